@@ -1,4 +1,12 @@
-//! The commands (design.md 12).
+//! The commands (design.md 12). What they print is a [`Printable`]: the compiler finds text that is not made safe.
+
+/// One line of a text as [`format!`] makes it, safe to print: line breaks within it are escaped.
+macro_rules! printable {
+    ($($text:tt)*) => {
+        pool_core::redact::Printable::line(&format!($($text)*))
+    };
+}
+pub(crate) use printable;
 
 mod api_server;
 mod check;
@@ -19,6 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use config::Report;
 use pool_core::redact::Printable;
 
 /// Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
@@ -101,29 +110,38 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Restore(args) => restore::restore(&args),
         Command::Retire(args) => done(retire::retire(&args)),
         Command::Version => {
-            done(say(&format!("azure-backend-pool-controller {}\n", env!("CARGO_PKG_VERSION"))))
+            done(say([printable!("azure-backend-pool-controller {}", env!("CARGO_PKG_VERSION"))]))
         }
     };
     match ended {
         Ok(code) => code,
         Err(error) => {
-            tell(&format!("error: {error:#}\n"));
+            tell(failed(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Writes lines to standard output with unprintable characters escaped; a closed pipe is not an error. Foreign text
-/// that may contain line breaks is converted to a [`Printable::line`] before.
-fn say(text: &str) -> anyhow::Result<()> {
-    write(&Printable::lines(text))
+/// What is said of a failure: one line, and one more for each problem of the configuration.
+fn failed(error: &anyhow::Error) -> Vec<Printable> {
+    match error.chain().find_map(|cause| cause.downcast_ref::<Report>()) {
+        Some(report) => {
+            let problems = report.problems();
+            let plural = if problems.len() == 1 { "" } else { "s" };
+            let head = printable!("error: the configuration has {} problem{plural}", problems.len());
+            let problems = problems.iter().map(|problem| printable!("- {problem}"));
+            [head].into_iter().chain(problems).collect()
+        }
+        None => vec![printable!("error: {error:#}")],
+    }
 }
 
-/// Writes a JSON document to standard output with unprintable characters escaped, and with the same content.
-fn say_json(document: &str) -> anyhow::Result<()> {
-    write(&Printable::json(document))
+/// Writes lines to standard output; a closed pipe is not an error.
+fn say(lines: impl IntoIterator<Item = Printable>) -> anyhow::Result<()> {
+    write(&Printable::joined(lines))
 }
 
+/// Writes a text to standard output; a closed pipe is not an error.
 fn write(text: &Printable) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Write, stdout};
     match stdout().write_all(text.as_str().as_bytes()).and_then(|()| stdout().flush()) {
@@ -134,8 +152,8 @@ fn write(text: &Printable) -> anyhow::Result<()> {
     }
 }
 
-/// Writes lines to standard error with unprintable characters escaped. Failures are ignored.
-pub(crate) fn tell(text: &str) {
+/// Writes lines to standard error. Failures are ignored.
+pub(crate) fn tell(lines: impl IntoIterator<Item = Printable>) {
     use std::io::{Write, stderr};
-    drop(stderr().write_all(Printable::lines(text).as_str().as_bytes()));
+    drop(stderr().write_all(Printable::joined(lines).as_str().as_bytes()));
 }

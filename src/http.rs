@@ -2,6 +2,7 @@
 //! published snapshot, hand people's requests to the machines, and decide nothing.
 
 mod admin;
+mod answers;
 mod body;
 mod door;
 mod effective;
@@ -12,6 +13,7 @@ mod one_request;
 mod openapi;
 mod page;
 mod people;
+mod places;
 mod post;
 mod problem;
 mod query;
@@ -21,7 +23,9 @@ mod tls;
 mod verdict;
 mod web_page;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,8 +35,8 @@ use actix_http::{HttpService, KeepAlive, ServiceConfig};
 use actix_service::{ServiceFactoryExt as _, fn_service, map_config};
 use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
-use actix_web::body::BoxBody;
-use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceRequest};
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use actix_web::middleware::{DefaultHeaders, Next, from_fn};
 use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
@@ -45,17 +49,19 @@ use futures::future::join_all;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::telemetry::Levels;
 use crate::wiring::Pulse;
+use answers::{MOST_LARGE, Renderings};
 use door::Door;
 pub use effective::Effective;
 use events::Audience;
 use one_request::OneRequest;
 use openapi::OpenApi;
 use people::Entry;
+use places::{Place, Placed, Places};
 use problem::Serves;
 pub use resources::Listed;
 use tls::{Certificate, Files};
@@ -68,9 +74,14 @@ const HEAD_WITHIN: Duration = Duration::from_secs(5);
 const DISCARDED_FOR: Duration = Duration::from_secs(1);
 /// How long a client may leave what it is sent unread, in milliseconds; connections have it from their listener.
 const TAKEN_WITHIN_MS: u32 = 10_000;
-/// The most connections of one listener at a time: whoever opens more waits, and leaves the process its memory and its
-/// connections to Azure and to the API server.
+/// How much of a response the system may keep for a client, in bytes. It would keep megabytes, which count as the
+/// container's memory.
+const SEND_BUFFER: usize = 64 << 10;
+/// The most connections of one listener at a time: more would cost the process memory, and its connections to Azure and
+/// to the API server.
 pub const CONNECTIONS: usize = 512;
+/// How many of them have a place (`places`). The rest is for event streams, and for connections that are about to end.
+const PLACES: usize = 448;
 
 /// What every handler knows.
 #[derive(Clone)]
@@ -158,6 +169,9 @@ impl Addresses {
             })?;
             let listening = rustix::net::sockopt::set_tcp_user_timeout(&listener, TAKEN_WITHIN_MS);
             listening.with_context(|| format!("{key}: failed to limit connections to {address} in time"))?;
+            let sending = rustix::net::sockopt::set_socket_send_buffer_size(&listener, SEND_BUFFER);
+            sending
+                .with_context(|| format!("{key}: failed to limit what connections to {address} buffer"))?;
             anyhow::Ok(listener)
         };
         let (http, tls) = (&at.http, &at.http_tls);
@@ -190,7 +204,8 @@ impl Listeners {
         let life = Life { about: about.clone(), pulse, metrics, leaving: Arc::clone(&leaving) };
         let (health_server, health) =
             listen(at.health, (None, Entry::Open), health::SERVES, move |config| {
-                config.app_data(web::Data::new(life.clone())).configure(health::routes);
+                config.app_data(web::Data::new(life.clone()));
+                config.app_data(web::Data::new(Renderings::default())).configure(health::routes);
             })?;
         let door = Door::new(people.door.reviewer.apart());
         let page = web::Data::new(web_page::WebPage::assembled());
@@ -276,6 +291,37 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
+/// These routes behind what holds for every request: who may come in, how many large responses there are at a time, and
+/// the headers of each response.
+fn application(
+    serves: Serves,
+    entry: Entry,
+    room: Arc<Semaphore>,
+    routes: impl Fn(&mut web::ServiceConfig) + 'static,
+) -> App<
+    impl ServiceFactory<
+        ServiceRequest,
+        Config = (),
+        Response = ServiceResponse<impl MessageBody>,
+        Error = actix_web::Error,
+        InitError = (),
+    >,
+> {
+    App::new()
+        .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
+        .app_data(web::Data::new(serves))
+        .configure(move |config| routes(config))
+        .default_service(web::to(problem::no_such_path))
+        .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
+            people::enter(entry.clone(), request, next)
+        }))
+        .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
+            answers::limit(Arc::clone(&room), request, next)
+        }))
+        // Outermost, so that responses to rejected requests have these headers too.
+        .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")).add((CACHE_CONTROL, "no-store")))
+}
+
 /// Serves these routes here, in clear or with TLS, to those who may come in.
 fn listen(
     at: TcpListener,
@@ -284,23 +330,8 @@ fn listen(
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> anyhow::Result<(Server, SocketAddr)> {
     let bound = at.local_addr().context("failed to ask for a listener's address")?;
-    let app = move || {
-        let (routes, entry) = (routes.clone(), entry.clone());
-        App::new()
-            .app_data(web::PathConfig::default().error_handler(problem::unreadable_path))
-            .app_data(web::Data::new(serves))
-            .configure(move |config| routes(config))
-            .default_service(web::to(problem::no_such_path))
-            .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
-                people::enter(entry.clone(), request, next)
-            }))
-            // Outermost, so that responses to rejected requests have these headers too.
-            .wrap(
-                DefaultHeaders::new()
-                    .add((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-                    .add((CACHE_CONTROL, "no-store")),
-            )
-    };
+    let room = Arc::new(Semaphore::new(MOST_LARGE));
+    let app = move || application(serves, entry.clone(), Arc::clone(&room), routes.clone());
     let builder = Server::build()
         .workers(1)
         .max_concurrent_connections(CONNECTIONS)
@@ -323,6 +354,9 @@ fn listen(
                 // A client that has closed its side has left: the place of its stream is free at once.
                 .h1_allow_half_closed(false)
                 .local_addr(bound)
+                .on_connect_ext(|connection: &OneRequest<_>, data| {
+                    data.insert::<Rc<Place>>(Rc::clone(connection.place()));
+                })
                 .h1(map_config(app(), |()| AppConfig::default()))
         }};
     }
@@ -332,24 +366,32 @@ fn listen(
             // As many may be in the TLS handshake: with a lower limit, fewer slow clients could block all others.
             max_concurrent_tls_connect(CONNECTIONS);
             builder.listen(name, at, move || {
-                let config = ServiceConfig::default();
+                let (config, places) = (ServiceConfig::default(), Places::new(PLACES));
                 let mut acceptor = Acceptor::new(tls.clone());
                 acceptor.set_handshake_timeout(HEAD_WITHIN);
-                acceptor
+                let seat = fn_service(move |stream: TcpStream| {
+                    let client = stream.peer_addr().ok().map(|peer| peer.ip());
+                    let seated = places.seat(stream, client);
+                    std::future::ready(Ok::<_, TlsError<io::Error, DispatchError>>(seated))
+                });
+                let acceptor = acceptor
                     .map_init_err(|_| unreachable!("an acceptor can always be made"))
                     .map_err(TlsError::into_service_error)
-                    .map(move |stream: TlsStream<TcpStream>| {
-                        let peer = stream.get_ref().0.peer_addr().ok();
-                        (OneRequest::of(stream, &config), peer)
-                    })
-                    .and_then(service!().map_err(TlsError::Service))
+                    .map(move |stream: TlsStream<Placed<TcpStream>>| {
+                        let placed = stream.get_ref().0;
+                        let (place, peer) = (placed.place(), placed.stream().peer_addr().ok());
+                        (OneRequest::of(stream, place, &config), peer)
+                    });
+                seat.and_then(acceptor).and_then(service!().map_err(TlsError::Service))
             })
         }
         None => builder.listen(name, at, move || {
-            let config = ServiceConfig::default();
+            let (config, places) = (ServiceConfig::default(), Places::new(PLACES));
             let one_request = fn_service(move |stream: TcpStream| {
                 let peer = stream.peer_addr().ok();
-                std::future::ready(Ok::<_, DispatchError>((OneRequest::of(stream, &config), peer)))
+                let stream = places.seat(stream, peer.map(|peer| peer.ip()));
+                let place = stream.place();
+                std::future::ready(Ok::<_, DispatchError>((OneRequest::of(stream, place, &config), peer)))
             });
             one_request.and_then(service!())
         }),

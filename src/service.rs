@@ -19,7 +19,7 @@ use pool_core::redact::{self, Printable};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xds::Bootstrap;
 
-use crate::cli::tell;
+use crate::cli::{printable, tell};
 use crate::control_planes;
 use crate::http::{self, Addresses};
 use crate::telemetry::Levels;
@@ -142,13 +142,13 @@ fn end_on_panic() {
         let thread = std::thread::current();
         let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
         let words = redact::redacted(panic.payload_as_str().unwrap_or("it says nothing of why"));
-        let words = Printable::lines(&words);
         // Holds functions and places in the sources, no values.
         let trace = Backtrace::capture();
         let is_wanted = trace.status() == BacktraceStatus::Captured;
-        let trace = if is_wanted { format!("{trace}\n") } else { String::new() };
+        let trace = if is_wanted { trace.to_string() } else { String::new() };
         let name = thread.name().unwrap_or("unnamed");
-        tell(&format!("thread '{name}' panicked{place}:\n{words}\n{trace}"));
+        let said = [printable!("thread '{name}' panicked{place}:"), printable!("{words}")];
+        tell(said.into_iter().chain(trace.lines().map(Printable::line)));
         std::process::abort();
     }));
 }

@@ -150,6 +150,31 @@ async fn run_is_ready_through_the_proxy_of_the_kubeconfig() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_is_ready_through_a_proxy_with_tls_that_it_trusts() {
+    let bench = Bench::new(1).await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tls = peer::acceptor(folder.path(), &["127.0.0.1"]);
+    let gateway = Gateway::secured(Speaks::HttpWithLogin, tls).await;
+    let trusted = folder.path().join("ca.pem").display().to_string();
+    let port = with_tls(bench.folder.path(), port(&bench)).await;
+    let other = bench.path("ca.pem");
+    cluster(&bench, &json!({ "server": format!("https://{NAME}:{port}"), "certificate-authority": other }));
+    let url = format!("https://{LOGIN}@{}", gateway.address);
+    ready(&bench, &[("HTTPS_PROXY", &url), ("SSL_CERT_FILE", &trusted)]).await;
+    let targets = gateway.targets();
+    assert!(!targets.is_empty() && targets.iter().all(|target| *target == format!("{NAME}:{port}")));
+    // The certificate authority of the cluster is not that of the proxy.
+    let environment = [("HTTPS_PROXY", url.as_str()), ("SSL_CERT_FILE", other.as_str())];
+    let ended = ended(&bench, "check", &["--within", "20s"], &environment).await;
+    let said = "the system's certificate store or SSL_CERT_FILE must trust the proxy";
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.stdout.contains("failed to reach the proxy https://127.0.0.1") && ended.stdout.contains(said)
+    );
+    assert!(!format!("{ended:?}").contains("planted-for-proxies"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_goes_past_the_proxy_where_no_proxy_covers_the_api_server() {
     let (bench, gateway) = (Bench::new(1).await, Gateway::start(Speaks::Http).await);
     cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
@@ -194,18 +219,18 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     assert_eq!(ended(&bench, "snapshot", &["--output", &file], &[]).await.code, Some(0));
-    let plain = json!({ "server": bench.fakes.kubernetes_url });
+    let through = |scheme: &str| json!({ "server": format!("{scheme}://{NAME}:{}", port(&bench)) });
     let named = |url: &str| json!({ "server": bench.fakes.kubernetes_url, "proxy-url": url });
     let field = "proxy-url of the kubeconfig's cluster";
     for (config, environment, said) in [
         (
-            plain.clone(),
+            through("https"),
             vec![("HTTPS_PROXY", "ftp://u:hidden@p")],
             "HTTPS_PROXY has the unknown scheme ftp".to_owned(),
         ),
         (
-            plain,
-            vec![("http_proxy", "http://u:hidden@"), ("NO_PROXY", "*")],
+            through("http"),
+            vec![("http_proxy", "http://u:hidden@"), ("NO_PROXY", "other.test")],
             "http_proxy is no address".to_owned(),
         ),
         (named("u:hidden@p:3128"), vec![], format!("{field} has no scheme")),
@@ -229,6 +254,14 @@ async fn a_proxy_that_cannot_be_used_is_named_with_the_remedy() {
             assert!(!text.contains("hidden"), "{name}: {text}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_that_cannot_be_used_is_no_fault_where_nothing_uses_it() {
+    let bench = Bench::new(1).await;
+    cluster(&bench, &json!({ "server": format!("http://{HERE}:{}", port(&bench)) }));
+    ready(&bench, &[("HTTPS_PROXY", "ftp://p")]).await;
+    ready(&bench, &[("ALL_PROXY", "ftp://p"), ("NO_PROXY", "0.0.0.0/8")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,7 +21,7 @@
 //! given dry run                                   given patience 2s
 //! given <any change>
 //!
-//! slice web[/2] <endpoints>      hosted, not-ready or terminating, each with nodes; nowhere; empty
+//! slice web[/2] [IPv4|IPv6] <endpoints>      hosted, not-ready or terminating, each with nodes; nowhere; empty
 //! delete slice web[/2]           slice web garbled
 //! node node-1 gone|deleted|ip <ips>|label <key> [<value>]|unlabel <key>|machine <scale set>/<number>
 //! node node-1 replaced [ip <ips>]                 another node of this name, Ready and without taints
@@ -176,10 +176,13 @@ mod stories {
         d3_discovery_outlives_nonsense
         d3_drift_is_restored
         d4_dual_stack
+        d4_each_family_has_its_own_members
         d4_nodes_come_and_go
         d4_removal_delay
         d4_terminating_is_tolerated
         d4_two_slices_share_a_node
+        d5_a_node_that_is_about_to_be_deleted_serves_to_the_end
+        d5_nodes_that_are_left_out_are_named
         d6_a_list_that_lacks_nodes_costs_no_member
         d6_a_person_releases_one_pool
         d6_endpoint_without_node
@@ -190,6 +193,7 @@ mod stories {
         d6_streaming_lists_refused
         d6_streaming_lists_refused_by_an_error_event
         d6_undecodable_objects_are_isolated
+        e1_a_failure_is_told_after_many_updates
         e2_metrics_of_one_drain
         e2_metrics_of_one_write
         g2_a_list_without_slices_is_held
@@ -198,6 +202,7 @@ mod stories {
         g2_last_member
         g2_vanished_slices_are_held
         g2_vanished_slices_wait_for_a_second_read
+        g3_a_list_counts_only_what_is_in_the_pool
         g3_a_list_that_lacks_most_of_a_pool_is_read_twice
         g3_half_of_a_pool_and_what_a_watch_takes_goes_at_once
         g4_a_mass_change_is_held_until_a_person_releases_it
@@ -213,6 +218,7 @@ mod stories {
         n1_freeze_reboot_failed_queries_and_cordons_cost_no_call
         n1_notices_come_in_either_group_of_events_and_as_conditions
         n1_only_notices_that_are_less_than_60_s_overdue_count
+        n2_a_member_that_is_down_is_seen_from_its_service
         n2_a_service_that_is_deleted_while_its_pool_waits_is_no_failure
         n2_a_single_load_balancer_that_network_interfaces_fill
         n2_a_taint_that_goes_halfway_turns_the_rest_round
@@ -236,6 +242,7 @@ mod stories {
         q6_conflicts_until_the_budget_is_spent
         q6_exhausted_and_requeued
         q6_stale_pool
+        q8_a_parked_pool_is_out_of_sync
         q8_a_slice_event_retries_after_failure
         s1_a_drain_by_kubectl_is_membership_alone
         s1_a_machine_is_shut_down_and_two_signals_end_with_the_last

@@ -9,7 +9,9 @@ use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use pool_core::ask::{Answer, RequestId};
+use pool_core::events::{Dropped, Severity};
 use pool_core::leader::Free;
+use pool_core::report::Subject;
 use pool_core::route::{Delivery, HostMessage};
 use pool_core::view::{LeadershipView, Snapshot, StartsView, WishesView};
 use tokio::sync::{oneshot, watch};
@@ -118,6 +120,21 @@ fn log_starts(before: &Snapshot, after: &Snapshot) {
     }
 }
 
+/// An event that is not posted leaves its words here (E1).
+fn log_dropped(dropped: Dropped) {
+    let Dropped { subject, severity, reason, message, why } = dropped;
+    let about = match &subject {
+        Subject::Service(service) => format!("Service {}", service.key),
+        Subject::Node { name, .. } => format!("Node {name}"),
+        Subject::Controller => "the controller".to_owned(),
+    };
+    let why = why.as_str();
+    match severity {
+        Severity::Warning => tracing::warn!(about, reason, text = %message, why, "an event is not posted"),
+        Severity::Normal => tracing::info!(about, reason, text = %message, why, "an event is not posted"),
+    }
+}
+
 /// Says what people wish when that changes, that it cannot be read, and that a term waits for it (G6).
 fn log_wishes(before: &Snapshot, after: &Snapshot) {
     let Some(WishesView { mode, wishes, returned, unreadable, term_waits, last_error }) = &after.wishes
@@ -189,6 +206,7 @@ impl Handler<Deliver> for Host {
                                       try again; the other pools go on";
                         tracing::error!(%pool, broken, remedy, "a backend pool is quarantined");
                     }
+                    HostMessage::EventDropped(dropped) => log_dropped(dropped),
                     HostMessage::NoticeIgnored(node, why) => admin_state::log_ignored(&node, why),
                     HostMessage::Answered(id, answer) => {
                         let gone = self.waiting.remove(&id).is_none_or(|waits| waits.send(answer).is_err());

@@ -225,7 +225,8 @@ impl KubernetesPort {
 
     fn open(&mut self, request: follow::Request) {
         let kind = request.kind;
-        let watcher = WayBack { kind, recipient: self.switchboard.recipient(End::Watcher(kind)).clone() };
+        let recipient = self.switchboard.recipient(End::Watcher(kind)).clone();
+        let watcher = WayBack { kind, recipient, writer: self.switchboard.writer.clone() };
         let task = tokio::spawn(follow::follow(self.client.clone(), self.clock, request, watcher));
         if let Some(before) = self.open.insert(kind, task.abort_handle()) {
             before.abort();
@@ -250,10 +251,11 @@ impl KubernetesPort {
     }
 }
 
-/// The way back from a request's task to its watcher.
+/// The way back from a request's task to its watcher, and to the writer, which is told of changes before it.
 pub(crate) struct WayBack {
     kind: Kind,
     recipient: Recipient<Deliver>,
+    writer: Recipient<Deliver>,
 }
 
 impl WayBack {

@@ -43,7 +43,12 @@ impl Pools {
                 self.answer_for_nobody(pool.clone(), *attempt);
                 return false;
             }
-            In::Attempt(_) | In::Observed(_) | In::Pace(_) | In::Finished(..) | In::Verified(_) => {
+            In::Attempt(_)
+            | In::Observed(_)
+            | In::Pace(_)
+            | In::Rewrite
+            | In::Finished(..)
+            | In::Verified(_) => {
                 self.tell_of_nobody(input);
                 return false;
             }

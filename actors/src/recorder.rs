@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use pool_core::object::Kind;
 use pool_core::route::Delivery;
 use pool_core::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
 use pool_core::wishes::Mode;
@@ -30,6 +31,7 @@ const API_RATE_LIMITED: &str = "cloudprovider_azure_api_request_ratelimited_coun
 const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
+const OUT_OF_SYNC: &str = "backend_pool_controller_longest_out_of_sync_seconds";
 const ATTEMPTS: &str = "backend_pool_controller_attempts_total";
 const PROGRAMMING: &str = "backend_pool_controller_network_programming_duration_seconds";
 const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";
@@ -63,6 +65,7 @@ const TERM_WAITS: &str = "backend_pool_controller_term_waits";
 const FIGHTS: &str = "backend_pool_controller_fights_total";
 const BLOCKED: &str = "backend_pool_controller_blocked_scopes";
 const MAILBOX: &str = "backend_pool_controller_mailbox_waiting";
+const INTAKE_LAG: &str = "backend_pool_controller_intake_lag_seconds";
 const CERTIFICATE_ENDS: &str = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
 const SERVICE_RESOURCES: &str = "backend_pool_controller_service_resources";
 const XDS_CONNECTED: &str = "grpc_xds_client_connected";
@@ -191,6 +194,11 @@ fn describe() {
         Unit::Seconds,
         "Age of the oldest change that waits to be written; 0 when none does."
     );
+    describe_gauge!(
+        OUT_OF_SYNC,
+        Unit::Seconds,
+        "How long the pool that has been out of sync for longest has been; 0 when none is."
+    );
     describe_counter!(ATTEMPTS, Unit::Count, "Attempts by how they ended.");
     describe_histogram!(
         PROGRAMMING,
@@ -237,6 +245,11 @@ fn describe_sources() {
         "Lists older than what was seen, taken in because all had been older for minutes."
     );
     describe_counter!(RELISTS, Unit::Count, "Lists made again, by reason.");
+    describe_gauge!(
+        INTAKE_LAG,
+        Unit::Seconds,
+        "How long ago the oldest line was read from a watch that is not processed yet; 0 when none waits."
+    );
 }
 
 /// Says what the metrics of leadership, of the shared Lease and of what people wish are.
@@ -286,6 +299,11 @@ pub fn oldest_waiting_change(age: Option<Duration>) {
     gauge!(OLDEST).set(age.unwrap_or_default().as_secs_f64());
 }
 
+/// Sets how long the pool that has been out of sync for longest has been, as of the moment at which the metrics are asked for.
+pub fn longest_out_of_sync(age: Option<Duration>) {
+    gauge!(OUT_OF_SYNC).set(age.unwrap_or_default().as_secs_f64());
+}
+
 /// Sets when the certificate of the admin API with TLS ends, in seconds since 1970.
 pub fn admin_certificate_expires(at: i64) {
     gauge!(CERTIFICATE_ENDS).set(as_f64(u64::try_from(at).unwrap_or(0)));
@@ -299,6 +317,11 @@ pub(crate) fn mailbox_changed(mailbox: &'static str, before: usize, now: usize) 
     } else if now < before {
         gauge!(MAILBOX, "actor" => mailbox).decrement(change(before - now));
     }
+}
+
+/// Sets how long ago the oldest line was read from the watch of a kind that its watcher has not taken in.
+pub(crate) fn intake_lag(kind: Kind, lag: Duration) {
+    gauge!(INTAKE_LAG, "kind" => kind.resource()).set(lag.as_secs_f64());
 }
 
 fn lock_wait(lock: &'static str, caller: Caller, waited: Duration) {
@@ -359,6 +382,7 @@ impl Recorder {
         for mailbox in MAILBOXES {
             gauge!(MAILBOX, "actor" => mailbox).increment(0.0);
         }
+        Kind::ALL.into_iter().for_each(|kind| intake_lag(kind, Duration::ZERO));
         admin::begin();
         xds::begin(&self.xds_servers);
     }

@@ -290,6 +290,11 @@ impl CloudConfig {
         self.file.enable_load_balancer_admin_state.unwrap_or(true)
     }
 
+    /// Whether control-plane nodes are left out of pools (D5).
+    pub fn excludes_control_plane(&self) -> bool {
+        self.file.exclude_master_from_standard_lb.unwrap_or(true)
+    }
+
     /// The keys as written.
     pub(crate) fn file(&self) -> &CloudFile {
         &self.file

@@ -1,8 +1,8 @@
 //! What the pools must hold, computed from the cluster's objects alone and in the simplest way, so that it can
 //! judge the service: a pool is right when required ⊆ members ⊆ allowed.
 //!
-//! Required are the InternalIPs of nodes with an endpoint that is not terminating; allowed are those of nodes
-//! with any endpoint. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
+//! Required are the first InternalIPs of nodes with an endpoint that is not terminating, by the EndpointSlices of the pool's
+//! address family (D4); allowed are all of nodes with any endpoint there. Nodes that are left out by label (D5) do not count, unless a Service has no others: then its pool
 //! keeps what it has (D6). Delays and guards are the service's business; scenarios wait for them.
 //!
 //! An entry's admin state must be Down exactly where its node has a taint that says that it leaves service (N1); on other
@@ -65,7 +65,11 @@ pub struct Addresses(BTreeMap<String, Addressed>);
 struct Addressed {
     ips: Vec<IpAddr>,
     left_out: bool,
+    doomed: bool,
 }
+
+/// The taint of a node that the cluster autoscaler is about to delete: it is required only where no other node is (D5).
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Labels that leave a node out: with this value, or with any.
 const LEAVING_OUT: [(&str, Option<&str>); 3] = [
@@ -83,7 +87,8 @@ impl Addresses {
             let left_out = LEAVING_OUT.iter().any(|(key, value)| {
                 labels.get(key).is_some_and(|found| value.is_none_or(|value| found == value))
             });
-            let addressed = Addressed { ips: internal_ips(&node).collect(), left_out };
+            let doomed = items(&node["spec"]["taints"]).any(|taint| taint["key"] == TO_BE_DELETED);
+            let addressed = Addressed { ips: internal_ips(&node).collect(), left_out, doomed };
             (text(&node["metadata"]["name"]).to_owned(), addressed)
         });
         Self(nodes.collect())
@@ -91,19 +96,23 @@ impl Addresses {
 
     /// What a Service with these slices wants in its pool of this family.
     pub fn wanted<'a>(&self, slices: impl IntoIterator<Item = &'a Value>, family: Family) -> Wanted {
-        let (mut wanted, mut left_out) = (Wanted::default(), BTreeSet::new());
-        for endpoint in slices.into_iter().flat_map(|slice| items(&slice["endpoints"])) {
+        let (mut wanted, mut left_out, mut doomed) = (Wanted::default(), BTreeSet::new(), BTreeSet::new());
+        let own = slices.into_iter().filter(|slice| slice["addressType"] == family.word());
+        for endpoint in own.flat_map(|slice| items(&slice["endpoints"])) {
             let Some(node) = self.0.get(text(&endpoint["nodeName"])) else { continue };
-            for ip in node.ips.iter().filter(|ip| ip.is_ipv4() == (family == Family::V4)) {
-                if node.left_out {
-                    left_out.insert(*ip);
-                    continue;
-                }
-                wanted.allowed.insert(*ip);
-                if endpoint["conditions"]["terminating"] != true {
-                    wanted.required.insert(*ip);
-                }
+            let mut ips = node.ips.iter().filter(|ip| ip.is_ipv4() == (family == Family::V4)).peekable();
+            if node.left_out {
+                left_out.extend(ips);
+                continue;
             }
+            if endpoint["conditions"]["terminating"] != true {
+                let required = if node.doomed { &mut doomed } else { &mut wanted.required };
+                required.extend(ips.peek().copied());
+            }
+            wanted.allowed.extend(ips);
+        }
+        if wanted.required.is_empty() {
+            wanted.required = doomed;
         }
         if wanted.allowed.is_empty() {
             wanted.allowed = left_out;

@@ -22,7 +22,7 @@ use config::Config;
 
 use self::finding::{Check, Findings, Form, Severity};
 use super::api_server::ApiServer;
-use super::{Files, api_server, files, observe, say, say_json};
+use super::{Files, api_server, files, observe, write};
 use crate::service::{self, Ended, Listeners, Options};
 use crate::telemetry::Levels;
 use crate::wiring::params;
@@ -55,11 +55,7 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         findings.warning(Check::Configuration, warning.to_string(), means, "change the key that is named");
     }
     service::in_system(look(args, loaded.config, &mut findings))?;
-    let shown = findings.shown(args.output);
-    match args.output {
-        Form::Text => say(&shown)?,
-        Form::Json => say_json(&shown)?,
-    }
+    write(&findings.shown(args.output))?;
     Ok(match findings.worst() {
         Severity::Ok | Severity::Warning => ExitCode::SUCCESS,
         Severity::Problem => ExitCode::FAILURE,

@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use pool_core::redact::Printable;
 
-use super::{Files, files, say, tell};
+use super::{Files, files, tell, write};
 use crate::control_planes;
 
 /// The flags of `check-config`.
@@ -23,12 +24,12 @@ pub(super) struct CheckConfigArgs {
 pub(super) fn check_config(args: &CheckConfigArgs) -> anyhow::Result<()> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
-        tell(&format!("warning: {warning}\n"));
+        tell([printable!("warning: {warning}")]);
     }
     for warning in
         control_planes::bootstrap(&loaded.config)?.iter().flat_map(|bootstrap| bootstrap.warnings())
     {
-        tell(&format!("warning: {warning}\n"));
+        tell([printable!("warning: {warning}")]);
     }
-    say(&loaded.config.effective())
+    write(&Printable::lines(&loaded.config.effective()))
 }

@@ -30,7 +30,7 @@ use self::plan::{Documents, Finding, Grounds};
 use self::work::{Fate, Work};
 use super::snapshot::format::Filter;
 use super::snapshot::{Azure, stored};
-use super::{Files, files, observe, run, say, tell};
+use super::{Files, files, observe, run, say, tell, write};
 use crate::service::{self, Ended, Listeners, Options, Sight};
 use crate::telemetry;
 use crate::wiring::params::{self, Restoring};
@@ -91,12 +91,12 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     let config = loaded.config;
     let log = telemetry::start(run::form(config.controller.log.format), "warn");
     for warning in &loaded.warnings {
-        tell(&format!("warning: {warning}\n"));
+        tell([printable!("warning: {warning}")]);
     }
     let stored = stored(&config, &args.file)?;
     let images =
         image::wanted(&stored, &Filter { load_balancers: args.lb.clone(), pools: args.pool.clone() })?;
-    say(&format!("{} pools as of {} in {}\n", images.len(), stored.created_at, args.file.display()))?;
+    say([printable!("{} pools as of {} in {}", images.len(), stored.created_at, args.file.display())])?;
     let named = !args.pool.is_empty();
     let allowed = Allowed { empty: args.allow_empty, unserved: args.allow_unserved, paused: named };
     let pins = Arc::new(image::pins(&images, allowed));
@@ -137,13 +137,13 @@ impl Task<'_> {
         let snapshot = sight.published.load_full();
         let grounds = Grounds { documents: &documents, snapshot: &snapshot, named: self.has_named() };
         let findings: Vec<Finding> = self.images.iter().map(|image| Finding::of(image, &grounds)).collect();
-        say(&plan::text(&self.images, &findings, &grounds))?;
+        say(plan::lines(&self.images, &findings, &grounds))?;
         let changes = findings.iter().filter(|finding| finding.is_change()).count();
         if self.args.dry_run {
             return Ok(if changes > 0 { ExitCode::from(PENDING) } else { ExitCode::SUCCESS });
         }
         if changes == 0 {
-            say("nothing is to be written\n")?;
+            say([printable!("nothing is to be written")])?;
             return Ok(exit(findings.iter().all(|finding| self.is_well(finding, None))));
         }
         if !self.args.yes && !confirmed(changes).await? {
@@ -250,17 +250,16 @@ impl Task<'_> {
         };
         let right = found.clone().filter(is_right).count();
         let all = found.clone().all(|(finding, fate)| self.is_well(finding, fate));
-        let mut text = format!("{right} of {} pools are as in the snapshot\n", self.images.len());
+        let mut lines = vec![printable!("{right} of {} pools are as in the snapshot", self.images.len())];
         for (image, finding) in self.images.iter().zip(findings) {
             let words = fates.get(&image.id).map_or_else(|| finding.words(), Fate::words);
             let silent = fates.get(&image.id).map_or_else(|| finding.is_right(), |fate| *fate == Fate::Right);
             if !silent || finding.is_change() {
-                let line = format!("- {}: {words}", image.id);
-                text.push_str(&format!("{}\n", Printable::line(&line)));
+                lines.push(printable!("- {}: {words}", image.id));
             }
         }
-        text.push_str(&self.how_to_go_on(snapshot));
-        say(&text)?;
+        lines.extend(self.how_to_go_on(snapshot));
+        say(lines)?;
         Ok(all)
     }
 
@@ -275,23 +274,31 @@ impl Task<'_> {
         foreign || fate.map_or_else(|| finding.is_right(), Fate::is_right)
     }
 
-    fn how_to_go_on(&self, snapshot: &Snapshot) -> String {
+    fn how_to_go_on(&self, snapshot: &Snapshot) -> Vec<Printable> {
         if self.args.leave_unpaused {
-            return "nothing is paused: a controller that runs makes the pools what endpoints ask for\n"
-                .to_owned();
+            return vec![printable!(
+                "nothing is paused: a controller that runs makes the pools what endpoints ask for"
+            )];
         }
         let wishes = snapshot.wishes.as_ref().and_then(|view| view.wishes.as_ref());
         if wishes.is_none_or(|wishes| wishes.everything.is_none()) {
-            return "everything is not paused: a controller that runs makes the pools what endpoints ask for\n"
-                .to_owned();
+            return vec![printable!(
+                "everything is not paused: a controller that runs makes the pools what endpoints ask for"
+            )];
         }
         let place = params::leases(self.config).own;
-        format!(
-            "everything is paused: no controller changes these pools until somebody resumes, by POST /api/v1/resume with \
-             {{\"scope\": \"everything\"}}, or by\n  kubectl --namespace {} patch configmap {} --type=merge --patch \
-             '{{\"data\": {{\"pause.everything\": null}}}}'\n",
-            place.namespace, place.name
-        )
+        vec![
+            printable!(
+                "everything is paused: no controller changes these pools until somebody resumes, by POST /api/v1/resume \
+                 with {{\"scope\": \"everything\"}}, or by"
+            ),
+            printable!(
+                "  kubectl --namespace {} patch configmap {} --type=merge --patch '{{\"data\": {{\"pause.everything\": \
+                 null}}}}'",
+                place.namespace,
+                place.name
+            ),
+        ]
     }
 
     /// A signal came first.
@@ -299,7 +306,7 @@ impl Task<'_> {
         if self.begun.is_none() {
             bail!("interrupted: nothing was written");
         }
-        tell("interrupted: what was sent was waited for\n");
+        tell([printable!("interrupted: what was sent was waited for")]);
         self.report(snapshot)?;
         Ok(ExitCode::FAILURE)
     }
@@ -327,13 +334,13 @@ fn exit(right: bool) -> ExitCode {
 
 /// Asks whoever sits at the terminal. A thread of its own waits for the answer: a signal ends the process all the same.
 async fn confirmed(pools: usize) -> anyhow::Result<bool> {
-    say(&format!("Write {pools} pools? Only `yes` means yes: "))?;
+    write(&printable!("Write {pools} pools? Only `yes` means yes: "))?;
     let (answer, answered) = oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = stdin().lock().read_line(&mut line);
         if answer.send(read.is_ok() && line.trim() == "yes").is_err() {
-            tell("the answer came too late\n");
+            tell([printable!("the answer came too late")]);
         }
     });
     Ok(answered.await.unwrap_or(false))

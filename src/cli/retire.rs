@@ -137,13 +137,16 @@ impl Work<'_> {
                 match out {
                     Out::Look => request = Some(Request::Look),
                     Out::ScaleDown { from } => {
-                        say(&format!("scaling {} from {from} to 0\n", self.name()))?;
+                        say([printable!("scaling {} from {from} to 0", self.name())])?;
                         request = Some(Request::ScaleDown);
                     }
                     Out::ConfigMap(ask) => request = Some(Request::ConfigMap(ask)),
-                    Out::WaitsFor(left) => say(&format!("waiting for {}\n", words(&left)))?,
+                    Out::WaitsFor(left) => say([printable!("waiting for {}", words(&left))])?,
                     Out::TakesBack(nodes) => {
-                        say(&format!("waiting for what is Down of {} to be taken back\n", of_nodes(&nodes)))?;
+                        say([printable!(
+                            "waiting for what is Down of {} to be taken back",
+                            of_nodes(&nodes)
+                        )])?;
                     }
                     Out::StaysDown(stay) => self.stays_down(&stay)?,
                     Out::NoteStays(why) => self.note_stays(&why)?,
@@ -238,45 +241,47 @@ impl Work<'_> {
     }
 
     fn stays_down(&self, stay: &Stay) -> anyhow::Result<()> {
-        say(&match stay {
-            Stay::Nodes(nodes) => format!(
-                "what is Down of {} stays Down: it was not taken back in time; docs/admin-state.md says what to do\n",
+        say([match stay {
+            Stay::Nodes(nodes) => printable!(
+                "what is Down of {} stays Down: it was not taken back in time; docs/admin-state.md says what to do",
                 of_nodes(nodes)
             ),
-            Stay::Unnamed => {
-                "what is Down of nodes by the controller stays Down: pass --configmap to have it taken back\n"
-                    .to_owned()
-            }
+            Stay::Unnamed => printable!(
+                "what is Down of nodes by the controller stays Down: pass --configmap to have it taken back"
+            ),
             Stay::Unknown(why) => {
-                format!("it is not known of which nodes something stays Down: {}: {why}\n", self.config_map())
+                printable!(
+                    "it is not known of which nodes something stays Down: {}: {why}",
+                    self.config_map()
+                )
             }
-        })
+        }])
     }
 
     fn note_stays(&self, why: &str) -> anyhow::Result<()> {
-        say(&format!(
+        say([printable!(
             "the key admin-state.off of the {} may still be there: {why}; remove it: a controller that begins would cut out \
-             no node for 10 minutes\n",
+             no node for 10 minutes",
             self.config_map()
-        ))
+        )])
     }
 
     /// How it has ended.
     fn ended(&self, end: &End) -> anyhow::Result<()> {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
         match end {
-            End::Absent => say(&match &self.args.selector {
+            End::Absent => say([match &self.args.selector {
                 Some(labels) => {
-                    format!(
-                        "there is no {name}, and no Pod with the labels {labels}: nothing is to be done\n"
+                    printable!(
+                        "there is no {name}, and no Pod with the labels {labels}: nothing is to be done"
                     )
                 }
-                None => format!(
+                None => printable!(
                     "there is no {name}: nothing is to be done; Pods of one that was deleted are waited for with \
-                     --selector\n"
+                     --selector"
                 ),
-            }),
-            End::Retired => say(&format!("no Pod of {name} is left\n")),
+            }]),
+            End::Retired => say([printable!("no Pod of {name} is left")]),
             End::Terminated => bail!("ended by SIGTERM: the Deployment stays as it is now; run this again"),
             End::Late(left @ Left::Pods(_)) => bail!(
                 "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use pool_core::redact::Printable;
 use simulator::{
     Churn, Fakes, FileOptions, Files, Pattern, Play, Process, Report, Reserved, Rival, Settings, Story, Told,
     Watcher, World,
@@ -17,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::args::Form;
 use self::progress::Shown;
 use self::sheets::Sheets;
-use super::{say, tell};
+use super::{say, tell, write};
 
 pub(super) use self::args::SimulateArgs;
 
@@ -33,7 +34,7 @@ const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 /// Runs the simulation; fails when the service has not done its job.
 pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
     if args.asks_for_names() {
-        return say(&args::names());
+        return say(args::names());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -102,19 +103,20 @@ impl Stage {
     /// Z2's `--serve-only`.
     async fn serve(self, args: &SimulateArgs, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let Files { kubeconfig, cloud_config, controller } = &self.files;
-        say(&format!(
-            "ARM          {}\nKubernetes   {}\nkubeconfig   {}\ncloud config {}\nconfig       {}\n\n\
-             azure-backend-pool-controller run --kubeconfig {} --cloud-config {} --config {}\n\n\
-             Pods change until Ctrl-C.\n",
-            self.fakes.arm_url,
-            self.fakes.kubernetes_url,
-            kubeconfig.display(),
-            cloud_config.display(),
-            controller.display(),
-            kubeconfig.display(),
-            cloud_config.display(),
-            controller.display(),
-        ))?;
+        let command = "azure-backend-pool-controller run";
+        let (kubeconfig, cloud, config) =
+            (kubeconfig.display(), cloud_config.display(), controller.display());
+        say([
+            printable!("ARM          {}", self.fakes.arm_url),
+            printable!("Kubernetes   {}", self.fakes.kubernetes_url),
+            printable!("kubeconfig   {kubeconfig}"),
+            printable!("cloud config {cloud}"),
+            printable!("config       {config}"),
+            printable!(""),
+            printable!("{command} --kubeconfig {kubeconfig} --cloud-config {cloud} --config {config}"),
+            printable!(""),
+            printable!("Pods change until Ctrl-C."),
+        ])?;
         let rival = Rival::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let pattern = match self.story.pattern {
             Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(FOR_EVER) },
@@ -147,9 +149,9 @@ impl Stage {
         let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())
             .with_context(|| format!("failed to start {}", program.display()))?;
-        tell(&format!("configuration in {}\n", self.folder.display()));
+        tell([printable!("configuration in {}", self.folder.display())]);
         if let Some(log) = &log {
-            tell(&format!("the service's log is {}\n", log.display()));
+            tell([printable!("the service's log is {}", log.display())]);
         }
         let mut stop = std::pin::pin!(stop);
         let performed = tokio::select! {
@@ -186,7 +188,7 @@ impl Stage {
         rival: Option<&Rival>,
     ) -> anyhow::Result<Report> {
         process.ready(self.health.address, READY_WITHIN).await?;
-        tell(&format!("the service is ready; watch it at http://{}/\n", self.admin.address));
+        tell([printable!("the service is ready; watch it at http://{}/", self.admin.address)]);
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(self.story.pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
@@ -219,7 +221,7 @@ impl Stage {
         }
         report.aftermath = Some(aftermath);
         if args.compare_upstream {
-            tell("now upstream's updater with the same story, on simulated time\n");
+            tell([printable!("now upstream's updater with the same story, on simulated time")]);
             report.upstream = Some(Box::new(Report::of_upstream(&self.told, &self.world, args.seed)));
         }
         Ok(report)
@@ -236,13 +238,19 @@ impl Stage {
     ) -> anyhow::Result<()> {
         hand_out(args, sheets, report)?;
         if !args.exit_when_done {
-            tell(&format!(
-                "everything goes on; http://{0}/ shows the service, and the simulated API server lets \
-                 every bearer token ask it for something, as in\n\
-                 curl -H 'Authorization: Bearer simulator' -d '{{\"scope\": \"everything\"}}' http://{0}/api/v1/pause\n\
-                 Ctrl-C ends it\n",
-                self.admin.address
-            ));
+            tell([
+                printable!(
+                    "everything goes on; http://{0}/ shows the service, and the simulated API server lets every bearer \
+                     token ask it for something, as in",
+                    self.admin.address
+                ),
+                printable!(
+                    "curl -H 'Authorization: Bearer simulator' -d '{{\"scope\": \"everything\"}}' \
+                     http://{0}/api/v1/pause",
+                    self.admin.address
+                ),
+                printable!("Ctrl-C ends it"),
+            ]);
             tokio::select! {
                 () = stop => {}
                 ended = process.ended() => return Err(ended.into()),
@@ -271,7 +279,7 @@ fn hand_out(args: &SimulateArgs, sheets: &Sheets, report: &Report) -> anyhow::Re
     }
     match &sheets.output {
         Some(output) => output.fill(&text),
-        None => say(&text),
+        None => write(&Printable::lines(&text)),
     }
 }
 

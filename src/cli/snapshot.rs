@@ -15,7 +15,6 @@ use clap::Args;
 use config::Config;
 use jiff::Timestamp;
 use pool_core::ids::LbName;
-use pool_core::redact::Printable;
 use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};
@@ -71,7 +70,7 @@ struct Way {
 pub(super) fn snapshot(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
-        tell(&format!("warning: {warning}\n"));
+        tell([printable!("warning: {warning}")]);
     }
     let config = &loaded.config;
     service::in_system(async {
@@ -128,9 +127,12 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
     deposit(file, text.as_bytes(), Readers::Owner, existing)?;
     let hash = sha256(text.as_bytes());
     let (pools, balancers) = (snapshot.count(), snapshot.load_balancers.len());
-    say(&format!("{pools} pools of {balancers} load balancers are in {}\nsha256 {hash}\n", file.display()))?;
+    say([
+        printable!("{pools} pools of {balancers} load balancers are in {}", file.display()),
+        printable!("sha256 {hash}"),
+    ])?;
     if !snapshot.absent.is_empty() {
-        say(&format!("absent: {}\n", snapshot.absent.join(", ")))?;
+        say([printable!("absent: {}", snapshot.absent.join(", "))])?;
     }
     if args.configmap {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -139,7 +141,7 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
             note_in_config_map(azure, args, created, &note.to_string()).await.with_context(|| {
                 format!("the snapshot is in {}, and could not be noted in our ConfigMap", file.display())
             })?;
-        say(&format!("noted under {key} of the ConfigMap {place}\n"))?;
+        say([printable!("noted under {key} of the ConfigMap {place}")])?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -163,7 +165,7 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
         match azure.balancer(name, &snapshot.filter).await? {
             Some(lb) => {
                 if !lb.is_at_rest() {
-                    tell(&format!("warning: an operation runs on {name}: its pools may change with it\n"));
+                    tell([printable!("warning: an operation runs on {name}: its pools may change with it")]);
                 }
                 snapshot.load_balancers.push(lb);
             }
@@ -239,20 +241,20 @@ async fn verify(azure: &Azure<'_>, file: &Path) -> anyhow::Result<ExitCode> {
     for then in &stored.load_balancers {
         let now = azure.balancer(&then.name, &stored.filter).await?;
         let differences = compare::differences(then, now.as_ref(), &stored.filter);
-        told.extend(differences.iter().map(|line| Printable::line(line).to_string()));
+        told.extend(differences.iter().map(|line| printable!("- {line}")));
     }
     for name in &stored.absent {
         if azure.balancer(name, &stored.filter).await?.is_some() {
-            told.push(format!("{name} is new"));
+            told.push(printable!("- {name} is new"));
         }
     }
     let (pools, created) = (stored.count(), &stored.created_at);
-    say(&format!("{pools} pools as of {created}; every document is as it was stored\n"))?;
+    say([printable!("{pools} pools as of {created}; every document is as it was stored")])?;
     if told.is_empty() {
-        say("nothing is different now\n")?;
+        say([printable!("nothing is different now")])?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!("{} differences now:\n- {}\n", told.len(), told.join("\n- ")))?;
+    say([printable!("{} differences now:", told.len())].into_iter().chain(told))?;
     Ok(ExitCode::from(DIFFERENT))
 }
 

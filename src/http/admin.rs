@@ -28,7 +28,7 @@ use super::{About, get};
 pub(super) const SERVES: Serves = Serves(
     "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
      /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, \
-     /api/v1/resume, /api/v1/compare, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
+     /api/v1/resume, /api/v1/compare, /api/v1/gates/open, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
      /openapi.json, which describes all of them",
 );
 
@@ -95,6 +95,7 @@ fn whole(about: &About) -> Value {
         "wouldChange": show.would_change(snapshot.would_change(about.dry_run)),
         "services": snapshot.services.len(),
         "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
+        "outOfSync": show.out_of_sync(&snapshot),
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "held": held.collect::<Vec<_>>(),
         "adminState": admin_state(&snapshot),
@@ -213,15 +214,18 @@ async fn queue(
     let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
         Some(pool) => told(Ok(json!({ "snapshotAgeSeconds": age, "pool": show.pool(pool, &snapshot) }))),
-        None => problem_as_of(
-            age,
-            StatusCode::NOT_FOUND,
-            "no such pool",
-            &format!(
-                "{id} is no pool of a managed Service, and none that a control plane has said anything of; GET \
-                 /api/v1/queues lists those that are, and GET /api/v1/resources all that are to be filled from control planes"
-            ),
-        ),
+        None => {
+            let refused = snapshot.services.values().flat_map(|service| &service.not_manageable);
+            let detail = match refused.into_iter().find(|(refused, _)| *refused == id) {
+                Some((_, why)) => format!("{id} is not written, and nothing is known of it here: {why}"),
+                None => format!(
+                    "{id} is no pool of a managed Service, and none that a control plane has said anything of; GET \
+                     /api/v1/queues lists those that are, and GET /api/v1/resources all that are to be filled from control \
+                     planes"
+                ),
+            };
+            problem_as_of(age, StatusCode::NOT_FOUND, "no such pool", &detail)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! was opened. A slow client delays nothing; it receives the number of events that it has missed.
 
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::About;
+use super::places::Place;
 use super::problem::{printable, problem_until};
 use super::query::Query;
 use super::show::Show;
@@ -163,6 +165,9 @@ pub(super) async fn events(
             format!("{STREAMS} streams of events are open, and there may be no more; end one of them");
         return problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many streams", &detail, ROOM_AFTER);
     };
+    if let Some(place) = request.conn_data::<Rc<Place>>() {
+        place.on_endless();
+    }
     let told = stream::unfold(reader, |mut reader| async move {
         let said = reader.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(said)), reader))

@@ -14,7 +14,9 @@ use futures::future::join_all;
 use pool_core::machine::Now;
 use pool_core::object::Kind;
 use pool_core::view::{SourceView, WishesView};
+use tokio::time::Instant;
 
+use super::answers::Renderings;
 use super::problem::Serves;
 use super::{Life, get};
 use crate::wiring::Pulse;
@@ -130,11 +132,17 @@ fn answer(request: &HttpRequest, checks: &[Check]) -> HttpResponse {
     response.content_type("text/plain; charset=utf-8").body(text)
 }
 
-async fn metrics(life: web::Data<Life>) -> HttpResponse {
+async fn metrics(life: web::Data<Life>, renderings: web::Data<Renderings>) -> HttpResponse {
     let about = &life.about;
-    let oldest = about.published.load().pools.values().filter_map(|pool| pool.waiting_since).min();
-    recorder::oldest_waiting_change(oldest.map(|since| about.clock.now().since(since)));
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(life.metrics.render())
+    let body = renderings.body(Instant::now(), || {
+        let snapshot = about.published.load();
+        let age = |since: Option<Now>| since.map(|since| about.clock.now().since(since));
+        let pools = || snapshot.pools.values();
+        recorder::oldest_waiting_change(age(pools().filter_map(|pool| pool.waiting_since).min()));
+        recorder::longest_out_of_sync(age(pools().filter_map(|pool| pool.late_since()).min()));
+        life.metrics.render()
+    });
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(body)
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
+use pool_core::admin_state::signals::of_taints;
 use pool_core::admin_state::{NodeState, Role};
-use pool_core::arm::Backend;
-use pool_core::ids::NodeName;
+use pool_core::arm::{AdminState, Backend};
+use pool_core::ids::{NodeName, PoolId};
+use pool_core::informer::NodeFact;
+use pool_core::object::LeftOut;
 use pool_core::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
 use serde_json::{Value, json};
 
@@ -21,10 +24,6 @@ mod tests;
 /// What ends that a record cannot be read.
 const UNREADABLE: &str = "nothing of this node that is Down is known to be ours: look at its entries, and remove this key of \
                           the ConfigMap that is named like our Lease";
-
-/// What has switched the admin state off, and what ends that.
-const SWITCHED_OFF: &str = "the key admin-state.off of the ConfigMap that is named like our Lease has switched it \
-                            off: remove it, or wait, for it counts for 10 minutes at most";
 
 pub(super) async fn nodes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
     told(list(&request, &about))
@@ -63,13 +62,15 @@ pub(super) async fn node(
     let name = NodeName::new(path.into_inner());
     let (snapshot, show) = look(&about);
     let age = show.snapshot_age(&snapshot);
-    match snapshot.nodes.get(&name) {
-        Some(node) => told(Ok(json!({ "snapshotAgeSeconds": age, "node": whole(node, &snapshot, &show) }))),
-        None => {
+    let shown = match (snapshot.nodes.get(&name), snapshot.known_nodes.get(&name)) {
+        (Some(node), _) => whole(node, &snapshot, &show),
+        (None, Some(fact)) => quiet(fact, &snapshot),
+        (None, None) => {
             let (title, detail) = absent(&name, &snapshot);
-            problem_as_of(age, StatusCode::NOT_FOUND, title, &detail)
+            return problem_as_of(age, StatusCode::NOT_FOUND, title, &detail);
         }
-    }
+    };
+    told(Ok(json!({ "snapshotAgeSeconds": age, "node": shown })))
 }
 
 /// A node in a list.
@@ -103,21 +104,88 @@ fn line(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
         "retries": node.retries,
         "nextInSeconds": node.next.map(|at| show.until(at)),
         "lastError": node.last_error,
+        "leftOut": left_out(snapshot.known_nodes.get(&node.name).and_then(|fact| fact.left_out)),
     })
+}
+
+/// The rule by which a node is left out of pools, whoever has endpoints on it (D5).
+fn left_out(why: Option<LeftOut>) -> Option<Value> {
+    why.map(|why| json!({ "rule": why.as_str(), "detail": why.to_string() }))
 }
 
 /// A node with all of its pools.
 fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
     let mut shown = line(node, snapshot, show);
     let pools = node.pools.iter().map(|of| {
-        json!({
-            "loadBalancer": of.pool.lb.as_str(),
-            "backendPool": of.pool.pool.as_str(),
-            "state": of.state.as_str(),
-        })
+        let seen = snapshot.pools.get(&of.pool).and_then(|pool| {
+            let states = node.backends.iter().filter_map(|backend| match backend {
+                Backend::Address(ip) => pool.admin_state(ip),
+                Backend::Instance(_) => None,
+            });
+            states.max()
+        });
+        let state = match of.state {
+            // It is known sooner here than the pool is seen again.
+            NodePoolState::Down | NodePoolState::Foreign => Some(AdminState::Down),
+            NodePoolState::Waiting
+            | NodePoolState::Failed
+            | NodePoolState::Unknown
+            | NodePoolState::Excluded => seen,
+        };
+        in_pool(&of.pool, of.state.as_str(), state)
     });
     shown["inPools"] = pools.collect();
     shown
+}
+
+/// One pool of a node: how far the node is there, and the admin state of its entry, where that was seen.
+fn in_pool(pool: &PoolId, state: &str, entry: Option<AdminState>) -> Value {
+    json!({
+        "loadBalancer": pool.lb.as_str(),
+        "backendPool": pool.pool.as_str(),
+        "state": state,
+        "adminState": entry.map(admin_state_word),
+    })
+}
+
+/// A node of which nothing is to be Down or restored, as far as this process works on it.
+fn quiet(fact: &NodeFact, snapshot: &Snapshot) -> Value {
+    let signals = of_taints(&fact.taints);
+    let entries = snapshot.pools.values().filter_map(|pool| {
+        let state = fact.ips.iter().filter_map(|ip| pool.admin_state(ip)).max()?;
+        Some((&pool.pool, state))
+    });
+    let entries: Vec<(&PoolId, AdminState)> = entries.collect();
+    let word = |state: AdminState| match state {
+        AdminState::None | AdminState::Up => "open",
+        AdminState::Down => NodePoolState::Foreign.as_str(),
+        AdminState::Unknown => NodePoolState::Unknown.as_str(),
+    };
+    let mut pools = json!({ "total": entries.len() });
+    for state in NodePoolState::ALL {
+        let count = entries.iter().filter(|(_, entry)| word(*entry) == state.as_str()).count();
+        pools[state.as_str()] = count.into();
+    }
+    json!({
+        "name": fact.name.as_str(),
+        "uid": fact.uid.as_str(),
+        "state": if signals.is_empty() { "in_service" } else { "not_followed" },
+        "reasons": signals.iter().map(|signal| signal.as_str()).collect::<Vec<_>>(),
+        "signalSeconds": null,
+        "ready": fact.ready,
+        "addresses": fact.ips,
+        "instance": fact.instance.as_ref().map(ToString::to_string),
+        "generation": null,
+        "recorded": false,
+        "pools": pools,
+        "foreign": foreign_of(&fact.name, snapshot).map(foreign_state).collect::<Vec<_>>(),
+        "taint": { "ours": false },
+        "retries": 0,
+        "nextInSeconds": null,
+        "lastError": null,
+        "leftOut": left_out(fact.left_out),
+        "inPools": entries.iter().map(|(pool, state)| in_pool(pool, word(*state), Some(*state))).collect::<Vec<_>>(),
+    })
 }
 
 /// What others have set on entries of a node.
@@ -174,41 +242,14 @@ pub(super) fn admin_state(snapshot: &Snapshot) -> Option<Value> {
     Some(shown)
 }
 
-/// Why a node is not shown, as far as that is known here.
+/// Why a node is not shown.
 fn absent(name: &NodeName, snapshot: &Snapshot) -> (&'static str, String) {
-    let Some(view) = snapshot.admin_state.as_deref() else {
-        let detail = "nothing is known of nodes that leave service yet; ask again in some seconds";
-        return ("not known yet", detail.to_owned());
-    };
-    let off = match view.role {
-        Role::On => view.switched_off.then_some(SWITCHED_OFF),
-        Role::Off => Some("enableLoadBalancerAdminState is false in the cloud configuration"),
-        Role::Silent => Some("this command does not work on it"),
-    };
-    if let Some(off) = off {
-        return ("the admin state is off", format!("node {name} has nothing of the admin state: {off}"));
-    }
-    let nothing = "nothing says that it leaves service, and nothing of it is Down by us";
-    let (most, foreign) = (AdminView::MOST_FOREIGN, foreign_of(name, snapshot).count());
-    let more = if view.foreign.len() < most {
-        String::new()
-    } else {
-        format!("; what somebody else has set is listed for {most} entries only: the node may have others")
-    };
-    if foreign > 0 {
+    if snapshot.synced.lists {
         let detail = format!(
-            "node {name} is there, and {nothing}; somebody else has set the admin state of {foreign} of its entries, \
-             which adminState.foreign in GET /api/v1/status lists{more}"
+            "there is no node {name}; GET /api/v1/nodes lists those that leave service, and kubectl get nodes all"
         );
-        return ("nothing of the admin state", detail);
+        ("no such node", detail)
+    } else {
+        ("not known yet", "the nodes have not been listed yet; ask again in some seconds".to_owned())
     }
-    let mut members = snapshot.pools.values().flat_map(|pool| pool.level.required.values());
-    if members.any(|member| member.name.as_str() == name.as_str()) {
-        return ("nothing of the admin state", format!("node {name} is there, and {nothing}{more}"));
-    }
-    let detail = format!(
-        "no pool requires a node {name}: it does not exist, or {nothing}; kubectl get node {name} tells which, and GET \
-         /api/v1/nodes lists those that leave service{more}"
-    );
-    ("no such node", detail)
 }

@@ -6,7 +6,9 @@ mod head_end;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use actix_http::ServiceConfig;
 use actix_http::h1::{Codec, Message, MessageType};
@@ -18,6 +20,11 @@ use tokio_util::codec::Decoder as _;
 use self::head_end::HeadEnd;
 use super::HEAD_WITHIN;
 use super::body::BODY_WITHIN;
+use super::places::Place;
+
+/// How long a client may take for a whole response, unless it has no end. The listener's `TCP_USER_TIMEOUT` begins again
+/// whenever the client takes a byte.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The largest head, in bytes: a token of 32 KiB (`people`), and 8 KiB for everything else.
 const LARGEST_HEAD: usize = 40 << 10;
@@ -43,6 +50,9 @@ pub(super) struct OneRequest<S> {
     read: usize,
     /// When the whole request must have arrived.
     deadline: Pin<Box<Sleep>>,
+    /// By when the client must have taken the whole response; `None`: it has not begun.
+    taken_by: Option<Pin<Box<Sleep>>>,
+    place: Rc<Place>,
 }
 
 /// How much of the request has been read.
@@ -73,13 +83,27 @@ enum Discarded {
 }
 
 impl<S> OneRequest<S> {
-    /// Reads one request from this stream.
-    pub(super) fn of(stream: S, config: &ServiceConfig) -> OneRequest<S> {
+    /// Reads one request from this stream, which has this place.
+    pub(super) fn of(stream: S, place: Rc<Place>, config: &ServiceConfig) -> OneRequest<S> {
         let parser = Box::new(Codec::new(config.clone()));
         let reading =
             Reading::Request(Request { parser, unparsed: BytesMut::new(), head: Some(HeadEnd::default()) });
         let deadline = Box::pin(sleep(HEAD_WITHIN + BODY_WITHIN));
-        OneRequest { stream, reading, unserved: BytesMut::new(), read: 0, deadline }
+        OneRequest { stream, reading, unserved: BytesMut::new(), read: 0, deadline, taken_by: None, place }
+    }
+
+    /// The place of this connection.
+    pub(super) fn place(&self) -> &Rc<Place> {
+        &self.place
+    }
+
+    /// Fails when the response has taken too long.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.place.is_endless() {
+            return Ok(());
+        }
+        let taken_by = self.taken_by.get_or_insert_with(|| Box::pin(sleep(TAKEN_WITHIN)));
+        if taken_by.as_mut().poll(cx).is_ready() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 }
 
@@ -162,7 +186,7 @@ fn poll_discard<S: AsyncRead + Unpin>(
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let OneRequest { stream, reading, unserved, read: count, deadline } = self.get_mut();
+        let OneRequest { stream, reading, unserved, read: count, deadline, place, .. } = self.get_mut();
         loop {
             if !unserved.is_empty() {
                 into.put_slice(&unserved.split_to(into.remaining().min(unserved.len())));
@@ -180,7 +204,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                     if *count > LARGEST {
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
-                    if let Some(next) = request.take(read.filled(), unserved) {
+                    let next = request.take(read.filled(), unserved);
+                    if request.head.is_none() {
+                        place.on_head();
+                    }
+                    if let Some(next) = next {
                         *reading = next;
                     }
                 }
@@ -211,6 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_late(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, from)
     }
 
@@ -227,6 +256,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
         cx: &mut Context<'_>,
         from: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.poll_late(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, from)
     }
 
@@ -239,13 +269,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
+    use super::super::places::Places;
     use super::*;
+
+    fn one_request<S>(stream: S) -> OneRequest<S> {
+        OneRequest::of(stream, Places::new(1).seat((), None).place(), &ServiceConfig::default())
+    }
 
     /// Returns what the server reads of `sent` if the client sends it in pieces of this size and then closes its side.
     async fn read_of(sent: &[u8], piece: usize) -> Vec<u8> {
         let (mut client, server) = duplex(piece);
         let mut read = Vec::new();
-        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let mut server = one_request(server);
         let send = async {
             // A client that sends too much is not read to its end.
             drop(client.write_all(sent).await);
@@ -277,7 +312,7 @@ mod tests {
     #[actix_web::test]
     async fn h1_a_head_sent_byte_by_byte_reaches_the_server_whole() {
         let (mut client, server) = duplex(1);
-        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let mut server = one_request(server);
         let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(9_000));
         let mut space = [0; 64 << 10];
         for byte in &head.as_bytes()[..head.len() - 1] {
@@ -302,7 +337,7 @@ mod tests {
             assert_eq!(read_of(longest.as_bytes(), piece).await.len(), LARGEST_HEAD);
             let (mut client, server) = duplex(100_000);
             client.write_all(of_length(LARGEST_HEAD + 1).as_bytes()).await.expect("there is room");
-            let mut server = OneRequest::of(server, &ServiceConfig::default());
+            let mut server = one_request(server);
             let mut space = [0; 9];
             let (read, answer) = tokio::join!(server.read(&mut space), async move {
                 let mut answer = vec![0; TOO_LARGE.len()];
@@ -329,7 +364,7 @@ mod tests {
     async fn h1_no_more_than_16_kib_is_read_behind_a_request() {
         let (mut client, server) = duplex(1 << 20);
         client.write_all(&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(10_000)).await.expect("there is room");
-        let mut server = OneRequest::of(server, &ServiceConfig::default());
+        let mut server = one_request(server);
         let mut space = [0; AT_ONCE];
         assert_eq!(server.read(&mut space).await.expect("a request"), 27);
         let mut read = std::pin::pin!(server.read(&mut space));

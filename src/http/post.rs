@@ -8,6 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use pool_core::ask::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
 use pool_core::assignment::{HeldReason, PausedBy};
 use pool_core::ids::{LbName, NodeName, PoolId, PoolName};
+use pool_core::sample::GateClass;
 use serde_json::{Value, json};
 
 use super::body::{Body, received};
@@ -27,6 +28,7 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
         .service(post("/api/v1/queues/{lb}/{pool}/attempt", attempt))
         .service(post("/api/v1/held/release", release))
         .service(post("/api/v1/compare", compare))
+        .service(post("/api/v1/gates/open", open_gates))
         .service(post("/api/v1/pause", pause))
         .service(post("/api/v1/resume", resume))
         .service(post("/api/v1/log-level", log_level));
@@ -57,6 +59,18 @@ async fn release(request: HttpRequest, (about, people): Data, payload: web::Payl
 async fn compare(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
     let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
         Ok(Wanted::Compare(Body::read(bytes, &["loadBalancer"])?.load_balancer()?))
+    };
+    carry_out(&request, &about, &people, payload, wanted).await
+}
+
+async fn open_gates(request: HttpRequest, (about, people): Data, payload: web::Payload) -> HttpResponse {
+    let wanted = |bytes: &web::Bytes, _: &Arc<str>| {
+        let body = Body::read(bytes, &["class"])?;
+        let named = match body.text("class")? {
+            None => None,
+            Some(_) => Some(body.word("class", &GateClass::ALL.map(GateClass::as_str))?),
+        };
+        Ok(Wanted::OpenGates(GateClass::ALL.into_iter().find(|class| named == Some(class.as_str()))))
     };
     carry_out(&request, &about, &people, payload, wanted).await
 }
@@ -161,6 +175,7 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
         | Wanted::Resume(_)
         | Wanted::Attempt(_)
         | Wanted::Release(_)
+        | Wanted::OpenGates(_)
         | Wanted::Compare(_) => true,
     };
     match done {
@@ -173,6 +188,10 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
         Done::Comparing(all) => json!({
             "answer": "comparing",
             "loadBalancers": all.iter().map(LbName::as_str).collect::<Vec<_>>(),
+        }),
+        Done::GatesOpened(classes) => json!({
+            "answer": "opened",
+            "classes": classes.iter().map(|class| class.as_str()).collect::<Vec<_>>(),
         }),
         Done::Paused(effect) => {
             json!({ "answer": "paused", "takesEffect": of_effect(*effect), "known": known })
@@ -224,7 +243,7 @@ fn of_refusal(about: &About, wanted: &Wanted, refusal: &Refusal) -> HttpResponse
                 Wanted::Pause { .. } | Wanted::Resume(_) => {
                     "a dry run notes nothing, so nothing can be paused or resumed in it"
                 }
-                Wanted::Attempt(_) | Wanted::Release(_) | Wanted::Compare(_) => {
+                Wanted::Attempt(_) | Wanted::Release(_) | Wanted::OpenGates(_) | Wanted::Compare(_) => {
                     "a dry run writes nothing, so nothing is attempted or released in it; ask the controller that \
                      leads, or POST /api/v1/compare to have pools read and compared here"
                 }
@@ -251,6 +270,7 @@ fn unknown(wanted: &Wanted) -> &'static str {
         }
         Wanted::Attempt(_)
         | Wanted::Release(Scope::Everything | Scope::Pool(_))
+        | Wanted::OpenGates(_)
         | Wanted::Pause { .. }
         | Wanted::Resume(_) => "it is no pool of a managed Service; GET /api/v1/queues lists those that are",
     }
@@ -344,6 +364,7 @@ fn nothing_held(wanted: &Wanted) -> &'static str {
         }
         Wanted::Release(Scope::Everything | Scope::Node(_))
         | Wanted::Attempt(_)
+        | Wanted::OpenGates(_)
         | Wanted::Compare(_)
         | Wanted::Pause { .. }
         | Wanted::Resume(_) => {

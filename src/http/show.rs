@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use actors::clock::Clock;
 use pool_core::ask::Scope;
 use pool_core::assignment::{Held, PausedBy};
-use pool_core::ids::PoolId;
+use pool_core::ids::{Family, PoolId};
 use pool_core::level::Source;
 use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
-    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, PoolView, ResourceView, ServiceView,
-    SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
+    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, LeftOutView, PoolView, ResourceView,
+    ServiceView, SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
+    admin_state_word,
 };
 use pool_core::wishes::{Pause, Wishes};
 use serde_json::{Value, json};
@@ -50,6 +51,18 @@ impl Show {
         at.since(self.now).as_secs_f64()
     }
 
+    /// How many pools that are to be written are out of sync, and the one that has been for longest.
+    pub(super) fn out_of_sync(&self, snapshot: &Snapshot) -> Value {
+        let late = || snapshot.pools.values().filter(|pool| pool.late_since().is_some());
+        let longest = late().min_by_key(|pool| pool.late_since());
+        json!({
+            "pools": late().count(),
+            "longest": longest.map(|pool| pool.pool.to_string()),
+            "longestSeconds": longest.and_then(|pool| pool.late_since()).map(|at| self.age(at)),
+            "longestAtLeast": longest.and_then(|pool| pool.out_of_sync).is_some_and(|out| out.at_least),
+        })
+    }
+
     /// A pool in a list.
     pub(super) fn pool_line(&self, pool: &PoolView) -> Value {
         json!({
@@ -62,6 +75,10 @@ impl Show {
             "required": pool.level.required.len(),
             "observed": pool.observed.as_ref().map(BTreeSet::len),
             "waitingSeconds": pool.waiting_since.map(|at| self.age(at)),
+            "outOfSyncSince": pool.out_of_sync.and_then(|out| self.time(out.since)),
+            "outOfSyncSeconds": pool.out_of_sync.map(|out| self.age(out.since)),
+            "provisioningFailed": pool.provisioning_failed,
+            "outOfSyncAtLeast": pool.out_of_sync.is_some_and(|out| out.at_least),
             "nextInSeconds": pool.next_at.map(|at| self.until(at)),
             "lastError": pool.last_error,
             "held": pool.held.as_ref().map(|held| self.held(held)),
@@ -74,10 +91,8 @@ impl Show {
         let (missing, surplus) = pool.difference().unzip();
         let mut shown = self.pool_line(pool);
         let more = json!({
-            "family": match pool.family {
-                pool_core::ids::Family::V4 => "IPv4",
-                pool_core::ids::Family::V6 => "IPv6",
-            },
+            "family": family(pool.family),
+            "leftOut": snapshot.left_out_of(pool).into_iter().map(left_out).collect::<Vec<_>>(),
             "note": pool.source.note(),
             "remarks": remarks(&pool.source),
             "provenance": pool.provenance.as_str(),
@@ -87,6 +102,7 @@ impl Show {
                     .collect::<Vec<_>>(),
                 "tolerated": ips(&pool.level.tolerated),
                 "observed": pool.observed.as_ref().map(ips),
+                "adminStates": pool.observed.as_ref().map(|observed| admin_states(pool, observed)),
                 "missing": missing,
                 "mustGo": surplus,
             },
@@ -159,6 +175,7 @@ impl Show {
             "endpoints": service.endpoints,
             "dataErrors": service.data_errors,
             "resource": service.resource.as_ref().map(resource),
+            "leftOut": service.left_out.iter().map(left_out).collect::<Vec<_>>(),
             "pools": service.pools.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "notManageable": service.not_manageable.iter()
                 .map(|(pool, why)| json!({ "pool": pool.to_string(), "reason": why.label().0, "detail": why.to_string() }))
@@ -379,6 +396,30 @@ fn remarks(source: &Source) -> Option<Vec<Value>> {
             .map(|remark| json!({ "reason": remark.as_str(), "detail": remark.to_string() }))
             .collect(),
     )
+}
+
+/// A node with endpoints of a Service that is left out of a pool of it.
+fn left_out(of: &LeftOutView) -> Value {
+    json!({
+        "node": of.node.as_str(),
+        "family": family(of.family),
+        "rule": of.why.as_str(),
+        "detail": of.why.to_string(),
+    })
+}
+
+/// The admin state of each member.
+fn admin_states(pool: &PoolView, observed: &BTreeSet<IpAddr>) -> Value {
+    let states = observed.iter().filter_map(|ip| Some((ip.to_string(), pool.admin_state(ip)?)));
+    states.map(|(ip, state)| (ip, json!(admin_state_word(state)))).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// A family in words.
+pub(super) fn family(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
 }
 
 /// What is known of a Service's EndpointSlices, in the words of `/api/v1/resources`.

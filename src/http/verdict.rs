@@ -2,12 +2,16 @@
 
 mod waits;
 
-use pool_core::assignment::{Held, HeldReason, PausedBy};
-use pool_core::ids::PoolId;
-use pool_core::sample::PoolState;
-use pool_core::view::{Candidacy, PoolView, ServiceView, Snapshot};
+use std::net::IpAddr;
 
-use super::show::{Show, pause, wall};
+use pool_core::arm::AdminState;
+use pool_core::assignment::{Held, HeldReason, PausedBy};
+use pool_core::ids::{NodeName, PoolId};
+use pool_core::level::Member;
+use pool_core::sample::PoolState;
+use pool_core::view::{Candidacy, LeftOutView, PoolView, ServiceView, Snapshot};
+
+use super::show::{Show, family, pause, wall};
 
 /// What there is to say of a pool, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,10 +46,51 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -
     let all = service.pools.iter().filter_map(|id| about(id, snapshot, show));
     let wrong = all.min_by_key(|(rank, _)| *rank).map(|(_, said)| said);
     let said = wrong.unwrap_or_else(|| "right: every pool of it is as it should be".to_owned());
+    let said = said + &down(service, snapshot) + &left_out(service);
     match service.data_errors.first() {
         None => said,
         Some(first) => format!("{said}; but not every endpoint has a usable node: {first}"),
     }
+}
+
+/// The required members of its pools that are Down, the first of them by name (N2, N4).
+fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
+    let pools = service.pools.iter().filter_map(|id| snapshot.pools.get(id));
+    let mut down = pools.flat_map(|pool| {
+        let is_down = move |(ip, _): &(&IpAddr, &Member)| pool.admin_state(ip) == Some(AdminState::Down);
+        pool.level.required.iter().filter(is_down).map(move |(ip, member)| (pool, ip, member))
+    });
+    let Some((pool, ip, member)) = down.next() else { return String::new() };
+    let why = match snapshot.nodes.get(&NodeName::new(member.name.as_str())) {
+        Some(node) if node.signals.is_empty() => "it is being restored".to_owned(),
+        Some(node) => {
+            let signals: Vec<&str> = node.signals.iter().map(|signal| signal.as_str()).collect();
+            format!("it leaves service: {}", signals.join(", "))
+        }
+        None => "somebody else has set that, or it has not been seen since it was restored".to_owned(),
+    };
+    let more = match down.count() {
+        0 => String::new(),
+        more => format!("; {more} more required members are Down"),
+    };
+    let id = &pool.pool;
+    format!(
+        "; but member {} ({ip}) of pool {id} is Down and gets no new connections ({why}){more}",
+        member.name
+    )
+}
+
+/// The first node with endpoints of it that is left out, and how many others are (D4, D5).
+fn left_out(service: &ServiceView) -> String {
+    let Some(LeftOutView { node, family: of, ips: _, why }) = service.left_out.first() else {
+        return String::new();
+    };
+    let more = match service.left_out.len() {
+        1 => String::new(),
+        ServiceView::MOST_LEFT_OUT => "; many more are left out".to_owned(),
+        all => format!("; {} more are left out", all - 1),
+    };
+    format!("; node {node} is left out of its {} pool, because {why}{more}", family(*of))
 }
 
 /// Why it is no candidate (D1).
@@ -104,6 +149,11 @@ fn held(held: &Held) -> String {
 /// What its state says, with how far it is from right; nothing when it is right.
 fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Rank, String)> {
     let said = match pool.state {
+        PoolState::Right if pool.provisioning_failed => {
+            "has the right members, and Azure reports that its last operation there failed, so it may not use them; the \
+             controller writes one pool of the load balancer again 10 minutes after that, and later ever more rarely"
+                .to_owned()
+        }
         PoolState::Right => return None,
         PoolState::Unknown => "has not been seen since the last change".to_owned(),
         PoolState::Waiting if pool.withheld.is_some() => "would be changed; this is a dry run".to_owned(),
@@ -145,7 +195,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
         | PoolState::Attempting
         | PoolState::Parked
         | PoolState::Paused
-            if pool.last_error.is_some() =>
+            if pool.last_error.is_some() || pool.provisioning_failed =>
         {
             Rank::Failed
         }

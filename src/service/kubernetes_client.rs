@@ -39,11 +39,13 @@ fn without_quotes(text: &str) -> String {
 }
 
 async fn open_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    // First, because kube parses the variables too and reports errors in less detail.
-    let proxies = Proxies::from_environment()?;
+    let proxies = Proxies::from_environment();
     let (config, named) = configuration(kubeconfig).await?;
     // As with kubectl, the kubeconfig takes precedence over the environment, including NO_PROXY.
-    let proxy = named.or_else(|| proxies.of(&config.cluster_url).cloned());
+    let proxy = match named {
+        Some(proxy) => Some(proxy),
+        None => proxies.of(&config.cluster_url)?.cloned(),
+    };
     if let Some(proxy) = &proxy {
         tracing::info!(%proxy, "the API server is reached through a proxy");
     }

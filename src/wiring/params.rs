@@ -91,6 +91,8 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
             selector: selector(&controller.services.selector),
             last_known_for: LAST_KNOWN_FOR,
             fail_on_data_errors: controller.sources_kubernetes.fail_on_data_errors,
+            control_plane: !config.cloud.excludes_control_plane(),
+            per_family: beyond_upstream(config),
         },
         discovery: discovery::Params {
             load_balancers: load_balancers.clone(),
@@ -347,6 +349,7 @@ fn writer(config: &Config, instance: &Instance) -> writer::Params {
         rate_limit: config.cloud.rate_limit().map(limit),
         retry_throttled: controller.client.retry_throttled,
         gates_delay_grants: beyond,
+        throttling: if beyond { writer::Throttling::Bounded } else { writer::Throttling::Upstream },
         breaker: beyond,
         min_interval: controller.batching.min_interval,
     }

@@ -1,15 +1,18 @@
-//! Clients that send many requests at once cost little memory and do not delay other clients.
+//! Clients that send many requests at once, read no responses, or only hold connections open cost little memory and do
+//! not delay other clients, such as the kubelet with its probes.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::future::join_all;
+use reqwest::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 use super::stage::Stage;
-use crate::support::{PATIENCE, limit};
+use crate::support::{PATIENCE, eventually, limit};
 
 /// How many clients send at once, on a listener with 512 places.
 const ATTACKERS: usize = 500;
@@ -30,6 +33,40 @@ async fn attack(listener: &str) -> usize {
     // Unread requests may cut off the response.
     let (_, _) = tokio::join!(to.write_all(&many), from.read_to_end(&mut answers));
     String::from_utf8_lossy(&answers).matches("HTTP/1.1 ").count()
+}
+
+/// How many clients hold connections open that send nothing: what a listener takes at a time, and what waits for it.
+const IDLE: usize = 2_500;
+/// In what time probes are answered meanwhile: a second, and more on a machine that other tests keep busy.
+const PROBED_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+
+/// Holds a connection from another address open, and opens another one whenever it ends.
+async fn idle(listener: SocketAddr) {
+    loop {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 2], 0).into()).expect("a free port");
+        match socket.connect(listener).await {
+            Ok(mut connection) => drop(connection.read(&mut [0; 99]).await),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// Asks for this and reads nothing of the response.
+async fn ask(listener: &str, path: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4 << 10).expect("a small buffer");
+    let address = listener.parse().expect("an address");
+    let mut connection = socket.connect(address).await.expect("the listener takes connections");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    connection.write_all(request.as_bytes()).await.expect("the connection stands");
+    connection
+}
+
+/// Lets this process and those that it starts have many connections.
+fn with_many_connections() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
 }
 
 async fn is_flooded(stage: &Stage, listener: &str) {
@@ -55,9 +92,73 @@ async fn is_flooded(stage: &Stage, listener: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h1_pipelined_requests_cost_no_memory_and_no_time() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
+    with_many_connections();
     let stage = Stage::ready(1).await;
     is_flooded(&stage, &stage.health).await;
     is_flooded(&stage, &stage.admin).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_idle_connections_do_not_delay_probes() {
+    with_many_connections();
+    let stage = Stage::ready(1).await;
+    let listener: SocketAddr = stage.health.parse().expect("an address");
+    let attackers: Vec<_> = (0..IDLE).map(|_| tokio::spawn(idle(listener))).collect();
+    // The attack lasts longer than a connection may be idle.
+    let until = Instant::now() + Duration::from_secs(6);
+    let mut probes = 0;
+    while Instant::now() < until {
+        let began = Instant::now();
+        assert_eq!(stage.health("/livez").await.status, 200);
+        let took = began.elapsed();
+        assert!(took < limit(PROBED_WITHIN.0, PROBED_WITHIN.1), "probe {probes} waited for {took:?}");
+        probes += 1;
+    }
+    attackers.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// How many Services make a list of them large.
+const SERVICES: usize = 600;
+/// How many clients ask for it and read nothing.
+const READERS: usize = 60;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_large_responses_that_nobody_reads_cost_little_memory() {
+    if std::env::var_os("QUIET_MACHINE").is_none() {
+        println!("skipped: this needs an idle machine (QUIET_MACHINE), and the nightly tier runs it");
+        return;
+    }
+    with_many_connections();
+    let stage = Stage::ready(SERVICES).await;
+    for (listener, path) in [(&stage.admin, "/api/v1/services?limit=1000"), (&stage.health, "/metrics")] {
+        let before = stage.peak_bytes();
+        let unread = join_all((0..READERS).map(|_| ask(listener, path))).await;
+        let began = Instant::now();
+        assert_eq!(stage.health("/livez").await.status, 200);
+        assert_eq!(stage.health("/metrics").await.status, 200);
+        assert!(
+            began.elapsed() < limit(ANSWERED_WITHIN.0, ANSWERED_WITHIN.1),
+            "others waited for {:?}",
+            began.elapsed()
+        );
+        if path != "/metrics" {
+            eventually("another list is refused", PATIENCE, || async {
+                let refused = stage.try_admin(path).await?;
+                let is_refused =
+                    refused.status == 503 && refused.json()["title"] == "too many large responses";
+                if is_refused { Ok(()) } else { Err(format!("{refused:?}")) }
+            })
+            .await;
+            assert_eq!(stage.admin(Method::GET, "/api/v1/services?limit=1").await.status, 200);
+        }
+        let cost = stage.peak_bytes() - before;
+        assert!(cost < COST, "{READERS} unread responses of {path} took {} KiB", cost >> 10);
+        drop(unread);
+        // Their places are free when the connections have ended.
+        eventually("a list can be read again", PATIENCE, || async {
+            let answer = stage.try_admin("/api/v1/services?limit=1000").await?;
+            if answer.status == 200 { Ok(()) } else { Err(answer.text) }
+        })
+        .await;
+    }
 }

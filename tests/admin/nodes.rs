@@ -173,12 +173,9 @@ async fn goes_down(stage: &Stage) {
 async fn n2_h3_a_tainted_node_is_shown_from_its_record_until_it_is_down_in_all_of_its_pools_and_back() {
     let stage = leading(prepared().await).await;
     assert_eq!(stage.get(NODES).await["items"], json!([]));
-    let answer = stage.admin(Method::GET, &one(0)).await;
-    assert_eq!((answer.status, answer.kind.as_str()), (404, "application/problem+json"), "{answer:?}");
-    assert!(
-        answer.text.contains("node node-0000 is there, and nothing says that it leaves service"),
-        "{answer:?}"
-    );
+    let shown = stage.get(&one(0)).await;
+    assert_eq!((&shown["node"]["state"], &shown["node"]["leftOut"]), (&json!("in_service"), &Value::Null));
+    assert_eq!(shown["node"]["inPools"][0]["adminState"], "None", "{shown}");
     let answer = stage.admin(Method::GET, "/api/v1/nodes/nosuch").await;
     assert_eq!((answer.status, &answer.json()["title"]), (404, &json!("no such node")), "{answer:?}");
 
@@ -213,7 +210,7 @@ async fn n2_h3_a_tainted_node_is_shown_from_its_record_until_it_is_down_in_all_o
     stage.shown(NODES, |page| page["items"] == json!([])).await;
     let back = [("kubernetes", "None"), ("shop-mail", "None"), ("shop-web", "None")];
     entries_are(&stage, 0, &back).await;
-    assert_eq!(stage.admin(Method::GET, &one(0)).await.status, 404);
+    assert_eq!(stage.get(&one(0)).await["node"]["state"], "in_service");
     let told = stage.event(&node_name(0), "LoadBalancerAdminStateNone").await;
     assert!(told["message"].as_str().is_some_and(|text| text.contains("3 pools")), "{told}");
 }
@@ -296,15 +293,15 @@ async fn n4_h3_what_somebody_else_has_set_is_shown_and_stays_when_the_node_is_ba
     }]);
     assert_eq!(status["adminState"]["foreign"], foreign);
     stage.event(&node_name(1), "LoadBalancerAdminStateForeign").await;
-    let answer = stage.admin(Method::GET, &one(1)).await;
-    assert_eq!(answer.status, 404, "nothing of it is ours: {answer:?}");
-    assert!(answer.text.contains("somebody else has set the admin state of 1 of its entries"), "{answer:?}");
+    let shown = stage.get(&one(1)).await;
+    assert_eq!((&shown["node"]["state"], &shown["node"]["recorded"]), (&json!("in_service"), &json!(false)));
+    assert_eq!(shown["node"]["inPools"][0]["adminState"], "Down", "{shown}");
 
     taint(&stage, 1, &[OUT_OF_SERVICE]).await;
     let shown = stage.shown(&one(1), |answer| answer["node"]["state"] == "down").await;
     let pools = json!([
-        { "loadBalancer": "kubernetes", "backendPool": "shop-web", "state": "foreign" },
-        { "loadBalancer": "lb-2", "backendPool": "kubernetes", "state": "down" },
+        { "loadBalancer": "kubernetes", "backendPool": "shop-web", "state": "foreign", "adminState": "Down" },
+        { "loadBalancer": "lb-2", "backendPool": "kubernetes", "state": "down", "adminState": "Down" },
     ]);
     assert_eq!(shown["node"]["inPools"], pools, "{shown}");
     taint(&stage, 1, &[]).await;

@@ -22,10 +22,11 @@ const NEVER_GIVEN: [(u16, &str); 1] = [(504, "every machine answers before the t
 /// The pool of the only Service of a world with one.
 const POOL: &str = "team-000-web-00000";
 /// Every request of people, as the document names it.
-const REQUESTS: [&str; 6] = [
+const REQUESTS: [&str; 7] = [
     "/api/v1/pause",
     "/api/v1/resume",
     "/api/v1/compare",
+    "/api/v1/gates/open",
     "/api/v1/held/release",
     "/api/v1/log-level",
     "/api/v1/queues/{lb}/{pool}/attempt",
@@ -207,6 +208,8 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     }
     contract.ask(stage, "/api/v1/compare", &json!({}), 200).await;
     contract.ask(stage, "/api/v1/compare", &json!({ "loadBalancer": "nosuch" }), 404).await;
+    contract.ask(stage, "/api/v1/gates/open", &json!({}), 200).await;
+    contract.ask(stage, "/api/v1/gates/open", &json!({ "class": "polls" }), 400).await;
     contract.ask(stage, "/api/v1/held/release", &everything, 409).await;
     let nobodys = json!({ "scope": "service", "namespace": "shop", "name": "nobody" });
     contract.ask(stage, "/api/v1/held/release", &nobodys, 404).await;
@@ -227,6 +230,7 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     let knows = |status: &Value| status["leadership"]["holder"].is_string();
     standby.shown("/api/v1/status", knows).await;
     contract.read_all(&standby).await;
+    contract.ask(&standby, "/api/v1/gates/open", &json!({}), 409).await;
     let refused = contract.ask(&standby, attempt, &json!({}), 409).await;
     assert!(refused["leader"].is_string(), "{refused}");
 }

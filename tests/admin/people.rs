@@ -68,7 +68,15 @@ async fn shared_lease(stage: &Stage) -> Option<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_each_post_needs_a_token_of_somebody_who_may_and_is_told_what_is_missing() {
     let stage = Stage::ready(1).await;
-    for path in ["pause", "resume", "compare", "held/release", "log-level", "queues/kubernetes/x/attempt"] {
+    for path in [
+        "pause",
+        "resume",
+        "compare",
+        "gates/open",
+        "held/release",
+        "log-level",
+        "queues/kubernetes/x/attempt",
+    ] {
         let path = format!("/api/v1/{path}");
         for token in [None, Some("nobody")] {
             let answer = stage.post(&path, token, &json!({})).await;

@@ -322,6 +322,11 @@ impl Stage {
         answer.unwrap_or_else(|error| panic!("{error}\n{:?}", self.log()))
     }
 
+    /// A GET of the admin listener.
+    pub async fn try_admin(&self, path: &str) -> Result<Answer, String> {
+        self.call(Method::GET, &self.admin, path).await
+    }
+
     /// A call of the admin listener, with all of its headers.
     pub async fn raw(&self, method: Method, path: &str) -> reqwest::Response {
         let answer = self.http.request(method, format!("http://{}{path}", self.admin)).send().await;

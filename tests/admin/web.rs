@@ -14,12 +14,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::Fate;
 use simulator::models::kube::Resource;
-use simulator::models::kube::build::{self, Endpoint, Family};
+use simulator::models::kube::build::{self, Endpoint};
 use tokio::sync::oneshot;
 
 use super::nodes;
 
-use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_name, place, pool_of};
+use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
 use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
@@ -337,7 +337,7 @@ fn lane(status: &Value) -> &Value {
     lanes.into_iter().flatten().find(|lane| lane["loadBalancer"] == "kubernetes").unwrap_or(&Value::Null)
 }
 
-/// A controller that has stopped all removals, because most pools would lose most of their members.
+/// A controller that has stopped all removals, because labels take most members from most pools.
 pub(super) async fn stopped() -> Stage {
     let prepared = Prepared::new(0).await;
     let names: Vec<String> = (1..=7).map(|number| format!("web-{number}")).collect();
@@ -348,10 +348,9 @@ pub(super) async fn stopped() -> Stage {
     let stage = prepared.start(&slow).await;
     stage.wait_until_ready().await;
     stage.shown("/api/v1/status", |status| status["pools"]["byState"]["right"] == 7).await;
-    let only = [Endpoint::ready(&node_name(0))];
-    let slices =
-        names.iter().map(|name| build::endpoint_slice(NAMESPACE, name, 0, &only, Family::V4)).collect();
-    stage.fakes.apply(slices).await.expect("good slices");
+    let label = ("node.kubernetes.io/exclude-from-external-load-balancers", "");
+    let labelled = |node| build::node(&node_name(node), &[&node_ip(node)], &[label], true, &[]);
+    stage.fakes.apply((1..=3).map(labelled).collect()).await.expect("good nodes");
     stage.shown("/api/v1/held", |held| held["guards"]["removalsStopped"].is_object()).await;
     stage
 }

@@ -34,6 +34,17 @@ async fn provision_ipv6(story: &Story<&Cluster>, name: &str) {
     story.azure.provision(&[service], |_| load_balancer(name).to_owned()).await;
 }
 
+/// Has these nodes host endpoints of a Service that have IPv6 addresses.
+async fn place_ipv6(story: &Story<&Cluster>, name: &str, nodes: &[String]) {
+    let addresses: Vec<String> = (1..=nodes.len()).map(|number| format!("fd00:10::{number}")).collect();
+    let endpoints: Vec<(&str, Option<&str>)> =
+        addresses.iter().zip(nodes).map(|(address, node)| (address.as_str(), Some(node.as_str()))).collect();
+    let mut slice = objects::endpoint_slice(story.namespace, name, &endpoints);
+    slice["metadata"]["name"] = json!(format!("{name}-by-hand-ipv6"));
+    slice["addressType"] = json!("IPv6");
+    story.create("endpointslices", &slice).await;
+}
+
 /// Lets the controller's account write our ConfigMap or not, and waits until that counts.
 async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
     let namespace = story.namespace;
@@ -94,6 +105,7 @@ async fn n1_kubectl_taint_has_a_node_noted_and_then_down_in_each_of_its_pools_un
         story.place_by_hand(name, &endpoints[..2]).await;
     }
     provision_ipv6(&story, "web-0").await;
+    place_ipv6(&story, "web-0", &nodes[..2]).await;
     let controller = story.start_controller(Flags::default()).await;
     story.holds("web-0", ["10.1.0.1", "10.1.0.2"]).await;
     story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;

@@ -1,15 +1,22 @@
 //! Foreign text reaches neither a terminal nor a text log with unprintable characters.
 
-use serde_json::json;
-use simulator::models::arm::Lock;
+use serde_json::{Value, json};
+use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Lock};
 use simulator::models::kube::build::{self, Family};
 
-use super::bench::Bench;
+use super::bench::{Bench, Ended};
 use crate::admin::stage::NAMESPACE;
 
 /// A name that clears the screen, rings the bell, reverses the text direction and begins a line of its own.
 const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{202e}\nERROR forged";
 const SHOWN: &str = "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ERROR forged";
+
+/// What a command has printed must have the text, and nothing that is not printable.
+fn must_show(ended: &Ended, shown: &str) {
+    assert!(ended.stdout.contains(shown) || ended.stderr.contains(shown), "{ended:?}");
+    must_be_printable(&ended.stdout);
+    must_be_printable(&ended.stderr);
+}
 
 fn must_be_printable(text: &str) {
     let bad = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
@@ -47,4 +54,77 @@ async fn a_plan_names_a_service_in_one_printable_line() {
     assert!(ended.stdout.contains(SHOWN), "{ended:?}");
     must_be_printable(&ended.stdout);
     must_be_printable(&ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_snapshot_file_says_is_printed_escaped() {
+    let bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
+    let text = std::fs::read_to_string(&file).expect("the file");
+    let stored: Value = serde_json::from_str(&text).expect("it is JSON");
+    let created = stored["createdAt"].as_str().expect("a time");
+    let hostile = json!(HOSTILE).to_string();
+    let plant = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}: {text}");
+        std::fs::write(&file, text.replacen(from, to, 1)).expect("the folder can be written");
+    };
+    plant(&json!(created).to_string(), &hostile);
+    let verified = bench.run("snapshot", &["--verify", &file]).await;
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    must_show(&verified, SHOWN);
+    let restored = bench.run("restore", &[&file, "--dry-run"]).await;
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    must_show(&restored, SHOWN);
+    for (from, to) in [
+        ("\"absent\": [", format!("\"absent\": [{hostile}, ")),
+        ("\"absent\": [", format!("{hostile}: [], \"absent\": [")),
+    ] {
+        plant(from, &to);
+        let refused = bench.run("snapshot", &["--verify", &file]).await;
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        must_show(&refused, SHOWN);
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_azure_and_a_pause_say_is_printed_escaped() {
+    let mut bench = Bench::new(1).await;
+    let file = bench.path("pools.json");
+    assert_eq!(bench.run("snapshot", &["--output", &file]).await.code, Some(0));
+    let reason = HOSTILE.replace('\n', " ");
+    // Controls have become spaces where the pause was read.
+    let shown = "a [2J \\u{202e} ERROR forged";
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
+        "data": { "pause.everything": format!("since: 2026-11-20T08:00:00Z\nby: alice\nreason: {reason}\n") },
+    });
+    bench.fakes.apply(vec![map]).await.expect("a good object");
+    bench.arranged().await;
+    let restored = bench.run("restore", &[&file, "--dry-run"]).await;
+    must_show(&restored, shown);
+
+    let answer = FaultAnswer {
+        status: 400,
+        code: "Bad".to_owned(),
+        message: HOSTILE.to_owned(),
+        retry_after: None,
+        body: FaultBody::Standard,
+    };
+    let fault = Fault {
+        target: FaultTarget::LoadBalancerGet,
+        every: 1,
+        limit: None,
+        load_balancer: None,
+        effect: FaultEffect::Answer(answer),
+    };
+    bench.fakes.tune_arm(move |arm| arm.faults = vec![fault]).await;
+    let refused = bench.run("snapshot", &["--verify", &file]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    // A message of ARM is one line.
+    let shown = SHOWN.replace("\\u{a}", " ");
+    must_show(&refused, &shown);
+    must_show(&bench.run("check", &["--within", "5s"]).await, &shown);
 }

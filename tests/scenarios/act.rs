@@ -104,10 +104,15 @@ impl Stage {
             ["slice", target, "garbled"] => self.garble_slice(target).await,
             ["slice", target, rest @ ..] => {
                 let (service, number) = slice_target(target)?;
+                let (family, rest) = match rest {
+                    [family @ ("IPv4" | "IPv6"), rest @ ..] => (Some(*family), rest),
+                    rest => (None, rest),
+                };
                 let endpoints = world::endpoints(rest)?;
                 let clock = self.clock();
                 let time = clock.rfc3339(clock.now_us());
-                let slices = self.world.slices(&service, number, &endpoints)?;
+                let mut slices = self.world.slices(&service, number, &endpoints)?;
+                slices.retain(|slice| family.is_none_or(|family| slice["addressType"] == family));
                 self.apply(slices.into_iter().map(|slice| build::triggered_at(slice, &time)).collect()).await
             }
             ["delete", "slice", target] => {

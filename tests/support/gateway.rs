@@ -3,10 +3,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// The user and the password of a gateway that requires them.
 pub const LOGIN: &str = "operator:planted-for-proxies";
@@ -35,12 +36,27 @@ pub struct Gateway {
 impl Gateway {
     /// Listens on loopback, on the current runtime.
     pub async fn start(speaks: Speaks) -> Self {
+        Self::start_with(speaks, None).await
+    }
+
+    /// The same, with TLS to its clients.
+    pub async fn secured(speaks: Speaks, tls: TlsAcceptor) -> Self {
+        Self::start_with(speaks, Some(tls)).await
+    }
+
+    async fn start_with(speaks: Speaks, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
         let address = listener.local_addr().expect("a bound listener has an address");
         let (account, targets) = watch::channel(Vec::new());
         let listening = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                drop(tokio::spawn(serve(client, speaks, account.clone())));
+                let (tls, account) = (tls.clone(), account.clone());
+                drop(tokio::spawn(async move {
+                    match tls {
+                        None => serve(client, speaks, account).await,
+                        Some(tls) => serve(tls.accept(client).await.ok()?, speaks, account).await,
+                    }
+                }));
             }
         });
         Self { address, targets, listening: listening.abort_handle() }
@@ -58,7 +74,11 @@ impl Drop for Gateway {
     }
 }
 
-async fn serve(mut client: TcpStream, speaks: Speaks, account: watch::Sender<Vec<String>>) -> Option<()> {
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut client: S,
+    speaks: Speaks,
+    account: watch::Sender<Vec<String>>,
+) -> Option<()> {
     let target = match speaks {
         Speaks::Http => http(&mut client, false).await?,
         Speaks::HttpWithLogin => http(&mut client, true).await?,
@@ -76,7 +96,7 @@ async fn serve(mut client: TcpStream, speaks: Speaks, account: watch::Sender<Vec
     tokio::io::copy_bidirectional(&mut client, &mut server).await.ok().map(drop)
 }
 
-async fn http(client: &mut TcpStream, asks: bool) -> Option<String> {
+async fn http<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, asks: bool) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(client.read_u8().await.ok()?);
@@ -90,7 +110,7 @@ async fn http(client: &mut TcpStream, asks: bool) -> Option<String> {
     Some(head.strip_prefix("CONNECT ")?.split_once(' ')?.0.to_owned())
 }
 
-async fn socks5(client: &mut TcpStream, asks: bool) -> Option<String> {
+async fn socks5<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, asks: bool) -> Option<String> {
     let mut count = [0; 2];
     client.read_exact(&mut count).await.ok()?;
     text(client, count[1]).await?;
@@ -119,7 +139,7 @@ async fn socks5(client: &mut TcpStream, asks: bool) -> Option<String> {
     Some(format!("{host}:{}", client.read_u16().await.ok()?))
 }
 
-async fn text(client: &mut TcpStream, length: u8) -> Option<String> {
+async fn text<S: AsyncRead + Unpin>(client: &mut S, length: u8) -> Option<String> {
     let mut bytes = vec![0; length.into()];
     client.read_exact(&mut bytes).await.ok()?;
     String::from_utf8(bytes).ok()

@@ -88,6 +88,23 @@ async fn x2_paced_acks_do_not_delay_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn x2_messages_that_cannot_be_read_are_paced() {
+    let plane = control_plane().await;
+    let scene = scene(&plane).await;
+    let before = acks(&plane.journal().await).len();
+    let began_us = plane.now_us().await;
+    for _ in 0..80 {
+        plane.send_bytes(vec![0xff; 7]).await;
+    }
+    plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
+    scene.holds("web", &[BETTER]).await;
+    let acks = acks(&plane.journal().await);
+    let took_ms = (acks[before] - began_us) / 1_000;
+    assert!(took_ms >= 2_500, "80 messages and a good one were read in {took_ms} ms");
+    scene.logged_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_a46_the_good_part_of_a_response_is_used_and_what_cannot_be_read_changes_nothing() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;

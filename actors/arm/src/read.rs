@@ -35,6 +35,7 @@ pub(crate) fn load_balancer(lb: &LbName, body: &Value) -> Result<LbFacts, Unread
     Ok(LbFacts {
         lb: lb.clone(),
         etag: etag(body),
+        guid: Some(text(&properties["resourceGuid"])).filter(|guid| !guid.is_empty()).map(Arc::from),
         provisioning: provisioning(&properties["provisioningState"]),
         pools,
         rules,

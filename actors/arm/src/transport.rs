@@ -11,6 +11,7 @@ use proxy::Proxies;
 use reqwest::redirect;
 use url::{Host, Url};
 
+use crate::identity::Identity;
 use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
 use crate::stop::Stop;
 
@@ -45,10 +46,14 @@ impl HttpTransport {
                 .http2_keep_alive_interval(Duration::from_secs(20))
                 .http2_keep_alive_timeout(Duration::from_secs(10))
         };
-        let proxies = Proxies::from_environment().map_err(|source| SetUpError::Proxy { source })?;
+        let proxies = Proxies::from_environment();
+        // Login endpoints are asked through it too.
+        if !is_near(&settings.endpoint) || settings.identity != Identity::Anonymous {
+            proxies.check_https().map_err(|source| SetUpError::Proxy { source })?;
+        }
         let proxy = move |target: &Url| {
             let target = target.as_str().parse::<http::Uri>().ok()?;
-            proxies.of(&target).map(proxy::Proxy::with_credentials)
+            proxies.of(&target).ok()?.map(proxy::Proxy::with_credentials)
         };
         let client = builder().https_only(true).proxy(reqwest::Proxy::custom(proxy)).build();
         let client = client.map_err(|source| SetUpError::HttpClient { source })?;

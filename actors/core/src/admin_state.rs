@@ -51,13 +51,12 @@ use crate::informer::NodeFact;
 use crate::level::{Leaving, Word};
 use crate::machine::{Machine, Now, earliest};
 use crate::object::{TaintAnswer, TaintAsk};
-use crate::report::Report;
-use crate::sample::Sample;
+use crate::report::{Ended, Report};
 use crate::view::{AdminView, NodeView};
-use crate::watch;
 use crate::wishes::Wishes;
 use crate::work_queue::{self, WorkQueue};
 use crate::writer::{AdminDue, Draining, Standing};
+use crate::{sample::Sample, watch};
 use keeping::Records;
 pub use nodes::NodeState;
 use nodes::{Nodes, Stand};
@@ -179,6 +178,8 @@ pub enum Out {
     Taint(CallId, TaintAsk),
     /// To the event emitter.
     Report(Report),
+    /// To the event emitter: a condition that was reported holds no longer.
+    Ended(Ended),
     /// To the board: a node; `None`: nothing is left of it under this name.
     Node(NodeName, Option<NodeView>),
     /// To the board: the admin state as a whole.

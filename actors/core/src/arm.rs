@@ -267,6 +267,8 @@ pub struct LbFacts {
     pub lb: LbName,
     /// Its entity tag.
     pub etag: Option<Etag>,
+    /// Its `resourceGuid`: one that is created again has another.
+    pub guid: Option<Arc<str>>,
     /// Whether an operation runs on it.
     pub provisioning: Provisioning,
     /// Its pools.
@@ -421,12 +423,13 @@ pub enum FailureKind {
     Refused,
 }
 
-/// The codes with which ARM says that just what was asked for is not there.
-const ABSENT: [&str; 2] = ["ResourceNotFound", "NotFound"];
+/// The codes with which ARM says that what was asked for is not there, or the resource that it is a part of.
+const ABSENT: [&str; 3] = ["ResourceNotFound", "ParentResourceNotFound", "NotFound"];
 
 impl Failure {
-    /// Whether ARM says that just what was asked for is not there. A 404 about what it is in, such as its resource
-    /// group, says nothing of it, and may pass; neither does one without ARM's code, which may be somebody else's.
+    /// Whether ARM says that what was asked for is not there, as a pool is not whose load balancer is gone. A 404 about its
+    /// resource group or subscription says nothing of it, and may pass; neither does one without ARM's code, which may be
+    /// somebody else's.
     #[must_use]
     pub fn says_absent(&self) -> bool {
         let says = |code: &str| ABSENT.iter().any(|absent| code.eq_ignore_ascii_case(absent));
@@ -465,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d1_only_a_404_about_just_what_was_asked_for_says_that_it_is_not_there() {
+    fn d1_n3_only_a_404_about_the_resource_or_its_parent_says_that_it_is_absent() {
         let failure = |status, code: Option<&str>| Failure {
             kind: FailureKind::Status(status),
             code: code.map(Arc::from),
@@ -474,7 +477,7 @@ mod tests {
             retry_after: RetryAfter::Absent,
             correlation_id: None,
         };
-        for code in ["ResourceNotFound", "NotFound", "resourcenotfound"] {
+        for code in ["ResourceNotFound", "ParentResourceNotFound", "NotFound", "resourcenotfound"] {
             assert!(failure(404, Some(code)).says_absent(), "{code}");
             assert!(!failure(403, Some(code)).says_absent(), "{code}");
         }

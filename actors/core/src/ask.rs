@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::assignment::{HeldReason, PausedBy};
 use crate::ids::{LbName, NodeName, PoolId, ServiceKey};
 use crate::machine::Now;
+use crate::sample::GateClass;
 
 /// The id of one person's request, unique in this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,6 +34,8 @@ pub enum Wanted {
     Release(Scope),
     /// A look at this load balancer, or at all, and a comparison of its pools.
     Compare(Option<LbName>),
+    /// That the throttle gate of this class is opened, or both are (W6).
+    OpenGates(Option<GateClass>),
     /// A pause (G6).
     Pause {
         /// Of what.
@@ -66,6 +69,10 @@ impl fmt::Display for Wanted {
             Wanted::Release(scope) => write!(f, "the release of {scope}"),
             Wanted::Compare(None) => f.write_str("a comparison of all load balancers"),
             Wanted::Compare(Some(lb)) => write!(f, "a comparison of load balancer {}", lb.as_str()),
+            Wanted::OpenGates(None) => f.write_str("the opening of both throttle gates"),
+            Wanted::OpenGates(Some(class)) => {
+                write!(f, "the opening of the throttle gate of {}", class.as_str())
+            }
             Wanted::Pause { scope, reason: None, .. } => write!(f, "a pause of {scope}"),
             Wanted::Pause { scope, reason: Some(reason), .. } => write!(f, "a pause of {scope}: {reason}"),
             Wanted::Resume(scope) => write!(f, "the end of the pause of {scope}"),
@@ -107,6 +114,8 @@ pub enum Done {
     },
     /// These load balancers are read and their pools compared.
     Comparing(Vec<LbName>),
+    /// These gates were closed and are open.
+    GatesOpened(Vec<GateClass>),
     /// It is paused, and that is noted where it outlives this process.
     Paused(Effect),
     /// It is no longer paused.

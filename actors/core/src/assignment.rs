@@ -121,6 +121,8 @@ pub struct Share {
     pub tolerated: BTreeSet<IpAddr>,
     /// When the oldest endpoint change behind this level was triggered; for the latency metric.
     pub triggered: Option<Now>,
+    /// When the newest change behind it was read; `None`: nothing was read that changed it.
+    pub read: Option<Now>,
 }
 
 /// A removal that is held back.
@@ -210,6 +212,15 @@ impl HeldReason {
             HeldReason::AddOnly => "add_only",
         }
     }
+}
+
+/// The members that a pool has after an attempt or its verification: newer than what any earlier GET saw (D3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PoolMembers {
+    /// When the attempt ended, or the GET of the verification began.
+    pub at: Now,
+    /// All of them.
+    pub members: BTreeSet<IpAddr>,
 }
 
 /// A pool as a GET saw it.

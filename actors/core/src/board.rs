@@ -2,14 +2,18 @@
 //!
 //! It decides nothing about what it shows.
 
+mod carried;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::NotManageable;
 use crate::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
+use crate::informer::NodeFact;
+use crate::lease::OutOfSyncTimes;
 use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{
@@ -17,7 +21,10 @@ use crate::view::{
     SharedLeaseView, Snapshot, SourceView, StartsView, WishesView,
 };
 use crate::xds_source::XdsView;
+use carried::Carried;
 
+/// How many pools that are out of sync are noted in our Lease.
+const NOTED: usize = 20;
 /// The shortest time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -38,6 +45,8 @@ pub enum In {
     Source(SourceView),
     /// A load balancer.
     Lb(LbView),
+    /// Since when the predecessor of this leader has found pools out of sync.
+    OutOfSync(OutOfSyncTimes),
     /// Who leads.
     Leadership(LeadershipView),
     /// The note of this start.
@@ -54,6 +63,8 @@ pub enum In {
     Wishes(WishesView),
     /// A node that leaves service or comes back, or that nothing is left of that under this name.
     Node(NodeName, Option<NodeView>),
+    /// A node that there is, or that there is none of this name any more.
+    Known(NodeName, Option<Arc<NodeFact>>),
     /// The admin state as a whole.
     Admin(AdminView),
     /// The first complete lists are in.
@@ -68,6 +79,8 @@ pub enum In {
 pub enum Out {
     /// To the published cell.
     Publish(Arc<Snapshot>),
+    /// To the Leader: the pools that have been out of sync for longest.
+    OutOfSync(OutOfSyncTimes),
 }
 
 /// The newest view of everything, and when it was last published.
@@ -78,6 +91,10 @@ pub struct Board {
     dirty: bool,
     /// When that was.
     published: Option<Now>,
+    /// Since when the predecessor of this leader has found pools out of sync.
+    carried: Carried,
+    /// The pools that were last said to be out of sync.
+    out_of_sync: OutOfSyncTimes,
 }
 
 impl Board {
@@ -88,14 +105,24 @@ impl Board {
     }
 
     /// Takes a view in; says whether something visible changed.
-    fn take_in(&mut self, input: In) -> bool {
+    fn take_in(&mut self, now: Now, input: In) -> bool {
         let newest = &mut self.newest;
         match input {
             In::Pool(view) => {
-                newest.pools.insert(view.pool.clone(), view);
+                newest.pools.insert(view.pool.clone(), self.carried.applied(now, view));
                 true
             }
-            In::PoolGone(pool) => newest.pools.remove(&pool).is_some(),
+            In::PoolGone(pool) => {
+                self.carried.forget(&pool);
+                newest.pools.remove(&pool).is_some()
+            }
+            In::OutOfSync(pools) => {
+                self.carried = Carried::new(now, &pools);
+                for view in newest.pools.values_mut().filter(|view| view.out_of_sync.is_some()) {
+                    *view = self.carried.applied(now, Arc::clone(view));
+                }
+                true
+            }
             In::Service(_, key, Some(view)) => {
                 newest.services.insert(key, view);
                 true
@@ -136,6 +163,11 @@ impl Board {
                 !same
             }
             In::Node(name, None) => newest.nodes.remove(&name).is_some(),
+            In::Known(name, Some(fact)) => {
+                newest.known_nodes.insert(name, fact);
+                true
+            }
+            In::Known(name, None) => newest.known_nodes.remove(&name).is_some(),
             In::Admin(view) => {
                 let same = newest.admin_state.as_ref().is_some_and(|known| **known == view);
                 newest.admin_state = Some(Arc::new(view));
@@ -156,7 +188,23 @@ impl Board {
             self.dirty = false;
             self.published = Some(now);
             self.newest.at = now;
+            self.tell_out_of_sync(out);
             out.push(Out::Publish(Arc::new(self.newest.clone())));
+        }
+    }
+}
+
+impl Board {
+    /// Tells the Leader which pools have been out of sync for longest, when that changes.
+    fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
+        let late = self.newest.pools.values().filter_map(|view| Some((view.late_since()?, &view.pool)));
+        let mut late: Vec<(Now, &PoolId)> = late.collect();
+        late.sort_unstable();
+        let longest: BTreeMap<PoolId, Now> =
+            late.into_iter().take(NOTED).map(|(since, pool)| (pool.clone(), since)).collect();
+        if longest != *self.out_of_sync {
+            self.out_of_sync = Arc::new(longest);
+            out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
         }
     }
 }
@@ -173,7 +221,7 @@ impl Machine for Board {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        self.dirty |= self.take_in(input);
+        self.dirty |= self.take_in(now, input);
         self.publish(now, out);
     }
 

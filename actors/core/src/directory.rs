@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ask::{Answer, RequestId, Scope};
-use crate::assignment::{Assignment, Observation};
+use crate::assignment::{Assignment, Observation, PoolMembers};
 use crate::discovery::LbObservation;
 use crate::discovery::rules::{RuleIndex, folded};
 use crate::error::NotManageable;
@@ -16,7 +16,7 @@ use crate::informer::ServiceFact;
 use crate::level::{Leaving, Word};
 use crate::machine::{Machine, Now, earliest};
 use crate::pins::Pins;
-use crate::report::Report;
+use crate::report::{Ended, Report};
 use crate::sample::Sample;
 use crate::view::{Candidacy, GuardsView, ServiceView};
 use crate::wishes::Wishes;
@@ -24,6 +24,7 @@ use crate::xds::sources::{Name, SourceFact};
 
 mod breaker;
 mod doubt;
+mod failed;
 mod gauges;
 mod listed;
 mod mapping;
@@ -38,6 +39,7 @@ mod told;
 mod turn;
 
 use breaker::Breaker;
+use failed::FailedBalancers;
 use gauges::Gauges;
 use listed::Listed;
 pub use listed::Listing;
@@ -87,6 +89,9 @@ pub enum In {
     Leaving(Arc<Leaving>),
     /// A load balancer was read.
     Lb(LbObservation),
+    /// Which members a pool has after an attempt or its verification: what our own write has removed counts no more,
+    /// though no read of the load balancer has shown it yet.
+    Members(PoolId, PoolMembers),
     /// The lists that this term needs are in: it begins (W8).
     Confirmed(Epoch),
     /// A pool that nobody is assigned any more has let go of everything.
@@ -96,6 +101,8 @@ pub enum In {
     Reporting(Option<Epoch>),
     /// A second read was made, and all facts that rest on it were told (G1).
     Reread(ReadId),
+    /// The EndpointSlices that were read until this moment were taken in, and all facts that rest on them were told.
+    ReadUpTo(Now),
     /// What people wish; a term opens only after what they wish in it is known (G6).
     Wishes {
         /// The newest term that had begun when it was read.
@@ -118,16 +125,23 @@ pub enum Out {
     /// To the admin state: what the source of a listed pool says of admin states; `None`: it is not known, or it has no
     /// say (X2).
     Word(PoolId, Option<Arc<Word>>),
+    /// To a pool: write it once more although it is right, because its provisioning state stays `Failed`.
+    Rewrite(PoolId),
     /// To the registry of pools: drop this one; it has retired and is nobody's.
     Forget(PoolId),
     /// To the admin state, which passes it on to the Leader: every assignment from now on is of this term (W8).
     Opened(Epoch),
     /// To the watchers of all three kinds: what is in doubt needs lists that are begun after this word (G1).
     Reread(ReadId),
+    /// To the writer, after all assignments that rest on them: the EndpointSlices that were read until this moment were
+    /// taken in.
+    ReadUpTo(Now),
     /// To the process: the answer to a person's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
+    /// To the event emitter: a condition that was reported holds no longer.
+    Ended(Ended),
     /// To the board: why a listed pool is not written, or that nothing stands in the way any more (D2, X2).
     Refused(PoolId, Option<NotManageable>),
     /// To the board: the guards.
@@ -160,8 +174,12 @@ pub struct Directory {
     timers: BTreeSet<(Now, PoolId)>,
     dirty: Dirty,
     gauges: Gauges,
+    /// The load balancers whose provisioning state stays `Failed`.
+    failed: FailedBalancers,
     breaker: Breaker,
     second_read: SecondRead,
+    /// Until when the EndpointSlices were read that were taken in, where that was not passed on.
+    read_up_to: Option<Now>,
     wished: Wished,
     listed: Listed,
     /// What was last shown of the guards.
@@ -236,8 +254,10 @@ impl Directory {
             timers: BTreeSet::new(),
             dirty: Dirty::default(),
             gauges: Gauges::new(),
+            failed: FailedBalancers::default(),
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
+            read_up_to: None,
             wished: Wished::default(),
             listed: Listed::new(if params.pins.is_some() { &[] } else { &params.listed }),
             shown: None,
@@ -337,7 +357,11 @@ impl Directory {
                 }
             }
         }
-        let balancer = Balancer::seen(began, facts);
+        let mut balancer = Balancer::seen(began, facts);
+        self.failed.saw(now, &lb, balancer.facts.as_deref());
+        if let Some(old) = self.balancers.get(&lb) {
+            balancer.keep_newer_members(old);
+        }
         if self.is_running() {
             for (name, seen) in &balancer.pools {
                 let id = PoolId::new(lb.clone(), name.clone());
@@ -352,6 +376,19 @@ impl Directory {
             }
         }
         self.balancers.insert(lb, balancer);
+    }
+
+    /// A pool has these members after an attempt, unless a read that began later shows others.
+    fn on_members(&mut self, now: Now, id: &PoolId, members: PoolMembers) {
+        let pool = self.balancers.get_mut(&id.lb).and_then(|balancer| balancer.pools.get_mut(&id.pool));
+        let Some(pool) = pool.filter(|pool| pool.at < members.at) else { return };
+        pool.at = members.at;
+        if pool.members != members.members {
+            pool.members = members.members;
+            if self.is_running() {
+                self.dirty.pool(now, id.clone());
+            }
+        }
     }
 
     /// A term begins. That it is open is said at the end of the turn, when all facts that came before it are worked
@@ -456,10 +493,15 @@ impl Machine for Directory {
             In::Source(name, fact) => self.on_source(now, name, fact),
             In::Leaving(leaving) => self.on_leaving(now, leaving),
             In::Lb(observation) => self.on_balancer(now, observation),
+            In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
             In::Retired(pool) => self.on_retired(&pool, out),
             In::Reporting(term) => self.on_reporting(now, term),
             In::Reread(read) => self.on_reread(now, read, out),
+            In::ReadUpTo(read) => {
+                self.read_up_to = self.read_up_to.max(Some(read));
+                self.dirty.since.get_or_insert(now);
+            }
             In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
             In::Ask(request, scope, nodes) => self.on_ask(now, request, &scope, nodes, out),
         }
@@ -467,7 +509,8 @@ impl Machine for Directory {
 
     fn deadline(&self) -> Option<Now> {
         let timers = self.timers.first().map(|(at, _)| *at);
-        earliest(self.dirty.since, earliest(timers, self.second_read.deadline()))
+        let guards = earliest(self.second_read.deadline(), self.rewrite_at());
+        earliest(self.dirty.since, earliest(timers, guards))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
@@ -496,7 +539,9 @@ impl Machine for Directory {
             out.push(Out::Reread(read));
             out.push(Out::Sample(Sample::SecondRead));
         }
+        self.rewrite_failed(now, out);
         self.show_guards(out);
+        out.extend(self.read_up_to.take().map(Out::ReadUpTo));
         self.dirty.since = None;
         if self.is_running() {
             self.gauges.say(out);

@@ -33,8 +33,8 @@ use std::time::Duration;
 use crate::ids::{Epoch, Family, NodeName, ReadId, ServiceKey, ServiceUid};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now, earliest};
-use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
-use crate::report::Report;
+use crate::object::{Kind, LeftOut, Object, ObjectKey, Owner, ResourceVersion};
+use crate::report::{Ended, Report, Subject};
 use crate::sample::{RelistReason, Sample};
 use crate::view::{Candidacy, ResourceView};
 use crate::watch::{Contact, Seen, Serves};
@@ -74,6 +74,12 @@ pub struct Params {
     pub last_known_for: Duration,
     /// `sources.kubernetes.failOnDataErrors`: whether a data error makes go what was known before it (X5).
     pub fail_on_data_errors: bool,
+    /// Whether control-plane nodes are members like others: `excludeMasterFromStandardLB: false` of the cloud
+    /// configuration (D5).
+    pub control_plane: bool,
+    /// Whether the pools of each address family get their members from EndpointSlices of that family alone, and one
+    /// address from each node (D4). Without it both families share all slices and all addresses (C2).
+    pub per_family: bool,
 }
 
 /// A label selector: all of its requirements must hold; none selects everything.
@@ -96,8 +102,9 @@ pub enum Requirement {
 /// What the Informer can be told.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// What a watcher saw.
-    Seen(Kind, Seen),
+    /// What a watcher saw, and when it was read from the connection: that is when it happened, as far as anything here
+    /// counts from it.
+    Seen(Kind, Now, Seen),
     /// Whether a watcher is in contact with its source; until the first word of it, it counts as in contact.
     Contact(Kind, Contact),
     /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
@@ -112,8 +119,8 @@ pub enum In {
 pub enum Out {
     /// To the Directory and to Discovery: a Service's part, or that it is gone.
     Service(ServiceUid, Option<Arc<ServiceFact>>),
-    /// To the admin state, before the first complete lists are said to be in, and before what rests on a list is
-    /// confirmed: a node, or that none has this name any more.
+    /// To the admin state and the board, before the first complete lists are said to be in, and before what rests on a
+    /// list is confirmed: a node, or that none has this name any more.
     Node(NodeName, Option<Arc<NodeFact>>),
     /// To the Directory, Discovery and the board: the first complete lists of all three kinds are in.
     Synced,
@@ -123,6 +130,9 @@ pub enum Out {
     /// To the Directory, after all facts that rest on them: lists of all kinds that were begun after this second read
     /// had been asked for were taken in (G1).
     Reread(ReadId),
+    /// To the Directory, after all facts that rest on them: the EndpointSlices that were read until this moment were taken
+    /// in.
+    ReadUpTo(Now),
     /// To the writer: the number of the last Service that began to lack ingress, of those that lack it now, have no
     /// loadBalancerClass, and became LoadBalancer less than 10 minutes ago; `None`: there is none. Each has a number
     /// of its own, and a later one a higher number, from 1 (W7).
@@ -133,6 +143,8 @@ pub enum Out {
     Relist(Kind, RelistReason),
     /// To the event emitter.
     Report(Report),
+    /// To the event emitter: a condition that was reported holds no longer.
+    Ended(Ended),
     /// To the metrics.
     Sample(Sample),
 }
@@ -162,9 +174,6 @@ pub struct ServiceFact {
     pub data_errors: Vec<Arc<str>>,
     /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
     pub resource: Option<ResourceView>,
-    /// Whether what was known of them is not to be used any more, as `sources.kubernetes.failOnDataErrors` has it. Then
-    /// nothing of what it lets go of is doubted.
-    pub is_dropped: bool,
     /// Raised by every slice event, even one that changes nothing (A3).
     pub revision: u64,
     /// The most doubtful way in which a part of it reached us since it was last told.
@@ -172,6 +181,8 @@ pub struct ServiceFact {
     /// When the oldest endpoint change since it was last told was triggered; `None` when no endpoint changed,
     /// and after a first list, which tells of old changes.
     pub triggered: Option<Now>,
+    /// When the newest change was read of which this tells; `None`: nothing was read that changed it.
+    pub read: Option<Now>,
 }
 
 impl ServiceFact {
@@ -179,11 +190,12 @@ impl ServiceFact {
     /// doubt about where it came from (G1) and the moment of its oldest trigger (A3).
     pub(crate) fn absorb(newer: &mut Arc<ServiceFact>, older: &ServiceFact) {
         let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();
-        let provenance = newer.provenance.max(older.provenance);
-        if newer.triggered != triggered || newer.provenance != provenance {
+        let (provenance, read) = (newer.provenance.max(older.provenance), newer.read.max(older.read));
+        if newer.triggered != triggered || newer.provenance != provenance || newer.read != read {
             let joined = Arc::make_mut(newer);
             joined.triggered = triggered;
             joined.provenance = provenance;
+            joined.read = read;
         }
     }
 
@@ -200,7 +212,6 @@ impl ServiceFact {
             && self.endpoints == other.endpoints
             && self.data_errors == other.data_errors
             && self.resource == other.resource
-            && self.is_dropped == other.is_dropped
             && self.revision == other.revision
     }
 }
@@ -210,12 +221,30 @@ impl ServiceFact {
 pub struct Part {
     /// Addresses that must be in: of nodes with an endpoint that counts and that are not left out.
     pub required: BTreeMap<IpAddr, RequiredNode>,
-    /// Addresses that may stay: of nodes with any endpoint, and last known ones (D6).
+    /// Addresses that may stay: of nodes with any endpoint, further ones of required nodes, and last known ones (D6).
     pub tolerated: BTreeSet<IpAddr>,
+    /// The nodes with endpoints of the Service that are left out, with their addresses of this family (D4, D5).
+    pub left_out: BTreeMap<NodeName, LeftOutNode>,
+    /// How many EndpointSlices count for this family.
+    pub slices: usize,
+    /// How many endpoints they hold.
+    pub endpoints: usize,
+    /// Whether what was known of them is not to be used any more, as `sources.kubernetes.failOnDataErrors` has it. Then
+    /// nothing of what it lets go of is doubted.
+    pub is_dropped: bool,
     /// Whether what is asked for cannot be used or is not known (D6): there are endpoints but none with a usable
     /// address, last known ones included; or a slice that is or may be the Service's, or a node of its endpoints,
     /// exists and was never decoded. Then nothing may be removed; what is required is still to be added.
     pub unusable: bool,
+}
+
+/// A node that is left out of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftOutNode {
+    /// Its addresses of the pool's family.
+    pub ips: BTreeSet<IpAddr>,
+    /// Why.
+    pub why: LeftOut,
 }
 
 /// The node behind a required address.
@@ -231,9 +260,12 @@ pub struct RequiredNode {
 #[derive(Debug)]
 pub struct Informer {
     counts: Counts,
+    per_family: bool,
     streams: BTreeMap<Kind, Stream>,
     cache: Cache,
     undecodables: Undecodables,
+    /// The Services whose data errors were reported in this term, and last.
+    reported: BTreeMap<ServiceKey, Subject>,
     unread: Unread,
     resources: Resources,
     /// Whether nothing is heard of EndpointSlices at present.
@@ -250,6 +282,8 @@ pub struct Informer {
     said_confirmed: Option<Epoch>,
     /// The last [`Out::Reread`].
     said_read: Option<ReadId>,
+    /// Until when the EndpointSlices were read that were taken in, where that was not said.
+    read_up_to: Option<Now>,
     /// The last [`Out::Cached`].
     said_cached: BTreeMap<Kind, usize>,
 }
@@ -261,9 +295,10 @@ impl Machine for Informer {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let kind = match input {
             // Levels do not rest on events, and nothing waits for a list of them.
-            In::Seen(Kind::Preemptions, _) => return,
-            In::Seen(kind, seen) => {
-                self.on_seen(now, kind, seen, out);
+            In::Seen(Kind::Preemptions, ..) => return,
+            In::Seen(kind, read, seen) => {
+                self.on_seen(read.min(now), kind, seen, out);
+                self.on_read(now, kind, read);
                 kind
             }
             In::Contact(kind, contact) => return self.on_contact(now, kind, &contact),
@@ -319,6 +354,7 @@ impl Machine for Informer {
             self.said_read = Some(read);
             out.push(Out::Reread(read));
         }
+        out.extend(self.read_up_to.take().map(Out::ReadUpTo));
         out.extend(self.resources.samples(now).into_iter().map(Out::Sample));
     }
 }
@@ -327,12 +363,23 @@ impl Informer {
     /// An Informer that knows nothing.
     #[must_use]
     pub fn new(params: Params) -> Informer {
-        let Params { counts, multi_slb, namespaces, selector, last_known_for, fail_on_data_errors } = params;
+        let Params {
+            counts,
+            multi_slb,
+            namespaces,
+            selector,
+            last_known_for,
+            fail_on_data_errors,
+            control_plane,
+            per_family,
+        } = params;
         Informer {
             counts,
+            per_family,
             streams: Kind::OF_LEVELS.into_iter().map(|kind| (kind, Stream::default())).collect(),
-            cache: Cache::new(Selection { multi_slb, namespaces, selector }, last_known_for),
+            cache: Cache::new(Selection { multi_slb, namespaces, selector, control_plane }, last_known_for),
             undecodables: Undecodables::default(),
+            reported: BTreeMap::new(),
             unread: Unread::default(),
             resources: Resources::new(fail_on_data_errors),
             slices_lost: false,
@@ -342,6 +389,7 @@ impl Informer {
             said_synced: false,
             said_confirmed: None,
             said_read: None,
+            read_up_to: None,
             said_cached: BTreeMap::new(),
         }
     }
@@ -359,6 +407,17 @@ impl Informer {
     /// The newest second read for which lists of all kinds are in force that were begun after it was asked for (G1).
     fn read(&self) -> Option<ReadId> {
         self.streams.values().map(|stream| stream.read).min().flatten()
+    }
+
+    /// What was read until this moment of a kind was taken in: that is said at the end of the turn.
+    fn on_read(&mut self, now: Now, kind: Kind, read: Now) {
+        match kind {
+            Kind::EndpointSlices => {
+                self.read_up_to = self.read_up_to.max(Some(read));
+                self.cache.due.get_or_insert(now);
+            }
+            Kind::Services | Kind::Nodes | Kind::Preemptions => {}
+        }
     }
 
     fn on_seen(&mut self, now: Now, kind: Kind, seen: Seen, out: &mut Vec<Out>) {

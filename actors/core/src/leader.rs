@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{CallId, Epoch, Restore};
-use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, WatchFailures};
+use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, OutOfSyncTimes, WatchFailures};
 use crate::machine::{Machine, Now, earliest};
 use crate::sample::Sample;
 use crate::view::LeadershipView;
@@ -76,6 +76,8 @@ pub enum In {
     Opened(Epoch),
     /// Until when ARM's gates are closed; noted in the Lease with the next renewal.
     Gates(GateTimes),
+    /// The pools that have been out of sync for longest; noted in the Lease with the next renewal.
+    OutOfSync(OutOfSyncTimes),
     /// Nothing new is begun; the Lease is let go of when the writer is quiet.
     Shutdown,
     /// After a shutdown, nothing that the writer has sent is unanswered any more. The shared Lease is given back or not
@@ -110,6 +112,8 @@ pub enum Out {
     Standing(Standing),
     /// To the writer: the gate times that the predecessor has noted.
     Remembered(GateTimes),
+    /// To the board: the pools that the predecessor has noted as out of sync.
+    OutOfSync(OutOfSyncTimes),
     /// To Discovery: a term has begun; read every load balancer now.
     Round,
     /// To the board.
@@ -160,6 +164,8 @@ pub struct Leader {
     sight: Sight,
     /// The newest gate times, to be noted in the Lease.
     gates: GateTimes,
+    /// The newest pools that are out of sync, to be noted in the Lease.
+    out_of_sync: OutOfSyncTimes,
     ending: Ending,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
@@ -215,6 +221,7 @@ impl Leader {
             conflicts: 0,
             restores: 0,
             gates: GateTimes::default(),
+            out_of_sync: OutOfSyncTimes::default(),
             ending: Ending::Not,
             last_error: None,
             watch_failures: WatchFailures::default(),
@@ -312,6 +319,10 @@ impl Leader {
             GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
         if remembered != GateTimes::default() {
             out.push(Out::Remembered(remembered));
+        }
+        let out_of_sync = self.sight.out_of_sync();
+        if !out_of_sync.is_empty() {
+            out.push(Out::OutOfSync(out_of_sync));
         }
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
@@ -491,6 +502,7 @@ impl Machine for Leader {
             },
             In::Opened(epoch) => self.on_opened(now, epoch, out),
             In::Gates(gates) => self.gates = gates,
+            In::OutOfSync(pools) => self.out_of_sync = pools,
             In::Shutdown => self.on_shutdown(now, out),
             In::WriterQuiet { shared_is_free } => self.on_writer_quiet(now, shared_is_free, out),
         }

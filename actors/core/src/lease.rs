@@ -4,10 +4,12 @@
 //! The port reads and writes the objects; what a state of a Lease means is decided by [`crate::leader`] for our own
 //! and by the writer's lock for the one that is shared with the cloud-controller-manager.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::Document;
+use crate::ids::PoolId;
 use crate::machine::Now;
 use crate::object::{RequestFailure, ResourceVersion};
 
@@ -49,6 +51,10 @@ pub struct GateTimes {
     pub writes_until: Option<Now>,
 }
 
+/// Since when pools have been out of sync, those that have been for longest; kept in our own Lease, so that a change of
+/// leader does not make them look healthy (Q8).
+pub type OutOfSyncTimes = Arc<BTreeMap<PoolId, Now>>;
+
 /// A Lease as it was seen.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
@@ -67,6 +73,8 @@ pub struct LeaseFacts {
     pub version: ResourceVersion,
     /// The gate times that are noted in it.
     pub gates: GateTimes,
+    /// The pools that are noted in it as out of sync.
+    pub out_of_sync: OutOfSyncTimes,
     /// The whole of it, unread: a replacement edits it, so that what nobody here knows survives.
     pub document: Document,
 }
@@ -86,6 +94,8 @@ pub struct LeaseEdit {
     pub previous_holder: Option<Arc<str>>,
     /// The gate times to note; `None` leaves those that are noted.
     pub gates: Option<GateTimes>,
+    /// The pools to note as out of sync; `None` leaves those that are noted.
+    pub out_of_sync: Option<OutOfSyncTimes>,
 }
 
 /// What is asked about a Lease.

@@ -29,6 +29,9 @@ pub struct Level {
     pub keeps: Keeps,
     /// What is said of the admin states of its members, where the source of the level says anything of them.
     pub states: States,
+    /// Addresses of nodes that host endpoints of the other family only. They must go, and the
+    /// cloud-controller-manager adds them with each of its writes, which is no contention (D4, W11).
+    pub other_family: BTreeSet<IpAddr>,
 }
 
 /// What the source of a level says of its members' admin states (X2). Whatever it says, a node that leaves service is

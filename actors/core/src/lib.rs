@@ -47,5 +47,6 @@ pub mod writer;
 pub mod xds;
 pub mod xds_source;
 
+pub mod intake;
 pub mod outbox;
 pub mod route;

@@ -2,6 +2,7 @@
 //! kubernetes port straight from the stream.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +145,31 @@ pub struct Endpoint {
     pub terminating: bool,
 }
 
+/// `addressType` of an EndpointSlice: the kind of addresses that its endpoints have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AddressType {
+    /// It is not set: the endpoints count for both families.
+    #[default]
+    Unset,
+    /// Addresses of this family.
+    Ip(Family),
+    /// Names: the endpoints count for neither family.
+    Fqdn,
+}
+
+impl AddressType {
+    /// The families for which the endpoints count (D4).
+    #[must_use]
+    pub fn families(self) -> &'static [Family] {
+        match self {
+            AddressType::Unset => &[Family::V4, Family::V6],
+            AddressType::Ip(Family::V4) => &[Family::V4],
+            AddressType::Ip(Family::V6) => &[Family::V6],
+            AddressType::Fqdn => &[],
+        }
+    }
+}
+
 /// An EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SliceObject {
@@ -153,6 +179,8 @@ pub struct SliceObject {
     pub service: Option<ServiceKey>,
     /// The version of this state of it.
     pub resource_version: ResourceVersion,
+    /// `addressType`.
+    pub address_type: AddressType,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
     /// How long before its arrival the change was triggered, by the annotation
@@ -160,7 +188,10 @@ pub struct SliceObject {
     pub trigger_age: Option<Duration>,
 }
 
-/// Why a node is left out of all pools (D5).
+/// The key of the taint that the cluster autoscaler gives to a node before it drains and deletes it (D5).
+pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Why a node with endpoints of a Service is left out of a pool of it (D4, D5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LeftOut {
     /// Label `node.kubernetes.io/exclude-from-external-load-balancers`.
@@ -169,8 +200,48 @@ pub enum LeftOut {
     NotManagedByAzure,
     /// A control-plane node.
     ControlPlane,
-    /// Taint `ToBeDeletedByClusterAutoscaler`.
+    /// Taint [`TO_BE_DELETED`]: the node stays a member while it hosts endpoints, and is required only while no other node
+    /// of the Service is.
     ToBeDeleted,
+    /// Its endpoints are all of the other address family; never of a [`NodeObject`].
+    OtherFamily,
+}
+
+impl LeftOut {
+    /// Whether such a node is in no pool at all.
+    #[must_use]
+    pub fn is_everywhere(self) -> bool {
+        match self {
+            LeftOut::ExcludedByLabel | LeftOut::NotManagedByAzure | LeftOut::ControlPlane => true,
+            LeftOut::ToBeDeleted | LeftOut::OtherFamily => false,
+        }
+    }
+
+    /// The word for the admin API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LeftOut::ExcludedByLabel => "excluded_by_label",
+            LeftOut::NotManagedByAzure => "not_managed_by_azure",
+            LeftOut::ControlPlane => "control_plane",
+            LeftOut::ToBeDeleted => "to_be_deleted",
+            LeftOut::OtherFamily => "other_family",
+        }
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftOut::ExcludedByLabel => "it has the label node.kubernetes.io/exclude-from-external-load-balancers",
+            LeftOut::NotManagedByAzure => "it has the label kubernetes.azure.com/managed=false",
+            LeftOut::ControlPlane => {
+                "it is a control-plane node, and excludeMasterFromStandardLB of the cloud configuration is not false"
+            }
+            LeftOut::ToBeDeleted => "the cluster autoscaler is about to delete it (taint ToBeDeletedByClusterAutoscaler)",
+            LeftOut::OtherFamily => "its endpoints are all of the other address family",
+        })
+    }
 }
 
 /// Whose slice it is, as far as the metadata of one say that cannot be decoded (D6).

@@ -73,13 +73,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ids::{LbName, PoolId, PoolName, ServiceUid, SliceKey};
+    use crate::ids::{CallId, LbName, PoolId, PoolName, ServiceUid, SliceKey};
     use crate::level::Provenance;
-    use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, SliceObject};
-    use crate::watch::Seen;
+    use crate::machine::Now;
+    use crate::object::{AddressType, Kind, Object, ObjectKey, Owner, ResourceVersion, SliceObject};
+    use crate::watch::{Line, Seen};
     use crate::writer::Draining;
     use crate::xds::sources::{Assigned, Name, Note, SourceFact};
-    use crate::{directory, discovery, informer, writer};
+    use crate::{directory, discovery, informer, watch, writer};
 
     fn service(uid: &str) -> Delivery {
         Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None))
@@ -149,7 +150,7 @@ mod tests {
     }
 
     fn seen(seen: Seen) -> Delivery {
-        Delivery::Informer(informer::In::Seen(Kind::EndpointSlices, seen))
+        Delivery::Informer(informer::In::Seen(Kind::EndpointSlices, Now::ZERO, seen))
     }
 
     fn slice(name: &str, version: u64, age: Option<u64>) -> Seen {
@@ -157,6 +158,7 @@ mod tests {
             key: SliceKey { namespace: "shop".into(), name: name.into() },
             service: None,
             resource_version: ResourceVersion(version.to_string().into()),
+            address_type: AddressType::Unset,
             endpoints: Vec::new(),
             trigger_age: age.map(Duration::from_secs),
         })))
@@ -195,7 +197,7 @@ mod tests {
             }
         }
         let word_of = |delivery: &Delivery| {
-            let Delivery::Informer(informer::In::Seen(_, seen)) = delivery else { panic!("{delivery:?}") };
+            let Delivery::Informer(informer::In::Seen(_, _, seen)) = delivery else { panic!("{delivery:?}") };
             word(seen)
         };
         outbox.take(99).iter().map(word_of).collect()
@@ -223,6 +225,99 @@ mod tests {
             outbox.push(seen(slice("a", version, age)));
         }
         assert_eq!(words(&mut outbox), ["a 4 9s"]);
+    }
+
+    fn line(kind: Kind, read: u64, line: Line) -> Delivery {
+        Delivery::Watcher(kind, watch::In::Line { call: CallId(1), read: Now::from_millis(read), line })
+    }
+
+    fn slice_line(name: &str, version: u64, age: Option<u64>) -> Line {
+        let Seen::Object(object) = slice(name, version, age) else { unreachable!("it is one") };
+        Line::Object(object)
+    }
+
+    fn gone_line(name: &str, version: u64) -> Line {
+        let Seen::Deleted { key, resource_version } = gone(name, version) else { unreachable!("it is one") };
+        Line::Deleted { key, owner: Owner::Nobody, resource_version }
+    }
+
+    /// The waiting lines, as text.
+    fn lines(outbox: &mut Outbox) -> Vec<String> {
+        let word = |delivery: &Delivery| {
+            let Delivery::Watcher(_, watch::In::Line { read, line, .. }) = delivery else {
+                panic!("{delivery:?}")
+            };
+            let read = read.as_micros() / 1_000;
+            match line {
+                Line::Object(Object::Slice(slice)) => {
+                    let age = slice.trigger_age.map_or(String::new(), |age| format!(" {age:?}"));
+                    format!("{} {}{age} at {read}", slice.key.name, slice.resource_version.0)
+                }
+                Line::Deleted { resource_version, .. } => format!("gone {} at {read}", resource_version.0),
+                Line::Undecodable { .. } => format!("bad at {read}"),
+                Line::Bookmark { .. } => format!("bookmark at {read}"),
+                Line::Object(_) | Line::Error(_) => panic!("{line:?}"),
+            }
+        };
+        outbox.take(99).iter().map(word).collect()
+    }
+
+    #[test]
+    fn a3_of_unread_lines_only_the_newest_about_an_object_waits() {
+        let kind = Kind::EndpointSlices;
+        let mut outbox = Outbox::default();
+        for n in (1..3_000).step_by(3) {
+            outbox.push(line(kind, n, slice_line("a", n, None)));
+            outbox.push(line(kind, n + 1, slice_line("b", n + 1, None)));
+            outbox.push(line(kind, n + 2, gone_line("a", n + 2)));
+        }
+        assert_eq!(lines(&mut outbox), ["b 2999 at 2999", "gone 3000 at 3000"], "in the order of reading");
+        outbox.push(line(kind, 1, slice_line("a", 1, None)));
+        let bookmark = Line::Bookmark { resource_version: ResourceVersion::default(), list_end: false };
+        outbox.push(line(kind, 2, bookmark));
+        outbox.push(line(kind, 3, slice_line("a", 2, None)));
+        let bad = Line::Undecodable {
+            key: None,
+            owner: Owner::Nobody,
+            resource_version: None,
+            error: "bad".into(),
+        };
+        outbox.push(line(kind, 4, bad));
+        outbox.push(line(kind, 5, slice_line("a", 3, None)));
+        let expected = ["a 1 at 1", "bookmark at 2", "a 2 at 3", "bad at 4", "a 3 at 5"];
+        assert_eq!(lines(&mut outbox), expected, "none moves across what is about no object");
+    }
+
+    #[test]
+    fn a3_the_age_of_the_oldest_trigger_grows_while_lines_wait() {
+        let mut outbox = Outbox::default();
+        outbox.push(line(Kind::EndpointSlices, 1_000, slice_line("a", 1, Some(3))));
+        outbox.push(line(Kind::EndpointSlices, 3_000, slice_line("a", 2, Some(4))));
+        outbox.push(line(Kind::EndpointSlices, 4_000, slice_line("a", 3, None)));
+        assert_eq!(lines(&mut outbox), ["a 3 6s at 4000"]);
+    }
+
+    #[test]
+    fn n1_each_line_about_an_eviction_counts() {
+        let mut outbox = Outbox::default();
+        outbox.push(line(Kind::Preemptions, 1, gone_line("a", 1)));
+        outbox.push(line(Kind::Preemptions, 2, gone_line("a", 2)));
+        assert_eq!(lines(&mut outbox), ["gone 1 at 1", "gone 2 at 2"]);
+    }
+
+    #[test]
+    fn q2_how_far_reading_has_come_is_heard_behind_what_was_read() {
+        let mut outbox = Outbox::default();
+        let up_to = |read| Delivery::Directory(directory::In::ReadUpTo(Now::from_millis(read)));
+        outbox.push(up_to(1));
+        outbox.push(source(Provenance::Watch));
+        outbox.push(up_to(2));
+        let waiting = outbox.take(9);
+        let expected = Now::from_millis(2);
+        assert!(
+            matches!(&waiting[..], [_, Delivery::Directory(directory::In::ReadUpTo(read))] if *read == expected),
+            "{waiting:?}"
+        );
     }
 
     #[test]

@@ -7,13 +7,16 @@ mod asked;
 mod assigned;
 mod attempt;
 mod changes;
+mod conditions;
 mod content;
 mod fights;
 mod observed;
 mod outcome;
 mod quarantine;
 mod rest;
+mod rewrite;
 mod show;
+mod sync;
 #[cfg(test)]
 mod tests;
 
@@ -24,20 +27,21 @@ use std::time::Duration;
 
 use crate::arm::{Failure, PoolFacts};
 use crate::ask::{Answer, RequestId};
-use crate::assignment::{Assignment, Observation};
+use crate::assignment::{Assignment, Observation, PoolMembers};
 use crate::error::{NotManageable, ReasonLabel};
 use crate::ids::{AttemptId, Epoch, Family, PoolId, ServiceKey, ServiceUid};
 use crate::level::Level;
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::changes::{Changes, Waiting};
+use crate::queue::conditions::Reported;
 use crate::queue::content::Content;
 use crate::queue::fights::Fights;
 use crate::queue::quarantine::Quarantine;
 use crate::queue::rest::{Left, Losses, Rest};
 use crate::queue::show::Shown;
-use crate::report::Report;
+use crate::report::{Ended, Report};
 use crate::sample::Sample;
-use crate::view::PoolView;
+use crate::view::{OutOfSync, PoolView};
 
 /// What every PoolQueue is told once, at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,6 +95,8 @@ pub enum In {
     Take(AttemptId),
     /// A person asks for an attempt now (H3).
     Attempt(RequestId),
+    /// Write it once more although it is right, because its provisioning state stays `Failed`.
+    Rewrite,
     /// The attempts of this pool are to be this far apart at least, from the outcome that follows on (Q2).
     Pace(Duration),
     /// The attempt ended.
@@ -110,12 +116,16 @@ pub enum Out {
     Taken(PoolId, AttemptId, Option<Taken>),
     /// To the Directory: an empty assignment was taken in and nothing is in flight.
     Retired(PoolId),
+    /// To the Directory: which members the pool has after an attempt or its verification.
+    Members(PoolId, PoolMembers),
     /// To Discovery: the pool or its load balancer was not there.
     Missing(PoolId),
     /// To the process: the answer to a person's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
+    /// To the event emitter: a condition that was reported holds no longer.
+    Ended(Ended),
     /// To the board.
     View(Arc<PoolView>),
     /// To the board: it is gone.
@@ -167,6 +177,8 @@ pub struct Taken {
     pub family: Family,
     /// Whose pool it is: the proof of ownership is made against these (D2).
     pub services: BTreeMap<ServiceUid, ServiceKey>,
+    /// Whether it is written although it is right, because its provisioning state stays `Failed`.
+    pub rewrites: bool,
 }
 
 /// How an attempt ended (Q6).
@@ -263,6 +275,8 @@ pub struct PoolQueue {
     not_before: Now,
     /// Whether a person has asked for an attempt that has not begun.
     asked: bool,
+    /// Whether the next attempt writes a pool that is right.
+    rewrites: bool,
     /// The last write, which verification is about.
     written: Option<AttemptId>,
     losses: Losses,
@@ -272,8 +286,12 @@ pub struct PoolQueue {
     pace: Duration,
     /// Reasons of missing proof that were reported and not overcome since.
     told_not_manageable: BTreeSet<ReasonLabel>,
+    /// The conditions that were reported and hold (E1).
+    reported: Reported,
     /// Whether an attempt found other rules than those of the pool's Services, and Discovery has to read them again.
     rules_in_doubt: bool,
+    /// Since when the pool has not matched its level.
+    out_of_sync: Option<OutOfSync>,
     /// When the last pause ended.
     resumed: Option<Now>,
     /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
@@ -329,12 +347,15 @@ impl PoolQueue {
             ended: None,
             not_before: Now::ZERO,
             asked: false,
+            rewrites: false,
             written: None,
             losses: Losses::default(),
             fights: Fights::default(),
             pace: Duration::ZERO,
             told_not_manageable: BTreeSet::new(),
+            reported: Reported::default(),
             rules_in_doubt: false,
+            out_of_sync: None,
             resumed: None,
             programmed: BTreeMap::new(),
             shown: Shown::default(),
@@ -394,7 +415,7 @@ impl PoolQueue {
             return;
         };
         self.fights.keep_current(&assignment.level, &content.members);
-        if self.in_flight() || self.asked || !self.waiting.changes.all_fresh() {
+        if self.in_flight() || self.asked || self.rewrites || !self.waiting.changes.all_fresh() {
             return;
         }
         // The operation that runs may be a predecessor's, or one whose end we did not see: what it leaves is for the
@@ -475,17 +496,20 @@ impl Machine for PoolQueue {
         if let Phase::Quarantined(_) = self.phase {
             return self.step_quarantined(now, input, out);
         }
-        let sound = if let In::Assigned(assignment) = &input { assignment.is_sound() } else { true };
+        let (sound, by_level) =
+            if let In::Assigned(assignment) = &input { (assignment.is_sound(), true) } else { (true, false) };
         match input {
             In::Assigned(assignment) => self.on_assigned(now, assignment, out),
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
             In::Attempt(id) => self.on_attempt_asked(now, id, out),
+            In::Rewrite => self.on_rewrite(now),
             In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),
         }
         self.advance(now, out);
+        self.note_sync(now, by_level);
         self.conclude(now, sound, from, out);
     }
 
@@ -506,6 +530,7 @@ impl Machine for PoolQueue {
             self.compare(now, out);
         }
         self.advance(now, out);
+        self.note_sync(now, false);
         self.conclude(now, true, from, out);
     }
 }

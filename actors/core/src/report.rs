@@ -8,7 +8,7 @@ use crate::arm::{AdminState, Failure};
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
-use crate::object::Kind;
+use crate::object::{Kind, LeftOut};
 use crate::sample::Caller;
 
 /// A Service that an event is about.
@@ -48,6 +48,17 @@ impl Subject {
     }
 }
 
+/// Nodes with endpoints of a Service that are left out of a pool of it (D5).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeftOutNodes {
+    /// The first of them, by name.
+    pub first: NodeName,
+    /// Why that one is.
+    pub why: LeftOut,
+    /// How many there are besides.
+    pub more: usize,
+}
+
 /// Something to be told, to one or more subjects; one event for each of them (S0 "Event Behavior").
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
@@ -68,6 +79,66 @@ pub enum Effect {
     Untouched,
     /// What was known is not to be used any more: they are emptied, as `fail_on_data_errors` wants it.
     Emptied,
+}
+
+/// A condition that a report is about. While it holds, its newest report is posted again until the API server has accepted
+/// it (E1).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Condition {
+    /// The pool is not written, because its last attempt failed.
+    Failed(PoolId),
+    /// The pool has no proof of ownership.
+    NotManageable {
+        /// The pool.
+        pool: PoolId,
+        /// Whether an attempt found that; else Discovery did.
+        attempted: bool,
+    },
+    /// Several Services use the pool.
+    Shared(PoolId),
+    /// ARM has lost writes of the pool, and none has been found in place since.
+    WritesLost(PoolId),
+    /// Members that another writer adds to the pool are left there.
+    Contested(PoolId),
+    /// The pool is quarantined.
+    Quarantined(PoolId),
+    /// A removal from the pool is held back.
+    RemovalHeld(PoolId),
+    /// All removals are held back.
+    RemovalsStopped,
+    /// Writes of one kind wait, on this load balancer or on all of them.
+    Blocked(Caller, Option<LbName>),
+    /// Writes wait for the shared Lease, which an unknown holder has.
+    LeaseHeld,
+    /// These sources report an error.
+    SourcesFailing(BTreeSet<Arc<str>>),
+    /// The data of the Service that the event is attached to is incomplete.
+    DataError,
+    /// This object cannot be decoded.
+    Undecodable(Kind, Arc<str>),
+    /// The admin state of the Node that the event is attached to cannot be set.
+    AdminFailed,
+    /// The Node that the event is attached to waits for others; for the process, any Node does.
+    AdminHeld,
+    /// Another writer has set the admin state of the Node that the event is attached to.
+    AdminForeign,
+}
+
+/// A condition that was reported holds no longer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Which.
+    pub condition: Condition,
+    /// For which subject; `None`: for all of them.
+    pub subject: Option<Subject>,
+}
+
+impl Ended {
+    /// The end of a condition for all its subjects.
+    #[must_use]
+    pub fn of(condition: Condition) -> Ended {
+        Ended { condition, subject: None }
+    }
 }
 
 /// What is told.
@@ -121,6 +192,8 @@ pub enum What {
         pool: PoolId,
         /// Why.
         reason: NotManageable,
+        /// Whether an attempt found that; else Discovery did.
+        attempted: bool,
     },
     /// Several Services use one pool (D2).
     Shared {
@@ -180,6 +253,8 @@ pub enum What {
         members: usize,
         /// Whether they do stay; `false`: guards only observe, so they go (G5).
         enforced: bool,
+        /// The nodes of its endpoints that are left out, where that is why none can be used (D5).
+        left_out: Option<LeftOutNodes>,
     },
     /// All removals are held back, for too many pools would lose most of their members at once (G4).
     RemovalsStopped {
@@ -267,4 +342,38 @@ pub enum What {
         /// What is set there.
         state: AdminState,
     },
+}
+
+impl What {
+    /// The condition that it reports; `None`: it reports an occurrence, which is not posted again.
+    #[must_use]
+    pub fn condition(&self) -> Option<Condition> {
+        match self {
+            What::Updated { .. }
+            | What::Retrying { .. }
+            | What::SourceRecovered { .. }
+            | What::AdminDown { .. }
+            | What::AdminRestored { .. } => None,
+            What::FailedTerminal { pool, .. } | What::FailedExhausted { pool, .. } => {
+                Some(Condition::Failed(pool.clone()))
+            }
+            What::NotManageable { pool, attempted, .. } => {
+                Some(Condition::NotManageable { pool: pool.clone(), attempted: *attempted })
+            }
+            What::Shared { pool, .. } => Some(Condition::Shared(pool.clone())),
+            What::WritesLost { pool, .. } => Some(Condition::WritesLost(pool.clone())),
+            What::Blocked { caller, lb, .. } => Some(Condition::Blocked(*caller, lb.clone())),
+            What::LeaseHeld { .. } => Some(Condition::LeaseHeld),
+            What::Fight { pool, .. } => Some(Condition::Contested(pool.clone())),
+            What::Quarantined { pool, .. } => Some(Condition::Quarantined(pool.clone())),
+            What::Held { pool, .. } => Some(Condition::RemovalHeld(pool.clone())),
+            What::RemovalsStopped { .. } => Some(Condition::RemovalsStopped),
+            What::SourceFailing { sources, .. } => Some(Condition::SourcesFailing(sources.clone())),
+            What::DataError { .. } => Some(Condition::DataError),
+            What::Undecodable { kind, object, .. } => Some(Condition::Undecodable(*kind, Arc::clone(object))),
+            What::AdminFailed { .. } => Some(Condition::AdminFailed),
+            What::AdminHeld { .. } => Some(Condition::AdminHeld),
+            What::AdminForeign { .. } => Some(Condition::AdminForeign),
+        }
+    }
 }

@@ -4,18 +4,20 @@
 //! them has.
 
 mod admin;
+mod emitter;
 mod facts;
 mod inputs;
+mod person;
 mod xds;
 
 use std::sync::Arc;
 
 use crate::admin_state::IgnoredNotice;
 use crate::arm::ArmCall;
-use crate::ask::{Answer, Refusal, Request, RequestId, Scope, Wanted};
+use crate::ask::{Answer, Refusal, Request, RequestId};
 use crate::config_map::{ConfigMapAsk, Keeper};
 use crate::events::Event;
-use crate::ids::{CallId, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
+use crate::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
 use crate::object::{Kind, ObjectKey, TaintAsk};
@@ -228,6 +230,8 @@ pub enum HostMessage {
     Publish(Arc<Snapshot>),
     /// A pool is quarantined, for this invariant of it does not hold (A4).
     Quarantined(PoolId, &'static str),
+    /// An event is not posted, or not again (E1).
+    EventDropped(events::Dropped),
     /// A notice of an eviction about this node was ignored (N1).
     NoticeIgnored(NodeName, IgnoredNotice),
     /// A person's request was answered.
@@ -251,6 +255,8 @@ pub enum FactKey {
     Assignment(PoolId),
     /// What was observed of a pool.
     Observation(PoolId),
+    /// Which members a pool has after an attempt.
+    Members(PoolId),
     /// What the source of a listed pool says of admin states.
     Word(PoolId),
     /// Which addresses leave service.
@@ -269,6 +275,8 @@ pub enum FactKey {
     Standing,
     /// Gate times, for the Lease or from it.
     GateTimes,
+    /// The pools that are out of sync.
+    OutOfSync,
     /// What people wish.
     Wishes,
     /// Whether the cloud-controller-manager may be waiting for the shared Lease.
@@ -307,6 +315,10 @@ pub enum FactKey {
     XdsView,
     /// An object of the API server.
     Object(ObjectKey),
+    /// A change that was read of a pool's Service.
+    Unread(PoolName),
+    /// Until when what was read was taken in.
+    ReadUpTo,
     /// The draining set.
     Draining,
     /// The snapshot.
@@ -315,10 +327,10 @@ pub enum FactKey {
 
 impl FactKey {
     /// Whether a newer fact goes behind all waiting deliveries instead of taking the place of the older one: facts
-    /// about objects are part of a history, and keep its order.
+    /// about objects are part of a history, and keep its order, and so does what says how far that has come.
     #[must_use]
     pub(crate) fn goes_last(&self) -> bool {
-        matches!(self, FactKey::Object(_))
+        matches!(self, FactKey::Object(_) | FactKey::ReadUpTo)
     }
 
     /// Whether facts about other objects depend on it: no newer fact moves in front of it.
@@ -341,10 +353,11 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Leader(said) => from_leader(said, deliver),
         Said::Starts(said) => from_starts(said, deliver),
         Said::Pauses(said) => from_pauses(said, deliver),
-        Said::Person(request) => deliver(from_person(request)),
-        Said::Events(said) => from_events(said, deliver),
+        Said::Person(request) => deliver(person::from_person(request)),
+        Said::Events(said) => emitter::from_events(said, deliver),
         Said::XdsSource(said) => xds::from_xds_source(said, deliver),
         Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
+        Said::Board(board::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
     }
 }
 
@@ -353,9 +366,9 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
         watch::Out::Open { call, kind, ask, given_up } => {
             deliver(Delivery::Kubernetes(KubernetesCall::Open { call, kind, ask, given_up }));
         }
-        watch::Out::Seen(kind, seen) => deliver(match kind {
+        watch::Out::Seen(kind, read, seen) => deliver(match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
-                Delivery::Informer(informer::In::Seen(kind, seen))
+                Delivery::Informer(informer::In::Seen(kind, read, seen))
             }
             Kind::Preemptions => Delivery::AdminState(admin_state::In::Preemption(seen)),
         }),
@@ -383,6 +396,7 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Board(board::In::ListsSynced));
         }
         informer::Out::Node(name, fact) => {
+            deliver(Delivery::Board(board::In::Known(name.clone(), fact.clone())));
             deliver(Delivery::AdminState(admin_state::In::Node(name, fact)));
         }
         informer::Out::Confirmed(epoch) => {
@@ -390,12 +404,14 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Directory(directory::In::Confirmed(epoch)));
         }
         informer::Out::Reread(read) => deliver(Delivery::Directory(directory::In::Reread(read))),
+        informer::Out::ReadUpTo(read) => deliver(Delivery::Directory(directory::In::ReadUpTo(read))),
         informer::Out::AwaitingIngress(newest) => {
             deliver(Delivery::Writer(writer::In::AwaitingIngress(newest)));
         }
         informer::Out::Cached(kind, count) => deliver(Delivery::Watcher(kind, watch::In::Cached(count))),
         informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),
         informer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        informer::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         informer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -420,26 +436,28 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
 fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         directory::Out::Assign(assignment) => {
-            let pool = assignment.pool.clone();
-            deliver(to_pool(pool, queue::In::Assigned(assignment)));
+            deliver(to_pool(assignment.pool.clone(), queue::In::Assigned(assignment)));
         }
         directory::Out::Observe(pool, observation) => {
             deliver(to_pool(pool, queue::In::Observed(observation)))
         }
         directory::Out::Opened(epoch) => deliver(Delivery::AdminState(admin_state::In::Opened(epoch))),
         directory::Out::Answer(id, answer) => deliver(answered(id, answer)),
+        directory::Out::Rewrite(pool) => deliver(to_pool(pool, queue::In::Rewrite)),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
         directory::Out::Reread(read) => {
             for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Reread(read)));
             }
         }
+        directory::Out::ReadUpTo(read) => deliver(Delivery::Writer(writer::In::ReadUpTo(read))),
         directory::Out::Word(pool, word) => {
             deliver(Delivery::AdminState(admin_state::In::Word(pool, word)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(board::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        directory::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         directory::Out::Service(uid, key, view) => {
             deliver(Delivery::Board(board::In::Service(uid, key, view)));
         }
@@ -456,8 +474,12 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         queue::Out::Answer(id, answer) => deliver(answered(id, answer)),
         queue::Out::Retired(pool) => deliver(Delivery::Directory(directory::In::Retired(pool))),
+        queue::Out::Members(pool, members) => {
+            deliver(Delivery::Directory(directory::In::Members(pool, members)));
+        }
         queue::Out::Missing(pool) => deliver(Delivery::Discovery(discovery::In::Missing(pool))),
         queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        queue::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         queue::Out::View(view) => deliver(Delivery::Board(board::In::Pool(view))),
         queue::Out::Gone(pool) => deliver(Delivery::Board(board::In::PoolGone(pool))),
         queue::Out::Quarantined(pool, broken) => {
@@ -507,6 +529,7 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Answer(id, answer) => deliver(answered(id, answer)),
         writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
         writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        writer::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         writer::Out::SharedLease(view) => deliver(Delivery::Board(board::In::SharedLease(view))),
         writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
         writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
@@ -534,6 +557,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
+        leader::Out::OutOfSync(pools) => deliver(Delivery::Board(board::In::OutOfSync(pools))),
         leader::Out::Restored(restore) => {
             for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Restored(restore)));
@@ -587,38 +611,8 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
     }
 }
 
-/// Who decides about a person's request.
-fn from_person(Request { id, wanted }: Request) -> Delivery {
-    match wanted {
-        Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
-        Wanted::Release(scope) => match scope {
-            Scope::Node(_) | Scope::Everything => Delivery::AdminState(admin_state::In::Release(id, scope)),
-            Scope::Pool(_) | Scope::Service(_) => {
-                Delivery::Directory(directory::In::Ask(id, scope, Vec::new()))
-            }
-        },
-        Wanted::Compare(lb) => Delivery::Discovery(discovery::In::Compare(id, lb)),
-        Wanted::Pause { scope, by, reason } => Delivery::Pauses(pauses::In::Pause { id, scope, by, reason }),
-        Wanted::Resume(scope) => Delivery::Pauses(pauses::In::Resume { id, scope }),
-    }
-}
-
 fn answered(id: RequestId, answer: Answer) -> Delivery {
     Delivery::Host(HostMessage::Answered(id, answer))
-}
-
-fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
-        events::Out::Post { call, event } => {
-            deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event }))
-        }
-        events::Out::Reporting(term) => {
-            deliver(Delivery::Informer(informer::In::Reporting(term)));
-            deliver(Delivery::Directory(directory::In::Reporting(term)));
-            deliver(Delivery::AdminState(admin_state::In::Reporting(term)));
-        }
-        events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-    }
 }
 
 /// What becomes of a pool's message where there is no such pool, and this is none that begins one: a person hears of
@@ -628,6 +622,7 @@ pub fn to_nobody(input: &queue::In) -> Option<Delivery> {
     match input {
         queue::In::Attempt(id) => Some(answered(*id, Answer::Refused(Refusal::Unknown))),
         queue::In::Assigned(_)
+        | queue::In::Rewrite
         | queue::In::Observed(_)
         | queue::In::Take(_)
         | queue::In::Pace(_)

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::arm::AdminState;
 use crate::ask::Scope;
 use crate::assignment::{Held, PausedBy};
 use crate::error::NotManageable;
 use crate::guard::GuardMode;
 use crate::ids::{AttemptId, Epoch, Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid};
+use crate::informer::NodeFact;
 use crate::level::{Level, Provenance, Source};
 use crate::machine::Now;
-use crate::object::Kind;
+use crate::object::{Kind, LeftOut};
 use crate::resource_cache::{Reason, State};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::wishes::{Mode, Wishes};
@@ -56,6 +58,8 @@ pub struct Snapshot {
     pub wishes: Option<WishesView>,
     /// The nodes that leave service, and those that come back.
     pub nodes: BTreeMap<NodeName, Arc<NodeView>>,
+    /// Every node that there is.
+    pub known_nodes: BTreeMap<NodeName, Arc<NodeFact>>,
     /// The admin state as a whole; `None`: nothing was said of it yet.
     pub admin_state: Option<Arc<AdminView>>,
 }
@@ -254,11 +258,17 @@ pub struct PoolView {
     pub observed: Option<BTreeSet<IpAddr>>,
     /// Those of them that were `Down`.
     pub observed_down: BTreeSet<IpAddr>,
+    /// The admin states of those that were neither `Down` nor `None`.
+    pub observed_other: BTreeMap<IpAddr, AdminState>,
     /// When it was last seen.
     pub observed_at: Option<Now>,
     /// When its oldest waiting change came, or since when it may be written, whichever is later; `None` too while it is
     /// paused: nothing is to become of it then.
     pub waiting_since: Option<Now>,
+    /// Since when it has not matched its level, whatever was tried meanwhile; `None`: it does.
+    pub out_of_sync: Option<OutOfSync>,
+    /// Whether Azure reports that its last operation on the pool or its load balancer failed.
+    pub provisioning_failed: bool,
     /// When it may next take part, if it waits for that.
     pub next_at: Option<Now>,
     /// The retry counts of the changes that wait, by Service.
@@ -283,7 +293,33 @@ pub struct PoolView {
     pub lost_writes: u64,
 }
 
+/// Since when a pool has not matched its level (Q8, E2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfSync {
+    /// The moment.
+    pub since: Now,
+    /// Whether it may have begun before that: it was found then, by a look at the pool, or by a new leader.
+    pub at_least: bool,
+}
+
 impl PoolView {
+    /// The admin state of a member, as it was last seen; `None`: it was not.
+    #[must_use]
+    pub fn admin_state(&self, ip: &IpAddr) -> Option<AdminState> {
+        self.observed.as_ref().filter(|observed| observed.contains(ip))?;
+        if self.observed_down.contains(ip) {
+            return Some(AdminState::Down);
+        }
+        Some(self.observed_other.get(ip).copied().unwrap_or(AdminState::None))
+    }
+
+    /// Since when the pool has been out of sync although it is to be written; `None`: it is in sync, paused, or only shown.
+    #[must_use]
+    pub fn late_since(&self) -> Option<Now> {
+        let is_written = self.state != PoolState::Paused && self.withheld.is_none();
+        self.out_of_sync.filter(|_| is_written).map(|out| out.since)
+    }
+
     /// The members that it lacks and those that must go, as it was last seen; `None`: it was not.
     #[must_use]
     pub fn difference(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
@@ -347,6 +383,13 @@ pub struct WouldChange {
 }
 
 impl Snapshot {
+    /// The nodes that are left out of a pool, of all of its Services.
+    #[must_use]
+    pub fn left_out_of(&self, pool: &PoolView) -> BTreeSet<&LeftOutView> {
+        let services = pool.services.values().filter_map(|key| self.services.get(key));
+        services.flat_map(|service| &service.left_out).filter(|of| of.family == pool.family).collect()
+    }
+
     /// The sums over all pools that are only compared: the paused ones, and in a dry run all.
     #[must_use]
     pub fn would_change(&self, dry_run: bool) -> WouldChange {
@@ -387,10 +430,30 @@ pub struct ServiceView {
     pub data_errors: Vec<Arc<str>>,
     /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
     pub resource: Option<ResourceView>,
+    /// The nodes with endpoints of it that are left out of a pool, in order; [`ServiceView::MOST_LEFT_OUT`] at most.
+    pub left_out: Vec<LeftOutView>,
     /// The pools its rules send to.
     pub pools: Vec<PoolId>,
     /// Pools of its that membership is not written of, and why (D2).
     pub not_manageable: Vec<(PoolId, NotManageable)>,
+}
+
+impl ServiceView {
+    /// How many nodes are shown at most that are left out.
+    pub const MOST_LEFT_OUT: usize = 100;
+}
+
+/// A node with endpoints of a Service that is left out of a pool of it (D4, D5).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LeftOutView {
+    /// The node.
+    pub node: NodeName,
+    /// The family of the pool.
+    pub family: Family,
+    /// Its addresses of that family.
+    pub ips: BTreeSet<IpAddr>,
+    /// Why.
+    pub why: LeftOut,
 }
 
 /// Whether a Service is a candidate (D1).

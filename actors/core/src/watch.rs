@@ -58,8 +58,15 @@ pub enum In {
     Start,
     /// The server accepted the watch; lines follow.
     Opened(CallId),
-    /// A run of lines, in order.
-    Lines(CallId, Vec<Line>),
+    /// A line of the stream, in order. While it waits, a newer line about the same object replaces it (A3).
+    Line {
+        /// The request.
+        call: CallId,
+        /// When it was read from the connection; later for each line.
+        read: Now,
+        /// The line.
+        line: Line,
+    },
     /// A page of a plain list, in order.
     Page {
         /// The request.
@@ -108,6 +115,8 @@ pub enum Line {
     Deleted {
         /// Which object.
         key: ObjectKey,
+        /// Whose slice it was; of no meaning for other kinds.
+        owner: Owner,
         /// The version of the deletion.
         resource_version: ResourceVersion,
     },
@@ -162,8 +171,9 @@ pub enum Out {
         /// Why the previous watch was given up, if that is to be logged.
         given_up: Option<GivenUp>,
     },
-    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`].
-    Seen(Kind, Seen),
+    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`]: what was seen, and when it was read from
+    /// the connection.
+    Seen(Kind, Now, Seen),
     /// To the Informer: whether what it was told is current. Of [`Kind::Preemptions`] nobody hears it.
     Contact(Kind, Contact),
     /// To the board.
@@ -256,6 +266,8 @@ pub struct Watcher {
     /// What the API server says that denies what is asked, since the last thing that was otherwise.
     denied: Option<Arc<str>>,
     cached: usize,
+    /// When that was read of which it speaks.
+    read: Now,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
     shown: Option<SourceView>,
@@ -315,6 +327,7 @@ impl Machine for Watcher {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let mut bookmarked = false;
+        self.read = now;
         match input {
             In::Start => match self.phase {
                 Phase::Idle => {
@@ -324,7 +337,7 @@ impl Machine for Watcher {
                 Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
             },
             In::Opened(call) => self.on_opened(now, call, out),
-            In::Lines(call, lines) => bookmarked = self.on_lines(now, call, lines, out),
+            In::Line { call, read, line } => bookmarked = self.on_line(now, call, (read, line), out),
             In::Page { call, items, resource_version, next } => {
                 self.on_page(now, call, (items, resource_version, next), out);
             }
@@ -359,6 +372,7 @@ impl Machine for Watcher {
         if self.deadline().is_none_or(|at| now < at) {
             return;
         }
+        self.read = now;
         match &self.phase {
             Phase::Idle => {}
             Phase::Waiting { next, .. } => match next.clone() {
@@ -411,6 +425,7 @@ impl Watcher {
             contact: None,
             denied: None,
             cached: 0,
+            read: Now::ZERO,
             heard_at: None,
             last_error: None,
             shown: None,
@@ -554,7 +569,7 @@ impl Watcher {
 
     fn abort_list(&mut self, began: bool, out: &mut Vec<Out>) {
         if began {
-            out.push(Out::Seen(self.kind, Seen::ListAborted));
+            out.push(Out::Seen(self.kind, self.read, Seen::ListAborted));
         }
     }
 

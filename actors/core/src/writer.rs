@@ -5,6 +5,7 @@
 //! This file holds the machine and what it is told. What stands where:
 //! - `standing`: whether this process may write, and until when (W8);
 //! - `slot`: a pool's place in its lane, membership and admin state apart, and what of an attempt waits there (W1);
+//! - `unread`: the pools that wait for changes that were read and not taken in (Q2);
 //! - `lane`: the order of the writes on one load balancer, and what keeps it closed (W1, W4, W6);
 //! - `choice`: which lane is granted next, and which of its slots (W1, W9, W10);
 //! - `progress`: the way of a write: grant, level, GET, PUT (W1, W2);
@@ -35,11 +36,11 @@ use crate::arm::{ArmAnswer, ArmCall, Backend, Failure, FailureKind, LbFacts, Ret
 use crate::ask::{Answer, RequestId};
 use crate::assignment::Observation;
 use crate::discovery::OurPuts;
-use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId};
+use crate::ids::{AttemptId, CallId, Epoch, LbName, NetworkId, PoolId, PoolName};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use crate::machine::{Machine, Now, earliest};
 use crate::queue::{Due, Outcome, Taken, WriteFate};
-use crate::report::Report;
+use crate::report::{Ended, Report};
 use crate::sample::{GateClass, Sample};
 use crate::view::{GateView, LaneView, SharedLeaseView};
 use crate::wishes::Wishes;
@@ -63,6 +64,7 @@ mod shown;
 mod slot;
 mod standing;
 mod traffic;
+mod unread;
 mod verify;
 mod waits;
 mod wished;
@@ -76,11 +78,13 @@ use gate::Gates;
 use lane::{Closed, Lane, Noted};
 use lease::SharedLease;
 use shown::Shown;
+use unread::UnreadChanges;
 use verify::Verifications;
 use wished::Wished;
 use write::Phase;
 
 pub use draining::{AdminDue, AdminUrgency, Draining};
+pub use gate::Throttling;
 pub use lease::FOREIGN_HOLD;
 pub use standing::Standing;
 
@@ -93,8 +97,8 @@ pub struct Params {
     pub if_match: bool,
     /// `writer.etagRounds`: GETs within one attempt that 412s may cost, 3 (W2).
     pub etag_rounds: u32,
-    /// `cloudProviderBackoffRetries` where backoff is on and it is more than 0, else 3: how often one attempt is
-    /// tried again when ARM or the way to it is in trouble, its GETs and PUTs counted together (W4).
+    /// `cloudProviderBackoffRetries` where backoff is on and it is more than 0, else 3: how often the GET and the PUT of an
+    /// attempt are each tried again when ARM or the way to it is in trouble, as the Azure SDK does (W4).
     pub client_retries: u32,
     /// `budget.writesPer5Minutes`, 500 (W9).
     pub writes_per_5_minutes: u32,
@@ -113,6 +117,8 @@ pub struct Params {
     pub retry_throttled: bool,
     /// Whether a gate known closed delays a grant; else the pool meets it at its turn (W6; C2).
     pub gates_delay_grants: bool,
+    /// What a 429 closes, and for how long (W6; C2).
+    pub throttling: Throttling,
     /// Whether W10's breaker is on; off in `compatibility: upstream` (C2).
     pub breaker: bool,
     /// `batching.minInterval`: what [`crate::queue::In::Pace`] stretches as the write budget falls (Q2).
@@ -159,6 +165,8 @@ pub enum In {
     },
     /// A person asks for an attempt of this pool now (H3).
     Attempt(RequestId, PoolId),
+    /// A person asks that throttle gates are opened: this one, or both (W6).
+    OpenGates(RequestId, Option<GateClass>),
     /// The answer to a person's request that was decided elsewhere: it is true once what was told here before it is
     /// heeded, and so it goes this way (G6).
     PassOn(RequestId, Answer),
@@ -192,6 +200,11 @@ pub enum In {
     /// The number of the last Service for whose ingress the cloud-controller-manager may be waiting, as the Informer
     /// counts them; `None`: there is none (W7).
     AwaitingIngress(Option<u64>),
+    /// A change of a Service was read from the API server at this moment, which is not taken in yet. Its pool for IPv4 has
+    /// this name (Q2).
+    Unread(PoolName, Now),
+    /// What was read until this moment was taken in, and pools were told what follows from it.
+    ReadUpTo(Now),
     /// The gate times that a predecessor has noted (W8).
     Remembered(GateTimes),
     /// Nothing new is started; what is sent is waited for.
@@ -269,6 +282,8 @@ pub enum Out {
     Pace(PoolId, Duration),
     /// To the event emitter.
     Report(Report),
+    /// To the event emitter: a condition that was reported holds no longer.
+    Ended(Ended),
     /// To the board: the shared Lease.
     SharedLease(SharedLeaseView),
     /// To the board: a lane.
@@ -294,6 +309,7 @@ pub struct Writer {
     wished: Wished,
     life: Life,
     draining: Arc<Draining>,
+    unread: UnreadChanges,
     /// When a PUT was last sent to each pool.
     sent: BTreeMap<PoolId, Now>,
     /// When PUTs have last ended that were made by draining sets of these generations.
@@ -346,6 +362,7 @@ impl Writer {
     #[must_use]
     pub fn new(params: Params) -> Writer {
         let budget = Budget::new(params.reads_per_5_minutes, params.writes_per_5_minutes, params.rate_limit);
+        let gates = Gates::new(params.throttling);
         Writer {
             shared_lease: params.lease.clone().map(SharedLease::new),
             let_go_by: None,
@@ -354,6 +371,7 @@ impl Writer {
             wished: Wished::default(),
             life: Life::Running,
             draining: Arc::default(),
+            unread: UnreadChanges::default(),
             sent: BTreeMap::new(),
             ended: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
@@ -367,7 +385,7 @@ impl Writer {
             waiting: 0,
             attempts: 0,
             calls: Calls::default(),
-            gates: Gates::default(),
+            gates,
             budget,
             breaker: Breaker::default(),
             verifications: Verifications::default(),
@@ -533,8 +551,9 @@ impl Machine for Writer {
             In::Standing(standing) => self.on_standing(now, standing, out),
             In::Wishes { term, wishes } => self.on_wishes(term, wishes),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
+            In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
             In::PassOn(id, answer) => self.pass_on(now, id, answer, out),
-            In::Due(pool, due) => self.on_due(&pool, due),
+            In::Due(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
             In::AdminDue(pool, due) => self.on_admin_due(&pool, due),
@@ -544,6 +563,8 @@ impl Machine for Writer {
             In::Answered(call, answer) => self.on_answered(now, call, answer, out),
             In::Shutdown => self.on_shutdown(now, out),
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
+            In::Unread(pool, read) => self.on_unread(now, pool, read),
+            In::ReadUpTo(read) => self.on_read_up_to(read),
             In::Remembered(noted) => self.gates.remember(now, noted),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),

@@ -34,6 +34,8 @@
 
 #[path = "simulation/azure.rs"]
 mod azure;
+#[path = "simulation/burst.rs"]
+mod burst;
 #[path = "simulation/ccm.rs"]
 mod ccm;
 #[path = "simulation/clock.rs"]
@@ -89,6 +91,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use burst::burst;
 use ccm::LONGEST_RETRY_US;
 use drain::{Quiet, calls};
 use plant::Plant;
@@ -360,6 +363,23 @@ fn n2_nodes_that_leave_together_are_cut_out_within_a_minute_by_one_write_of_each
     }
 }
 
+/// How many bursts are played of each sort.
+const BURSTS: u64 = 4;
+
+#[test]
+fn q2_a_burst_is_written_once_per_pool() {
+    let (mut pools, mut puts) = (0, 0);
+    for (seed, is_late) in (0..share_of(BURSTS)).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let burst = burst(seed, is_late).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        println!("seed {seed}, late: {is_late}: {burst:?}");
+        assert_eq!(burst.wrong, None, "seed {seed}, late: {is_late}");
+        assert!(burst.puts >= burst.pools, "seed {seed}, late: {is_late}: {burst:?}");
+        (pools, puts) = (pools + burst.pools, puts + burst.puts);
+    }
+    // On a slow edge from the Directory a level may come after the turn for it: one batch in a hundred is slow here.
+    assert!(puts * 100 <= pools * 105, "{puts} PUTs to {pools} pools");
+}
+
 #[test]
 fn n1_a_node_that_is_evicted_is_marked_and_cut_out_within_a_minute_also_if_it_has_changed_unnoticed() {
     for seed in 0..share_of(QUIET_SEEDS) {
@@ -386,6 +406,23 @@ fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
         let came = came.unwrap_or_else(|why| panic!("{cut_us}: {why}"));
         assert!(came.took < CUT_WITHIN_US && !came.puts.is_empty(), "{cut_us}: {came:?}");
+    }
+}
+
+/// Within what time a load balancer whose state stays `Failed` is written once more, in microseconds: 10 minutes after it was
+/// found so.
+const REWRITTEN_WITHIN_US: u64 = 720_000_000;
+
+#[test]
+fn failed_load_balancers_at_rest_are_written_once_each() {
+    for seed in 0..share_of(QUIET_SEEDS) {
+        let play = |plant| {
+            let mut quiet = Quiet::with(seed, plant)?;
+            quiet.fail_balancers(REWRITTEN_WITHIN_US)
+        };
+        let (failed, puts) = play(None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert_eq!((failed, puts), (0, 3), "seed {seed}");
+        assert!(matches!(play(Some(Plant::RewritesLost)), Ok((3, 0))), "seed {seed}: the bug does not show");
     }
 }
 

@@ -13,56 +13,76 @@ const HTTP: [&str; 4] = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
 const HTTPS: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
+/// What a variable names, or why it cannot be used: a fault only where it would be.
+type Named = Result<Proxy, Unusable>;
+
 /// The proxies of the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
-    http: Option<Proxy>,
-    https: Option<Proxy>,
+    http: Option<Named>,
+    https: Option<Named>,
     no: NoProxy,
 }
 
 impl Proxies {
     /// Reads the variables of this process.
-    ///
-    /// # Errors
-    /// A variable that applies has no valid proxy address.
-    pub fn from_environment() -> Result<Proxies, Unusable> {
+    pub fn from_environment() -> Proxies {
         Proxies::read(|name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()))
     }
 
     /// Reads these variables.
-    ///
-    /// # Errors
-    /// As [`Proxies::from_environment`].
-    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Proxies, Unusable> {
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Proxies {
         let first = |names: &[&'static str]| {
             names.iter().find_map(|name| {
                 let value = variable(name).filter(|value| !value.is_empty())?;
                 Some((*name, value))
             })
         };
-        let proxy = |names| first(names).map(|(name, value)| Proxy::of_variable(name, &value)).transpose();
+        let proxy = |names| first(names).map(|(name, value)| Proxy::of_variable(name, &value));
         let no = first(&NO).map(|(_, value)| NoProxy::parse(&value)).unwrap_or_default();
-        Ok(Proxies { http: proxy(&HTTP)?, https: proxy(&HTTPS)?, no })
+        Proxies { http: proxy(&HTTP), https: proxy(&HTTPS), no }
     }
 
     /// The proxy for this address, by its scheme; `None` for a direct connection.
-    pub fn of(&self, target: &Uri) -> Option<&Proxy> {
+    ///
+    /// # Errors
+    /// The variable that applies has no valid proxy address.
+    pub fn of(&self, target: &Uri) -> Result<Option<&Proxy>, Unusable> {
         let is_plain = target.scheme_str() == Some("http");
         let port = target.port_u16().unwrap_or(if is_plain { 80 } else { 443 });
-        self.choose(if is_plain { &self.http } else { &self.https }, target.host()?, port)
+        self.choose(if is_plain { &self.http } else { &self.https }, target.host(), port)
     }
 
     /// The proxy for this gRPC server, with TLS or without: gRPC uses the variables for https.
-    pub fn of_grpc(&self, target: &Uri) -> Option<&Proxy> {
-        self.choose(&self.https, target.host()?, target.port_u16().unwrap_or(443))
+    ///
+    /// # Errors
+    /// As [`Proxies::of`].
+    pub fn of_grpc(&self, target: &Uri) -> Result<Option<&Proxy>, Unusable> {
+        self.choose(&self.https, target.host(), target.port_u16().unwrap_or(443))
     }
 
-    fn choose<'p>(&self, proxy: &'p Option<Proxy>, host: &str, port: u16) -> Option<&'p Proxy> {
+    /// Finds out whether the variable for https can be used, for a client whose targets are not known yet.
+    ///
+    /// # Errors
+    /// It has no valid proxy address.
+    pub fn check_https(&self) -> Result<(), Unusable> {
+        self.https.as_ref().map_or(Ok(()), |proxy| proxy.as_ref().map(|_| ()).map_err(Clone::clone))
+    }
+
+    fn choose<'p>(
+        &self,
+        proxy: &'p Option<Named>,
+        host: Option<&str>,
+        port: u16,
+    ) -> Result<Option<&'p Proxy>, Unusable> {
+        let (Some(proxy), Some(host)) = (proxy, host) else { return Ok(None) };
         let host = bare_host(host).trim_end_matches('.').to_ascii_lowercase();
         let address = host.parse::<IpAddr>().map(|address| address.to_canonical()).ok();
         let is_here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        proxy.as_ref().filter(|_| !is_here && !self.no.covers(&host, address, port))
+        if is_here || self.no.covers(&host, address, port) {
+            return Ok(None);
+        }
+        proxy.as_ref().map(Some).map_err(Clone::clone)
     }
 }
 
@@ -73,8 +93,8 @@ mod tests {
     /// The proxy's address for each of these targets under these variables.
     fn chosen(variables: &[(&str, &str)], target: &str) -> Option<String> {
         let find = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        let proxies = Proxies::read(|name| find(name).map(|(_, value)| (*value).to_owned())).unwrap();
-        proxies.of(&target.parse().unwrap()).map(ToString::to_string)
+        let proxies = Proxies::read(|name| find(name).map(|(_, value)| (*value).to_owned()));
+        proxies.of(&target.parse().unwrap()).unwrap().map(ToString::to_string)
     }
 
     #[test]
@@ -168,12 +188,11 @@ mod tests {
 
     #[test]
     fn grpc_reads_the_variables_for_https() {
-        let proxies = |name: &'static str| {
-            Proxies::read(|other| (name == other).then(|| "http://p:1".to_owned())).unwrap()
-        };
+        let proxies =
+            |name: &'static str| Proxies::read(|other| (name == other).then(|| "http://p:1".to_owned()));
         let target = "http://plane.test:18000".parse().unwrap();
-        assert!(proxies("HTTPS_PROXY").of_grpc(&target).is_some());
-        assert!(proxies("HTTP_PROXY").of_grpc(&target).is_none());
+        assert!(proxies("HTTPS_PROXY").of_grpc(&target).unwrap().is_some());
+        assert!(proxies("HTTP_PROXY").of_grpc(&target).unwrap().is_none());
     }
 
     #[test]
@@ -181,10 +200,38 @@ mod tests {
         for (name, value) in
             [("HTTP_PROXY", "ftp://user:pass@p"), ("HTTPS_PROXY", "http://"), ("all_proxy", "a b")]
         {
+            let scheme = if name.starts_with("HTTPS") { "https" } else { "http" };
             let variable = |other: &str| (name == other).then(|| value.to_owned());
-            let error = Proxies::read(variable).unwrap_err().to_string();
+            let target = format!("{scheme}://t.test").parse().unwrap();
+            let error = Proxies::read(variable).of(&target).unwrap_err().to_string();
             assert!(error.starts_with(name) && error.contains("http://proxy.example:3128"), "{error}");
             assert!(!error.contains("pass"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_used_is_a_fault_only_where_it_would_be() {
+        let proxies = |name: &'static str| {
+            Proxies::read(move |other| match other {
+                "NO_PROXY" => Some("covered.test".to_owned()),
+                _ => (name == other).then(|| "ftp://p".to_owned()),
+            })
+        };
+        let [plain, secured, covered, here] =
+            ["http://t.test", "https://t.test", "https://covered.test", "https://localhost"]
+                .map(|target| target.parse::<Uri>().unwrap());
+        let http = proxies("HTTP_PROXY");
+        assert!(http.of(&plain).is_err());
+        assert_eq!(
+            (http.of(&secured), http.of_grpc(&plain), http.check_https()),
+            (Ok(None), Ok(None), Ok(()))
+        );
+        let https = proxies("https_proxy");
+        assert_eq!((https.of(&plain), https.of(&covered), https.of(&here)), (Ok(None), Ok(None), Ok(None)));
+        assert!(
+            https.of(&secured).is_err() && https.of_grpc(&plain).is_err() && https.check_https().is_err()
+        );
+        let all = proxies("ALL_PROXY");
+        assert!(all.of(&plain).is_err() && all.of(&secured).is_err());
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Login {
 }
 
 /// An invalid proxy address. The error does not repeat it, because it may contain a password.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{named_by} {why}; write the address of an HTTP proxy or a SOCKS5 proxy, such as http://proxy.example:3128, \
      https://proxy.example:3129 or socks5://proxy.example:1080, or remove it"

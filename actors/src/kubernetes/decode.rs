@@ -13,7 +13,8 @@ use std::time::Duration;
 use pool_core::ids::{EventKey, Family, NodeName, ServiceKey, ServiceUid, SliceKey};
 use pool_core::machine::Wall;
 use pool_core::object::{
-    Endpoint, Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    AddressType, Endpoint, Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType,
+    SliceObject,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
@@ -224,7 +225,10 @@ fn object_line(kind: Kind, object: &[u8], wall: jiff::Timestamp) -> Line {
 fn deleted(kind: Kind, object: &[u8]) -> Line {
     match serde_json::from_slice::<LooseMetaOnly<'_>>(object).map(|only| only.metadata) {
         Ok(meta) => match meta.key(kind) {
-            Some(key) => Line::Deleted { key, resource_version: meta.version().unwrap_or_default() },
+            Some(key) => {
+                let resource_version = meta.version().unwrap_or_default();
+                Line::Deleted { key, owner: meta.owner(kind), resource_version }
+            }
             None => Line::Undecodable {
                 key: None,
                 owner: Owner::Unknown,
@@ -392,9 +396,12 @@ fn names_ingress(balancer: &RawValue) -> bool {
 
 fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Raw<'a> {
         #[serde(borrow)]
         metadata: Meta<'a>,
+        #[serde(borrow, default)]
+        address_type: Option<Cow<'a, str>>,
         #[serde(borrow, default)]
         endpoints: Option<Vec<RawEndpoint<'a>>>,
     }
@@ -430,6 +437,13 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
     let namespace: Arc<str> = Arc::from(&*meta.namespace);
     let owner =
         meta.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)).filter(|owner| !owner.is_empty());
+    let address_type = match raw.address_type.as_deref() {
+        None | Some("") => AddressType::Unset,
+        Some("IPv4") => AddressType::Ip(Family::V4),
+        Some("IPv6") => AddressType::Ip(Family::V6),
+        Some("FQDN") => AddressType::Fqdn,
+        Some(other) => return Err(said(&format!("addressType: {other:?} is none of IPv4, IPv6 and FQDN"))),
+    };
     let endpoints = raw.endpoints.unwrap_or_default().into_iter().map(|endpoint| {
         let conditions = endpoint.conditions.unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
@@ -447,6 +461,7 @@ fn slice(object: &[u8], wall: jiff::Timestamp) -> Result<SliceObject, Arc<str>> 
         key: SliceKey { namespace: Arc::clone(&namespace), name: Arc::from(name) },
         service: owner.map(|owner| ServiceKey::new(Arc::clone(&namespace), owner.as_str())),
         resource_version: version(&meta.resource_version),
+        address_type,
         endpoints: endpoints.collect(),
         trigger_age: trigger_age(meta, wall),
     })

@@ -1,23 +1,26 @@
 //! Carries out one list or watch request: sends it, cuts the stream into lines, decodes them, and tells the
-//! watcher. What to ask next is the watcher's decision.
+//! watcher. What to ask next is the watcher's decision. It runs on a thread of the runtime, and not on that of the
+//! machines: a stream is read on while they are busy (`reader`).
+
+mod reader;
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
-use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use pool_core::ids::CallId;
 use pool_core::object::{Kind, ObjectKey};
 use pool_core::watch::{Ask, GivenUp, In, Line, WatchFailure};
 use tokio::time::Instant;
-use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
+use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
+use self::reader::Reader;
 use super::server_clock::ServerClock;
 use super::words::{chain, status_text};
 use super::{WayBack, decode};
@@ -31,8 +34,6 @@ const LONGEST_LINE: usize = 8 << 20;
 const ROUTINE: Duration = Duration::from_secs(10);
 /// Objects in a page of a plain list.
 const PAGE: u32 = 500;
-/// The most lines told at once.
-const RUN: usize = 256;
 /// Watches are asked to end by themselves after this time plus up to a minute.
 const WATCH_SECONDS: u64 = 240;
 
@@ -228,47 +229,8 @@ async fn stream(
     }
     let bytes = answer.into_body().into_data_stream().map_err(std::io::Error::other);
     let lines = FramedRead::new(StreamReader::new(bytes), LinesCodec::new_with_max_length(LONGEST_LINE));
-    (relay(lines, || server.at(clock.wall()), request, watcher).await, Some(opened.elapsed()))
-}
-
-/// Tells the watcher runs of lines: whatever has arrived when it is ready for more.
-async fn relay<S>(
-    lines: S,
-    wall: impl Fn() -> Timestamp,
-    request: &Request,
-    watcher: &WayBack,
-) -> Option<WatchFailure>
-where
-    S: Stream<Item = Result<String, LinesCodecError>> + Unpin,
-{
-    let mut runs = lines.ready_chunks(RUN);
-    while let Some(run) = runs.next().await {
-        let wall = wall();
-        let mut decoded = Vec::with_capacity(run.len());
-        let mut broken = None;
-        for line in run {
-            match line {
-                Ok(line) if line.trim().is_empty() => {}
-                Ok(line) => decoded.push(decode::line(request.kind, line.as_bytes(), wall)),
-                Err(LinesCodecError::MaxLineLengthExceeded) => {
-                    broken =
-                        Some(WatchFailure::Other(Arc::from("a line of the stream was longer than 8 MiB")));
-                }
-                Err(LinesCodecError::Io(error)) => broken = Some(other(&error)),
-            }
-            if broken.is_some() {
-                break;
-            }
-        }
-        log_undecodable(request.kind, &decoded);
-        if !decoded.is_empty() && !watcher.tell(In::Lines(request.call, decoded)).await {
-            return None;
-        }
-        if broken.is_some() {
-            return broken;
-        }
-    }
-    None
+    let reader = Reader::new(clock, request, watcher);
+    (reader.read_all(lines, || server.at(clock.wall())).await, Some(opened.elapsed()))
 }
 
 /// What an answer other than success means.

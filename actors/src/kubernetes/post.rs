@@ -297,7 +297,7 @@ pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
         }
         Some(PostFailure::Final(why)) => {
             let remedy = "HTTP 401 or 403: let the service account create and patch events in all namespaces; else \
-                          none, this event is left out";
+                          none. A Warning is posted again each minute while what it reports holds";
             tracing::warn!(about, reason, text = %message, %why, remedy, "the API server refuses an event");
         }
     }

@@ -27,6 +27,7 @@ fn assigned(owned: bool) -> Delivery {
         required: BTreeSet::from([ip]),
         tolerated: BTreeSet::new(),
         triggered: None,
+        read: None,
     };
     let required = if owned { BTreeMap::from([(ip, member)]) } else { BTreeMap::new() };
     let assignment = Assignment {

@@ -107,6 +107,8 @@ cloud_keys! {
         cloud_provider_backoff_jitter: f64 = decimal("cloudProviderBackoffJitter"),
         /// S1: whether admin states are written, true when absent.
         enable_load_balancer_admin_state: bool = switch("enableLoadBalancerAdminState"),
+        /// D5: whether control-plane nodes are left out of pools, true when absent.
+        exclude_master_from_standard_lb: bool = switch("excludeMasterFromStandardLB"),
     }
 }
 

@@ -77,6 +77,7 @@ impl CloudConfig {
             ("loadBalancerBackendPoolUpdateIntervalInSeconds", Value::Whole(interval)),
             (MAX_RETRIES, Value::Whole(self.max_retries().into())),
             ("enableLoadBalancerAdminState", Value::Switch(self.admin_state_enabled())),
+            ("excludeMasterFromStandardLB", Value::Switch(self.excludes_control_plane())),
         ]
     }
 }

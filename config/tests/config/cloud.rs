@@ -527,3 +527,15 @@ fn n4_switching_the_admin_state_on_or_off_is_nothing_to_warn_of() {
         assert!(!warnings(written).iter().any(|told| told.contains("AdminState")), "{written}");
     }
 }
+
+#[test]
+fn d5_control_plane_nodes_are_left_out_unless_the_file_says_otherwise() {
+    for (written, expected) in [
+        ("", true),
+        ("excludeMasterFromStandardLB: null\n", true),
+        ("excludeMasterFromStandardLB: true\n", true),
+        ("excludemasterfromstandardlb: false\n", false),
+    ] {
+        assert_eq!(with(written).0.excludes_control_plane(), expected, "{written}");
+    }
+}

@@ -18,6 +18,7 @@ fn cluster() -> KubeModel {
         build::service("Shop", "web", &[80], &[Family::V4, Family::V6]),
         build::endpoint_slice("Shop", "web", 0, &first, Family::V4),
         build::endpoint_slice("Shop", "web", 1, &second, Family::V4),
+        build::endpoint_slice("Shop", "web", 0, &second, Family::V6),
     ];
     for object in nodes.into_iter().chain(rest) {
         cluster.apply(object, 0).expect("the builders make objects that the model takes");
@@ -30,13 +31,24 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn d4_nodes_of_living_endpoints_are_required_and_those_of_terminating_ones_allowed_in_all_slices() {
+fn d4_each_family_has_the_nodes_of_its_own_slices() {
     let wanted = wanted_pools(&cluster());
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop-web", "shop-web-ipv6"]);
     let v4 = &wanted["shop-web"];
     assert_eq!(v4.required, ips(&["10.0.0.1", "10.0.0.3"]));
     assert_eq!(v4.allowed, ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]));
-    assert_eq!(wanted["shop-web-ipv6"].required, ips(&["fd00::1", "fd00::3"]));
+    assert_eq!(wanted["shop-web-ipv6"].required, ips(&["fd00::3"]));
+    assert_eq!(wanted["shop-web-ipv6"].allowed, ips(&["fd00::3"]));
+}
+
+#[test]
+fn d4_further_addresses_of_a_node_are_allowed() {
+    let mut cluster = cluster();
+    let node = build::node("n1", &["10.0.0.1", "fd00::1", "10.0.0.11"], &[], true, &[]);
+    cluster.apply(node, 0).expect("a node");
+    let v4 = &wanted_pools(&cluster)["shop-web"];
+    assert_eq!(v4.required, ips(&["10.0.0.1", "10.0.0.3"]));
+    assert_eq!(v4.allowed, ips(&["10.0.0.1", "10.0.0.11", "10.0.0.2", "10.0.0.3"]));
 }
 
 #[test]
@@ -98,6 +110,17 @@ fn d5_nodes_that_a_label_leaves_out_do_not_count_unless_there_are_no_others() {
     }
     let mut cluster = cluster();
     cluster.apply(labelled("n1", "10.0.0.1", ("kubernetes.azure.com/managed", "true")), 0).expect("a node");
+    assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
+}
+
+#[test]
+fn d5_nodes_that_are_about_to_be_deleted_are_required_where_no_other_is() {
+    let taint = [("ToBeDeletedByClusterAutoscaler", "1", "NoSchedule")];
+    let mut cluster = cluster();
+    cluster.apply(build::node("n1", &["10.0.0.1"], &[], true, &taint), 0).expect("a node");
+    let v4 = wanted_pools(&cluster).remove("shop-web").expect("a pool");
+    assert_eq!((v4.required, v4.allowed), (ips(&["10.0.0.3"]), ips(&["10.0.0.1", "10.0.0.2", "10.0.0.3"])));
+    cluster.apply(build::node("n3", &["10.0.0.3"], &[], true, &taint), 0).expect("a node");
     assert_eq!(wanted_pools(&cluster)["shop-web"].required, ips(&["10.0.0.1", "10.0.0.3"]));
 }
 

@@ -112,15 +112,15 @@ impl Check {
 pub(super) struct Finding {
     check: Check,
     severity: Severity,
-    what: String,
+    what: Printable,
     /// What follows from it, and what to do; nothing for what is as it should be.
     consequence: Option<Consequence>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Consequence {
-    means: String,
-    remedy: String,
+    means: Printable,
+    remedy: Printable,
 }
 
 /// What was found so far.
@@ -136,16 +136,16 @@ pub(in crate::cli) enum Form {
     Json,
 }
 
-/// One line, whatever the foreign names and texts in it.
-fn line(text: &str) -> String {
-    Printable::line(text).to_string()
-}
-
 impl Findings {
     /// Something is as it should be.
     pub(super) fn ok(&mut self, check: Check, what: impl Into<String>) {
         let what: String = what.into();
-        self.0.push(Finding { check, severity: Severity::Ok, what: line(&what), consequence: None });
+        self.0.push(Finding {
+            check,
+            severity: Severity::Ok,
+            what: Printable::line(&what),
+            consequence: None,
+        });
     }
 
     /// Something is a risk.
@@ -171,8 +171,9 @@ impl Findings {
     }
 
     fn bad(&mut self, severity: Severity, check: Check, what: String, means: &str, remedy: &str) {
-        let consequence = Some(Consequence { means: line(means), remedy: line(remedy) });
-        self.0.push(Finding { check, severity, what: line(&what), consequence });
+        let consequence =
+            Some(Consequence { means: Printable::line(means), remedy: Printable::line(remedy) });
+        self.0.push(Finding { check, severity, what: Printable::line(&what), consequence });
     }
 
     /// The worst of them.
@@ -185,10 +186,10 @@ impl Findings {
     }
 
     /// All of it.
-    pub(super) fn shown(&self, form: Form) -> String {
+    pub(super) fn shown(&self, form: Form) -> Printable {
         match form {
-            Form::Text => self.text(),
-            Form::Json => format!("{:#}\n", self.json()),
+            Form::Text => Printable::joined(self.lines()),
+            Form::Json => Printable::json(&format!("{:#}\n", self.json())),
         }
     }
 
@@ -197,9 +198,9 @@ impl Findings {
             json!({
                 "check": finding.check.as_str(),
                 "severity": finding.severity.as_str(),
-                "what": finding.what,
-                "means": finding.consequence.as_ref().map(|it| &it.means),
-                "remedy": finding.consequence.as_ref().map(|it| &it.remedy),
+                "what": finding.what.as_str(),
+                "means": finding.consequence.as_ref().map(|it| it.means.as_str()),
+                "remedy": finding.consequence.as_ref().map(|it| it.remedy.as_str()),
             })
         });
         json!({
@@ -212,17 +213,19 @@ impl Findings {
         })
     }
 
-    fn text(&self) -> String {
-        let mut text = String::new();
+    fn lines(&self) -> Vec<Printable> {
+        let mut lines = Vec::new();
         for Finding { check, severity, what, consequence } in &self.0 {
-            text += &format!("{:<8} {:<20} {what}\n", severity.as_str(), check.as_str());
+            lines.push(printable!("{:<8} {:<20} {what}", severity.as_str(), check.as_str()));
             if let Some(Consequence { means, remedy }) = consequence {
                 let indent = " ".repeat(30);
-                text += &format!("{indent}it means: {means}\n{indent}remedy:   {remedy}\n");
+                lines.push(printable!("{indent}it means: {means}"));
+                lines.push(printable!("{indent}remedy:   {remedy}"));
             }
         }
         let (problems, warnings) = (self.count(Severity::Problem), self.count(Severity::Warning));
-        text + &format!("\n{problems} problems, {warnings} warnings\n")
+        lines.extend([printable!(""), printable!("{problems} problems, {warnings} warnings")]);
+        lines
     }
 }
 
@@ -241,7 +244,7 @@ mod tests {
         let shown = findings.json();
         assert_eq!((&shown["problems"], &shown["warnings"]), (&json!(1), &json!(1)));
         assert_eq!(shown["findings"][0]["remedy"], Value::Null);
-        assert!(findings.shown(Form::Text).contains("remedy:   allow it"));
+        assert!(findings.shown(Form::Text).as_str().contains("remedy:   allow it"));
     }
 
     #[test]
@@ -249,7 +252,7 @@ mod tests {
         let mut findings = Findings::default();
         findings.ok(Check::ApiServer, "pool a\u{1b}[2J\u{7}\u{202e}\nok forged");
         findings.warning(Check::ArmClock, "a\nb", "c\nd", "e\u{202e}f");
-        let shown = findings.shown(Form::Text);
+        let shown = findings.shown(Form::Text).to_string();
         assert!(shown.contains("pool a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}ok forged\n"), "{shown}");
         assert_eq!(shown.lines().count(), 6, "{shown}");
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{shown}");

@@ -9,7 +9,7 @@ use pool_core::comparison::Comparison;
 use pool_core::ids::{Family, PoolId};
 use pool_core::level::Source;
 use pool_core::redact::Printable;
-use pool_core::view::{Candidacy, PoolView, Snapshot};
+use pool_core::view::{Candidacy, LeftOutView, PoolView, Snapshot};
 use serde::Serialize;
 
 use super::sources;
@@ -143,7 +143,7 @@ impl Plan {
                     waits_for: held.waits.as_str(),
                     until: held.waits.earliest().map(time),
                 }),
-                ..Pool::of(pool, compared.has(&pool.pool))
+                ..Pool::of(pool, compared.has(&pool.pool), &snapshot.left_out_of(pool))
             })
             .collect();
         let (not_manageable, services) = (not_manageable(comparison), services(snapshot));
@@ -269,7 +269,7 @@ impl Pool {
         !(self.add.is_empty() && self.remove.is_empty() && self.down.is_empty() && self.restore.is_empty())
     }
 
-    fn of(pool: &PoolView, compared: bool) -> Pool {
+    fn of(pool: &PoolView, compared: bool, left_out: &BTreeSet<&LeftOutView>) -> Pool {
         let difference = pool.observed.as_ref().map(|observed| {
             let all = |ips: &mut dyn Iterator<Item = &IpAddr>| ips.copied().collect::<Vec<_>>();
             (all(&mut pool.level.missing(observed)), all(&mut pool.level.surplus(observed)))
@@ -298,7 +298,7 @@ impl Pool {
             observed: pool.observed.clone(),
             required: pool.level.required.iter().map(|(ip, member)| (*ip, member.name.to_string())).collect(),
             tolerated: pool.level.tolerated.clone(),
-            reasons: reasons(pool, compared, &add, &remove),
+            reasons: reasons(pool, compared, (&add, &remove), left_out),
             add,
             remove,
             down,
@@ -318,7 +318,11 @@ fn source(pool: &PoolView) -> Option<String> {
 }
 
 /// Why each member would come or go.
-fn differences(pool: &PoolView, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String> {
+fn differences(
+    pool: &PoolView,
+    (add, remove): (&[IpAddr], &[IpAddr]),
+    left_out: &BTreeSet<&LeftOutView>,
+) -> Vec<String> {
     if let Some(source) = source(pool) {
         let added = add.iter().map(|ip| format!("add {ip}: {source} assigns it"));
         let removed =
@@ -332,14 +336,23 @@ fn differences(pool: &PoolView, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String
     let services = pool.services.values().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
     let node = |ip: &IpAddr| pool.level.required.get(ip).map_or("", |member| member.name.as_str());
     let added = add.iter().map(|ip| format!("add {ip}: node {} hosts an endpoint of {services}", node(ip)));
-    let no_node =
-        |ip: &IpAddr| format!("remove {ip}: no node with this address hosts an endpoint of {services}");
-    added.chain(remove.iter().map(no_node)).collect()
+    let gone = |ip: &IpAddr| match left_out.iter().find(|of| of.ips.contains(ip)) {
+        Some(LeftOutView { node, why, .. }) => format!("remove {ip}: node {node} is left out, because {why}"),
+        None => format!("remove {ip}: no node with this address hosts an endpoint of {services}"),
+    };
+    let others = left_out.iter().filter(|of| !remove.iter().any(|ip| of.ips.contains(ip)));
+    let others = others.map(|of| format!("leave out node {}: {}", of.node, of.why));
+    added.chain(remove.iter().map(gone)).chain(others).collect()
 }
 
 /// Why each member would come or go, and why others stay.
-fn reasons(pool: &PoolView, compared: bool, add: &[IpAddr], remove: &[IpAddr]) -> Vec<String> {
-    let mut reasons = differences(pool, add, remove);
+fn reasons(
+    pool: &PoolView,
+    compared: bool,
+    (add, remove): (&[IpAddr], &[IpAddr]),
+    left_out: &BTreeSet<&LeftOutView>,
+) -> Vec<String> {
+    let mut reasons = differences(pool, (add, remove), left_out);
     if let Some(held) = &pool.held {
         let members: Vec<String> = held.members.iter().map(ToString::to_string).collect();
         let why = match held.reason {

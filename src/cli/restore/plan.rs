@@ -239,13 +239,14 @@ impl Served {
 
 /// The plan in words: each pool that is not right, what is paused, how many of the nodes that endpoints are on are in a
 /// pool and will be, and whatever is different and is not restored.
-pub(super) fn text(images: &[Image], findings: &[Finding], grounds: &Grounds<'_>) -> String {
+pub(super) fn lines(images: &[Image], findings: &[Finding], grounds: &Grounds<'_>) -> Vec<Printable> {
     let right = findings.iter().filter(|finding| finding.is_right()).count();
     let changes = findings.iter().filter(|finding| finding.is_change()).count();
     let others = findings.len() - right - changes;
-    let mut text =
-        format!("{changes} pools would be written, {right} are right, {others} are left as they are\n");
-    text.push_str(&of_all(grounds.snapshot));
+    let mut all = vec![printable!(
+        "{changes} pools would be written, {right} are right, {others} are left as they are"
+    )];
+    all.extend(of_all(grounds.snapshot));
     for (image, finding) in images.iter().zip(findings) {
         let words = (!finding.is_right()).then(|| finding.words());
         let served = Served::of(image, grounds).and_then(|served| served.words(finding));
@@ -260,21 +261,18 @@ pub(super) fn text(images: &[Image], findings: &[Finding], grounds: &Grounds<'_>
         }
         let left = grounds.documents.get(&image.id).map(|now| image.left(now)).unwrap_or_default();
         lines.extend(left.into_iter().map(|left| format!("not restored: {left}")));
-        text.extend(lines.into_iter().map(|line| {
-            let line = format!("- {}: {line}", image.id);
-            format!("{}\n", Printable::line(&line))
-        }));
+        all.extend(lines.into_iter().map(|line| printable!("- {}: {line}", image.id)));
     }
-    text
+    all
 }
 
 /// The pause of everything, and what looks like a pause and cannot be read.
-fn of_all(snapshot: &Snapshot) -> String {
+fn of_all(snapshot: &Snapshot) -> Vec<Printable> {
     let view = snapshot.wishes.as_ref();
     let everything = view.and_then(|view| view.wishes.as_ref()?.everything.as_ref());
-    let everything = everything.map(|pause| format!("everything is paused {}\n", words(pause)));
+    let everything = everything.map(|pause| printable!("everything is paused {}", words(pause)));
     let unreadable = view.into_iter().flat_map(|view| &view.unreadable).map(|(key, why)| {
-        format!("warning: {key} of our ConfigMap looks like a pause and cannot be read: {why}\n")
+        printable!("warning: {key} of our ConfigMap looks like a pause and cannot be read: {why}")
     });
     everything.into_iter().chain(unreadable).collect()
 }

@@ -10,7 +10,6 @@ use pool_core::assignment::PausedBy;
 use pool_core::ids::PoolId;
 use pool_core::level::Keeps;
 use pool_core::machine::Now;
-use pool_core::redact::Printable;
 use pool_core::sample::{AttemptEnd, PoolState};
 use pool_core::view::{LeadershipView, PoolView, Snapshot};
 
@@ -206,7 +205,7 @@ impl Told {
             _ => return,
         };
         if self.leadership != words {
-            tell(&format!("{}\n", Printable::line(&words)));
+            tell([printable!("{words}")]);
             self.leadership = words;
         }
     }
@@ -215,7 +214,7 @@ impl Told {
         let right = fates.values().filter(|fate| fate.is_right()).count();
         if self.right != Some(right) {
             self.right = Some(right);
-            tell(&format!("{right} of {} pools are right\n", fates.len()));
+            tell([printable!("{right} of {} pools are right", fates.len())]);
         }
     }
 }

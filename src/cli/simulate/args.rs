@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use pool_core::redact::Printable;
 use simulator::models::arm::{Fault, Latency};
 use simulator::{Beside, FileOptions, NAMED, Pattern, Story, lay_over};
 
@@ -142,8 +143,8 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// The names of all scenarios.
-pub(super) fn names() -> String {
-    NAMED.map(|(name, _)| name).join("\n") + "\n"
+pub(super) fn names() -> impl Iterator<Item = Printable> {
+    NAMED.into_iter().map(|(name, _)| printable!("{name}"))
 }
 
 impl SimulateArgs {

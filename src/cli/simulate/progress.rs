@@ -60,10 +60,12 @@ impl Shown {
                     Stage::Changing => "changing",
                     Stage::Settling => "settling",
                 };
-                tell(&format!(
-                    "{stage}: {}/{} changes, {right}/{} pools right, {calls}\n",
-                    progress.changes, progress.changes_total, progress.pools
-                ));
+                tell([printable!(
+                    "{stage}: {}/{} changes, {right}/{} pools right, {calls}",
+                    progress.changes,
+                    progress.changes_total,
+                    progress.pools
+                )]);
             }
         }
     }

@@ -60,7 +60,7 @@ impl Sheet {
             (&self.file).write_all(text.as_bytes())
         };
         write().with_context(|| format!("failed to write {}", self.path.display()))?;
-        tell(&format!("the report is {}\n", self.path.display()));
+        tell([printable!("the report is {}", self.path.display())]);
         Ok(())
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use actors::clock::Clock;
 use pool_core::admin_state::signals::Signal;
-use pool_core::arm::AdminState;
 use pool_core::ids::{AddressName, Family, LbName, NodeUid, PoolId, PoolName};
 use pool_core::level::{Level, Member, Provenance, Source};
 use pool_core::machine::Now;
+use pool_core::object::{ResourceVersion, Taint};
 use pool_core::sample::PoolState;
-use pool_core::view::{NodePool, PoolView};
+use pool_core::view::{NodePool, PoolView, Synced};
 
 use super::*;
 
@@ -99,6 +99,7 @@ fn h3_a_node_is_listed_with_how_many_of_its_pools_are_in_each_state() {
         "retries": 2,
         "nextInSeconds": 1.5,
         "lastError": "HTTP 503",
+        "leftOut": null,
     });
     assert_eq!(shown, wanted);
 }
@@ -108,8 +109,8 @@ fn h3_one_node_alone_names_all_of_its_pools() {
     let node = view("node-1", NodeState::Down, &[NodePoolState::Down, NodePoolState::Excluded]);
     let mut shown = whole(&node, &snapshot(Vec::new()), &show());
     let pools = json!([
-        { "loadBalancer": "lb", "backendPool": "a", "state": "down" },
-        { "loadBalancer": "lb", "backendPool": "b", "state": "excluded" },
+        { "loadBalancer": "lb", "backendPool": "a", "state": "down", "adminState": "Down" },
+        { "loadBalancer": "lb", "backendPool": "b", "state": "excluded", "adminState": null },
     ]);
     assert_eq!(shown["inPools"], pools);
     shown.as_object_mut().expect("an object").remove("inPools");
@@ -133,33 +134,63 @@ fn h3_the_sums_have_every_state_and_what_others_have_set() {
     assert_eq!(admin_state(&Snapshot::default()), None, "nothing was said of it yet");
 }
 
+fn fact(name: &str, last: u8) -> NodeFact {
+    NodeFact {
+        name: NodeName::new(name),
+        uid: NodeUid::new("u"),
+        ips: [[10, 0, 0, last].into()].into(),
+        instance: None,
+        ready: true,
+        left_out: Some(LeftOut::ControlPlane),
+        taints: Vec::new(),
+        created: None,
+        preempt: None,
+        version: ResourceVersion::default(),
+    }
+}
+
 #[test]
-fn h3_who_asks_for_a_node_with_nothing_of_it_is_told_as_far_as_it_is_known_why() {
-    let told = |name: &str, snapshot: &Snapshot| absent(&NodeName::new(name), snapshot);
-    let mut known = snapshot(Vec::new());
-    let (title, detail) = told("node-9", &known);
-    assert_eq!(title, "nothing of the admin state");
-    assert!(detail.contains("somebody else has set the admin state of 1 of its entries"), "{detail}");
+fn h3_a_node_that_stays_is_shown_with_its_pools() {
+    let observed = |name: &str, down: &[u8]| {
+        let ips = |of: &[u8]| of.iter().map(|last| [10, 0, 0, *last].into()).collect();
+        let view = requiring("node-1");
+        (
+            pool(name),
+            Arc::new(PoolView {
+                pool: pool(name),
+                observed: Some(ips(&[1, 2])),
+                observed_down: ips(down),
+                ..view
+            }),
+        )
+    };
+    let known = Snapshot { pools: [observed("a", &[]), observed("b", &[1])].into(), ..snapshot(Vec::new()) };
+    let shown = quiet(&fact("node-1", 1), &known);
+    let pools = json!([
+        { "loadBalancer": "lb", "backendPool": "a", "state": "open", "adminState": "None" },
+        { "loadBalancer": "lb", "backendPool": "b", "state": "foreign", "adminState": "Down" },
+    ]);
+    assert_eq!((&shown["inPools"], &shown["state"]), (&pools, &json!("in_service")));
+    assert_eq!((&shown["pools"]["total"], &shown["pools"]["foreign"]), (&json!(2), &json!(1)));
+    assert_eq!(shown["leftOut"]["rule"], "control_plane");
+    let taint =
+        Taint { key: "node.kubernetes.io/out-of-service".into(), value: "".into(), effect: "".into() };
+    let shown = quiet(&NodeFact { taints: vec![taint], ..fact("node-3", 3) }, &known);
+    assert_eq!((&shown["inPools"], &shown["state"]), (&json!([]), &json!("not_followed")));
+    assert_eq!(shown["reasons"], json!(["out-of-service"]));
+    let whole = whole(&view("node-1", NodeState::Down, &[]), &known, &show());
+    let fields = |shown: &Value| shown.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&shown), fields(&whole), "both have the same shape");
+}
 
-    assert_eq!(told("node-1", &known).0, "no such node");
-    known.pools = [(pool("a"), Arc::new(requiring("node-1")))].into();
-    let (title, detail) = told("node-1", &known);
-    assert_eq!(title, "nothing of the admin state");
-    assert!(detail.starts_with("node node-1 is there, and nothing says that it leaves service"), "{detail}");
-    assert!(detail.ends_with("nothing of it is Down by us"), "{detail}");
-    let foreign = foreign("node-8", 8);
-    let view = AdminView { foreign: vec![foreign; AdminView::MOST_FOREIGN], ..admin(Role::On) };
-    let more = Snapshot { admin_state: Some(Arc::new(view)), ..known };
-    let (_, detail) = told("node-1", &more);
-    assert!(detail.ends_with("for 100 entries only: the node may have others"), "{detail}");
-
-    let off = |view: AdminView| Snapshot { admin_state: Some(Arc::new(view)), ..snapshot(Vec::new()) };
-    let (title, detail) = told("node-1", &off(admin(Role::Off)));
-    assert_eq!(title, "the admin state is off");
-    assert!(detail.ends_with("enableLoadBalancerAdminState is false in the cloud configuration"), "{detail}");
-    let (_, detail) = told("node-1", &off(AdminView { switched_off: true, ..admin(Role::On) }));
-    assert!(detail.contains("the key admin-state.off of the ConfigMap"), "{detail}");
-    assert_eq!(told("node-1", &Snapshot::default()).0, "not known yet");
+#[test]
+fn h3_a_node_that_there_is_none_of_is_not_found() {
+    let synced = Synced { lists: true, discovery: true };
+    let told = |synced| absent(&NodeName::new("node-1"), &Snapshot { synced, ..snapshot(Vec::new()) });
+    assert_eq!(told(Synced::default()).0, "not known yet");
+    let (title, detail) = told(synced);
+    assert_eq!(title, "no such node");
+    assert!(detail.starts_with("there is no node node-1;"), "{detail}");
 }
 
 /// A pool that requires a node of this name.
@@ -176,8 +207,11 @@ fn requiring(node: &str) -> PoolView {
         provenance: Provenance::Watch,
         observed: None,
         observed_down: [].into(),
+        observed_other: [].into(),
         observed_at: None,
         waiting_since: None,
+        out_of_sync: None,
+        provisioning_failed: false,
         next_at: None,
         retries: BTreeMap::new(),
         attempt: None,

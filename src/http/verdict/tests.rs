@@ -7,9 +7,10 @@ use std::time::Duration;
 use actors::clock::Clock;
 use pool_core::assignment::{Held, Waits};
 use pool_core::error::NotManageable;
-use pool_core::ids::{AddressName, Epoch, Family, LbName, PoolName, ServiceKey, ServiceUid};
+use pool_core::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
 use pool_core::level::{Level, Member, Provenance, Source};
 use pool_core::machine::{Now, Wall};
+use pool_core::object::LeftOut;
 use pool_core::sample::GateClass;
 use pool_core::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
 use pool_core::wishes::{Mode, Pause, Wishes};
@@ -30,6 +31,7 @@ fn service() -> ServiceView {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
+        left_out: Vec::new(),
         pools: vec![id()],
         not_manageable: Vec::new(),
     }
@@ -47,8 +49,11 @@ fn pool(state: PoolState) -> PoolView {
         provenance: Provenance::Watch,
         observed: None,
         observed_down: [].into(),
+        observed_other: [].into(),
         observed_at: None,
         waiting_since: None,
+        out_of_sync: None,
+        provisioning_failed: false,
         next_at: None,
         retries: BTreeMap::new(),
         attempt: None,
@@ -331,4 +336,35 @@ fn d2_a_refused_pool_and_d6_a_data_error_are_told() {
     let wrong = ServiceView { data_errors: vec!["node n is not known".into()], ..service() };
     let told = said(&wrong, Some(pool(PoolState::Right)));
     assert!(told.starts_with("right") && told.ends_with("node n is not known"), "{told}");
+}
+
+#[test]
+fn d5_nodes_that_are_left_out_are_named_with_the_rule() {
+    let left_out =
+        |node: &str, family, why| LeftOutView { node: NodeName::new(node), family, ips: [].into(), why };
+    let one =
+        ServiceView { left_out: vec![left_out("k3s", Family::V4, LeftOut::ExcludedByLabel)], ..service() };
+    let expected = "right: every pool of it is as it should be; node k3s is left out of its IPv4 pool, because it has the \
+                    label node.kubernetes.io/exclude-from-external-load-balancers";
+    assert_eq!(said(&one, Some(pool(PoolState::Right))), expected);
+    let all = (0..3).map(|n| left_out(&format!("n{n}"), Family::V6, LeftOut::OtherFamily));
+    let three = ServiceView { left_out: all.collect(), ..service() };
+    let expected = "node n0 is left out of its IPv6 pool, because its endpoints are all of the other address family; 2 more \
+                    are left out";
+    assert!(said(&three, Some(pool(PoolState::Right))).ends_with(expected));
+}
+
+#[test]
+fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    let member = Member { name: AddressName::new("n1"), node_ready: true };
+    let level = Level { required: [(ip, member)].into(), ..Level::default() };
+    let down =
+        PoolView { level, observed: Some([ip].into()), observed_down: [ip].into(), ..pool(PoolState::Right) };
+    let told = said(&service(), Some(down.clone()));
+    let expected = "right: every pool of it is as it should be; but member n1 (10.0.0.1) of pool lb/shop-web is Down and \
+                    gets no new connections (somebody else has set that, or it has not been seen since it was restored)";
+    assert_eq!(told, expected);
+    let up = PoolView { observed_down: [].into(), ..down };
+    assert_eq!(said(&service(), Some(up)), "right: every pool of it is as it should be");
 }

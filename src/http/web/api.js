@@ -21,7 +21,8 @@ const API = {
         "holderSeconds": "number?", "endsInSeconds": "number?", "wantedSeconds": "number?", "lastError": "text?" },
       "synced": { "lists": "flag", "discovery": "flag" },
       "pools": { "total": "number", "byState": "counts" },
-      "services": "number", "oldestWaitingChangeSeconds": "number?",
+      "services": "number",
+      "outOfSync": { "pools": "number", "longest": "text?", "longestSeconds": "number?", "longestAtLeast": "flag" },
       "guards": { "mode": "text", "secondReadSeconds": "number?",
         "removalsStopped": { "seconds": "number", "pools": "number", "of": "number" } },
       "held": [{ "pool": "text" }],
@@ -46,6 +47,7 @@ const API = {
     "answer": {
       "items": [{ "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number",
         "services": "list", "source": "text", "required": "number", "observed": "number?", "waitingSeconds": "number?",
+        "outOfSyncSeconds": "number?", "outOfSyncAtLeast": "flag", "provisioningFailed": "flag",
         "nextInSeconds": "number?", "lastError": "text?", "held": { "reason": "text" }, "wouldHold": { "reason": "text" } }],
       "next": "text?"
     }
@@ -56,12 +58,13 @@ const API = {
       "pool": {
         "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number", "services": "list",
         "source": "text", "note": "text?", "remarks": [{ "detail": "text" }],
-        "waitingSeconds": "number?", "nextInSeconds": "number?", "lastError": "text?",
+        "waitingSeconds": "number?", "outOfSyncSince": "text?", "outOfSyncSeconds": "number?", "outOfSyncAtLeast": "flag",
+        "nextInSeconds": "number?", "lastError": "text?",
         "held": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
         "wouldHold": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
         "family": "text", "provenance": "text",
         "members": { "required": [{ "ip": "text", "name": "text", "nodeReady": "flag" }], "tolerated": "list",
-          "observed": "list", "missing": "list", "mustGo": "list" },
+          "observed": "list", "adminStates": "map", "missing": "list", "mustGo": "list" },
         "observedAt": "text?", "attempt": "text?", "retries": "map", "lastAttempt": { "outcome": "text", "at": "text?" },
         "wouldChange": { "add": "list", "remove": "list" }, "lostWrites": "number",
         "pausedBy": [{ "scope": "text", "target": "text~" }]

@@ -19,7 +19,7 @@ const number = (value) => h('td', { class: 'number' }, value);
 const words = (...value) => h('td', { class: 'words' }, value);
 
 const LISTS = {
-  pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#So for', '#Waiting', 'Services or source'],
+  pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#For', '#Out of sync', 'Services or source'],
   held: ['Reason', 'Pool', 'Services or source', '#For', 'Waits for', 'Members that stay'],
   services: ['Verdict', 'Service', 'Pools', '#Endpoints', '#Slices'],
   planes: ['State', 'Resource', 'Kind', 'Version', 'Since', 'Endpoints', 'What is wrong'],
@@ -38,9 +38,9 @@ const ROWS = {
   pools: (item) => {
     const name = poolName(item);
     const next = item.nextInSeconds ? `may go on in ${span(item.nextInSeconds)}` : '';
-    const why = [item.held && `a removal is held back (${item.held.reason})`, item.wouldHold && `guards would hold a removal (${item.wouldHold.reason})`, item.lastError, next];
+    const why = [item.provisioningFailed && 'Azure reports that its last operation failed', item.held && `a removal is held back (${item.held.reason})`, item.wouldHold && `guards would hold a removal (${item.wouldHold.reason})`, item.lastError, next];
     return row(name, look.open === `pool:${name}`, stateOf(item), opener('pool', name), words(why.filter(Boolean).join('; ')), number(some(item.observed)),
-      number(item.required), number(span(item.stateSeconds)), number(item.waitingSeconds === null ? '–' : span(item.waitingSeconds)), h('span', { class: 'name' }, filledBy(item)));
+      number(item.required), number(span(item.stateSeconds)), number(item.outOfSyncSeconds === null ? '–' : span(item.outOfSyncSeconds)), h('span', { class: 'name' }, filledBy(item)));
   },
   held: (item) => {
     const name = poolName(item);
@@ -164,7 +164,7 @@ function drawHeld(pool) {
 const facts = (pairs) => h('dl', null, pairs.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
 
 /** Each address of a pool once, what is wrong first. */
-function members({ required, tolerated, observed, missing, mustGo }, held) {
+function members({ required, tolerated, observed, adminStates, missing, mustGo }, held) {
   const named = new Map(required.map((member) => [member.ip, member]));
   const all = [...new Set([...(missing ?? []), ...(mustGo ?? []), ...named.keys(), ...tolerated, ...(observed ?? [])])];
   const has = (names) => new Set(names ?? []);
@@ -174,7 +174,9 @@ function members({ required, tolerated, observed, missing, mustGo }, held) {
       : kept.has(ip) ? ['wait', 'in the pool, its removal is held'] : named.has(ip) ? (observed ? ['good', 'in the pool, required'] : ['', 'required; not seen yet'])
         : may.has(ip) ? ['', seen.has(ip) ? 'in the pool, tolerated' : 'tolerated, not in the pool'] : ['', 'in the pool'];
     const member = named.get(ip);
-    return row(ip, false, h('span', { class: how[0] }, how[1]), h('span', { class: 'name' }, ip), member ? member.name : '–', member ? (member.nodeReady ? 'ready' : 'not ready') : '–');
+    const state = adminStates?.[ip] ?? '–';
+    return row(ip, false, h('span', { class: how[0] }, how[1]), h('span', { class: 'name' }, ip), member ? member.name : '–', member ? (member.nodeReady ? 'ready' : 'not ready') : '–',
+      h('span', { class: state === 'Down' ? 'wait' : '' }, state));
   });
 }
 
@@ -191,6 +193,7 @@ function drawPool({ pool, verdicts }) {
     facts([
       ['Last error', pool.lastError], ['Paused by', paused.length ? paused.join(', ') : null],
       ['Members', `${some(observed && observed.length)} observed, ${required.length} required, ${tolerated.length} tolerated, ${pool.held ? pool.held.members.length : 0} held`],
+      ['Out of sync', pool.outOfSyncSeconds === null ? null : `for ${pool.outOfSyncAtLeast ? 'at least ' : ''}${span(pool.outOfSyncSeconds)}, since ${pool.outOfSyncSince}`],
       ['Would change', would], ['Oldest change waits', pool.waitingSeconds === null ? null : span(pool.waitingSeconds)],
       ['May go on in', pool.nextInSeconds === null ? null : span(pool.nextInSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', last],
       ['Retries by Service', retries.length ? retries.join('; ') : null], ['Lost writes', pool.lostWrites || null], ['Observed at', pool.observedAt ?? 'not yet'],
@@ -200,16 +203,17 @@ function drawPool({ pool, verdicts }) {
     ]),
     drawHeld(pool),
     h('h3', null, 'Members'),
-    table('Each address once, what is wrong first', ['How', 'Address', 'Node', 'Node is'], members(pool.members, (pool.held ?? {}).members)),
+    table('Each address once, what is wrong first', ['How', 'Address', 'Node', 'Node is', 'Admin state'], members(pool.members, (pool.held ?? {}).members)),
   ];
 }
 
 function drawService({ verdict, service }) {
   const lines = (all) => (all.length ? all.map((text) => h('div', null, text)) : null);
+  const refused = new Set(service.notManageable.map(({ pool }) => pool));
   return [
     h('p', null, h('strong', null, verdict)),
     facts([
-      ['Pools', service.pools.length ? service.pools.map((pool) => h('div', null, opener('pool', pool))) : 'none'],
+      ['Pools', service.pools.length ? service.pools.map((pool) => h('div', null, refused.has(pool) ? pool : opener('pool', pool))) : 'none'],
       ['Not written', lines(service.notManageable.map(({ pool, reason, detail }) => `${pool}: ${detail} (${reason})`))],
       ['Data errors', lines(service.dataErrors)], ['Candidacy', service.candidacy.replaceAll('_', ' ')],
       ['Paused', service.paused ? 'yes' : null], ['EndpointSlices', service.endpointSlices], ['Endpoints', service.endpoints], ['UID', service.uid],

@@ -26,6 +26,7 @@ function troubles(said) {
   ofAzure(said, bad, wait, strong);
   ofNodes(said, bad, wait, strong);
   ofControlPlanes(said, bad, wait, strong);
+  ofSync(said, bad, wait, strong);
   for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
     const number = said.pools.byState[state] ?? 0;
     if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
@@ -33,6 +34,13 @@ function troubles(said) {
   return found;
 }
 const show = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'pools', state, reason: '', lb: '', contains: '' }) }, 'Show');
+
+/** Pools are out of sync for a moment whenever something changes; a minute is long. */
+function ofSync({ outOfSync }, bad, wait, strong) {
+  const { pools, longest, longestSeconds, longestAtLeast } = outOfSync;
+  if (longestSeconds === null || longestSeconds < 60) return;
+  (longestSeconds > 900 ? bad : wait)(strong(`${count(pools, 'pool')} out of sync: `), h('span', { class: 'name' }, longest), ` for ${longestAtLeast ? 'at least ' : ''}${span(longestSeconds)}.`);
+}
 
 function ofRole({ leadership, starts, synced, sources }, bad, wait, strong) {
   if (!leadership) wait(strong('Nothing is known yet'), ' of who leads.');
@@ -121,7 +129,7 @@ function drawAttention() {
   if (!status.value) return [];
   const { bad, wait } = troubles(status.value);
   const line = (colour) => (text) => h('li', { class: colour }, h('span', null, text));
-  const none = [h('li', { class: 'good' }, h('span', null, h('strong', null, 'Nothing stands in the way.')))];
+  const none = [h('li', { class: 'good' }, h('span', null, h('strong', null, 'No pool has been out of sync for a minute.')))];
   return [h('ul', null, bad.length + wait.length ? [bad.map(line('bad')), wait.map(line('wait'))] : none)];
 }
 
@@ -130,7 +138,7 @@ const card = (title, value, ...more) => h('div', { class: 'card' }, h('h3', null
 function drawNumbers() {
   const said = status.value;
   if (!said) return [];
-  const { mode, pools, services, controlPlanes, oldestWaitingChangeSeconds, gates, sharedLease, lanes } = said;
+  const { mode, pools, services, controlPlanes, outOfSync, gates, sharedLease, lanes } = said;
   const planes = controlPlanes ? ` and ${count(controlPlanes.sources, 'source')}` : '';
   const states = Object.entries(pools.byState).filter(([, number]) => number > 0).map(([state, number]) => {
     const [colour] = WORDS.state[state] ?? [''];
@@ -141,7 +149,7 @@ function drawNumbers() {
   return [
     h('div', { class: 'card wide' }, h('h3', null, `${count(pools.total, 'pool')} of ${count(services, 'Service')}${planes}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
     card('Mode', mode ?? 'not known yet'),
-    card('Oldest waiting change', oldestWaitingChangeSeconds === null ? 'none' : span(oldestWaitingChangeSeconds)),
+    card('Longest out of sync', outOfSync.longestSeconds === null ? 'none' : span(outOfSync.longestSeconds)),
     card('Lanes', `${busy} of ${lanes.length} busy`, h('div', { class: 'faint' }, `${count(waiting, 'pool')} waiting`)),
     gates.map((gate) => card(`Budget left, ${gate.class}`, `${Math.floor(gate.budgetLeft)} of ${Math.floor(gate.budget)}`,
       h('meter', { min: 0, max: gate.budget, low: gate.budget / 4, optimum: gate.budget, value: gate.budgetLeft, 'aria-label': `budget left for ${gate.class}` }))),

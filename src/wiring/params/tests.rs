@@ -36,9 +36,11 @@ fn c2_compatibility_upstream_reaches_every_machine() {
     let writer = machines.writer;
     assert_eq!((writer.etag_rounds, writer.retry_throttled, writer.min_interval), (1, true, tick));
     assert_eq!((writer.gates_delay_grants, writer.breaker), (false, false));
+    assert_eq!(writer.throttling, writer::Throttling::Upstream);
     let directory = machines.directory;
     assert_eq!((directory.removal_delay, directory.empty_confirm), (Duration::ZERO, Duration::ZERO));
     assert_eq!(directory.guards, GuardMode::Off);
+    assert!(!machines.informer.per_family);
 }
 
 #[test]
@@ -48,8 +50,9 @@ fn c2_without_compatibility_everything_beyond_upstream_is_on() {
     assert_eq!((queue.drift, queue.compare_after_stale, queue.fights), (true, true, true));
     assert_eq!(queue.after_failure, Some(Duration::from_secs(60)));
     assert_eq!((writer.gates_delay_grants, writer.breaker, writer.retry_throttled), (true, true, false));
+    assert_eq!(writer.throttling, writer::Throttling::Bounded);
     assert_eq!((writer.etag_rounds, writer.rate_limit), (3, None));
-    assert_eq!(machines.directory.guards, GuardMode::Enforce);
+    assert_eq!((machines.directory.guards, machines.informer.per_family), (GuardMode::Enforce, true));
     assert_eq!(machines.directory.max_removal, Fraction::millionths(500_000));
     let (_, off) = of("", "guards: {mode: \"off\", emptyConfirm: 10s}\n", false);
     assert_eq!((off.directory.guards, off.directory.empty_confirm), (GuardMode::Off, Duration::ZERO));

@@ -50,7 +50,7 @@ fn node(n: u8, taints: &[&str]) -> NodeFact {
         ips: ips(n).into(),
         instance: None,
         ready: true,
-        left_out: false,
+        left_out: None,
         taints: taints.iter().map(|key| taint(key)).collect(),
         created: None,
         preempt: None,

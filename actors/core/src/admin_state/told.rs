@@ -33,7 +33,7 @@ use super::{NodeState, Out, Params};
 use crate::ids::{Epoch, NodeName, NodeUid, PoolId};
 use crate::informer::NodeFact;
 use crate::machine::Now;
-use crate::report::{Report, Subject, What};
+use crate::report::{Condition, Ended, Report, Subject, What};
 use crate::work_queue::WorkQueue;
 use crate::writer::Draining;
 use failures::Failures;
@@ -103,6 +103,9 @@ pub(super) struct Told {
     /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
     held: BTreeSet<NodeUid>,
     holding: bool,
+    /// Whom it was reported that nodes wait, or that somebody else has set admin states, and still is so.
+    waiting: BTreeSet<Subject>,
+    overruled: BTreeSet<Subject>,
     /// The nodes of which it was said in this term that somebody else has set their admin states (N4).
     foreign: BTreeSet<NodeUid>,
     views: Views,
@@ -124,6 +127,8 @@ impl Told {
         self.held.clear();
         self.holding = false;
         self.foreign.clear();
+        self.waiting.clear();
+        self.overruled.clear();
         self.stale = true;
     }
 
@@ -239,8 +244,12 @@ impl Told {
 
     /// Nodes that wait because so many others are Down (N5).
     fn tell_held(&mut self, stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>, out: &mut Vec<Out>) {
-        let waits = stands.iter().filter(|stand| stand.state == NodeState::Held);
+        let waits: Vec<&Stand<'_>> = stands.iter().filter(|stand| stand.state == NodeState::Held).collect();
+        let mut hold: BTreeSet<Subject> = waits.iter().map(|stand| node(stand.name, stand.uid)).collect();
+        hold.extend((!waits.is_empty()).then_some(Subject::Controller));
+        end(&mut self.waiting, &hold, &Condition::AdminHeld, out);
         let mut subjects: Vec<Subject> = waits
+            .into_iter()
             .filter(|stand| self.held.insert(stand.uid.clone()))
             .map(|stand| node(stand.name, stand.uid))
             .collect();
@@ -251,12 +260,15 @@ impl Told {
         if !std::mem::replace(&mut self.holding, true) {
             subjects.push(Subject::Controller);
         }
+        self.waiting.extend(subjects.iter().cloned());
         let (down, ready) = (seen.bound)();
         out.push(Out::Report(Report { subjects, what: What::AdminHeld { down, ready }, note: None }));
     }
 
     /// Nodes that do not leave service and have an admin state that is not ours (N4).
     fn tell_foreign(&mut self, foreign: &Foreign, facts: &[&NodeFact], out: &mut Vec<Out>) {
+        let hold = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
+        end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
         for (uid, of) in &foreign.nodes {
             if self.foreign.insert(uid.clone()) {
                 let what = What::AdminForeign {
@@ -264,11 +276,21 @@ impl Told {
                     example: of.example.clone(),
                     state: of.state,
                 };
-                out.push(Out::Report(Report { subjects: vec![node(&of.name, uid)], what, note: None }));
+                let subject = node(&of.name, uid);
+                self.overruled.insert(subject.clone());
+                out.push(Out::Report(Report { subjects: vec![subject], what, note: None }));
             }
         }
         keep_living(&mut self.foreign, facts);
     }
+}
+
+/// Says for which of those who were told of a condition it does not hold any more.
+fn end(told: &mut BTreeSet<Subject>, hold: &BTreeSet<Subject>, condition: &Condition, out: &mut Vec<Out>) {
+    let over = told.extract_if(.., |subject| !hold.contains(subject));
+    out.extend(
+        over.map(|subject| Out::Ended(Ended { condition: condition.clone(), subject: Some(subject) })),
+    );
 }
 
 fn node(name: &NodeName, uid: &NodeUid) -> Subject {

@@ -1,5 +1,7 @@
 //! Drives the board on the test's clock.
 
+mod out_of_sync;
+
 use proptest::prelude::*;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ fn service(name: &str, uid: &str) -> In {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
+        left_out: Vec::new(),
         pools: Vec::new(),
         not_manageable: Vec::new(),
     };
@@ -88,10 +91,19 @@ fn admin_state(records: usize) -> In {
     })
 }
 
+/// The snapshots among what was said.
+fn published(said: Vec<Out>) -> Vec<Arc<Snapshot>> {
+    let snapshot = |said| match said {
+        Out::Publish(snapshot) => Some(snapshot),
+        Out::OutOfSync(_) => None,
+    };
+    said.into_iter().filter_map(snapshot).collect()
+}
+
 fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {
     let mut out = Vec::new();
     board.step(Now::from_millis(ms), input, &mut out);
-    out.pop().map(|Out::Publish(snapshot)| snapshot)
+    published(out).pop()
 }
 
 #[test]
@@ -106,7 +118,7 @@ fn a2_the_first_snapshot_comes_at_once_and_the_next_after_a_quarter_of_a_second(
     board.tick(Now::from_millis(256), &mut out);
     assert!(out.is_empty());
     board.tick(Now::from_millis(257), &mut out);
-    let Out::Publish(snapshot) = &out[0];
+    let [snapshot] = &published(out)[..] else { panic!("one snapshot") };
     assert_eq!((snapshot.lanes.len(), snapshot.at), (3, Now::from_millis(257)));
     assert_eq!(board.deadline(), None);
 }
@@ -183,7 +195,7 @@ proptest! {
                 board.step(now, source(count), &mut out);
                 objects = Some(count);
             }
-            for Out::Publish(snapshot) in out.drain(..) {
+            for snapshot in published(std::mem::take(&mut out)) {
                 prop_assert!(last.is_none_or(|last| now.since(last) >= INTERVAL));
                 last = Some(now);
                 shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
@@ -191,7 +203,7 @@ proptest! {
         }
         if let Some(at) = board.deadline() {
             board.tick(at, &mut out);
-            for Out::Publish(snapshot) in out.drain(..) {
+            for snapshot in published(out) {
                 shown = snapshot.sources.get(&Kind::Nodes).map(|view| view.objects);
             }
         }

@@ -44,6 +44,8 @@ pub(super) struct Breaker {
     tripped: Option<Now>,
     /// Whether that was told in this term.
     told: bool,
+    /// Whether it was reported in this term, and its end was not.
+    reported: bool,
     /// Whether a person has let it go since it was last judged.
     released: bool,
     /// What was last said of it.
@@ -169,12 +171,19 @@ impl Breaker {
 
     /// Whether it is to be told that it is tripped.
     pub(super) fn take_untold(&mut self) -> bool {
-        self.tripped.is_some() && !std::mem::replace(&mut self.told, true)
+        let untold = self.tripped.is_some() && !std::mem::replace(&mut self.told, true);
+        self.reported |= untold;
+        untold
+    }
+
+    /// Whether it is to be told that it is tripped no longer.
+    pub(super) fn take_ended(&mut self) -> bool {
+        self.tripped.is_none() && std::mem::take(&mut self.reported)
     }
 
     /// It is to be told again while it lasts.
     pub(super) fn forget_told(&mut self) {
-        self.told = false;
+        (self.told, self.reported) = (false, false);
     }
 
     /// Since when it is tripped.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::memory::{Claims, Look, addresses, asks, part};
 use crate::assignment::Waits;
 use crate::guard::DOUBTFUL_FOR;
-use crate::ids::ServiceUid;
+use crate::ids::{Family, ServiceUid};
 use crate::informer::ServiceFact;
 use crate::level::Provenance;
 use crate::machine::Now;
@@ -87,8 +87,9 @@ fn came_with_a_list(provenance: Provenance) -> bool {
 
 /// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2). Where
 /// that is what whoever configured it wants to count, nobody doubts it (X5).
-fn is_doubtful(fact: &ServiceFact) -> bool {
-    !fact.is_dropped && (came_with_a_list(fact.provenance) || fact.slices == 0)
+fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
+    let (is_dropped, slices) = part(fact, family).map_or((false, 0), |part| (part.is_dropped, part.slices));
+    !is_dropped && (came_with_a_list(fact.provenance) || slices == 0)
 }
 
 /// How this Service, which does not ask for an address, let go of it. One whose rules are not the pool's any more has
@@ -96,7 +97,7 @@ fn is_doubtful(fact: &ServiceFact) -> bool {
 fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
     match look.claims.get(uid) {
         Some(fact) if part(fact, look.family).is_some_and(|part| part.unusable) => LetsGo::NotYet,
-        Some(fact) if is_doubtful(fact) => LetsGo::Doubtfully,
+        Some(fact) if is_doubtful(fact, look.family) => LetsGo::Doubtfully,
         Some(_) => LetsGo::Surely,
         None => LetsGo::Surely,
     }
@@ -134,7 +135,7 @@ impl Doubts {
                 self.of.entry(*ip).or_default().entry(Some(uid.clone())).or_insert(doubt);
             }
         }
-        if look.claims.values().any(|fact| is_doubtful(fact)) {
+        if look.claims.values().any(|fact| is_doubtful(fact, look.family)) {
             for ip in found {
                 self.of.entry(ip).or_default().entry(None).or_insert(Doubt::Since(look.now));
             }

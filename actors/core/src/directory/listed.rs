@@ -21,6 +21,7 @@ use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::{Leaving, Provenance, Source, States, Word};
 use crate::machine::Now;
 use crate::proof;
+use crate::report::{Condition, Ended};
 use crate::view::Candidacy;
 use crate::xds::assignment::LoadAssignment;
 use crate::xds::membership::{self, Failover, Remark, address_name};
@@ -254,6 +255,11 @@ fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands
         required: membership.members.iter().map(required).collect(),
         tolerated: membership.draining.clone(),
         unusable: membership.members.is_empty() && !(is_said && stands),
+        slices: 1,
+        // Where none of them can be used there are some.
+        endpoints: (membership.members.len() + membership.draining.len())
+            .max(usize::from(assignment.has_endpoints)),
+        ..Part::default()
     }
 }
 
@@ -283,8 +289,6 @@ impl Entry {
     fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
         let name = self.source.to_string();
         let uid = ServiceUid::new(name.as_str());
-        let assignment = known.and_then(|known| known.fact.assignment());
-        let has_endpoints = assignment.is_some_and(|assignment| assignment.has_endpoints);
         let fact = ServiceFact {
             key: ServiceKey::of_source(&name),
             uid: uid.clone(),
@@ -292,16 +296,15 @@ impl Entry {
             paused: false,
             internal: false,
             exposure: 0,
-            // Where none of them can be used there are some.
-            endpoints: (part.required.len() + part.tolerated.len()).max(usize::from(has_endpoints)),
+            endpoints: part.endpoints,
             parts: BTreeMap::from([(self.family, part)]),
             slices: 1,
             data_errors: Vec::new(),
             resource: None,
-            is_dropped: false,
             revision: known.map_or(0, |known| known.revision),
             provenance: known.map_or(Provenance::Watch, |known| known.fact.provenance),
             triggered: known.and_then(|known| known.changed),
+            read: None,
         };
         Claims::from([(uid, Arc::new(fact))])
     }
@@ -437,15 +440,29 @@ impl Directory {
             return;
         }
         let mut news: BTreeMap<SourceNews, BTreeSet<Name>> = BTreeMap::new();
+        let mut left: BTreeSet<Arc<BTreeSet<Arc<str>>>> = BTreeSet::new();
         for (name, known) in &mut self.listed.sources {
             if let Some(new) = known.told.news(&known.fact) {
+                left.extend(known.told.group.take());
                 news.entry(new).or_default().insert(name.clone());
             }
         }
         for (new, sources) in news {
             let pools = self.listed.pools.values().filter(|entry| sources.contains(&entry.source)).count();
-            let names = sources.iter().map(|name| Arc::from(name.to_string())).collect();
+            let names: BTreeSet<Arc<str>> = sources.iter().map(|name| Arc::from(name.to_string())).collect();
+            let group = new.is_failing().then(|| Arc::new(names.clone()));
+            for name in &sources {
+                if let Some(known) = self.listed.sources.get_mut(name) {
+                    known.told.group.clone_from(&group);
+                }
+            }
             out.push(Out::Report(new.report(names, pools)));
+        }
+        for group in left {
+            let is_of_it = |known: &Known| known.told.group.as_ref() == Some(&group);
+            if !self.listed.sources.values().any(is_of_it) {
+                out.push(Out::Ended(Ended::of(Condition::SourcesFailing((*group).clone()))));
+            }
         }
     }
 }

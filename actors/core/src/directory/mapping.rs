@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::arm::{LbFacts, PoolFacts};
+use crate::arm::{LbFacts, PoolFacts, Provisioning};
 use crate::discovery::rules::folded;
 use crate::ids::{PoolName, RulePrefix, ServiceUid};
 use crate::informer::ServiceFact;
@@ -117,8 +117,10 @@ pub(super) struct Balancer {
 pub(super) struct SeenPool {
     /// What was seen.
     pub(super) facts: Arc<PoolFacts>,
-    /// The addresses in it.
+    /// The addresses in it: what was seen, or what an attempt has left there since.
     pub(super) members: BTreeSet<IpAddr>,
+    /// When the GET began that saw them, or the attempt ended.
+    pub(super) at: Now,
     /// The names, in lower case, of the rules that send to it.
     pub(super) rules: Vec<Arc<str>>,
     /// Whether one of those rules has no health probe (D4).
@@ -131,13 +133,20 @@ impl Balancer {
         let mut pools = BTreeMap::new();
         if let Some(facts) = &facts {
             for pool in &facts.pools {
+                let mut pool = Arc::clone(pool);
+                // Azure programs a load balancer as a whole.
+                if (facts.provisioning, pool.provisioning) == (Provisioning::Failed, Provisioning::Succeeded)
+                {
+                    Arc::make_mut(&mut pool).provisioning = Provisioning::Failed;
+                }
                 let seen = SeenPool {
-                    facts: Arc::clone(pool),
                     members: pool.members(),
+                    facts: pool,
+                    at: began,
                     rules: Vec::new(),
                     unprobed: false,
                 };
-                pools.insert(pool.id.pool.clone(), seen);
+                pools.insert(seen.facts.id.pool.clone(), seen);
             }
             for rule in &facts.rules {
                 if let Some(seen) = rule.pool.as_ref().and_then(|pool| pools.get_mut(pool)) {
@@ -147,5 +156,14 @@ impl Balancer {
             }
         }
         Balancer { began, facts, pools }
+    }
+
+    /// Keeps the members that attempts have left in pools after the GET of this read had begun.
+    pub(super) fn keep_newer_members(&mut self, old: &Balancer) {
+        for (name, pool) in &mut self.pools {
+            if let Some(old) = old.pools.get(name).filter(|old| old.at > pool.at) {
+                (pool.members, pool.at) = (old.members.clone(), old.at);
+            }
+        }
     }
 }

@@ -17,10 +17,12 @@ use std::time::Duration;
 use super::doubt::{Confirmation, Doubts};
 use crate::assignment::{Held, HeldReason, Waits};
 use crate::guard::{Fraction, GuardMode};
-use crate::ids::{Family, ServiceUid};
+use crate::ids::{Family, NodeName, ServiceUid};
 use crate::informer::{Part, ServiceFact};
 use crate::level::Keeps;
 use crate::machine::{Now, earliest};
+use crate::object::LeftOut;
+use crate::report::LeftOutNodes;
 
 /// The Services of a pool and what they ask.
 pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
@@ -40,9 +42,15 @@ pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
 }
 
+/// The addresses of nodes that host endpoints of a Service, and none of this family (D4).
+pub(super) fn of_other_family(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
+    let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
+    left_out.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| &node.ips)
+}
+
 /// Whether what a Service asks for is not known only because nothing is heard of EndpointSlices at present.
-fn is_unheard(fact: &ServiceFact) -> bool {
-    fact.endpoints == 0 && fact.data_errors.is_empty()
+fn is_unheard(fact: &ServiceFact, family: Family) -> bool {
+    part(fact, family).is_none_or(|part| part.endpoints == 0) && fact.data_errors.is_empty()
 }
 
 /// One look at a pool: all that the memory judges by.
@@ -172,7 +180,7 @@ impl Memory {
         let unusable = |fact: &&Arc<ServiceFact>| part(fact, look.family).is_some_and(|part| part.unusable);
         let mut unknown = look.claims.values().filter(unusable).peekable();
         let asked = if unknown.peek().is_some() {
-            if asked.is_empty() && unknown.all(|fact| is_unheard(fact)) {
+            if asked.is_empty() && unknown.all(|fact| is_unheard(fact, look.family)) {
                 Asked::Unheard
             } else {
                 Asked::Unusable
@@ -233,6 +241,20 @@ impl Memory {
         self.doubts.judge(look, leaving, all);
     }
 
+    /// The nodes of endpoints that are left out of all pools, if any are (D5).
+    pub(super) fn left_out(&self, family: Family) -> Option<LeftOutNodes> {
+        let parts = self.claims.values().filter_map(|fact| part(fact, family));
+        let nodes = parts.flat_map(|part| &part.left_out).map(|(name, node)| (name, node.why));
+        let nodes: BTreeMap<&NodeName, LeftOut> = nodes.filter(|(_, why)| why.is_everywhere()).collect();
+        let (first, why) = nodes.first_key_value()?;
+        Some(LeftOutNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
+    }
+
+    /// Whether a Service asked for an address before it left.
+    pub(super) fn was_asked(&self, ip: &IpAddr) -> bool {
+        self.left.get(ip).is_some_and(|left| !left.owners.is_empty())
+    }
+
     /// The members that may be in the pool: those it was seen with, and those that may have been written since.
     pub(super) fn present(&self, observed: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         observed.iter().chain(self.required.keys()).copied().collect()
@@ -241,7 +263,8 @@ impl Memory {
     fn guard(&mut self, look: &Look<'_>, asked: Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
         let now = look.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
-        let is_certain = !look.claims.is_empty() && look.claims.values().all(|fact| fact.is_dropped);
+        let is_dropped = |fact: &ServiceFact| part(fact, look.family).is_some_and(|part| part.is_dropped);
+        let is_certain = !look.claims.is_empty() && look.claims.values().all(|fact| is_dropped(fact));
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
             // Nothing is to be waited for: it was configured so (X5).
             (Asked::Nothing, _) if is_certain => Guard::Confirmed,

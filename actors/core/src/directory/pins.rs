@@ -14,11 +14,11 @@ use crate::pins::{Pin, Pins};
 /// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
 /// what it has. Endpoints count for nothing but whether a pin is believed by which nobody would be served.
 pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignment {
-    let parts = given.claims.values().filter_map(|fact| part(fact, given.family));
-    let asked: BTreeSet<IpAddr> = parts.flat_map(|part| part.required.keys().copied()).collect();
+    let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
+    let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
     let level = match pins.of(id, given.family) {
         Some(pin) if would_starve(pin, &asked) => untouched(),
-        Some(pin) => level(pin, given.claims.values().any(|fact| fact.endpoints > 0)),
+        Some(pin) => level(pin, parts().any(|part| part.endpoints > 0)),
         None => untouched(),
     };
     let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
@@ -29,6 +29,7 @@ pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignm
         required: required.clone(),
         tolerated: BTreeSet::new(),
         triggered: None,
+        read: None,
     };
     let services: BTreeMap<ServiceUid, Share> =
         given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();

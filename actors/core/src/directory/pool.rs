@@ -10,7 +10,7 @@ use super::breaker::{Paused, Size};
 use super::doubt::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::memory::{Claims, Look, Memory, asks, part};
+use super::memory::{Claims, Look, Memory, asks, of_other_family, part};
 use super::told::Told;
 use super::{Out, Params, Term, listed, pins};
 use crate::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
@@ -128,7 +128,6 @@ pub(super) struct Given<'a> {
     pub(super) term: Term,
     pub(super) params: &'a Params,
     pub(super) seen: &'a SeenPool,
-    pub(super) observed_at: Now,
     pub(super) family: Family,
     pub(super) claims: Claims,
     /// What its source asks besides, where it is filled from one (X2).
@@ -164,6 +163,18 @@ impl Given<'_> {
             parts().flat_map(|part| part.required.keys()).chain(stays).collect()
         };
         self.listed.as_ref().map_or(usize::MAX, |listed| listed.most.saturating_sub(asked().len()))
+    }
+
+    /// The addresses of nodes that only host endpoints of the other family (D4).
+    fn of_other_family(&self) -> impl Iterator<Item = &IpAddr> {
+        let is_asked = |ip: &&IpAddr| self.claims.values().any(|fact| asks(fact, self.family, ip));
+        let all = self.claims.values().flat_map(|fact| of_other_family(fact, self.family));
+        all.filter(move |ip| !is_asked(ip))
+    }
+
+    /// Those of them for which no Service has ever asked.
+    fn strays(&self, memory: &Memory) -> BTreeSet<IpAddr> {
+        self.of_other_family().filter(|ip| !memory.was_asked(ip)).copied().collect()
     }
 
     fn source(&self) -> Source {
@@ -261,16 +272,21 @@ impl Pool {
         let present = self.memory.present(&given.seen.members);
         let level = &assignment.level;
         let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
+        // What nobody ever asked for, and the other family has brought, was not had (D4).
+        let strays = given.strays(&self.memory);
+        let is_had = |ip: &&IpAddr| !strays.contains(*ip);
+        let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();
         // What goes by a configured wish is no loss that anything else would explain (G4, X3).
-        let go = if given.add_only || is_unguarded { 0 } else { level.surplus(&present).count() };
-        let left = present.len() + level.missing(&present).count() - go;
+        let stays = given.add_only || is_unguarded;
+        let go = if stays { 0 } else { level.surplus(&present).filter(is_had).count() };
+        let left = had(&present) + level.missing(&present).count() - go;
         let size = Size {
             left,
             asked: level.required.len(),
             going: go,
-            seen: given.seen.members.len(),
-            seen_at: given.observed_at,
-            present: present.len(),
+            seen: had(&given.seen.members),
+            seen_at: given.seen.at,
+            present: had(&present),
             paused: paused(&given.paused),
             by_wish: is_unguarded,
         };
@@ -330,7 +346,7 @@ impl Pool {
             family,
             claims,
             observed,
-            observed_at: given.observed_at,
+            observed_at: given.seen.at,
             delay,
             confirm: params.empty_confirm,
             mode,
@@ -405,6 +421,7 @@ impl Pool {
                 required: required.keys().copied().collect(),
                 tolerated: tolerated.clone(),
                 triggered: fact.triggered,
+                read: fact.read,
             };
             let keeps = self.memory.keeps(mode);
             level.unite(&Level { required, tolerated, keeps, ..Level::default() });
@@ -413,6 +430,7 @@ impl Pool {
         if let Some(listed) = &given.listed {
             level.states.clone_from(&listed.states);
         }
+        level.other_family = given.of_other_family().filter(|ip| !level.allows(ip)).copied().collect();
         (level, services)
     }
 
@@ -425,6 +443,7 @@ impl Pool {
             required: BTreeSet::new(),
             tolerated: BTreeSet::new(),
             triggered: fact.triggered,
+            read: fact.read,
         };
         Assignment {
             epoch: given.term.epoch,
@@ -445,7 +464,8 @@ impl Pool {
     /// Reports what has begun and was not told in this term.
     pub(super) fn tell(&mut self, id: &PoolId, out: &mut Vec<Out>) {
         let said = self.said().cloned();
-        self.told.tell(id, self.refused.as_ref(), said.as_deref(), out);
+        let left_out = |family: Family| self.memory.left_out(family);
+        self.told.tell(id, self.refused.as_ref(), said.as_deref(), left_out, out);
     }
 
     /// What lasts is to be told again.
@@ -560,6 +580,7 @@ fn same(one: &Assignment, other: &Assignment) -> bool {
         && level.tolerated == other.level.tolerated
         && level.keeps == other.level.keeps
         && level.states == other.level.states
+        && level.other_family == other.level.other_family
         && *provenance == other.provenance
         && *paused == other.paused
         && *held == other.held

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Directory, In, Out, Params};
 use crate::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
 use crate::ask::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
-use crate::assignment::{Assignment, HeldReason, Share, Waits};
+use crate::assignment::{Assignment, HeldReason, PoolMembers, Share, Waits};
 use crate::discovery::LbObservation;
 use crate::error::NotManageable;
 use crate::guard::{Fraction, GuardMode};
@@ -18,13 +18,15 @@ use crate::ids::{
 use crate::informer::{Part, RequiredNode, ServiceFact};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
-use crate::report::{Report, ServiceRef, Subject, What};
+use crate::report::{Condition, Report, ServiceRef, Subject, What};
 use crate::sample::Sample;
 use crate::view::Candidacy;
 use crate::wishes::Wishes;
 
 mod breaker;
 mod doubt;
+mod failed;
+mod families;
 mod guards;
 mod listed;
 mod people;
@@ -52,12 +54,27 @@ fn part(required: &[u8], tolerated: &[u8]) -> Part {
     Part {
         required: required.iter().map(|n| (ip(*n), node(n))).collect(),
         tolerated: ips(tolerated),
-        unusable: false,
+        ..Part::default()
     }
+}
+
+/// A fact whose slices and endpoints, as many as it says, count for each family.
+fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
+    for part in fact.parts.values_mut() {
+        (part.slices, part.endpoints) = (fact.slices, fact.endpoints);
+    }
+    Arc::new(fact)
+}
+
+/// A fact of which what was known is not to be used any more.
+fn dropped(mut fact: ServiceFact) -> ServiceFact {
+    fact.parts.values_mut().for_each(|part| part.is_dropped = true);
+    fact
 }
 
 /// A candidate `shop/<name>` whose IPv4 part is this.
 fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
+    let part = Part { slices: 1, endpoints: 1, ..part };
     ServiceFact {
         key: ServiceKey::new("shop", name),
         uid: uid(n),
@@ -70,10 +87,10 @@ fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
         endpoints: 1,
         data_errors: Vec::new(),
         resource: None,
-        is_dropped: false,
         revision: 0,
         provenance: Provenance::Watch,
         triggered: None,
+        read: None,
     }
 }
 
@@ -103,6 +120,7 @@ fn balancer(lb: &str, mut pools: Vec<PoolFacts>, rules: Vec<RuleFacts>) -> Arc<L
     Arc::new(LbFacts {
         lb: LbName::new(lb),
         etag: None,
+        guid: None,
         provisioning: Provisioning::Succeeded,
         pools: pools.into_iter().map(Arc::new).collect(),
         rules,
@@ -133,6 +151,8 @@ struct Bench {
     assigned: BTreeMap<PoolId, Arc<Assignment>>,
     /// What lasts and was told in this term.
     told: Vec<Report>,
+    /// The conditions that were reported, and of which no end was.
+    open: BTreeSet<Condition>,
 }
 
 impl Bench {
@@ -157,6 +177,7 @@ impl Bench {
             said: Vec::new(),
             assigned: BTreeMap::new(),
             told: Vec::new(),
+            open: BTreeSet::new(),
         };
         bench.reporting(Some(1));
         bench
@@ -168,6 +189,9 @@ impl Bench {
         if term.is_some() && term != self.machine.reporting {
             self.told.clear();
         }
+        if term != self.machine.reporting {
+            self.open.clear();
+        }
         self.tell(In::Reporting(term));
     }
 
@@ -176,7 +200,8 @@ impl Bench {
         let of = |pool| self.assigned.get(pool);
         let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
         match &report.what {
-            What::NotManageable { pool, reason } => {
+            What::NotManageable { pool, reason, attempted } => {
+                assert!(!attempted, "Discovery found it");
                 let refused = self.machine.pools.get(pool).and_then(|pool| pool.refused());
                 refused.is_some_and(|refusal| refusal.reason == *reason && !refusal.paused)
             }
@@ -226,6 +251,7 @@ impl Bench {
         assert!(self.lasts(report), "it has ended: {report:?}");
         assert!(!self.told.iter().any(alike), "told twice: {report:?}");
         self.told.push(report.clone());
+        self.open.extend(report.what.condition());
     }
 
     /// A Directory that has the first lists and the first discovery, both empty.
@@ -286,9 +312,19 @@ impl Bench {
                     assert!(self.machine.reporting.is_some(), "nobody would tell it");
                 }
                 Out::Report(report) => self.on_report(report),
+                Out::Rewrite(pool) => {
+                    let assigned = self.assigned.get(pool);
+                    assert!(assigned.is_some_and(|said| !said.is_paused() && said.held.is_none()));
+                }
+                Out::Ended(ended) => {
+                    if ended.subject.is_none() {
+                        self.open.remove(&ended.condition);
+                    }
+                }
                 Out::Service(..)
                 | Out::Sample(_)
                 | Out::Reread(_)
+                | Out::ReadUpTo(_)
                 | Out::Answer(..)
                 | Out::Guards(_)
                 | Out::Word(..)
@@ -301,6 +337,9 @@ impl Bench {
         assert!(self.machine.check());
         let quiet = self.machine.reporting.is_none() || self.machine.tell_all;
         assert!(quiet || self.told.len() == self.conditions(), "something is never told: {:?}", self.told);
+        let told: BTreeSet<Condition> =
+            self.told.iter().filter_map(|report| report.what.condition()).collect();
+        assert!(quiet || self.open == told, "ended, or not: {:?}, and {told:?}", self.open);
     }
 
     /// How many conditions there are to be told.
@@ -322,15 +361,18 @@ impl Bench {
         let asked = |said: &Out| match said {
             Out::Reread(read) => Some(*read),
             Out::Assign(_)
+            | Out::ReadUpTo(_)
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Rewrite(_)
             | Out::Word(..)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
             | Out::Service(..)
             | Out::Report(_)
+            | Out::Ended(_)
             | Out::Sample(_) => None,
         };
         let reads: Vec<ReadId> = self.said.iter().filter_map(asked).collect();
@@ -343,7 +385,7 @@ impl Bench {
     fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
         let mut out = Vec::new();
         for fact in facts {
-            self.machine.step(self.now, In::Service(fact.uid.clone(), Some(Arc::new(fact))), &mut out);
+            self.machine.step(self.now, In::Service(fact.uid.clone(), Some(of_each_family(fact))), &mut out);
         }
         self.machine.tick(self.now, &mut out);
         self.hear(out);
@@ -362,17 +404,32 @@ impl Bench {
     }
 
     fn service(&mut self, fact: ServiceFact) {
-        self.tell(In::Service(fact.uid.clone(), Some(Arc::new(fact))));
+        self.tell(In::Service(fact.uid.clone(), Some(of_each_family(fact))));
     }
 
     fn observe(&mut self, facts: &Arc<LbFacts>) {
+        self.observe_at(self.now, facts);
+    }
+
+    /// The same where the GET began at that moment.
+    fn observe_at(&mut self, began: Now, facts: &Arc<LbFacts>) {
         let facts = Arc::clone(facts);
         self.tell(In::Lb(LbObservation {
             lb: facts.lb.clone(),
-            began: self.now,
+            began,
             facts: Some(facts),
             puts: Default::default(),
         }));
+    }
+
+    /// An attempt that has just ended has left these members in a pool.
+    fn holds(&mut self, lb: &str, name: &str, members: &[u8]) {
+        self.holds_at(self.now, lb, name, members);
+    }
+
+    /// The same where it ended at that moment.
+    fn holds_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
+        self.tell(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
     }
 
     fn take(&mut self) -> Vec<Out> {
@@ -382,12 +439,15 @@ impl Bench {
     fn reports(&mut self) -> Vec<What> {
         let reported = |out| match out {
             Out::Report(report) => Some(report.what),
-            Out::Assign(_)
+            Out::Ended(_)
+            | Out::Assign(_)
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Rewrite(_)
             | Out::Word(..)
             | Out::Reread(_)
+            | Out::ReadUpTo(_)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
@@ -404,13 +464,16 @@ impl Bench {
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
+            | Out::Rewrite(_)
             | Out::Word(..)
             | Out::Reread(_)
+            | Out::ReadUpTo(_)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
             | Out::Service(..)
-            | Out::Report(_) => None,
+            | Out::Report(_)
+            | Out::Ended(_) => None,
         };
         self.take().into_iter().filter_map(sampled).collect()
     }
@@ -609,6 +672,25 @@ fn w8_a_pool_that_lets_go_is_told_again_in_a_new_term() {
 }
 
 #[test]
+fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
+    let mut bench = settled(&[1]);
+    bench.take();
+    let read = bench.now;
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::ReadUpTo(read), &mut out);
+    let newest = Arc::new(fact(1, "web", part(&[1, 2], &[])));
+    bench.machine.step(bench.now, In::Service(uid(1), Some(newest)), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    let last = out.iter().rposition(|said| matches!(said, Out::Assign(_)));
+    let passed_on = out.iter().position(|said| matches!(said, Out::ReadUpTo(up_to) if *up_to == read));
+    assert!(last.is_some() && last < passed_on, "{out:?}");
+    bench.hear(out);
+    bench.take();
+    bench.tell(In::ReadUpTo(read));
+    assert!(matches!(&bench.take()[..], [Out::ReadUpTo(_)]), "also where nothing has changed");
+}
+
+#[test]
 fn w8_a_pool_that_ends_as_a_term_begins_lets_go_in_that_term() {
     let mut bench = settled(&[1]);
     let mut out = Vec::new();
@@ -629,7 +711,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     let outbound = balancer("lb", vec![outbound], vec![rule(1, "shop-web")]);
     bench.observe(&outbound);
     bench.observe(&outbound);
-    let refused = |reason| What::NotManageable { pool: id("lb", "shop-web"), reason };
+    let refused = |reason| What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false };
     let said = bench.take();
     let count = |pools| Sample::NotManageable { reason: NotManageable::OutboundRule.label(), pools };
     assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == count(1))));
@@ -639,12 +721,15 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Opened(_)
         | Out::Observe(..)
         | Out::Forget(_)
+        | Out::Rewrite(_)
         | Out::Word(..)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::Answer(..)
         | Out::Guards(_)
         | Out::Refused(..)
         | Out::Report(_)
+        | Out::Ended(_)
         | Out::Sample(_) => None,
     });
     let last = views.next_back().expect("the Service is shown");
@@ -679,7 +764,10 @@ fn d2_a_pool_that_loses_its_proof_is_let_go() {
     );
     assert!(!said.iter().any(|out| matches!(out, Out::Observe(..))));
     bench.said = said;
-    assert_eq!(bench.reports(), [What::NotManageable { pool: id("lb", "shop-web"), reason }]);
+    assert_eq!(
+        bench.reports(),
+        [What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
+    );
     bench.tell(In::Retired(id("lb", "shop-web")));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
     bench.observe(&web(&[1]));

@@ -8,8 +8,8 @@ use super::Out;
 use super::pool::Unproven;
 use crate::assignment::{Assignment, Held, HeldReason};
 use crate::error::NotManageable;
-use crate::ids::{PoolId, ServiceKey, ServiceUid};
-use crate::report::{Effect, Report, Subject, What};
+use crate::ids::{Family, PoolId, ServiceKey, ServiceUid};
+use crate::report::{Condition, Effect, Ended, LeftOutNodes, Report, Subject, What};
 use crate::xds::sources::{Assigned, Fault, SourceFact};
 
 /// The conditions of a pool, as they were last told.
@@ -21,6 +21,8 @@ pub(super) struct Told {
     sharing: BTreeSet<ServiceUid>,
     /// Why a removal is held back, or would be if guards were enforced.
     held: Option<HeldReason>,
+    /// The Services that were told of them.
+    services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
 impl Told {
@@ -32,38 +34,77 @@ impl Told {
             refused: refused.map(|refusal| refusal.reason.clone()),
             sharing: sharing.into_iter().flat_map(|said| said.services.keys()).cloned().collect(),
             held: said.and_then(told_held).map(|(held, _)| held.reason),
+            services: match (refused, said) {
+                (Some(refusal), _) => refusal.services.clone(),
+                (None, Some(said)) => owners(said),
+                (None, None) => BTreeMap::new(),
+            },
         }
     }
 
-    /// Reports the conditions that have begun since they were last told.
+    /// The conditions that hold.
+    fn conditions(&self, pool: &PoolId) -> BTreeSet<Condition> {
+        let refused = || Condition::NotManageable { pool: pool.clone(), attempted: false };
+        let conditions = [
+            self.refused.as_ref().map(|_| refused()),
+            (!self.sharing.is_empty()).then(|| Condition::Shared(pool.clone())),
+            self.held.map(|_| Condition::RemovalHeld(pool.clone())),
+        ];
+        conditions.into_iter().flatten().collect()
+    }
+
+    /// Says which conditions have ended since they were told: for all Services, or for those that left the pool.
+    fn end(&self, pool: &PoolId, before: &Told, out: &mut Vec<Out>) {
+        let hold = self.conditions(pool);
+        for condition in before.conditions(pool) {
+            if !hold.contains(&condition) {
+                out.push(Out::Ended(Ended::of(condition)));
+                continue;
+            }
+            for (uid, key) in before.services.iter().filter(|(uid, _)| !self.services.contains_key(*uid)) {
+                let subject = Some(Subject::of(uid, key));
+                out.push(Out::Ended(Ended { condition: condition.clone(), subject }));
+            }
+        }
+    }
+
+    /// Reports the conditions that have begun since they were last told. `left_out` gives the nodes that are left out of
+    /// its pool of a family.
     pub(super) fn tell(
         &mut self,
         pool: &PoolId,
         refused: Option<&Unproven>,
         said: Option<&Assignment>,
+        left_out: impl FnOnce(Family) -> Option<LeftOutNodes>,
         out: &mut Vec<Out>,
     ) {
         let before = std::mem::replace(self, Told::of(refused, said));
+        self.end(pool, &before, out);
         let (refused, said) = unpaused(refused, said);
         if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
-            let what = What::NotManageable { pool: pool.clone(), reason: reason.clone() };
+            let what = What::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
         let Some(said) = said else { return };
-        let owners: BTreeMap<ServiceUid, ServiceKey> =
-            said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect();
+        let owners = owners(said);
         if !self.sharing.is_empty() && self.sharing != before.sharing {
             let what = What::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
             out.push(report(&owners, said.source.note(), what));
         }
         if let Some((held, enforced)) = told_held(said).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
-            let what = What::Held { pool: pool.clone(), reason, members, enforced };
+            let left_out = if reason == HeldReason::NoUsableNode { left_out(said.family) } else { None };
+            let what = What::Held { pool: pool.clone(), reason, members, enforced, left_out };
             out.push(report(&owners, said.source.note(), what));
         }
     }
+}
+
+/// The Services of an assignment.
+fn owners(said: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
+    said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
 }
 
 /// What is to be told at all: nothing of a pool that is paused.
@@ -91,6 +132,8 @@ fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, 
 pub(super) struct SourceTold {
     /// What became of its pools when something was last said to be wrong with it.
     failing: Option<Effect>,
+    /// All the sources of which that was said at once.
+    pub(super) group: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
 /// What is new about a source.
@@ -137,6 +180,14 @@ impl SourceTold {
 }
 
 impl SourceNews {
+    /// Whether something is wrong with the source.
+    pub(super) fn is_failing(&self) -> bool {
+        match self {
+            SourceNews::Failing { .. } => true,
+            SourceNews::Recovered(_) => false,
+        }
+    }
+
     /// The report of this about all these sources at once, which so many pools get their members from: a server that is
     /// out of reach is one event, and not one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {

@@ -10,10 +10,11 @@ use super::pool::{self, Ban, Given, Ownership, Unproven};
 use super::{Directory, Out};
 use crate::assignment::Observation;
 use crate::ids::{PoolId, ServiceUid};
+use crate::informer::ServiceFact;
 use crate::machine::Now;
-use crate::report::{Report, Subject, What};
+use crate::report::{Condition, Ended, Report, Subject, What};
 use crate::sample::Sample;
-use crate::view::{Candidacy, GuardsView, ServiceView, StoppedView};
+use crate::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
 
 /// What a pool was before it was worked out.
 struct Before {
@@ -120,7 +121,6 @@ impl Directory {
                     term: self.term,
                     params: &self.params,
                     seen,
-                    observed_at,
                     family,
                     claims,
                     listed,
@@ -189,6 +189,9 @@ impl Directory {
         {
             out.push(Out::Sample(Sample::RemovalBreaker(tripped && enforced)));
         }
+        if self.breaker.take_ended() {
+            out.push(Out::Ended(Ended::of(Condition::RemovalsStopped)));
+        }
         if self.reporting.is_some() && self.breaker.take_untold() {
             let what = What::RemovalsStopped { pools, of, enforced };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
@@ -231,6 +234,7 @@ impl Directory {
                 endpoints: fact.endpoints,
                 data_errors: fact.data_errors.clone(),
                 resource: fact.resource.clone(),
+                left_out: left_out(fact),
                 pools: pools.iter().cloned().collect(),
                 not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
             })
@@ -241,6 +245,22 @@ impl Directory {
             out.push(Out::Service(uid, key, view));
         }
     }
+}
+
+/// The nodes with endpoints of a Service that are left out of a pool of it.
+fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
+    let all = fact.parts.iter().flat_map(|(family, part)| {
+        part.left_out.iter().map(|(node, of)| LeftOutView {
+            node: node.clone(),
+            family: *family,
+            ips: of.ips.clone(),
+            why: of.why,
+        })
+    });
+    let mut all: Vec<LeftOutView> = all.collect();
+    all.sort_unstable();
+    all.truncate(ServiceView::MOST_LEFT_OUT);
+    all
 }
 
 /// What is in doubt of a listed pool that is let go of is so still when it is found to be ours again (G1).

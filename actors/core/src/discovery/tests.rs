@@ -36,10 +36,10 @@ fn candidate(n: u32) -> ServiceFact {
         endpoints: 0,
         data_errors: Vec::new(),
         resource: None,
-        is_dropped: false,
         revision: 0,
         provenance: Provenance::Watch,
         triggered: None,
+        read: None,
     }
 }
 
@@ -53,6 +53,7 @@ fn balancer(lb: &str, rules: &[(u32, &str)]) -> Arc<LbFacts> {
     Arc::new(LbFacts {
         lb: LbName::new(lb),
         etag: None,
+        guid: None,
         provisioning: Provisioning::Succeeded,
         pools: Vec::new(),
         rules: rules.iter().map(rule).collect(),

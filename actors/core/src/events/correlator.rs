@@ -1,5 +1,6 @@
 //! The volume rules of client-go's recorder, which keep a cluster's events few and true: what is similar is combined,
-//! what repeats is one series, and each object has a budget (E1).
+//! what repeats is one series, and each object has budgets: one for Normal events,
+//! and one for Warnings of each reason (E1).
 //!
 //! What is written to the API server, and when, is the emitter's business.
 
@@ -13,7 +14,7 @@ use crate::events::Severity;
 use crate::events::recent::Recent;
 use crate::events::words;
 use crate::machine::Now;
-use crate::report::Subject;
+use crate::report::{Condition, Subject};
 
 /// How many objects, kinds of event and series are remembered each.
 pub(super) const REMEMBERED: usize = 4096;
@@ -22,10 +23,12 @@ pub(super) const REMEMBERED: usize = 4096;
 const SIMILAR: usize = 10;
 /// How long after the last of its kind an event is the first again.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// How many events one object may get at once.
+/// How many Normal events one object may get at once, and how many Warnings of each reason.
 pub(super) const OBJECT_BURST: u32 = 25;
-/// How long until an object may get one more.
+/// How long until an object may get one more Normal event.
 pub(super) const OBJECT_REFILL: Duration = Duration::from_secs(300);
+/// How long until an object may get one more Warning of the same reason.
+pub(super) const WARNING_REFILL: Duration = Duration::from_secs(60);
 
 /// Something to be told about one object, in words.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub(super) struct Kin {
     pub severity: Severity,
     /// Their reason.
     pub reason: &'static str,
+    /// The condition that they report; `None`: they report an occurrence.
+    pub condition: Option<Condition>,
 }
 
 /// What makes two events the same one.
@@ -99,10 +104,13 @@ struct Similar {
     last: Now,
 }
 
+/// What one budget is for: the Normal events of an object, or its Warnings of one reason.
+type Purpose = (Subject, Option<&'static str>);
+
 /// What is remembered of earlier events.
 #[derive(Debug)]
 pub(super) struct Correlator {
-    budgets: Recent<Subject, Bucket>,
+    budgets: Recent<Purpose, Bucket>,
     similar: Recent<Kin, Similar>,
     series: Recent<Key, Series>,
 }
@@ -136,12 +144,16 @@ impl Correlator {
         }
     }
 
-    /// Takes a write about this object out of its budget, if there is one left.
-    pub fn may_write(&mut self, now: Now, subject: &Subject) -> bool {
-        let budget = self.budgets.remove(subject);
-        let mut budget = budget.unwrap_or_else(|| Bucket::new(OBJECT_REFILL, OBJECT_BURST));
+    /// Takes a write of an event of this kind out of its budget, if there is one left.
+    pub fn may_write(&mut self, now: Now, kin: &Kin) -> bool {
+        let (purpose, refill) = match kin.severity {
+            Severity::Normal => ((kin.subject.clone(), None), OBJECT_REFILL),
+            Severity::Warning => ((kin.subject.clone(), Some(kin.reason)), WARNING_REFILL),
+        };
+        let budget = self.budgets.remove(&purpose);
+        let mut budget = budget.unwrap_or_else(|| Bucket::new(refill, OBJECT_BURST));
         let may = budget.take(now);
-        self.budgets.insert(subject.clone(), budget);
+        self.budgets.insert(purpose, budget);
         may
     }
 

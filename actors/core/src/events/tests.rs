@@ -1,5 +1,6 @@
 //! Drives the emitter on the test's clock, in the place of the reporters and the kubernetes port.
 
+mod conditions;
 mod terms;
 mod volume;
 mod words;
@@ -49,6 +50,7 @@ struct Drive {
     now: Now,
     posts: VecDeque<(CallId, Arc<Event>)>,
     samples: Vec<Sample>,
+    dropped: Vec<Dropped>,
     /// The terms that the reporters were told of.
     terms: Vec<Option<Epoch>>,
 }
@@ -62,8 +64,9 @@ impl Drive {
     }
 
     fn standby(params: Params) -> Drive {
-        let (posts, samples, terms) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut drive = Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, terms };
+        let (posts, samples, dropped, terms) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut drive =
+            Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, dropped, terms };
         drive.step(In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
         drive
     }
@@ -74,6 +77,7 @@ impl Drive {
                 Out::Post { call, event } => self.posts.push_back((call, event)),
                 Out::Reporting(term) => self.terms.push(term),
                 Out::Sample(sample) => self.samples.push(sample),
+                Out::Dropped(dropped) => self.dropped.push(dropped),
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::assignment::HeldReason;
 use crate::events::Severity;
 use crate::ids::{LbName, PoolId, ServiceKey};
 use crate::object::Kind;
-use crate::report::{Effect, Report, What};
+use crate::report::{Effect, LeftOutNodes, Report, What};
 use crate::sample::Caller;
 use crate::view::admin_state_word;
 
@@ -123,7 +123,7 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
             let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in));
             around(&head, &whole(failure), &tail)
         }
-        What::NotManageable { pool, reason } => {
+        What::NotManageable { pool, reason, attempted: _ } => {
             cut(format!("Members of backend pool {pool} are not written: {reason}"))
         }
         What::Shared { pool, services } => shared(pool, services),
@@ -140,7 +140,10 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
             "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
              restart the controller to try again"
         )),
-        What::Held { pool, reason, members, enforced } => held(pool, *reason, *members, *enforced, of_source),
+        What::Held { pool, reason, members, enforced, left_out } => {
+            let why = if of_source { why_of_source(*reason) } else { why(*reason) };
+            held(pool, (why, left_out.as_ref()), *members, *enforced)
+        }
         What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
         What::SourceFailing { sources, pools, effect, error } => {
             source_failing(sources, *pools, *effect, error)
@@ -313,12 +316,20 @@ fn why_of_source(reason: HeldReason) -> &'static str {
     }
 }
 
-fn held(pool: &PoolId, reason: HeldReason, members: usize, enforced: bool, of_source: bool) -> String {
-    let why = if of_source { why_of_source(reason) } else { why(reason) };
+fn held(
+    pool: &PoolId,
+    (why, left_out): (&str, Option<&LeftOutNodes>),
+    members: usize,
+    enforced: bool,
+) -> String {
     let members = counted(members, "member");
     let fate =
         if enforced { "is held back" } else { "would be held back if guards.mode were enforce, and goes on" };
-    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}"))
+    let left_out = left_out.map_or_else(String::new, |LeftOutNodes { first, why, more }| {
+        let more = if *more == 0 { String::new() } else { format!(" ({more} more are left out)") };
+        format!("; node {first} is left out, because {why}{more}")
+    });
+    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}{left_out}"))
 }
 
 fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {

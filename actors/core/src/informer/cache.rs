@@ -51,6 +51,8 @@ pub(super) struct Entry {
     pub(super) provenance: Provenance,
     /// When the oldest slice event since then was triggered.
     pub(super) triggered: Option<Now>,
+    /// When the newest change since then was read.
+    pub(super) read: Option<Now>,
     /// Its data errors, while they last (D6).
     pub(super) trouble: Option<Trouble>,
     /// What was last said.
@@ -232,11 +234,12 @@ impl Cache {
         }
     }
 
-    /// Prepares an object for being kept: equal names are shared.
+    /// Prepares an object for being kept: equal names are shared, and a node is judged by the configuration.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
-            Object::Service(_) | Object::Node(_) | Object::Preemption(_) => object,
+            Object::Node(node) => Object::Node(self.selection.judged(node)),
+            Object::Service(_) | Object::Preemption(_) => object,
         }
     }
 
@@ -309,6 +312,7 @@ impl Cache {
             // The age of the trigger depends on the moment of arrival and is no part of the state.
             if slice.resource_version == stored.resource_version
                 && slice.service == stored.service
+                && slice.address_type == stored.address_type
                 && slice.endpoints == stored.endpoints
             {
                 return Applied::Known;
@@ -370,7 +374,9 @@ impl Cache {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
         };
-        let endpoints = entry.slices.values().flat_map(|slice| &slice.endpoints);
+        // A slice of no family (FQDN) tells nothing about nodes (D4).
+        let counts = |slice: &&Arc<SliceObject>| !slice.address_type.families().is_empty();
+        let endpoints = entry.slices.values().filter(counts).flat_map(|slice| &slice.endpoints);
         let known: BTreeMap<u64, &NodeName> =
             endpoints.filter_map(|endpoint| Some((endpoint.identity, endpoint.node.as_ref()?))).collect();
         let until = arrival.now.plus(self.last_known_for);
@@ -438,6 +444,7 @@ impl Cache {
     pub(super) fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
         if let Some(entry) = self.entries.get_mut(service) {
             entry.provenance = entry.provenance.max(arrival.provenance);
+            entry.read = entry.read.max(Some(arrival.now));
             self.dirty.insert(service.clone());
             self.due.get_or_insert(arrival.now);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::ids::{Family, ServiceKey};
 use crate::level::Provenance;
 use crate::machine::Now;
-use crate::object::NodeObject;
+use crate::object::{LeftOut, NodeObject};
 
 /// The family of an address.
 pub(super) fn family_of(ip: &IpAddr) -> Family {
@@ -15,6 +15,11 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
         IpAddr::V4(_) => Family::V4,
         IpAddr::V6(_) => Family::V6,
     }
+}
+
+/// Why a node is in no pool at all, if it is in none (D5).
+fn excluded(object: &NodeObject) -> Option<LeftOut> {
+    object.left_out.filter(|why| why.is_everywhere())
 }
 
 /// A node that exists, or on which something still rests.
@@ -42,7 +47,7 @@ pub(super) enum Standing<'a> {
     /// It exists.
     Known(&'a NodeObject),
     /// It exists and is left out of all pools (D5).
-    LeftOut,
+    LeftOut(&'a NodeObject, LeftOut),
     /// It does not exist, as far as is known.
     Unknown,
 }
@@ -50,8 +55,10 @@ pub(super) enum Standing<'a> {
 impl Node {
     pub(super) fn standing(&self) -> Standing<'_> {
         match &self.object {
-            Some(object) if object.left_out.is_some() => Standing::LeftOut,
-            Some(object) => Standing::Known(object),
+            Some(object) => match excluded(object) {
+                Some(why) => Standing::LeftOut(object, why),
+                None => Standing::Known(object),
+            },
             None => Standing::Unknown,
         }
     }
@@ -73,7 +80,7 @@ impl Node {
         until: Now,
         provenance: Provenance,
     ) -> Option<Now> {
-        let left_out = |object: &NodeObject| object.left_out.is_some();
+        let left_out = |object: &NodeObject| excluded(object).is_some();
         if self.object.as_deref().or(before).is_some_and(left_out) {
             self.lost.clear();
             return None;

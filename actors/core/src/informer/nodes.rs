@@ -8,7 +8,7 @@ use super::{Informer, Out};
 use crate::arm::Backend;
 use crate::ids::{InstanceId, NodeName, NodeUid};
 use crate::machine::Wall;
-use crate::object::{NodeObject, Preempt, ResourceVersion, Taint};
+use crate::object::{LeftOut, NodeObject, Preempt, ResourceVersion, Taint};
 
 /// A node, as far as it matters for its admin state.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +23,8 @@ pub struct NodeFact {
     pub instance: Option<InstanceId>,
     /// Whether its condition `Ready` is `True`.
     pub ready: bool,
-    /// Whether it is left out of all pools (D5).
-    pub left_out: bool,
+    /// Why it is left out of pools, if it is (D5).
+    pub left_out: Option<LeftOut>,
     /// Its taints, in the order of its spec.
     pub taints: Vec<Taint>,
     /// When it was created.
@@ -36,6 +36,12 @@ pub struct NodeFact {
 }
 
 impl NodeFact {
+    /// Whether it is not left out of all pools.
+    #[must_use]
+    pub fn is_in_service(&self) -> bool {
+        !self.left_out.is_some_and(LeftOut::is_everywhere)
+    }
+
     /// What an object says.
     #[must_use]
     pub fn of(object: &NodeObject) -> NodeFact {
@@ -45,7 +51,7 @@ impl NodeFact {
             ips: object.internal_ips.iter().copied().collect(),
             instance: object.instance.clone(),
             ready: object.ready,
-            left_out: object.left_out.is_some(),
+            left_out: object.left_out,
             taints: object.taints.clone(),
             created: object.created,
             preempt: object.preempt.clone(),
@@ -56,7 +62,7 @@ impl NodeFact {
     /// Whether its Down takes away a node that could serve (N5).
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.ready && !self.left_out
+        self.ready && !self.left_out.is_some_and(LeftOut::is_everywhere)
     }
 
     /// What entries of the node send traffic to.
@@ -74,7 +80,7 @@ pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObjec
                 && before.internal_ips == after.internal_ips
                 && before.instance == after.instance
                 && before.ready == after.ready
-                && before.left_out.is_some() == after.left_out.is_some()
+                && before.left_out == after.left_out
                 && before.taints == after.taints
                 && before.created == after.created
                 && same_notice(before, after)

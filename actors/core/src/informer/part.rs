@@ -8,10 +8,10 @@ use std::sync::Arc;
 use super::cache::Entry;
 use super::node::{Node, Standing, family_of};
 use super::unread::Unread;
-use super::{Counts, Part, RequiredNode};
+use super::{Counts, LeftOutNode, Part, RequiredNode};
 use crate::ids::{Family, NodeName, ServiceKey};
 use crate::machine::Now;
-use crate::object::{Endpoint, Kind, ServiceObject};
+use crate::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
 
 /// The most errors that are put into words.
 const ERRORS_SHOWN: usize = 10;
@@ -30,6 +30,8 @@ pub(super) struct Worked {
     pub(super) nodes: Vec<NodeName>,
     /// Whether something that it rests on exists and is not known (D6).
     incomplete: bool,
+    /// The addresses of nodes that are about to be deleted and have an endpoint that counts, by family (D5).
+    doomed: BTreeMap<Family, BTreeMap<IpAddr, RequiredNode>>,
 }
 
 /// What a Service's parts are worked out from, besides its own slices.
@@ -42,12 +44,22 @@ pub(super) struct Ground<'a> {
     pub(super) left_out: BTreeSet<Arc<str>>,
     /// Whether nothing is heard of EndpointSlices at present.
     pub(super) slices_lost: bool,
+    /// The families of which what was known is not to be used any more, as it was configured (X5).
+    pub(super) dropped: BTreeSet<Family>,
+    /// Whether each family has slices of its own (D4).
+    pub(super) per_family: bool,
     /// The families that the Service's pools have.
     pub(super) used: &'a [Family],
     /// Which endpoints count.
     pub(super) rule: Counts,
     /// When.
     pub(super) now: Now,
+}
+
+/// The families that a slice counts for: that of its addresses, where each has slices of its own (D4).
+pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
+    let address_type = if per_family { slice.address_type } else { AddressType::Unset };
+    address_type.families()
 }
 
 impl Worked {
@@ -59,12 +71,43 @@ impl Worked {
 
     /// Of a candidate whose slices may not be read any more, where that makes go what was known of them; where nothing
     /// ever was, nothing is known (X3).
-    pub(super) fn withdrawn(was_known: bool, used: &[Family]) -> Worked {
+    pub(super) fn withdrawn(ground: &Ground<'_>) -> Worked {
         let mut worked = Worked::nothing();
         for (family, part) in &mut worked.parts {
-            part.unusable = !was_known && used.contains(family);
+            part.is_dropped = ground.dropped.contains(family);
+            part.unusable = !part.is_dropped && ground.used.contains(family);
         }
         worked
+    }
+
+    /// Nodes that are about to be deleted are required where no other node is: their pods still serve (D5).
+    fn require_doomed(&mut self) {
+        for (family, nodes) in std::mem::take(&mut self.doomed) {
+            if let Some(part) = self.parts.get_mut(&family).filter(|part| part.required.is_empty()) {
+                part.left_out.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
+                part.required = nodes;
+            }
+        }
+    }
+
+    /// Counts a slice for these families; for none, its addresses are no IP addresses (D4).
+    fn add_slice(&mut self, slice: &SliceObject, families: &[Family]) {
+        self.slices += 1;
+        self.endpoints += slice.endpoints.len();
+        for (_, part) in self.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
+            part.slices += 1;
+            part.endpoints += slice.endpoints.len();
+        }
+        if families.is_empty() {
+            self.affected += slice.endpoints.len();
+            let key = &slice.key;
+            self.error(|| {
+                format!(
+                    "EndpointSlice {}/{} has the addressType FQDN and is not used",
+                    key.namespace, key.name
+                )
+            });
+        }
     }
 
     fn error(&mut self, words: impl FnOnce() -> String) {
@@ -74,11 +117,45 @@ impl Worked {
     }
 }
 
+/// How far a node hosts endpoints of one family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Hosting {
+    /// It hosts none.
+    #[default]
+    Nothing,
+    /// It hosts endpoints, and none of them counts.
+    Uncounted,
+    /// It hosts one that counts.
+    Counted,
+}
+
 /// The endpoints of one node.
 #[derive(Default)]
 struct Host {
     endpoints: usize,
-    counts: bool,
+    v4: Hosting,
+    v6: Hosting,
+}
+
+impl Host {
+    fn of(&self, family: Family) -> Hosting {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    /// Takes in one endpoint more, which counts for these families.
+    fn add(&mut self, families: &[Family], hosting: Hosting) {
+        self.endpoints += 1;
+        for family in families {
+            let own = match family {
+                Family::V4 => &mut self.v4,
+                Family::V6 => &mut self.v6,
+            };
+            *own = hosting.max(*own);
+        }
+    }
 }
 
 /// Whether an endpoint makes its node required (D4).
@@ -103,23 +180,22 @@ fn words(family: Family) -> &'static str {
     }
 }
 
-/// Works out a candidate's parts from all its slices, whatever their address type.
+/// Works out a candidate's parts from all its slices, each for the families that it counts for.
 pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> Worked {
     let mut worked = Worked::nothing();
     add_unread(&mut worked, key, ground.unread);
     let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
     let mut nameless = Vec::new();
-    let slices = || entry.slices.iter().filter(|(name, _)| !ground.left_out.contains(*name));
-    worked.slices = slices().count();
-    for endpoint in slices().flat_map(|(_, slice)| &slice.endpoints) {
-        worked.endpoints += 1;
-        match &endpoint.node {
-            Some(node) => {
-                let host = hosts.entry(node).or_default();
-                host.endpoints += 1;
-                host.counts |= counts(ground.rule, endpoint);
-            }
-            None => nameless.push(endpoint.identity),
+    for (_, slice) in entry.slices.iter().filter(|(name, _)| !ground.left_out.contains(*name)) {
+        let families = families_of(slice, ground.per_family);
+        worked.add_slice(slice, families);
+        for endpoint in slice.endpoints.iter().filter(|_| !families.is_empty()) {
+            let Some(node) = &endpoint.node else {
+                nameless.push((endpoint.identity, families));
+                continue;
+            };
+            let hosting = if counts(ground.rule, endpoint) { Hosting::Counted } else { Hosting::Uncounted };
+            hosts.entry(node).or_default().add(families, hosting);
         }
     }
     if !nameless.is_empty() {
@@ -131,11 +207,14 @@ pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> 
         add_host(&mut worked, name, host, ground);
     }
     worked.nodes = hosts.keys().map(|name| (*name).clone()).collect();
+    worked.require_doomed();
     add_orphans(&mut worked, entry, &nameless, ground);
     for (family, part) in &mut worked.parts {
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
+        part.is_dropped = ground.dropped.contains(family);
         let empty = part.required.is_empty() && part.tolerated.is_empty();
-        let useless = empty && (worked.endpoints > 0 || ground.slices_lost);
+        let unheard = ground.slices_lost && !part.is_dropped;
+        let useless = empty && (part.endpoints > 0 || unheard);
         part.unusable = (worked.incomplete || useless) && ground.used.contains(family);
     }
     worked
@@ -153,27 +232,45 @@ fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
     }
 }
 
-/// Adds the addresses of one node with endpoints; a node that is left out adds none (D5).
+/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no endpoint
+/// (D4), one that is left out adds none at all, and those of one that is about to be deleted may stay (D5).
 fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'_>) {
     let node = ground.nodes.get(name);
-    let object = match node.map_or(Standing::Unknown, Node::standing) {
-        Standing::LeftOut => return,
-        Standing::Known(object) => Some(object),
-        Standing::Unknown => None,
+    let (object, why) = match node.map_or(Standing::Unknown, Node::standing) {
+        Standing::LeftOut(object, why) => (Some(object), Some(why)),
+        Standing::Known(object) => (Some(object), None),
+        Standing::Unknown => (None, None),
     };
     let mut lacking = String::new();
     for (family, part) in &mut worked.parts {
-        let ips = || {
-            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family)
-        };
-        if let (Some(object), Some(_)) = (object, ips().next()) {
-            if host.counts {
-                let required = RequiredNode { name: name.clone(), ready: object.ready };
-                for ip in ips() {
-                    part.required.entry(*ip).or_insert_with(|| required.clone());
+        let hosting = host.of(*family);
+        let mut ips =
+            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
+        let why = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { why };
+        if let Some(why) = why {
+            let ips: BTreeSet<IpAddr> = ips.copied().collect();
+            if !ips.is_empty() && ground.used.contains(family) {
+                part.left_out.insert(name.clone(), LeftOutNode { ips, why });
+            }
+            continue;
+        }
+        if let Some(object) = object
+            && let Some(first) = ips.next()
+        {
+            let is_doomed = object.left_out == Some(LeftOut::ToBeDeleted);
+            let required =
+                if is_doomed { worked.doomed.entry(*family).or_default() } else { &mut part.required };
+            let mut all = BTreeSet::new();
+            for ip in [first].into_iter().chain(ips) {
+                all.insert(*ip);
+                if hosting == Hosting::Counted && (ip == first || !ground.per_family) {
+                    let node = || RequiredNode { name: name.clone(), ready: object.ready };
+                    required.entry(*ip).or_insert_with(node);
                 }
-            } else {
-                part.tolerated.extend(ips());
+            }
+            part.tolerated.extend(&all);
+            if is_doomed && ground.used.contains(family) {
+                part.left_out.insert(name.clone(), LeftOutNode { ips: all, why: LeftOut::ToBeDeleted });
             }
             continue;
         }
@@ -195,11 +292,15 @@ fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'
 }
 
 /// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
-fn add_orphans(worked: &mut Worked, entry: &Entry, nameless: &[u64], ground: &Ground<'_>) {
-    for orphan in nameless.iter().filter_map(|identity| entry.orphans.get(identity)) {
-        if ground.now >= orphan.until {
-            continue;
-        }
+fn add_orphans(
+    worked: &mut Worked,
+    entry: &Entry,
+    nameless: &[(u64, &'static [Family])],
+    ground: &Ground<'_>,
+) {
+    for (identity, families) in nameless {
+        let orphan = entry.orphans.get(identity).filter(|orphan| ground.now < orphan.until);
+        let Some(orphan) = orphan else { continue };
         if let Err(place) = worked.nodes.binary_search(&orphan.node) {
             worked.nodes.insert(place, orphan.node.clone());
         }
@@ -208,11 +309,11 @@ fn add_orphans(worked: &mut Worked, entry: &Entry, nameless: &[u64], ground: &Gr
             continue;
         };
         let ips: &[IpAddr] = match node.standing() {
-            Standing::LeftOut => continue,
+            Standing::LeftOut(..) => continue,
             Standing::Known(object) => &object.internal_ips,
             Standing::Unknown => &[],
         };
-        for (family, part) in &mut worked.parts {
+        for (family, part) in worked.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
             part.tolerated.extend(ips.iter().filter(|ip| family_of(ip) == *family));
             part.tolerated.extend(node.last_known(*family, ground.now));
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::ServiceKey;
+use crate::ids::{Family, ServiceKey};
 use crate::level::Provenance;
 use crate::machine::{Now, Wall, earliest};
 use crate::resource_cache::{CacheState, Cached, Error, Notice, Policy, Reason, ResourceCache};
@@ -34,6 +34,8 @@ pub(super) struct SliceSet {
     pub(super) revision: u64,
     /// How many there are of which a state is in use.
     pub(super) slices: usize,
+    /// The address families that these count for (D4).
+    pub(super) families: BTreeSet<Family>,
 }
 
 /// Nobody but the Informer watches them.
@@ -48,8 +50,8 @@ pub(super) struct Resources {
     denied: Option<(Now, Arc<str>)>,
     /// What it said when that had lasted, and counts as its word until it sends them again.
     refused: Option<Arc<str>>,
-    /// The Services of whose slices anything was ever in use.
-    known: BTreeSet<ServiceKey>,
+    /// The Services of whose slices anything was ever in use, and for which families.
+    known: BTreeMap<ServiceKey, BTreeSet<Family>>,
     counted: BTreeMap<CacheState, u64>,
     counted_at: Option<Now>,
     is_moved: bool,
@@ -74,7 +76,7 @@ impl Resources {
             fail_on_data_errors,
             denied: None,
             refused: None,
-            known: BTreeSet::new(),
+            known: BTreeMap::new(),
             counted: BTreeMap::new(),
             counted_at: None,
             is_moved: false,
@@ -123,12 +125,12 @@ impl Resources {
         let is_used = set.is_some();
         match set {
             Some(set) => {
+                self.known.entry(service.clone()).or_default().extend(&set.families);
                 let version = Arc::from(set.revision.to_string());
                 // Nobody is shown the wall time of a state of the cluster: objects have versions of their own.
                 let updated = Wall::from_micros(0);
                 let cached = Cached { value: set, raw: None, version, updated, provenance };
                 self.cache.received(service.clone(), cached, &mut self.news);
-                self.known.insert(service.clone());
             }
             None if wrong.is_none() => {
                 let message = "all EndpointSlices of the Service have vanished";
@@ -147,7 +149,6 @@ impl Resources {
             }
         }
         self.news.clear();
-        debug_assert!(self.is_sound_at(service), "a state of A88 without what is to be in it");
     }
 
     /// How the stream of EndpointSlices stands. Says whether it may mean something else for Services than before.
@@ -230,12 +231,18 @@ impl Resources {
         self.refused.is_some() && self.fail_on_data_errors
     }
 
-    /// Whether what was known of a Service's slices is not to be used any more, as it was configured. Where nothing ever
-    /// was, there is no opinion (X3).
-    pub(super) fn is_dropped(&self, service: &ServiceKey) -> bool {
-        let counts = self.fail_on_data_errors && self.known.contains(service);
-        let entry = self.cache.get(service).filter(|_| counts);
-        entry.is_some_and(|entry| entry.cached.is_none() && entry.error.is_some_and(Error::is_data_error))
+    /// The families for which what was known of a Service's slices is not to be used any more, as it was configured.
+    /// Where nothing ever was known, there is no opinion (X3).
+    pub(super) fn dropped(&self, service: &ServiceKey) -> BTreeSet<Family> {
+        let known = self.known.get(service).filter(|_| self.fail_on_data_errors);
+        let (Some(known), Some(entry)) = (known, self.cache.get(service)) else {
+            return BTreeSet::new();
+        };
+        match entry.cached {
+            Some(cached) => known.difference(&cached.value.families).copied().collect(),
+            None if entry.error.is_some_and(Error::is_data_error) => known.clone(),
+            None => BTreeSet::new(),
+        }
     }
 
     /// What is shown of a Service's slices. That the API server is not heard is nothing of theirs: it is the same for all,
@@ -267,11 +274,6 @@ impl Resources {
         let samples = samples.collect();
         self.counted = counts;
         samples
-    }
-
-    fn is_sound_at(&self, service: &ServiceKey) -> bool {
-        let entry = self.cache.get(service);
-        entry.is_some_and(|entry| !(self.is_dropped(service) && entry.cached.is_some()))
     }
 }
 

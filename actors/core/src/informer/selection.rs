@@ -1,10 +1,10 @@
-//! Which Services are candidates (D1).
+//! Which Services are candidates (D1), and which nodes are left out (D5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Requirement, Selector};
-use crate::object::{ServiceObject, ServiceType};
+use crate::object::{LeftOut, NodeObject, ServiceObject, ServiceType, TO_BE_DELETED};
 use crate::view::Candidacy;
 
 impl Selector {
@@ -20,15 +20,25 @@ impl Selector {
     }
 }
 
-/// What selects Services.
+/// What selects Services and nodes.
 #[derive(Debug)]
 pub(super) struct Selection {
     pub(super) multi_slb: bool,
     pub(super) namespaces: BTreeSet<Arc<str>>,
     pub(super) selector: Selector,
+    pub(super) control_plane: bool,
 }
 
 impl Selection {
+    /// A node as it counts here: control-plane nodes are like others where the cloud configuration has it so (D5).
+    pub(super) fn judged(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
+        if self.control_plane && node.left_out == Some(LeftOut::ControlPlane) {
+            let is_doomed = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
+            Arc::make_mut(&mut node).left_out = is_doomed.then_some(LeftOut::ToBeDeleted);
+        }
+        node
+    }
+
     /// Whether the Service is a candidate, and if not, the first reason.
     pub(super) fn candidacy(&self, service: &ServiceObject) -> Candidacy {
         let namespace = self.namespaces.is_empty() || self.namespaces.contains(&service.key.namespace);

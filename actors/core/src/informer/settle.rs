@@ -24,18 +24,20 @@ impl Informer {
             Some((service, Candidacy::Candidate)) => {
                 self.forget_predecessor(key, &service.uid);
                 let left_out = self.left_out(key);
-                self.settle_resource(now, key, left_out.len());
+                self.settle_resource(now, key, &left_out);
                 let ground = Ground {
                     nodes: &self.cache.nodes,
                     unread: &self.unread,
                     left_out,
-                    slices_lost: self.slices_lost && !self.resources.is_dropped(key),
+                    slices_lost: self.slices_lost,
+                    dropped: self.resources.dropped(key),
+                    per_family: self.per_family,
                     used: part::used_families(service),
                     rule: self.counts,
                     now,
                 };
                 if self.resources.are_withdrawn() {
-                    Worked::withdrawn(self.resources.is_dropped(key), ground.used)
+                    Worked::withdrawn(&ground)
                 } else {
                     part::work_out(key, &self.cache.entries[key], &ground)
                 }
@@ -63,6 +65,7 @@ impl Informer {
         } else {
             self.say_gone(key, out);
         }
+        self.end_trouble(key, out);
         self.cache.drop_void_entry(key);
     }
 
@@ -74,16 +77,19 @@ impl Informer {
         }
     }
 
-    /// Brings the state of a candidate's slice set to what is known of its slices, of which so many do not count (X5).
-    fn settle_resource(&mut self, now: Now, key: &ServiceKey, left_out: usize) {
+    /// Brings the state of a candidate's slice set to what is known of its slices, of which these do not count (X5).
+    fn settle_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
         let Some(entry) = self.cache.entries.get(key) else { return };
         let unread = || {
             let slice = self.unread.slices_of(key).next()?;
             Some(Wrong { slice: Arc::clone(&slice.name), error: "it cannot be read".into() })
         };
         let wrong = self.undecodables.wrong_of(entry).or_else(unread);
-        let slices = entry.slices.len() - left_out;
-        let set = (slices > 0).then_some(SliceSet { revision: entry.revision, slices });
+        let used =
+            || entry.slices.iter().filter(|(name, _)| !left_out.contains(*name)).map(|(_, slice)| slice);
+        let families = used().flat_map(|slice| part::families_of(slice, self.per_family)).copied().collect();
+        let (revision, slices) = (entry.revision, used().count());
+        let set = (slices > 0).then_some(SliceSet { revision, slices, families });
         self.resources.settle(now, key, set, entry.provenance, wrong);
     }
 
@@ -113,10 +119,10 @@ impl Informer {
             endpoints: worked.endpoints,
             data_errors: worked.errors,
             resource: self.resources.view(&service.key),
-            is_dropped: self.resources.is_dropped(&service.key),
             revision: entry.revision,
             provenance: std::mem::take(&mut entry.provenance),
             triggered: entry.triggered.take(),
+            read: entry.read.take(),
         };
         if let Some(before) = &entry.said {
             if before.same_as(&fact) {
@@ -139,6 +145,7 @@ impl Informer {
         entry.trouble = None;
         entry.provenance = Provenance::Watch;
         entry.triggered = None;
+        entry.read = None;
         if let Some(before) = entry.said.take() {
             out.push(Out::Service(before.uid.clone(), None));
         }

@@ -1,6 +1,7 @@
 //! The Informer on the test's clock: lists, changes, candidates, parts, data errors.
 
 mod confirm;
+mod families;
 mod ingress;
 mod nodes;
 mod property;
@@ -11,7 +12,8 @@ mod unread;
 use super::*;
 use crate::ids::{NodeUid, Restore, SliceKey};
 use crate::object::{
-    Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject, Taint,
+    AddressType, Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    TO_BE_DELETED, Taint,
 };
 use crate::outbox::Outbox;
 use crate::report::{ServiceRef, Subject, What};
@@ -36,6 +38,8 @@ fn params() -> Params {
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
         fail_on_data_errors: false,
+        control_plane: false,
+        per_family: true,
     }
 }
 
@@ -90,9 +94,16 @@ fn slice(name: &str, of: &str, nodes: &[&str]) -> SliceObject {
         key: SliceKey { namespace: "shop".into(), name: name.into() },
         service: (!of.is_empty()).then(|| ServiceKey::new("shop", of)),
         resource_version: version(1),
+        address_type: AddressType::Ip(V4),
         endpoints: (1..).zip(nodes).map(|(identity, on)| endpoint(identity, on)).collect(),
         trigger_age: None,
     }
+}
+
+/// The slices of a Service in both families, with the same endpoints.
+fn dual_slices(name: &str, of: &str, nodes: &[&str]) -> [SliceObject; 2] {
+    let v6 = slice(&format!("{name}-v6"), of, nodes);
+    [slice(name, of, nodes), SliceObject { address_type: AddressType::Ip(V6), ..v6 }]
 }
 
 fn slice_key(name: &str) -> ObjectKey {
@@ -152,6 +163,8 @@ struct Run {
     now: Now,
     version: u64,
     out: Vec<Out>,
+    /// Up to when EndpointSlices were read, as the last turn said it.
+    read: Vec<Out>,
     /// The deliveries that wait until the end of each turn, where they wait at all.
     waiting: Option<BTreeMap<Kind, Outbox>>,
 }
@@ -159,7 +172,14 @@ struct Run {
 impl Run {
     fn of(params: Params) -> Run {
         let (now, version) = (Now::from_millis(1_000_000), 100);
-        let mut run = Run { informer: Informer::new(params), now, version, out: Vec::new(), waiting: None };
+        let mut run = Run {
+            informer: Informer::new(params),
+            now,
+            version,
+            out: Vec::new(),
+            read: Vec::new(),
+            waiting: None,
+        };
         run.reporting(Some(1));
         run
     }
@@ -183,9 +203,9 @@ impl Run {
 
     fn seen(&mut self, kind: Kind, seen: Seen) {
         if let Some(waiting) = &mut self.waiting {
-            return waiting.entry(kind).or_default().push(Delivery::Informer(In::Seen(kind, seen)));
+            return waiting.entry(kind).or_default().push(Delivery::Informer(In::Seen(kind, self.now, seen)));
         }
-        self.informer.step(self.now, In::Seen(kind, seen), &mut self.out);
+        self.informer.step(self.now, In::Seen(kind, self.now, seen), &mut self.out);
         assert!(self.informer.check());
     }
 
@@ -248,7 +268,10 @@ impl Run {
         assert!(self.informer.check());
         assert!(self.informer.deadline().is_none_or(|at| at > self.now), "nothing is left to do");
         assert!(self.informer.reporting.is_some() || reports(&self.out).is_empty(), "nobody would tell it");
-        std::mem::take(&mut self.out)
+        let (read, said) =
+            std::mem::take(&mut self.out).into_iter().partition(|said| matches!(said, Out::ReadUpTo(_)));
+        self.read = read;
+        said
     }
 
     fn pass(&mut self, seconds: u64) -> Vec<Out> {
@@ -270,11 +293,13 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
         Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::AwaitingIngress(_)
         | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)
+        | Out::Ended(_)
         | Out::Sample(_) => None,
     };
     out.iter().filter_map(fact).collect()
@@ -284,9 +309,11 @@ fn reports(out: &[Out]) -> Vec<Report> {
     let report = |said: &Out| match said {
         Out::Report(report) => Some(report.clone()),
         Out::Service(..)
+        | Out::Ended(_)
         | Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::AwaitingIngress(_)
         | Out::Node(..)
         | Out::Cached(..)
@@ -305,11 +332,13 @@ fn samples(out: &[Out]) -> Vec<Sample> {
         | Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::AwaitingIngress(_)
         | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
-        | Out::Report(_) => None,
+        | Out::Report(_)
+        | Out::Ended(_) => None,
     };
     out.iter().filter_map(sample).collect()
 }
@@ -433,11 +462,11 @@ fn d4_which_endpoints_count_is_configured_and_the_others_are_tolerated() {
 fn d4_a_dual_stack_node_with_an_unchanged_set_says_nothing_new_but_the_revision() {
     let mut dual = service("web");
     dual.families = vec![V4, V6];
-    let mut run = Run::synced(vec![dual], vec![slice("web-1", "web", &["n7"])]);
+    let mut run = Run::synced(vec![dual], dual_slices("web-1", "web", &["n7"]).into());
     run.put(node("n7", &["10.0.0.7", "fd00::7"]));
     let before = run.fact();
     assert_eq!((shown(&before, V4).as_str(), shown(&before, V6).as_str()), ("7 | ", "fd00::7 | "));
-    run.put(slice("web-1", "web", &["n7", "n7"]));
+    run.put(slice("web-1", "web", &["n7?"]));
     let after = run.fact();
     assert_eq!(after.parts, before.parts);
     assert_eq!(after.revision, before.revision + 1);
@@ -466,6 +495,66 @@ fn d5_a_node_that_is_left_out_is_neither_required_nor_tolerated() {
     assert_eq!(shown(&run.fact(), V4), "1 | ", "nor does it come back as last known");
     run.put(node("n2", &["10.0.0.2"]));
     assert_eq!(shown(&run.fact(), V4), "1 2 | ");
+}
+
+/// A node that the cluster autoscaler is about to delete.
+fn doomed(name: &str, ip: &str) -> NodeObject {
+    NodeObject { left_out: Some(LeftOut::ToBeDeleted), ..node(name, &[ip]) }
+}
+
+#[test]
+fn d5_a_node_that_is_about_to_be_deleted_is_tolerated_while_it_hosts_endpoints() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
+    run.put(doomed("n2", "10.0.0.2"));
+    let fact = run.fact();
+    assert_eq!((shown(&fact, V4).as_str(), fact.data_errors.len()), ("1 | 2", 0));
+    let left_out: Vec<_> =
+        fact.parts[&V4].left_out.iter().map(|(name, node)| (name.as_str(), node.why)).collect();
+    assert_eq!(left_out, [("n2", LeftOut::ToBeDeleted)]);
+    run.put(slice("web-1", "web", &["n1"]));
+    assert_eq!(shown(&run.fact(), V4), "1 | ", "its pods have gone");
+}
+
+#[test]
+fn d5_it_is_required_while_no_other_node_is() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1!", "n2", "n3"])]);
+    run.put(doomed("n2", "10.0.0.2"));
+    assert_eq!(shown(&run.fact(), V4), "3 | 1 2");
+    run.put(doomed("n3", "10.0.0.3"));
+    let fact = run.fact();
+    assert_eq!(shown(&fact, V4), "2 3 | 1");
+    assert!(fact.parts[&V4].left_out.is_empty(), "{:?}", fact.parts[&V4].left_out);
+    run.put(slice("web-2", "web", &["n4"]));
+    assert_eq!(shown(&run.fact(), V4), "4 | 1 2 3");
+}
+
+#[test]
+fn d5_its_last_address_is_tolerated_when_it_is_gone() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
+    run.put(doomed("n2", "10.0.0.2"));
+    run.turn();
+    run.gone(node_key("n2"));
+    assert_eq!(shown(&run.fact(), V4), "1 | 2");
+}
+
+#[test]
+fn d5_control_plane_nodes_are_members_where_the_cloud_configuration_has_it_so() {
+    let master = || NodeObject { left_out: Some(LeftOut::ControlPlane), ..node("n1", &["10.0.0.1"]) };
+    let of = |control_plane, node: NodeObject| {
+        let mut run = Run::of(Params { control_plane, ..params() });
+        run.list(Kind::Services, vec![service("web")]);
+        run.list(Kind::EndpointSlices, vec![slice("web-1", "web", &["n1"])]);
+        run.list(Kind::Nodes, vec![node]);
+        let fact = run.fact();
+        (shown(&fact, V4), fact.parts[&V4].unusable)
+    };
+    assert_eq!(of(false, master()), (" | ".to_owned(), true));
+    assert_eq!(of(true, master()), ("1 | ".to_owned(), false));
+    let taint = Taint { key: TO_BE_DELETED.into(), value: "1".into(), effect: "NoSchedule".into() };
+    let doomed = NodeObject { taints: vec![taint], ..master() };
+    assert_eq!(of(true, doomed), ("1 | ".to_owned(), false), "no other node is required");
+    let excluded = NodeObject { left_out: Some(LeftOut::ExcludedByLabel), ..master() };
+    assert_eq!(of(true, excluded), (" | ".to_owned(), true));
 }
 
 #[test]
@@ -555,7 +644,7 @@ fn d6_a_missing_address_is_an_error_only_in_a_family_that_the_service_uses() {
         let mut object = service("web");
         object.families = families.to_vec();
         let mut run = Run::synced(vec![object], vec![]);
-        run.put(slice("web-1", "web", &["n1"]));
+        dual_slices("web-1", "web", &["n1"]).into_iter().for_each(|slice| run.put(slice));
         run.fact().data_errors.clone()
     };
     assert_eq!(with(&[]), [] as [Arc<str>; 0]);
@@ -624,6 +713,38 @@ fn a3_the_oldest_trigger_since_the_last_fact_is_told_once() {
     assert_eq!(run.fact().triggered, Some(run.now.minus(Duration::from_secs(5))));
     put(&mut run, "n1", None);
     assert_eq!(run.fact().triggered, Some(run.now));
+}
+
+#[test]
+fn q2_a_fact_tells_when_its_newest_change_was_read() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
+    let ago = |run: &Run, millis| run.now.minus(Duration::from_millis(millis));
+    for (on, version, millis) in [("n2", 900, 300), ("n3", 901, 200)] {
+        let mut object = slice("web-1", "web", &[on]);
+        object.trigger_age = (on == "n2").then_some(Duration::from_millis(50));
+        let seen = Seen::Object(stamped(object.into(), version));
+        run.informer.step(run.now, In::Seen(Kind::EndpointSlices, ago(&run, millis), seen), &mut run.out);
+    }
+    let fact = run.fact();
+    assert_eq!(fact.read, Some(ago(&run, 200)));
+    assert_eq!(fact.triggered, Some(ago(&run, 350)), "its age counts from when it was read");
+    assert!(matches!(run.read[..], [Out::ReadUpTo(read)] if read == ago(&run, 200)), "{:?}", run.read);
+}
+
+#[test]
+fn q2_what_was_taken_in_is_said_behind_the_facts_and_if_there_are_none() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
+    run.put(slice("web-1", "web", &["n2"]));
+    run.deliver();
+    run.informer.tick(run.now, &mut run.out);
+    let said = std::mem::take(&mut run.out);
+    assert!(matches!(said[..], [.., Out::Service(..), Out::ReadUpTo(_)]), "{said:?}");
+    run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &["n2"]).into(), run.version)));
+    assert!(run.turn().is_empty(), "the state is known");
+    assert_eq!(run.read.len(), 1);
+    run.put(node("n9", &["10.0.0.9"]));
+    run.turn();
+    assert!(run.read.is_empty(), "it is said of EndpointSlices alone");
 }
 
 #[test]
@@ -909,7 +1030,8 @@ fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
         Requirement::Exists("tier".into()),
         Requirement::Absent("off".into()),
     ]);
-    let selection = Selection { multi_slb: true, namespaces: params.namespaces, selector: params.selector };
+    let Params { multi_slb, namespaces, selector, control_plane, .. } = params;
+    let selection = Selection { multi_slb, namespaces, selector, control_plane };
     let labelled = |labels: &[(&str, &str)]| {
         let mut object = service("web");
         object.labels = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();

@@ -9,7 +9,7 @@ use super::{Informer, Out};
 use crate::ids::{Epoch, ServiceKey};
 use crate::machine::Now;
 use crate::object::ServiceObject;
-use crate::report::{Report, ServiceRef, Subject, What};
+use crate::report::{Condition, Ended, Report, ServiceRef, Subject, What};
 use crate::wishes::Wishes;
 
 /// The data errors of a Service, while they last.
@@ -46,14 +46,19 @@ impl Entry {
     /// when it ends.
     fn untold_trouble(&mut self, wishes: &Wishes) -> Option<Report> {
         let paused = self.is_paused(wishes);
-        let (service, _) = self.service.as_ref()?;
+        let subject = self.subject()?;
         let trouble = self.trouble.as_mut()?;
         if std::mem::replace(&mut trouble.told, !paused) || paused {
             return None;
         }
-        let service = ServiceRef { key: service.key.clone(), uid: service.uid.clone() };
         let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
-        Some(Report { subjects: vec![Subject::Service(service)], what, note: None })
+        Some(Report { subjects: vec![subject], what, note: None })
+    }
+
+    /// Its Service, as events name it.
+    fn subject(&self) -> Option<Subject> {
+        let (service, _) = self.service.as_ref()?;
+        Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))
     }
 }
 
@@ -65,6 +70,7 @@ impl Informer {
             return;
         }
         self.undecodables.forget_told();
+        self.reported.clear();
         for trouble in self.cache.entries.values_mut().filter_map(|entry| entry.trouble.as_mut()) {
             trouble.told = false;
         }
@@ -86,7 +92,27 @@ impl Informer {
         if self.reporting.is_some()
             && let Some(entry) = self.cache.entries.get_mut(key)
         {
-            out.extend(entry.untold_trouble(&self.wishes).map(Out::Report));
+            let report = entry.untold_trouble(&self.wishes);
+            self.reported.extend(
+                report
+                    .iter()
+                    .flat_map(|report| &report.subjects)
+                    .cloned()
+                    .map(|subject| (key.clone(), subject)),
+            );
+            out.extend(report.map(Out::Report));
+        }
+    }
+
+    /// Says that the data errors of one Service have ended, if they were reported. In a pause nothing of it is reported.
+    pub(super) fn end_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(subject) = self.reported.get(key) else { return };
+        let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.wishes));
+        let holds =
+            entry.is_some_and(|entry| entry.trouble.is_some() && entry.subject().as_ref() == Some(subject));
+        if !holds {
+            let subject = self.reported.remove(key);
+            out.push(Out::Ended(Ended { condition: Condition::DataError, subject }));
         }
     }
 
@@ -95,8 +121,14 @@ impl Informer {
         if self.reporting.is_none() {
             return;
         }
+        if self.tell_all {
+            let reported: Vec<ServiceKey> = self.reported.keys().cloned().collect();
+            reported.iter().for_each(|key| self.end_trouble(key, out));
+        }
         let (entries, wishes) = (&self.cache.entries, &self.wishes);
         let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(wishes));
+        let over = self.undecodables.take_ended(&self.cache, paused);
+        out.extend(over.into_iter().map(|over| Out::Ended(Ended::of(over))));
         out.extend(
             self.undecodables
                 .reports(&self.cache, self.resources.drops(), paused)
@@ -104,9 +136,9 @@ impl Informer {
                 .map(Out::Report),
         );
         if std::mem::take(&mut self.tell_all) {
-            let entries = self.cache.entries.values_mut();
-            let troubles = entries.filter_map(|entry| entry.untold_trouble(&self.wishes));
-            out.extend(troubles.map(Out::Report));
+            let troubled = self.cache.entries.iter().filter(|(_, entry)| entry.trouble.is_some());
+            let troubled: Vec<ServiceKey> = troubled.map(|(key, _)| key.clone()).collect();
+            troubled.iter().for_each(|key| self.tell_trouble(key, out));
         }
     }
 

@@ -7,13 +7,15 @@ use super::cache::{Cache, Entry, kind_of};
 use super::resources::Wrong;
 use crate::ids::ServiceKey;
 use crate::object::{Kind, ObjectKey, Owner, SliceObject};
-use crate::report::{Report, Subject, What};
+use crate::report::{Condition, Report, Subject, What};
 
 /// The objects whose newest state is not known.
 #[derive(Default, Debug)]
 pub(super) struct Undecodables {
     errors: BTreeMap<ObjectKey, Arc<str>>,
     untold: BTreeSet<ObjectKey>,
+    /// Those that were reported in this term, and the condition that each is.
+    reported: BTreeMap<ObjectKey, Condition>,
 }
 
 impl Undecodables {
@@ -62,6 +64,20 @@ impl Undecodables {
     /// All are to be told again.
     pub(super) fn forget_told(&mut self) {
         self.untold = self.errors.keys().cloned().collect();
+        self.reported.clear();
+    }
+
+    /// Takes out what was reported and holds no longer. In a pause nothing of a Service is reported (G6).
+    pub(super) fn take_ended(
+        &mut self,
+        cache: &Cache,
+        paused: impl Fn(&ServiceKey) -> bool,
+    ) -> Vec<Condition> {
+        let (errors, reported) = (&self.errors, &mut self.reported);
+        let is_over = |key: &ObjectKey, _: &mut Condition| {
+            !errors.contains_key(key) || owner(key, cache).is_some_and(&paused)
+        };
+        reported.extract_if(.., is_over).map(|(_, condition)| condition).collect()
     }
 
     /// Whether none is to be told now.
@@ -82,8 +98,9 @@ impl Undecodables {
         let later = self.errors.keys().filter(is_paused).cloned().collect();
         let untold: Vec<ObjectKey> =
             std::mem::replace(&mut self.untold, later).into_iter().filter(|key| !is_paused(&key)).collect();
+        let (errors, reported) = (&self.errors, &mut self.reported);
         let report = |key: ObjectKey| {
-            let error = Arc::clone(self.errors.get(&key)?);
+            let error = Arc::clone(errors.get(&key)?);
             let (subject, object) = match &key {
                 ObjectKey::Service(service) => (cache.service_subject(service)?, service.to_string()),
                 ObjectKey::Slice(slice) => {
@@ -99,6 +116,7 @@ impl Undecodables {
             let (kind, object) = (kind_of(&key), object.into());
             let kept = !drops || kind != Kind::EndpointSlices;
             let what = What::Undecodable { kind, object, error, kept };
+            reported.extend(what.condition().map(|condition| (key, condition)));
             Some(Report { subjects: vec![subject], what, note: None })
         };
         untold.into_iter().filter_map(report).collect()

@@ -169,13 +169,16 @@ impl Leader {
             transition: false,
             previous_holder: None,
             gates,
+            out_of_sync: None,
         }
     }
 
-    /// A renewal; gate times are noted by whoever leads, for others know of none.
+    /// A renewal; gate times and pools out of sync are noted by whoever leads, for others know of none.
     fn edit(&self, facts: &LeaseFacts, times: Times) -> LeaseEdit {
         let gates = self.is_leading().then_some(self.gates).filter(|gates| *gates != facts.gates);
-        LeaseEdit { acquired: false, gates, ..self.first_edit(times) }
+        let changed = self.is_leading() && self.out_of_sync != facts.out_of_sync;
+        let out_of_sync = changed.then(|| Arc::clone(&self.out_of_sync));
+        LeaseEdit { acquired: false, gates, out_of_sync, ..self.first_edit(times) }
     }
 
     /// Takes in the answer to the request that is under way.

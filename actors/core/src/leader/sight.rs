@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::lease::{GateTimes, LeaseFacts};
+use crate::lease::{GateTimes, LeaseFacts, OutOfSyncTimes};
 use crate::machine::Now;
 use crate::object::ResourceVersion;
 
@@ -222,6 +222,14 @@ impl Sight {
         match &self.state {
             State::Unknown | State::Absent => GateTimes::default(),
             State::Seen(facts, _) => facts.gates,
+        }
+    }
+
+    /// The pools that are noted in it as out of sync.
+    pub(super) fn out_of_sync(&self) -> OutOfSyncTimes {
+        match &self.state {
+            State::Unknown | State::Absent => OutOfSyncTimes::default(),
+            State::Seen(facts, _) => Arc::clone(&facts.out_of_sync),
         }
     }
 

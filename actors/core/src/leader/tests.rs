@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arm::Document;
+use crate::ids::{LbName, PoolId, PoolName};
 use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use crate::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 
@@ -36,6 +37,7 @@ struct Stored {
     transitions: u64,
     version: u64,
     gates: GateTimes,
+    out_of_sync: OutOfSyncTimes,
 }
 
 impl Server {
@@ -49,6 +51,7 @@ impl Server {
             transitions: stored.transitions,
             version: ResourceVersion(Arc::from(stored.version.to_string())),
             gates: stored.gates,
+            out_of_sync: Arc::clone(&stored.out_of_sync),
             document: Document::new(()),
         }))
     }
@@ -56,13 +59,15 @@ impl Server {
     fn store(&mut self, edit: &LeaseEdit) {
         self.version += 1_000;
         let before = self.lease.take();
-        let (transitions, gates) = before.map_or_else(Default::default, |b| (b.transitions, b.gates));
+        let (transitions, gates, out_of_sync) =
+            before.map_or_else(Default::default, |b| (b.transitions, b.gates, b.out_of_sync));
         self.lease = Some(Stored {
             holder: edit.holder.clone(),
             duration: edit.duration,
             transitions: transitions + u64::from(edit.transition),
             version: self.version,
             gates: edit.gates.unwrap_or(gates),
+            out_of_sync: edit.out_of_sync.clone().unwrap_or(out_of_sync),
         });
         self.history.extend(self.facts());
     }
@@ -78,6 +83,7 @@ impl Server {
             transitions: facts.transitions,
             version: facts.version.0.parse().expect("a number"),
             gates: facts.gates,
+            out_of_sync: Arc::clone(&facts.out_of_sync),
         });
         self.version = self.lease.as_ref().map_or(0, |stored| stored.version);
         self.set_backs += 1;
@@ -121,6 +127,7 @@ struct Drive {
     standing: Standing,
     confirms: Vec<(Epoch, bool)>,
     remembered: Vec<GateTimes>,
+    out_of_sync: Vec<OutOfSyncTimes>,
     rounds: usize,
     done: bool,
     free: Option<Free>,
@@ -141,6 +148,7 @@ impl Drive {
             standing: Standing::Standby,
             confirms: Vec::new(),
             remembered: Vec::new(),
+            out_of_sync: Vec::new(),
             rounds: 0,
             done: false,
             free: None,
@@ -164,6 +172,7 @@ impl Drive {
                 Out::Confirm { epoch, anew } => self.confirms.push((epoch, anew)),
                 Out::Standing(standing) => self.standing = standing,
                 Out::Remembered(gates) => self.remembered.push(gates),
+                Out::OutOfSync(pools) => self.out_of_sync.push(pools),
                 Out::Restored(restore) => {
                     assert!(!self.leads() || restore == Restore(self.restored + 1));
                     self.restored = restore.0;
@@ -421,6 +430,7 @@ fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
         transition: true,
         previous_holder: None,
         gates: None,
+        out_of_sync: None,
     };
     server.store(&edit);
     one.at(at(5));
@@ -638,6 +648,28 @@ fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor
     late.served(&mut server);
     late.opened();
     assert!(late.leads() && late.remembered.is_empty(), "what has passed is not remembered");
+}
+
+#[test]
+fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
+    let late: OutOfSyncTimes = Arc::new([(pool, at(3))].into());
+    one.tell(In::OutOfSync(Arc::clone(&late)));
+    one.at(at(5));
+    one.served(&mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    let mut two = Drive::elected("two");
+    two.tell(In::OutOfSync(Arc::default()));
+    two.served(&mut server);
+    two.opened();
+    assert_eq!(two.out_of_sync, [late], "what a standby believes is not noted before");
+    two.at(at(20));
+    two.served(&mut server);
+    assert!(server.facts().expect("a Lease").out_of_sync.is_empty(), "the leader's word counts");
 }
 
 #[test]

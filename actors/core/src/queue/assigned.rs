@@ -23,6 +23,7 @@ impl PoolQueue {
         self.drop_irrelevant();
         if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
             self.resumed = Some(now);
+            self.resume_sync(now);
             self.pause_ended(now);
         }
         self.asked &= !new.is_paused() && !self.waiting.changes.is_empty();
@@ -56,9 +57,17 @@ impl PoolQueue {
                     || (failed && before.revision != share.revision)
             })
         };
+        // A change comes when it is read, however long it then takes until it is here (Q2).
+        let came = |uid: &ServiceUid, share: &Share| {
+            let known = old.services.get(uid).and_then(|before| before.read);
+            share
+                .read
+                .filter(|read| known.is_none_or(|known| known < *read))
+                .map_or(now, |read| read.min(now))
+        };
         let mut any = false;
-        for (uid, _) in new.services.iter().filter(|(uid, share)| changed(uid, share)) {
-            self.waiting.add(Owner::Service(uid.clone()), now);
+        for (uid, share) in new.services.iter().filter(|(uid, share)| changed(uid, share)) {
+            self.waiting.add(Owner::Service(uid.clone()), came(uid, share));
             any = true;
         }
         if !any && !old.level.same_members(&new.level) {
@@ -102,9 +111,11 @@ impl PoolQueue {
             self.interrupted(now, out);
         }
         self.waiting.changes.drop_tried();
-        self.asked = false;
+        (self.asked, self.rewrites) = (false, false);
         self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
         self.rest = Rest::Unknown;
+        self.losses.stand = false;
+        self.told_not_manageable.clear();
         self.written = None;
         self.shown.withheld = None;
         self.shown.dirty = true;
@@ -134,6 +145,7 @@ impl PoolQueue {
     /// Lets go of everything but the interval since the last outcome.
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
         self.shown.forget(out);
+        self.end_all_conditions(out);
         let blank = PoolQueue::new(self.pool.clone(), self.params.clone());
         *self = PoolQueue { ended: self.ended, not_before: self.not_before, ..blank };
         out.push(Out::Gone(self.pool.clone()));

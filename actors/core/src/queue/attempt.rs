@@ -75,6 +75,7 @@ impl PoolQueue {
             level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
             family: assignment.family,
             services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
+            rewrites: self.rewrites && assignment.held.is_none(),
         }
     }
 }

@@ -157,14 +157,16 @@ struct Window {
 }
 
 impl Waiting {
-    /// Adds a fresh change. It opens the window, or keeps it open; next to a tried change it needs none.
-    pub fn add(&mut self, owner: Owner, now: Now) {
+    /// Adds a fresh change that came at this moment. It opens the window, or keeps it open; next to a tried change it
+    /// needs none.
+    pub fn add(&mut self, owner: Owner, at: Now) {
         if self.changes.is_empty() {
-            self.window = Some(Window { opened: now, touched: now });
+            self.window = Some(Window { opened: at, touched: at });
         } else if let Some(window) = &mut self.window {
-            window.touched = now;
+            window.opened = window.opened.min(at);
+            window.touched = window.touched.max(at);
         }
-        self.changes.add(owner, now);
+        self.changes.add(owner, at);
     }
 
     /// Takes back changes of an attempt; they are in no window.

@@ -1,6 +1,6 @@
 //! What a pool is known to hold, and how urgent the difference to its level is (Q3, D3).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::arm::{AdminState, PoolFacts, Provisioning};
@@ -14,8 +14,8 @@ pub(super) struct Content {
     pub members: BTreeSet<IpAddr>,
     /// Those of them whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
-    /// Those whose admin state nobody here knows: it is left as it is (W3).
-    unknown: BTreeSet<IpAddr>,
+    /// The admin states of those that are neither Down nor None. One that nobody here knows is left as it is (W3).
+    pub other: BTreeMap<IpAddr, AdminState>,
     /// When the look began, or the write ended.
     pub seen: Now,
     /// When the GET began that saw it; `None` when an attempt told of it.
@@ -24,6 +24,8 @@ pub(super) struct Content {
     pub certain: bool,
     /// Whether no operation was running on it: one may yet end in what was there before.
     pub at_rest: bool,
+    /// Whether Azure reports that its last operation on the pool or its load balancer failed.
+    pub failed: bool,
 }
 
 impl Content {
@@ -33,13 +35,18 @@ impl Content {
             let entries = facts.entries.iter().filter(move |entry| entry.admin_state == state);
             entries.filter_map(|entry| entry.ip).collect()
         };
+        let states = [AdminState::Up, AdminState::Unknown];
         Content {
             members: facts.members(),
             down: of(AdminState::Down),
-            unknown: of(AdminState::Unknown),
+            other: states
+                .into_iter()
+                .flat_map(|state| of(state).into_iter().map(move |ip| (ip, state)))
+                .collect(),
             seen: began,
             looked: Some(began),
             certain: true,
+            failed: facts.provisioning == Provisioning::Failed,
             at_rest: match facts.provisioning {
                 Provisioning::Updating => false,
                 Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
@@ -56,9 +63,11 @@ impl Content {
     ) -> Content {
         let none = BTreeSet::new();
         let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
-        let unknown =
-            before.map_or(&none, |before| &before.unknown).intersection(&members).copied().collect();
-        Content { members, down, unknown, seen: now, looked: None, certain: true, at_rest: true }
+        let mut other = before.map_or_else(BTreeMap::new, |before| before.other.clone());
+        other.retain(|ip, _| members.contains(ip) && !down.contains(ip));
+        // The end of an attempt does not tell what Azure reports from then on.
+        let failed = before.is_some_and(|before| before.failed);
+        Content { members, down, other, seen: now, looked: None, certain: true, at_rest: true, failed }
     }
 
     /// Whether a GET that began at this moment or later saw it.
@@ -68,8 +77,15 @@ impl Content {
 
     /// Whether it is certain that the pool is right.
     pub fn is_right(&self, level: &Level) -> bool {
-        let states = || level.states.are_right(&(&self.members - &self.unknown), &self.down);
-        self.certain && level.is_right(&self.members) && states()
+        self.certain && self.matches(level)
+    }
+
+    /// Whether the pool is right, as far as it is known: that need not be certain.
+    pub fn matches(&self, level: &Level) -> bool {
+        let is_known = |ip: &&IpAddr| self.other.get(*ip) != Some(&AdminState::Unknown);
+        let known = || -> BTreeSet<IpAddr> { self.members.iter().filter(is_known).copied().collect() };
+        let states = || level.states.are_right(&known(), &self.down);
+        level.is_right(&self.members) && states()
     }
 
     /// How urgent a write is. A write that adds nothing and brings nothing back cannot revive a pool.

@@ -83,7 +83,8 @@ impl Fights {
     /// decides, where something is: it is not held back by what somebody else adds, and the first of several
     /// members whose time has come brings all of them back. Where only admin states differ nothing is to be left.
     pub fn found(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
-        self.foreign = level.surplus(members).copied().collect();
+        let is_contended = |ip: &&IpAddr| !level.other_family.contains(*ip);
+        self.foreign = level.surplus(members).filter(is_contended).copied().collect();
         self.missing = level.missing(members).copied().collect();
         let may_be_restored =
             |ip: &IpAddr| self.restored.get(ip).map_or(Now::ZERO, |at| at.plus(RESTORED_APART));
@@ -93,7 +94,8 @@ impl Fights {
 
     /// Forgets what is not, or no longer, somebody else's: it has left the pool, or a Service asks for it.
     pub fn keep_current(&mut self, level: &Level, members: &BTreeSet<IpAddr>) {
-        self.foreign.retain(|ip| members.contains(ip) && !level.allows(ip));
+        let is_contended = |ip: &IpAddr| !level.allows(ip) && !level.other_family.contains(ip);
+        self.foreign.retain(|ip| members.contains(ip) && is_contended(ip));
     }
 
     /// Takes in what a write changed; says whether a back-off from undoing begins.

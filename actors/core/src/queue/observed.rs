@@ -1,6 +1,7 @@
 //! What is seen of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
 
 use crate::arm::PoolFacts;
+use crate::assignment::PoolMembers;
 use crate::machine::Now;
 use crate::queue::changes::Owner;
 use crate::queue::content::Content;
@@ -17,7 +18,9 @@ impl PoolQueue {
         if self.in_flight() || outdated {
             return;
         }
-        self.content = Some(Content::observed(facts, began));
+        let content = Content::observed(facts, began);
+        self.losses.stand &= self.assignment.as_ref().is_none_or(|one| !content.is_right(&one.level));
+        self.content = Some(content);
         self.shown.dirty = true;
         self.compare(now, out);
     }
@@ -75,12 +78,17 @@ impl PoolQueue {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return;
         }
+        if let WriteFate::Lost { facts, began, .. } | WriteFate::Overwritten { facts, began, .. } = &verdict {
+            let members = PoolMembers { at: *began, members: facts.members() };
+            out.push(Out::Members(self.pool.clone(), members));
+        }
         match verdict {
-            WriteFate::Held(_) => {}
+            WriteFate::Held(_) => self.losses.stand = false,
             WriteFate::Lost { facts, began, .. } => {
                 out.push(Out::Sample(Sample::LostWrite));
                 self.written = None;
                 self.losses.total += 1;
+                self.losses.stand = true;
                 let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
                 self.shown.dirty = true;
                 let what =

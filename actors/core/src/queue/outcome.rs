@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arm::Failure;
+use crate::assignment::PoolMembers;
 use crate::error::NotManageable;
 use crate::ids::{AttemptId, ServiceUid};
 use crate::level::Level;
@@ -76,6 +77,7 @@ impl PoolQueue {
         };
         let paced = std::mem::take(&mut self.pace);
         if how != AttemptEnd::NotGranted {
+            self.rewrites = false;
             self.ended = Some(now);
             self.not_before = self.not_before.max(now.plus(interval.max(paced)));
         }
@@ -109,6 +111,7 @@ impl PoolQueue {
             let what = What::Fight { pool: self.pool.clone(), members, left_for };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
+        out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));
         self.content =
             Some(Content::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
         self.rest = Rest::Unknown;
@@ -181,7 +184,7 @@ impl PoolQueue {
         self.rest = self.rest.next_backoff(now, self.params.min_interval);
         self.shown.last_error = Some(Arc::from(reason.to_string()));
         if self.tells() && self.told_not_manageable.insert(reason.label()) {
-            let what = What::NotManageable { pool: self.pool.clone(), reason };
+            let what = What::NotManageable { pool: self.pool.clone(), reason, attempted: true };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
     }
@@ -323,7 +326,7 @@ impl PoolQueue {
     }
 
     /// Whether its Services are told of it: not while it is paused, as where everything is only observed (G6).
-    fn tells(&self) -> bool {
+    pub(super) fn tells(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
 

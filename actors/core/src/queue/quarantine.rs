@@ -69,6 +69,7 @@ impl PoolQueue {
             debug_assert!(on_purpose, "{}: {broken}: {self:?}", self.pool);
             self.quarantine(now, broken, from, out);
         }
+        self.end_conditions(now, from, out);
         self.publish(now, out);
     }
 
@@ -96,6 +97,7 @@ impl PoolQueue {
             | Phase::Quarantined(_) => None,
         };
         (self.assignment, self.epoch, self.shown) = (old.assignment, old.epoch, old.shown);
+        (self.reported, self.out_of_sync) = (old.reported, old.out_of_sync);
         (self.ended, self.not_before, self.losses.total) = (old.ended, old.not_before, old.losses.total);
         self.shown.last_error = Some(Arc::from(broken));
         self.shown.withheld = None;
@@ -125,6 +127,7 @@ impl PoolQueue {
 
     /// What a quarantined pool is told: it answers what must be answered, and does nothing.
     pub(super) fn step_quarantined(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        let from = out.len();
         match input {
             In::Assigned(assignment) => self.assigned_in_quarantine(now, assignment, out),
             In::Take(id) => {
@@ -142,8 +145,10 @@ impl PoolQueue {
                 }
             }
             In::Attempt(id) => self.on_attempt_asked(now, id, out),
-            In::Observed(_) | In::Pace(_) | In::Verified(_) => {}
+            In::Observed(_) | In::Pace(_) | In::Rewrite | In::Verified(_) => {}
         }
+        self.note_sync(now, false);
+        self.end_conditions(now, from, out);
         self.publish(now, out);
     }
 

@@ -151,4 +151,6 @@ impl Rest {
 pub(super) struct Losses {
     pub repeats: Repeats,
     pub total: u64,
+    /// Whether no write has been found in place since the last of them.
+    pub stand: bool,
 }

@@ -1,13 +1,16 @@
 //! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
 
 mod asked;
+mod conditions;
 mod fights;
 mod neighbours;
 mod properties;
 mod quarantine;
+mod rewrite;
 mod rules;
 mod s0;
 mod states;
+mod sync;
 mod terms;
 
 use super::*;
@@ -15,7 +18,7 @@ use crate::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
 use crate::assignment::Share;
 use crate::ids::{AddressName, Epoch, LbName, PoolName};
 use crate::level::{Keeps, Member, Provenance, Source};
-use crate::report::{Subject, What};
+use crate::report::{Condition, Subject, What};
 use crate::sample::{AttemptEnd, PoolState};
 
 /// The default profile.
@@ -91,6 +94,7 @@ fn share(name: &str, required: &[u8]) -> Share {
         required: ips(required),
         tolerated: BTreeSet::new(),
         triggered: None,
+        read: None,
     }
 }
 
@@ -191,9 +195,11 @@ impl Drive {
                 Out::View(view) => self.view = Some(Arc::clone(view)),
                 Out::Report(report) => self.reports.push(report.clone()),
                 Out::Sample(sample) => self.samples.push(sample.clone()),
-                Out::Taken(..)
+                Out::Ended(_)
+                | Out::Taken(..)
                 | Out::Answer(..)
                 | Out::Retired(_)
+                | Out::Members(..)
                 | Out::Missing(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..) => {}

@@ -29,7 +29,18 @@ impl Printable {
         line
     }
 
-    /// Several lines, built from parts that are one line each: each `\n` is kept.
+    /// These lines, each with its end.
+    #[must_use]
+    pub fn joined(lines: impl IntoIterator<Item = Printable>) -> Printable {
+        let mut all = String::new();
+        for Printable(line) in lines {
+            all.push_str(&line);
+            all.push('\n');
+        }
+        Printable(all)
+    }
+
+    /// A document of several lines whose foreign parts are one printable line each already: each `\n` is kept.
     #[must_use]
     pub fn lines(text: &str) -> Printable {
         Printable::of(text, true)
@@ -84,13 +95,15 @@ pub(super) fn push(text: &str, keeps_lines: bool, out: &mut String) {
     out.push_str(&text[shown..]);
 }
 
-/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable. The two joiners
-/// (U+200C, U+200D) belong to the spelling of words.
+/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable: two names that
+/// differ in one of them look the same. The two joiners (U+200C, U+200D) belong to the spelling of words.
 fn is_printable(c: char) -> bool {
     !(c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'))
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'
+            | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}' | '\u{e0100}'..='\u{e01ef}'))
 }
 
 #[cfg(test)]
@@ -108,6 +121,34 @@ mod tests {
         assert_eq!(told(HOSTILE, &[], 200), SHOWN);
         assert_eq!(Printable::line("a\nb\r\u{2028}").as_str(), "a\\u{a}b\\u{d}\\u{2028}");
         assert_eq!(Printable::lines("a\nb\r\n").as_str(), "a\nb\\u{d}\n");
+    }
+
+    #[test]
+    fn invisible_characters_are_escaped() {
+        for c in [
+            '\u{34f}',
+            '\u{115f}',
+            '\u{1160}',
+            '\u{180b}',
+            '\u{180e}',
+            '\u{180f}',
+            '\u{3164}',
+            '\u{fe00}',
+            '\u{fe0f}',
+            '\u{ffa0}',
+            '\u{1d173}',
+            '\u{1d17a}',
+            '\u{e0100}',
+            '\u{e01ef}',
+        ] {
+            assert_eq!(Printable::line(&format!("a{c}b")).as_str(), format!("a{}b", c.escape_unicode()));
+        }
+    }
+
+    #[test]
+    fn joined_lines_keep_their_number() {
+        let lines = ["a\nb", "", HOSTILE].map(Printable::line);
+        assert_eq!(Printable::joined(lines).as_str(), format!("a\\u{{a}}b\n\n{SHOWN}\n"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(super) fn from_admin_state(said: admin_state::Out, deliver: &mut impl FnMut(
             deliver(Delivery::Kubernetes(KubernetesCall::Taint { call, ask }));
         }
         admin_state::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
+        admin_state::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         admin_state::Out::Node(name, view) => deliver(Delivery::Board(board::In::Node(name, view))),
         admin_state::Out::View(view) => deliver(Delivery::Board(board::In::Admin(view))),
         admin_state::Out::NoticeIgnored(node, why) => {

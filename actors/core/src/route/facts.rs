@@ -3,6 +3,7 @@
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use crate::informer::ServiceFact;
+use crate::object::Kind;
 use crate::{admin_state, board, directory, discovery, events, informer, leader, queue, writer};
 
 impl Delivery {
@@ -26,6 +27,7 @@ impl Delivery {
                 queue::In::Assigned(_) => Some(FactKey::Assignment(pool.clone())),
                 queue::In::Observed(_) => Some(FactKey::Observation(pool.clone())),
                 queue::In::Take(_)
+                | queue::In::Rewrite
                 | queue::In::Attempt(_)
                 | queue::In::Pace(_)
                 | queue::In::Finished(_, _)
@@ -35,6 +37,7 @@ impl Delivery {
             Delivery::AdminState(input) => admin_fact(input),
             Delivery::Leader(input) => match input {
                 leader::In::Gates(_) => Some(FactKey::GateTimes),
+                leader::In::OutOfSync(_) => Some(FactKey::OutOfSync),
                 leader::In::Start
                 | leader::In::Passive(_)
                 | leader::In::Lease(..)
@@ -49,13 +52,17 @@ impl Delivery {
             Delivery::Board(input) => board_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
-            Delivery::Informer(informer::In::Seen(_, seen)) => seen.object().map(FactKey::Object),
-            Delivery::Watcher(..)
-            | Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
+            Delivery::Informer(informer::In::Seen(_, _, seen)) => seen.object().map(FactKey::Object),
+            Delivery::Watcher(kind, input) => match kind {
+                Kind::Services | Kind::EndpointSlices | Kind::Nodes => input.object().map(FactKey::Object),
+                // Each counts: an event that is gone has told of an eviction all the same (N1).
+                Kind::Preemptions => None,
+            },
+            Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
             | Delivery::Starts(_)
             | Delivery::Pauses(_)
             | Delivery::Pool(_, PoolMessage::Forget)
-            | Delivery::Events(events::In::Report(_) | events::In::Posted { .. })
+            | Delivery::Events(events::In::Report(_) | events::In::Ended(_) | events::In::Posted { .. })
             | Delivery::Arm(ArmMessage::Call(_))
             | Delivery::Kubernetes(_)
             | Delivery::XdsSource(_)
@@ -63,6 +70,7 @@ impl Delivery {
             | Delivery::Metrics(_)
             | Delivery::Host(
                 HostMessage::Answered(..)
+                | HostMessage::EventDropped(_)
                 | HostMessage::NoticeIgnored(..)
                 | HostMessage::Done(_)
                 | HostMessage::Struck { .. }
@@ -93,9 +101,16 @@ impl Delivery {
                 Delivery::Directory(directory::In::Source(_, older)),
             ) => newer.absorb(older),
             (
-                Delivery::Informer(informer::In::Seen(_, newer)),
-                Delivery::Informer(informer::In::Seen(_, older)),
-            ) => newer.absorb(older),
+                Delivery::Informer(informer::In::Seen(_, read, newer)),
+                Delivery::Informer(informer::In::Seen(_, before, older)),
+            ) => newer.absorb(*read, (*before, older)),
+            (Delivery::Watcher(_, newer), Delivery::Watcher(_, older)) => newer.absorb(older),
+            (
+                Delivery::Writer(writer::In::Unread(_, newer)),
+                Delivery::Writer(writer::In::Unread(_, older)),
+            ) => {
+                *newer = (*newer).max(*older);
+            }
             (_, _) => {}
         }
     }
@@ -107,7 +122,9 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
         directory::In::Source(name, _) => Some(FactKey::Source(name.clone())),
         directory::In::Leaving(_) => Some(FactKey::Leaving),
         directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        directory::In::Members(pool, _) => Some(FactKey::Members(pool.clone())),
         directory::In::Wishes { .. } => Some(FactKey::Wishes),
+        directory::In::ReadUpTo(_) => Some(FactKey::ReadUpTo),
         directory::In::ListsSynced
         | directory::In::DiscoverySynced
         | directory::In::Ask(..)
@@ -129,8 +146,11 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
         writer::In::Draining(_) => Some(FactKey::Draining),
+        writer::In::Unread(pool, _) => Some(FactKey::Unread(pool.clone())),
+        writer::In::ReadUpTo(_) => Some(FactKey::ReadUpTo),
         writer::In::Taken(..)
         | writer::In::Attempt(..)
+        | writer::In::OpenGates(..)
         | writer::In::PassOn(..)
         | writer::In::Read { .. }
         | writer::In::Answered(..)
@@ -179,7 +199,8 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),
         board::In::Xds(_) => Some(FactKey::XdsView),
         board::In::Node(name, _) => Some(FactKey::NodeView(name.clone())),
+        board::In::Known(name, _) => Some(FactKey::Node(name.clone())),
         board::In::Admin(_) => Some(FactKey::AdminView),
-        board::In::ListsSynced | board::In::DiscoverySynced => None,
+        board::In::ListsSynced | board::In::DiscoverySynced | board::In::OutOfSync(_) => None,
     }
 }

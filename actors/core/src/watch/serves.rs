@@ -29,7 +29,7 @@ impl Watcher {
         if anew {
             self.list_anew(now, RelistReason::NewTerm, out);
         } else {
-            out.push(Out::Seen(self.kind, Seen::AnyList(epoch)));
+            out.push(Out::Seen(self.kind, self.read, Seen::AnyList(epoch)));
         }
     }
 

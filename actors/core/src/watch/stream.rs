@@ -38,61 +38,64 @@ impl Watcher {
     /// Reports an open watch: to the Informer if the connection is new, and in the metrics. After a watch that
     /// delivered nothing, it must deliver a line or last for a while before it counts as current.
     fn on_connected(&mut self, now: Now, out: &mut Vec<Out>) {
-        let kind = self.kind;
+        let (kind, read) = (self.kind, self.read);
         let Some(Work::Watch { again, .. }) = self.work_mut() else {
             return;
         };
         if std::mem::take(again) {
-            out.push(Out::Seen(kind, Seen::Reconnected));
+            out.push(Out::Seen(kind, read, Seen::Reconnected));
         }
         if self.delivered.is_trusted() {
             self.prove(now, out);
         }
     }
 
-    /// Takes in a run of lines; whether a bookmark was among them.
-    pub(super) fn on_lines(&mut self, now: Now, call: CallId, lines: Vec<Line>, out: &mut Vec<Out>) -> bool {
+    /// Takes in a line that was read at this moment; whether it is a bookmark.
+    pub(super) fn on_line(
+        &mut self,
+        now: Now,
+        call: CallId,
+        (read, line): (Now, Line),
+        out: &mut Vec<Out>,
+    ) -> bool {
+        self.read = read;
+        if self.over == Some(call) {
+            // What the port has read before it was told that this request is over.
+            return false;
+        }
         if self.current() != Some(call) || !self.follow(now, out) {
             out.push(Out::Sample(Sample::UnmatchedAnswer));
             return false;
         }
         self.heard_at = Some(now);
-        let mut bookmarked = false;
-        for line in lines {
-            if self.current() != Some(call) {
-                break;
-            }
-            match &line {
-                // It is about no object.
-                Line::Error(_) => {}
-                Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
-                    self.on_data(now, out);
-                }
-            }
-            match line {
-                Line::Error(failure) => {
-                    let failure = self.as_refusal(failure);
-                    self.fail(now, failure, out);
-                }
-                Line::Bookmark { resource_version, list_end } => {
-                    self.backoff.on_progress();
-                    bookmarked = true;
-                    self.on_bookmark(now, resource_version, list_end, out);
-                }
-                // It may have been any change, a deletion as well: only a list tells what is true now.
-                Line::Undecodable { key: None, .. }
-                    if matches!(self.work_mut(), Some(Work::Watch { .. })) =>
-                {
-                    self.pass_on(line, out);
-                    self.relist(now, RelistReason::Broken, out);
-                }
-                Line::Object(_) | Line::Deleted { .. } | Line::Undecodable { .. } => {
-                    self.backoff.on_progress();
-                    self.pass_on(line, out);
-                }
+        match &line {
+            // It says nothing of any object.
+            Line::Error(_) => {}
+            Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
+                self.on_data(now, out);
             }
         }
-        bookmarked
+        match line {
+            Line::Error(failure) => {
+                let failure = self.as_refusal(failure);
+                self.fail(now, failure, out);
+            }
+            Line::Bookmark { resource_version, list_end } => {
+                self.backoff.on_progress();
+                self.on_bookmark(now, resource_version, list_end, out);
+                return true;
+            }
+            // It may have been any change, a deletion as well: only a list tells what is true now.
+            Line::Undecodable { key: None, .. } if matches!(self.work_mut(), Some(Work::Watch { .. })) => {
+                self.pass_on(line, out);
+                self.relist(now, RelistReason::Broken, out);
+            }
+            Line::Object(_) | Line::Deleted { .. } | Line::Undecodable { .. } => {
+                self.backoff.on_progress();
+                self.pass_on(line, out);
+            }
+        }
+        false
     }
 
     /// What an ERROR line means: within a streaming list, any that is of no other known kind is taken for a refusal
@@ -114,7 +117,7 @@ impl Watcher {
                 self.advance(object.resource_version());
                 Seen::Object(object)
             }
-            Line::Deleted { key, resource_version } => {
+            Line::Deleted { key, owner: _, resource_version } => {
                 self.advance(&resource_version);
                 Seen::Deleted { key, resource_version }
             }
@@ -128,18 +131,18 @@ impl Watcher {
             // Bookmarks and errors speak of the stream; in a page they mean nothing.
             Line::Bookmark { .. } | Line::Error(_) => return,
         };
-        out.push(Out::Seen(self.kind, seen));
+        out.push(Out::Seen(self.kind, self.read, seen));
     }
 
     fn tell_list_began(&mut self, out: &mut Vec<Out>) {
         let provenance = if self.listed { Provenance::Relist } else { Provenance::FirstList };
-        let kind = self.kind;
+        let (kind, read) = (self.kind, self.read);
         let began = match self.work_mut() {
             Some(Work::StreamingList { began, .. } | Work::List { began, .. }) => began,
             Some(Work::Watch { .. }) | None => return,
         };
         if !std::mem::replace(began, true) {
-            out.push(Out::Seen(kind, Seen::ListBegan(provenance)));
+            out.push(Out::Seen(kind, read, Seen::ListBegan(provenance)));
         }
     }
 
@@ -156,7 +159,7 @@ impl Watcher {
         match self.work_mut() {
             Some(Work::Watch { .. }) => {
                 self.advance(&version);
-                out.push(Out::Seen(self.kind, Seen::Bookmark(version)));
+                out.push(Out::Seen(self.kind, self.read, Seen::Bookmark(version)));
             }
             Some(Work::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
@@ -180,7 +183,8 @@ impl Watcher {
             return false;
         }
         let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
-        out.push(Out::Seen(self.kind, Seen::ListDone { resource_version: version.clone(), serves }));
+        let done = Seen::ListDone { resource_version: version.clone(), serves };
+        out.push(Out::Seen(self.kind, self.read, done));
         self.listed = true;
         self.backoff.on_listed(now);
         true

@@ -72,7 +72,15 @@ impl Run {
     }
 
     fn lines(&mut self, lines: Vec<Line>) {
-        self.step(In::Lines(self.call(), lines));
+        self.lines_of(self.call(), lines);
+    }
+
+    /// Lines of a request, which come in one turn.
+    fn lines_of(&mut self, call: CallId, lines: Vec<Line>) {
+        self.out.clear();
+        for line in lines {
+            self.watcher.step(self.now, In::Line { call, read: self.now, line }, &mut self.out);
+        }
     }
 
     fn page(&mut self, items: Vec<Line>, n: u64, next: Option<&str>) {
@@ -111,7 +119,7 @@ impl Run {
 
     fn seen(&self) -> Vec<String> {
         let seen = |said: &Out| match said {
-            Out::Seen(_, seen) => Some(match seen {
+            Out::Seen(_, _, seen) => Some(match seen {
                 Seen::ListBegan(provenance) => format!("began {provenance:?}"),
                 Seen::Object(object) => format!("object {}", object.resource_version().0),
                 Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
@@ -424,8 +432,9 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
     assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
     assert_eq!(run.seen(), [] as [&str; 0]);
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 100 s"));
-    run.step(In::Lines(silent, vec![object(12)]));
+    run.lines_of(silent, vec![object(12)]);
     assert_eq!(run.seen(), [] as [&str; 0], "the one before is dropped");
+    assert_eq!(run.samples(), [], "what was read before the port has dropped it is expected");
     run.step(In::Opened(run.call()));
     assert_eq!(run.seen(), ["reconnected"]);
     assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: true }]);
@@ -483,7 +492,7 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
     assert_eq!(run.now, Now::from_millis(60_000));
     run.wait();
     assert_eq!(run.asks(), [Ask::StreamingList], "silence is no refusal");
-    run.step(In::Lines(lost, vec![list_end(9)]));
+    run.lines_of(lost, vec![list_end(9)]);
     assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
     assert_eq!(run.seen(), [] as [&str; 0]);
 
@@ -612,7 +621,7 @@ fn w8_a_list_that_began_before_the_term_asked_does_not_serve_it() {
     run.step(confirm(3, true));
     assert_eq!(run.seen(), ["aborted"]);
     assert_eq!(run.asks(), [Ask::StreamingList]);
-    run.step(In::Lines(before, vec![list_end(9)]));
+    run.lines_of(before, vec![list_end(9)]);
     assert_eq!(run.seen(), [] as [&str; 0]);
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
     run.page(vec![object(7)], 10, Some("token"));
@@ -777,6 +786,7 @@ fn line() -> impl Strategy<Value = Line> {
         1 => Just(Line::Bookmark { resource_version: ResourceVersion::default(), list_end: true }),
         1 => (1_u64..100).prop_map(|n| Line::Deleted {
             key: ObjectKey::Node(NodeName::new("n1")),
+            owner: Owner::Nobody,
             resource_version: version(n),
         }),
         1 => Just(Line::Undecodable { key: None, owner: Owner::Unknown, resource_version: None, error: "bad".into() }),
@@ -824,7 +834,7 @@ proptest! {
             match act {
                 Act::Start => run.step(In::Start),
                 Act::Opened => run.step(In::Opened(call)),
-                Act::Lines(lines) => run.step(In::Lines(call, lines)),
+                Act::Lines(lines) => run.lines_of(call, lines),
                 Act::Page(items, n, more) => {
                     let resource_version = if n == 0 { ResourceVersion::default() } else { version(n) };
                     run.step(In::Page { call, items, resource_version, next: more.then(|| "t".into()) });
@@ -857,19 +867,19 @@ proptest! {
                             read_before_list = read_asked;
                         }
                     }
-                    Out::Seen(_, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
-                    Out::Seen(_, Seen::ListDone { serves: Serves { term, read, restore: _ }, .. }) => {
+                    Out::Seen(_, _, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
+                    Out::Seen(_, _, Seen::ListDone { serves: Serves { term, read, restore: _ }, .. }) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                         prop_assert!(*term >= anew, "every list that ends serves the newest term");
                         prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");
                         prop_assert_eq!(*read, read_before_list, "nor a read; and each all that came before");
                     }
-                    Out::Seen(_, Seen::ListAborted) => {
+                    Out::Seen(_, _, Seen::ListAborted) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                     }
-                    Out::Seen(_, Seen::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
-                    Out::Seen(_, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
-                    Out::Seen(_, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
+                    Out::Seen(_, _, Seen::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
+                    Out::Seen(_, _, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
+                    Out::Seen(_, _, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
                     Out::View(_) | Out::Sample(_) | Out::Contact(..) => {}
                 }
             }
@@ -899,9 +909,9 @@ proptest! {
             }
             let call = run.call();
             match run.watcher.work_mut().cloned() {
-                Some(Work::StreamingList { .. }) => run.step(In::Lines(call, vec![list_end(100)])),
+                Some(Work::StreamingList { .. }) => run.lines_of(call, vec![list_end(100)]),
                 Some(Work::List { .. }) => run.page(vec![], 100, None),
-                Some(Work::Watch { .. }) => run.step(In::Lines(call, vec![bookmark(100)])),
+                Some(Work::Watch { .. }) => run.lines_of(call, vec![bookmark(100)]),
                 None => prop_assert!(false, "a request is open"),
             }
         }
@@ -913,7 +923,7 @@ proptest! {
             Some(Work::StreamingList { .. }) => run.lines(vec![list_end(101)]),
             Some(Work::List { .. } | Work::Watch { .. }) | None => run.page(vec![], 101, None),
         }
-        let served = |said: &Out| matches!(said, Out::Seen(_, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
+        let served = |said: &Out| matches!(said, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! It knows only the present term: a new one starts closed, which costs five failures at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::arm::{Failure, FailureKind};
 use crate::ids::{LbName, PoolId, of_balancer};
 use crate::machine::Now;
 use crate::queue::Due;
-use crate::report::{Report, Subject, What};
+use crate::report::{Condition, Ended, Report, Subject, What};
 use crate::sample::{Caller, Sample};
 
 use super::ending::End;
@@ -128,6 +128,8 @@ pub(super) struct Breaker {
     succeeded: u64,
     members: Circuit,
     admin: Circuit,
+    /// What was reported as stopped, and goes on no earlier.
+    reported: BTreeSet<(Caller, Option<LbName>)>,
 }
 
 impl Circuit {
@@ -292,6 +294,23 @@ impl Breaker {
         self.members.block(lb).map(|block| Arc::clone(&block.words))
     }
 
+    /// Takes out what was reported as stopped, and is not any more.
+    fn take_ended(&mut self) -> Vec<Condition> {
+        let (members, admin) = (&self.members, &self.admin);
+        let is_over = |(caller, lb): &(Caller, Option<LbName>)| {
+            let circuit = match caller {
+                Caller::Membership => members,
+                Caller::AdminState => admin,
+            };
+            match lb {
+                Some(lb) => !circuit.lbs.contains_key(lb),
+                None => circuit.all.is_none(),
+            }
+        };
+        let over = self.reported.extract_if(.., is_over);
+        over.map(|(caller, lb)| Condition::Blocked(caller, lb)).collect()
+    }
+
     /// On how many load balancers something is stopped; 1 when it is on all of them.
     pub(super) fn scopes(&self) -> u64 {
         let (members, admin) = (&self.members, &self.admin);
@@ -325,12 +344,14 @@ impl Writer {
                 let part = Part::of(write.due(), write.admin);
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
                 let Opened { caller, lb, words } = opened;
+                self.breaker.reported.insert((caller, lb.clone()));
                 let what = What::Blocked { caller, fault: words, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
             End::NotGranted | End::Stale(_) | End::Retriable { .. } | End::Interrupted | End::Left => {}
         }
+        out.extend(self.breaker.take_ended().into_iter().map(|over| Out::Ended(Ended::of(over))));
     }
 
     /// Forgets what an older term has met.

@@ -317,10 +317,12 @@ impl Budget {
     /// Which of the calls a rate of the cloud configuration keeps from being made now, the write before the read;
     /// `None`: no rate does, whether or not the budget does.
     pub(super) fn limited_by_rate(&self, now: Now, need: Need) -> Option<GateClass> {
-        let lacks = |class: GateClass| {
-            self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, Claim::Urgent))
-        };
-        GateClass::ALL.into_iter().rev().find(|class| need.spends(*class) && lacks(*class))
+        GateClass::ALL.into_iter().rev().find(|class| need.spends(*class) && self.lacks_rate(now, *class))
+    }
+
+    /// Whether a rate of the cloud configuration keeps a call of the class from being made now.
+    pub(super) fn lacks_rate(&self, now: Now, class: GateClass) -> bool {
+        self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, Claim::Urgent))
     }
 
     /// When the calls may be made, if nothing happens until then; `None`: never.

@@ -41,6 +41,8 @@ pub(super) enum Purpose {
     Look(LbName),
     /// Whether a write is there.
     Verify(PoolId, AttemptId),
+    /// Whether the load balancer of a write that seems lost is the one that was written.
+    Confirm(PoolId, AttemptId),
     /// A read of discovery's, with the id of its request.
     Discovery(CallId, LbName),
 }
@@ -69,7 +71,8 @@ impl Purpose {
             | Purpose::ReadBack(pool, _)
             | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
-            | Purpose::Verify(pool, _) => &pool.lb,
+            | Purpose::Verify(pool, _)
+            | Purpose::Confirm(pool, _) => &pool.lb,
             Purpose::Look(lb) | Purpose::Discovery(_, lb) => lb,
         }
     }
@@ -86,6 +89,7 @@ impl Purpose {
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
+            | Purpose::Confirm(..)
             | Purpose::Discovery(..) => GateClass::Reads,
         }
     }
@@ -99,9 +103,11 @@ impl Purpose {
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Verify(..) => ArmVerb::GetPool,
-            Purpose::Rest(..) | Purpose::ReadBack(..) | Purpose::Look(_) | Purpose::Discovery(..) => {
-                ArmVerb::GetLoadBalancer
-            }
+            Purpose::Rest(..)
+            | Purpose::ReadBack(..)
+            | Purpose::Look(_)
+            | Purpose::Confirm(..)
+            | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
     }
 
@@ -114,7 +120,7 @@ impl Purpose {
             | Purpose::Look(_)
             | Purpose::Put(..) => ReadRank::PreWrite,
             // None of them keeps a write waiting.
-            Purpose::Glance(..) | Purpose::Verify(..) => ReadRank::Verify,
+            Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => ReadRank::Verify,
             Purpose::Discovery(..) => ReadRank::Discovery,
         }
     }
@@ -129,7 +135,7 @@ impl Purpose {
             | Purpose::ReadBack(..)
             | Purpose::Probe(_)
             | Purpose::Look(_) => Need::Begun,
-            Purpose::Glance(..) | Purpose::Verify(..) => Need::Verify,
+            Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => Need::Verify,
             Purpose::Discovery(..) => Need::Discovery,
         }
     }
@@ -146,6 +152,7 @@ impl Purpose {
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
             Purpose::Rest(PoolId { lb, .. }, _)
             | Purpose::ReadBack(PoolId { lb, .. }, _)
+            | Purpose::Confirm(PoolId { lb, .. }, _)
             | Purpose::Look(lb)
             | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
         }
@@ -271,6 +278,7 @@ impl Calls {
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
+            | Purpose::Confirm(..)
             | Purpose::Discovery(..) => false,
         })
     }
@@ -287,6 +295,7 @@ impl Calls {
             | Purpose::Probe(_)
             | Purpose::Look(_)
             | Purpose::Verify(..)
+            | Purpose::Confirm(..)
             | Purpose::Discovery(..) => None,
         })
     }

@@ -12,9 +12,10 @@ use crate::queue::Outcome;
 use crate::sample::GateClass;
 
 use super::classify::{Class, Scope, Stage, classify, may_be_carried_out};
-use super::gate::{locked_until, stopped_until};
+use super::gate::named_until;
 use super::lane::Closed;
 use super::plan::Change;
+use super::slot::Why;
 use super::verify::Written;
 use super::write::{Membership, Phase, Put, Write};
 use super::{Out, Writer};
@@ -59,12 +60,13 @@ impl Writer {
         failure: Arc<Failure>,
         out: &mut Vec<Out>,
     ) {
-        let eligible_at = match stage {
+        let gate = match stage {
             Stage::Read => self.gates.closed(now, GateClass::Reads),
             Stage::Put => self.gates.closed(now, GateClass::Writes),
             Stage::Poll => None,
         };
-        let class = classify(&failure, stage);
+        let class = self.params.throttling.class(classify(&failure, stage));
+        let named = self.note_throttle(now, lb, class, &failure);
         if self.params.retry_throttled && class.is_throttled() && self.wait_for_throttle(now, lb, stage) {
             return;
         }
@@ -76,12 +78,11 @@ impl Writer {
                 }
                 End::Retriable { failure, eligible_at: None }
             }
-            Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at },
-            Class::Throttled(Scope::Lane) => {
-                End::Retriable { eligible_at: locked_until(now, &failure), failure }
-            }
+            Class::Throttled(Scope::Lane) => End::Retriable { failure, eligible_at: named },
+            Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at: gate.max(named) },
+            // Where the gate is ours, it knows better than the arm port when it opens.
             Class::GateClosed => {
-                let eligible_at = eligible_at.or_else(|| stopped_until(now, &failure));
+                let eligible_at = gate.max(named).or_else(|| named_until(now, &failure));
                 End::Retriable { failure, eligible_at }
             }
             Class::Retriable => End::Retriable { failure, eligible_at: None },
@@ -92,8 +93,19 @@ impl Writer {
         self.end(now, lb, end, out);
     }
 
+    /// Keeps in mind until when ARM wants none of a write's calls. Gives the latest of these moments: a gate that is open
+    /// again for others before it is not open for the write that was told so (W6).
+    fn note_throttle(&mut self, now: Now, lb: &LbName, class: Class, failure: &Failure) -> Option<Now> {
+        let write = self.open_write_mut(lb)?;
+        if let Class::Throttled(_) = class {
+            write.course.named = write.course.named.max(named_until(now, failure));
+        }
+        write.course.named
+    }
+
     /// Begins another round from GET after an entity tag has moved, if the attempt has one left (W2). A closed
-    /// gate ends it where it would end any read.
+    /// gate ends it where it would end any read. The PUT of that round needs a token of the cloud configuration's rate as
+    /// the first one did (W9): without one, lane and turn go back, and the next grant continues the attempt.
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
         let Some(write) = self.open_write(lb) else { return false };
         let moved = write.course.moved.saturating_add(1);
@@ -101,11 +113,20 @@ impl Writer {
             && write.is_wanted()
             && self.is_current(write.attempt)
             && self.gates.closed(now, GateClass::Reads).is_none();
-        if goes_on && let Some(write) = self.open_write_mut(lb) {
-            write.course.moved = moved;
-            self.queue_read(lb);
+        if !goes_on {
+            return false;
         }
-        goes_on
+        let has_token = !self.budget.lacks_rate(now, GateClass::Writes);
+        let Some(write) = self.open_write_mut(lb) else { return false };
+        write.course.moved = moved;
+        if has_token {
+            write.token = true;
+            self.budget.spend(now, GateClass::Writes);
+            self.queue_read(lb);
+        } else {
+            self.set_aside(now, lb, now, Why::Rate);
+        }
+        true
     }
 
     /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
@@ -131,6 +152,7 @@ impl Writer {
                     .copied()
                     .collect(),
                 etag: etag.clone(),
+                began: write.granted,
             };
             self.verifications.start(now, pool.clone(), written);
         }

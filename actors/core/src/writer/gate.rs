@@ -8,6 +8,7 @@ use crate::lease::GateTimes;
 use crate::machine::Now;
 use crate::sample::GateClass;
 
+use super::classify::{Class, Scope};
 use super::our_failure;
 
 /// How long a lane is closed by a lock that names no time (W6).
@@ -18,20 +19,51 @@ const LOCK_DELAY: Duration = Duration::from_secs(10);
 /// minutes, at most an hour.
 const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
 
-/// The longest time for which a lock closes a lane and puts off its pool: for the same reason, and because a lock ends
-/// with its operation, which takes minutes. What comes too early costs one more answer. It bounds nothing that a gate
-/// says: a pool that is parked for less than its gate is closed would spend its retries there, and ARM would never be
-/// asked (S0 "ThrottleError").
+/// The longest time for which a lock closes a lane: for the same reason, and because a lock ends with its operation,
+/// which takes minutes. What comes too early costs one more answer.
 const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+
+/// What a 429 closes, and for how long. The pool that received it is parked until its `Retry-After` in any case (W6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Throttling {
+    /// A lock closes its lane for up to ten minutes, any other 429 the gate of its verb for up to an hour.
+    #[default]
+    Bounded,
+    /// S0's letter: any 429 closes the gate of its verb, for as long as it says (C2).
+    Upstream,
+}
+
+impl Throttling {
+    fn longest_gate(self) -> Duration {
+        match self {
+            Throttling::Bounded => LONGEST_GATE,
+            Throttling::Upstream => Duration::MAX,
+        }
+    }
+
+    /// What follows from a failure of this class.
+    pub(super) fn class(self, class: Class) -> Class {
+        match (self, class) {
+            (Throttling::Upstream, Class::Throttled(Scope::Lane)) => Class::Throttled(Scope::Subscription),
+            (Throttling::Bounded | Throttling::Upstream, class) => class,
+        }
+    }
+}
 
 /// The timers of both verb classes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gates {
+    throttling: Throttling,
     reads: Option<Now>,
     writes: Option<Now>,
 }
 
 impl Gates {
+    /// Open gates.
+    pub(super) fn new(throttling: Throttling) -> Gates {
+        Gates { throttling, ..Gates::default() }
+    }
+
     fn timer(&mut self, class: GateClass) -> &mut Option<Now> {
         match class {
             GateClass::Reads => &mut self.reads,
@@ -40,11 +72,12 @@ impl Gates {
     }
 
     /// Takes in the `Retry-After` of a 429 and gives the class's timer, S0's `RetryAfter`: a span sets it, an
-    /// absent header sets it to now, an unreadable one leaves it. A span counts up to an hour.
+    /// absent header sets it to now, an unreadable one leaves it.
     pub(super) fn throttled(&mut self, now: Now, class: GateClass, header: RetryAfter) -> Option<Now> {
+        let longest = self.throttling.longest_gate();
         let timer = self.timer(class);
         match header {
-            RetryAfter::In(span) => *timer = Some(now.plus(span.min(LONGEST_GATE))),
+            RetryAfter::In(span) => *timer = Some(now.plus(span.min(longest))),
             RetryAfter::Absent => *timer = Some(now),
             RetryAfter::Invalid => {}
         }
@@ -52,14 +85,19 @@ impl Gates {
     }
 
     /// Takes in until when a predecessor was told not to call: the later time holds (W8). What it noted comes by way
-    /// of wall clocks and counts up to an hour, too.
+    /// of wall clocks and is bounded, too.
     pub(super) fn remember(&mut self, now: Now, noted: GateTimes) {
-        let longest = now.plus(LONGEST_GATE);
+        let longest = now.plus(self.throttling.longest_gate());
         for (class, until) in [(GateClass::Reads, noted.reads_until), (GateClass::Writes, noted.writes_until)]
         {
             let timer = self.timer(class);
             *timer = (*timer).max(until.map(|until| until.min(longest)));
         }
+    }
+
+    /// Opens the gate of a class, whatever ARM has said.
+    pub(super) fn open(&mut self, class: GateClass) {
+        *self.timer(class) = None;
     }
 
     /// Until when the class is closed; `None`: it is open.
@@ -83,19 +121,11 @@ pub(super) fn gate_closed() -> Arc<Failure> {
     our_failure(FailureKind::GateClosed, "ARM asks to wait")
 }
 
-/// The moment until which a lock puts its pool off, up to ten minutes away; `None`: it names none (W6).
-pub(super) fn locked_until(now: Now, failure: &Failure) -> Option<Now> {
-    asked_delay(now, failure, LONGEST_DELAY)
-}
-
-/// The moment at which the gate opens by which the arm port has stopped a call, up to an hour away as any gate's.
-pub(super) fn stopped_until(now: Now, failure: &Failure) -> Option<Now> {
-    asked_delay(now, failure, LONGEST_GATE)
-}
-
-fn asked_delay(now: Now, failure: &Failure, longest: Duration) -> Option<Now> {
+/// The moment that a 429, or the arm port's own gate, names: before it another try of the same call is useless, however
+/// far away it is (W6, S0 `nextEligibleAt`). `None`: it names none, or none in the future.
+pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
     match failure.retry_after {
-        RetryAfter::In(span) => Some(now.plus(span.min(longest))).filter(|at| *at > now),
+        RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
         RetryAfter::Absent | RetryAfter::Invalid => None,
     }
 }
@@ -174,9 +204,21 @@ mod tests {
                 correlation_id: None,
             };
             assert_eq!(lock_delay(&failure), Duration::from_secs(600));
-            assert_eq!(locked_until(NOW, &failure), Some(NOW.plus(Duration::from_secs(600))));
-            assert_eq!(stopped_until(NOW, &failure), Some(hour));
+            assert_eq!(named_until(NOW, &failure), Some(NOW.plus(span)), "its own pool waits for all of it");
         }
+    }
+
+    #[test]
+    fn c2_upstream_gates_stay_closed_for_as_long_as_arm_says() {
+        let day = Duration::from_secs(86_400);
+        let mut gates = Gates::new(Throttling::Upstream);
+        assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
+        let noted = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
+        gates.remember(NOW, noted);
+        assert_eq!(gates.blocked(NOW), Some(NOW.plus(2 * day)));
+        let lock = Class::Throttled(Scope::Lane);
+        assert_eq!(Throttling::Upstream.class(lock), Class::Throttled(Scope::Subscription));
+        assert_eq!(Throttling::Bounded.class(lock), lock);
     }
 
     #[test]

@@ -335,6 +335,11 @@ impl Lane {
         self.deferred.clear();
     }
 
+    /// Whether something of this pool is due, or waits.
+    pub(super) fn has_slot(&self, pool: &PoolName) -> bool {
+        self.slots.contains_key(pool)
+    }
+
     /// How many pools wait.
     pub(super) fn waiting(&self) -> usize {
         self.slots.len()
@@ -362,11 +367,7 @@ impl Lane {
     /// Lets the slots go whose time has come, and opens what has ended.
     pub(super) fn wake(&mut self, now: Now) {
         while let Some((_, pool)) = self.deferred.first().filter(|(at, _)| *at <= now).cloned() {
-            self.edit(&pool, |slot| {
-                if let Some(resume) = &mut slot.resume {
-                    resume.not_before = None;
-                }
-            });
+            self.edit(&pool, |slot| slot.wake(now));
         }
         if let Closed::Until(until) = self.closed
             && until <= now

@@ -75,6 +75,8 @@ pub(super) struct SharedLease {
     watch_failures: WatchFailures,
     /// Since when that holder has had it who is not known and whom people were told of.
     told_of: Option<Now>,
+    /// Whether they were, and not that it is over.
+    told: bool,
     /// When time alone changes something next.
     wake: Option<Now>,
     shown: Option<SharedLeaseView>,
@@ -147,6 +149,7 @@ impl SharedLease {
             last_error: None,
             watch_failures: WatchFailures::default(),
             told_of: None,
+            told: false,
             wake: None,
             shown: None,
         }

@@ -43,6 +43,25 @@ pub struct Change {
     pub by_source: bool,
 }
 
+impl Plan {
+    /// The same, or a write of the pool as it is where nothing is to be changed.
+    #[must_use]
+    pub fn or_as_it_is(self, facts: &PoolFacts) -> Plan {
+        match self {
+            Plan::Unchanged => Plan::Edit(Box::new(Change { members: facts.members(), ..Change::default() })),
+            Plan::Edit(_) => self,
+        }
+    }
+}
+
+impl Change {
+    /// Whether it leaves the members, and what the pool's source says of their admin states, as they are.
+    #[must_use]
+    pub fn keeps_members(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && !self.by_source
+    }
+}
+
 /// Plans the change that makes a pool right (W3).
 ///
 /// `level` is `None` when only admin states may change: the observed members are kept then (N3). `network` is

@@ -25,10 +25,11 @@ use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
-    pub(super) fn on_due(&mut self, pool: &PoolId, due: Due) {
+    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: Due) {
         if self.life == Life::Running {
             let lane = self.lane(&pool.lb);
             lane.edit(&pool.pool, |slot| slot.membership_due(due));
+            self.on_due_unread(now, pool);
             self.touch(&pool.lb);
         }
     }
@@ -263,13 +264,7 @@ impl Writer {
         let network = self.params.network.clone();
         let pace = self.pace(now);
         let Some(write) = self.reading(pool, attempt) else { return };
-        let disturbed = match &write.cover {
-            Cover::SharedLease => false,
-            Cover::AtRest(tag) => {
-                tag.is_none() || *tag != read.etag || read.facts.provisioning != Provisioning::Succeeded
-            }
-        };
-        if disturbed {
+        if write.cover.is_disturbed(&read) {
             self.keep_covered(now, &pool.lb, out);
             return;
         }
@@ -288,7 +283,8 @@ impl Writer {
         self.tell_found(pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
         let Some(write) = self.reading(pool, attempt) else { return };
-        match planned {
+        let rewrites = write.rewrites();
+        match if rewrites { planned.or_as_it_is(&read.facts) } else { planned } {
             Plan::Unchanged => {
                 let members = read.facts.members();
                 let end = match write.course.found() {
@@ -310,7 +306,7 @@ impl Writer {
                     return;
                 }
                 // Members that are right need no outcome of the PUT that only sets admin states.
-                let is_right = change.added.is_empty() && change.removed.is_empty() && !change.by_source;
+                let is_right = change.keeps_members() && !rewrites;
                 if write.taken().is_some() && is_right {
                     let members = change.members.clone();
                     let outcome = match write.course.found().map(|put| &put.change) {

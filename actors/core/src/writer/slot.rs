@@ -29,6 +29,20 @@ pub(super) struct Slot {
     pub admin: Option<AdminDue>,
     /// A write of the pool that gave its lane back and goes on later.
     pub resume: Option<Resume>,
+    /// Whether it waits for changes of its Services that were read and not taken in.
+    pub unread: Unread,
+}
+
+/// Whether a slot waits until all changes of its Services are taken in that were read before its grant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Unread {
+    /// It does not: there are none that are known.
+    #[default]
+    Nothing,
+    /// It does, until this moment at most.
+    Until(Now),
+    /// It has waited for as long as it may.
+    Waited,
 }
 
 /// A write that gave lane and turn back and goes on later (W2, W4).
@@ -59,6 +73,8 @@ pub(super) enum Why {
     ForeignOperation,
     /// ARM or the way to it is in trouble (W4).
     ClientRetry,
+    /// Its next PUT has no token of the cloud configuration's rate yet (W9).
+    Rate,
 }
 
 /// How long a write has met a foreign operation.
@@ -105,15 +121,48 @@ impl Slot {
             .map_or("none", |(_, word)| word)
     }
 
-    /// When it may be granted, if that lies in the future of the last tick.
+    /// When it may be granted, if that lies in the future of the last tick. Nothing that is read keeps a node from being
+    /// cut out (N3).
     pub(super) fn deferred(&self) -> Option<Now> {
-        self.resume.as_ref().and_then(|resume| resume.not_before)
+        let resumes = self.resume.as_ref().and_then(|resume| resume.not_before);
+        let read = match self.unread {
+            Unread::Until(until) if self.admin.is_none() => Some(until),
+            Unread::Until(_) | Unread::Nothing | Unread::Waited => None,
+        };
+        resumes.max(read)
+    }
+
+    /// A change of one of its Services was read: it waits for that, but for no longer than until this moment.
+    pub(super) fn wait_for_unread(&mut self, until: Now) {
+        match self.unread {
+            Unread::Nothing if self.membership.is_some() => self.unread = Unread::Until(until),
+            Unread::Nothing | Unread::Until(_) | Unread::Waited => {}
+        }
+    }
+
+    /// All that was read of its Services was taken in.
+    pub(super) fn all_is_read(&mut self) {
+        match self.unread {
+            Unread::Until(_) => self.unread = Unread::Nothing,
+            Unread::Nothing | Unread::Waited => {}
+        }
+    }
+
+    /// Ends the waits whose time has come.
+    pub(super) fn wake(&mut self, now: Now) {
+        if let Some(resume) = &mut self.resume {
+            resume.not_before.take_if(|at| *at <= now);
+        }
+        match self.unread {
+            Unread::Until(until) if until <= now => self.unread = Unread::Waited,
+            Unread::Until(_) | Unread::Nothing | Unread::Waited => {}
+        }
     }
 
     /// Whether it waits for one of the client's retries.
     fn is_retried(&self) -> bool {
         self.resume.as_ref().is_some_and(|resume| match resume.why {
-            Why::ForeignOperation => false,
+            Why::ForeignOperation | Why::Rate => false,
             Why::ClientRetry => true,
         })
     }
@@ -195,7 +244,8 @@ impl Slot {
         if self.resume.as_ref().is_some_and(|resume| resume.taken) {
             return self.take_granted();
         }
-        Slot { membership: None, admin: self.admin.take(), resume: self.resume.take() }
+        let (admin, resume) = (self.admin.take(), self.resume.take());
+        Slot { membership: None, admin, resume, unread: Unread::Nothing }
     }
 
     /// Makes the client's next try at the next grant, together with the part that has come due.

@@ -12,8 +12,10 @@ mod missed;
 mod polls;
 mod properties;
 mod retries;
+mod rewrite;
 mod shared;
 mod throttle;
+mod unread;
 mod waits;
 mod wished;
 mod withdrawn;
@@ -48,6 +50,7 @@ fn params() -> Params {
         rate_limit: None,
         retry_throttled: false,
         gates_delay_grants: true,
+        throttling: Throttling::Bounded,
         breaker: true,
         min_interval: Duration::from_secs(5),
         writes_per_5_minutes: 500,
@@ -91,6 +94,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
         },
         family: Family::V4,
         services: BTreeMap::from([owner(pool)]),
+        rewrites: false,
     }
 }
 
@@ -107,7 +111,20 @@ fn lb_of(lb: &str, provisioning: Provisioning, pools: Vec<PoolFacts>) -> ArmAnsw
     ArmAnswer::LoadBalancer(Arc::new(LbFacts {
         lb: LbName::new(lb),
         etag: None,
+        guid: None,
         provisioning,
+        pools: pools.into_iter().map(Arc::new).collect(),
+        rules: Vec::new(),
+    }))
+}
+
+/// A load balancer at rest with this `resourceGuid`.
+fn lb_with(lb: &str, guid: &str, tag: &str, pools: Vec<PoolFacts>) -> ArmAnswer {
+    ArmAnswer::LoadBalancer(Arc::new(LbFacts {
+        lb: LbName::new(lb),
+        etag: Some(Etag::new(tag)),
+        guid: Some(guid.into()),
+        provisioning: Provisioning::Succeeded,
         pools: pools.into_iter().map(Arc::new).collect(),
         rules: Vec::new(),
     }))
@@ -1123,8 +1140,9 @@ fn w2_a_write_is_verified_off_the_lane_and_a_newer_put_of_the_pool_ends_that() {
         let look = get(&bench.until(millis), &web);
         assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
     }
-    let look = get(&bench.until(4_000), &web);
-    let said = bench.answer(look, read_of(holds(&web, &[]), "W/own"));
+    let read = get(&bench.until(4_000), &web);
+    let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
+    let said = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![holds(&web, &[])]));
     assert!(matches!(&said[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
 
     let (_, call) = bench.begin_put(&web, &[1]);
@@ -1134,6 +1152,33 @@ fn w2_a_write_is_verified_off_the_lane_and_a_newer_put_of_the_pool_ends_that() {
     put(&bench.answer(read, read_of(holds(&web, &[1]), "W/own")), &web);
     assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
     assert!(calls(&bench.until(60_000)).is_empty());
+}
+
+/// The load balancer was deleted and created again while the operation ran: its pool is empty, and its first tag is seen after
+/// the end of our operation.
+#[test]
+fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
+    for (guid, lost) in [("first", true), ("second", false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        bench.writer.verifications.seen_guid(at(0), &web.lb, Some(&"first".into()));
+        bench.now = 500;
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        for millis in [1_500, 2_500] {
+            let read = get(&bench.until(millis), &web);
+            assert!(bench.answer(read, read_of(holds(&web, &[]), "W/own")).is_empty());
+        }
+        let read = get(&bench.until(4_500), &web);
+        let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
+        let said = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![holds(&web, &[])]));
+        let [Out::Verified(_, fate)] = &said[..] else { panic!("{said:?}") };
+        match fate {
+            WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
+            WriteFate::Overwritten { attempt: id, .. } => assert!(!lost && *id == attempt),
+            WriteFate::Held(_) => panic!("it is not there"),
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::calls::{Call, Purpose, result_of};
 use super::classify::{Class, Scope, Stage, classify};
 use super::gate::{gate_closed, lock_delay};
 use super::lane::Closed;
+use super::verify::Verdict;
 use super::write::{Phase, PollStep};
 use super::{Life, Out, Writer, our_failure};
 
@@ -69,7 +70,8 @@ impl Writer {
                 | Purpose::Glance(..)
                 | Purpose::Probe(_)
                 | Purpose::Look(_)
-                | Purpose::Verify(..) => self.budget.spend(now, GateClass::Reads),
+                | Purpose::Verify(..)
+                | Purpose::Confirm(..) => self.budget.spend(now, GateClass::Reads),
             }
             let id = self.calls.open(now, purpose);
             out.push(Out::Call(ArmCall { id, request }));
@@ -113,7 +115,9 @@ impl Writer {
                 .get(&pool.lb)
                 .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
             Purpose::Look(lb) => self.lanes.get(lb).is_some_and(|lane| lane.sight.is_asked()),
-            Purpose::Verify(pool, attempt) => self.verifications.wants(pool, *attempt),
+            Purpose::Verify(pool, attempt) | Purpose::Confirm(pool, attempt) => {
+                self.verifications.wants(pool, *attempt)
+            }
             Purpose::Discovery(..) => true,
         }
     }
@@ -149,8 +153,17 @@ impl Writer {
             Purpose::Look(_) => self.note_sight(now, id, &lb, true, &answer),
             Purpose::Verify(pool, attempt) => {
                 let seen = pool_read(answer).ok().map(|read| (read.facts, began));
-                if let Some(verdict) = self.verifications.answered(now, &pool, attempt, seen) {
-                    out.push(Out::Verified(pool, verdict));
+                match self.verifications.answered(now, &pool, attempt, seen) {
+                    Some(Verdict::Fate(fate)) => out.push(Out::Verified(pool, fate)),
+                    Some(Verdict::SeemsLost) => self.calls.queue(Purpose::Confirm(pool, attempt)),
+                    None => {}
+                }
+            }
+            Purpose::Confirm(pool, attempt) => {
+                let seen =
+                    if let ArmAnswer::LoadBalancer(facts) = answer { Some((facts, began)) } else { None };
+                if let Some(fate) = self.verifications.confirmed(&pool, attempt, seen) {
+                    out.push(Out::Verified(pool, fate));
                 }
             }
             Purpose::Discovery(call, _) => {
@@ -180,10 +193,13 @@ impl Writer {
     /// their first read behind a closed gate have met it.
     fn heed_throttle(&mut self, now: Now, call: &Call, failure: &Failure, out: &mut Vec<Out>) {
         let Call { purpose, began } = call;
-        match classify(failure, Stage::Read) {
+        let class = classify(failure, Stage::Read);
+        match self.params.throttling.class(class) {
             Class::Throttled(Scope::Subscription) => {
                 self.gates.throttled(now, purpose.class(), failure.retry_after);
-                self.budget.throttled(now, purpose.class(), *began);
+                if class == Class::Throttled(Scope::Subscription) {
+                    self.budget.throttled(now, purpose.class(), *began);
+                }
                 if self.gates.closed(now, GateClass::Reads).is_none() {
                     return;
                 }
@@ -220,7 +236,8 @@ impl Writer {
             ArmAnswer::Put(accepted) => self.verifications.own_tag(now, lb, accepted.etag.as_ref()),
             ArmAnswer::Pool(read) => self.verifications.seen_tag(call.began, lb, read.etag.as_ref()),
             ArmAnswer::LoadBalancer(facts) => {
-                self.verifications.seen_tag(call.began, lb, facts.etag.as_ref())
+                self.verifications.seen_tag(call.began, lb, facts.etag.as_ref());
+                self.verifications.seen_guid(call.began, lb, facts.guid.as_ref());
             }
             ArmAnswer::Operation(_) | ArmAnswer::Withheld | ArmAnswer::Failed(_) => {}
         }
@@ -295,6 +312,7 @@ fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
         | Purpose::Glance(..)
         | Purpose::Probe(_)
         | Purpose::Look(_)
-        | Purpose::Verify(..) => {}
+        | Purpose::Verify(..)
+        | Purpose::Confirm(..) => {}
     }
 }

@@ -1,5 +1,6 @@
 //! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the
-//! next grant (design.md W2, W4). Why it waits is a foreign operation, or one of the client's retries.
+//! next grant (design.md W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the rate of the
+//! cloud configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +61,8 @@ impl Writer {
         }
     }
 
-    /// Tries a write again later that met trouble in ARM or on the way to it, GETs and PUTs counted together;
-    /// after the last of its retries it is terminal (W4, S0). Nobody tries again in a process that ends. One that has an
+    /// Tries a write again later that met trouble in ARM or on the way to it, its GET and its PUT counted apart; after
+    /// the last retry of one of them it is terminal (W4, S0). Nobody tries again in a process that ends. One that has an
     /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
     pub(super) fn try_again_later(
         &mut self,
@@ -71,13 +72,14 @@ impl Writer {
         failure: Arc<Failure>,
         out: &mut Vec<Out>,
     ) {
-        let Some(write) = self.open_write(lb) else { return };
-        let (attempt, tried) = (write.attempt, write.course.retries);
+        let most = self.params.client_retries;
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
         if write.is_admin_alone() {
             self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
             return;
         }
-        if tried >= self.params.client_retries || !write.is_wanted() {
+        if tried >= most || !write.is_wanted() {
             self.end(now, lb, End::Terminal(failure), out);
             return;
         }
@@ -86,7 +88,7 @@ impl Writer {
             return;
         }
         let Some(write) = self.open_write_mut(lb) else { return };
-        write.course.retries += 1;
+        *write.course.retries(stage) += 1;
         match &write.phase {
             Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
                 write.course.unsure.push(Arc::clone(put));
@@ -103,9 +105,9 @@ impl Writer {
     /// does; after the last of its retries, where nobody tries again, and where the lane is locked for longer than
     /// that, so that the try would not be made then, the write ends.
     pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
-        let Some(lane) = self.lanes.get(lb) else { return false };
-        let Some(write) = &lane.write else { return false };
-        let (attempt, tried) = (write.attempt, write.course.retries);
+        let Some(lane) = self.lanes.get_mut(lb) else { return false };
+        let Some(write) = &mut lane.write else { return false };
+        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
         let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
         if write.is_admin_alone()
@@ -117,7 +119,7 @@ impl Writer {
             return false;
         }
         let Some(write) = self.open_write_mut(lb) else { return false };
-        write.course.retries += 1;
+        *write.course.retries(stage) += 1;
         write.course.put_throttled = match stage {
             Stage::Put => true,
             Stage::Read | Stage::Poll => false,
@@ -127,7 +129,7 @@ impl Writer {
     }
 
     /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
-    fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
         let Some(write) = self.take_write(now, lb) else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         let due = write.due();

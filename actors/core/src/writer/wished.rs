@@ -63,7 +63,9 @@ impl Writer {
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
             Answer::Done(Done::Resumed { was, effect: _ }) => Answer::Done(Done::Resumed { was, effect }),
-            Answer::Done(Done::Attempting | Done::Released { .. } | Done::Comparing(_))
+            Answer::Done(
+                Done::Attempting | Done::Released { .. } | Done::Comparing(_) | Done::GatesOpened(_),
+            )
             | Answer::Refused(_) => answer,
         };
         out.push(Out::Answer(id, answer));
@@ -110,6 +112,26 @@ impl Writer {
             Some(refusal) => Out::Answer(id, Answer::Refused(refusal)),
             None => Out::Attempt(pool, id),
         });
+    }
+
+    /// A person opens throttle gates: ARM is asked again at once, and closes them again where it meant it.
+    pub(super) fn on_open_gates(
+        &mut self,
+        now: Now,
+        id: RequestId,
+        class: Option<GateClass>,
+        out: &mut Vec<Out>,
+    ) {
+        let answer = if self.params.shows_only || self.standing.leads_for_certain(now) {
+            let asked = GateClass::ALL.into_iter().filter(|one| class.is_none_or(|class| class == *one));
+            let closed: Vec<GateClass> =
+                asked.filter(|class| self.gates.closed(now, *class).is_some()).collect();
+            closed.iter().for_each(|class| self.gates.open(*class));
+            Answer::Done(Done::GatesOpened(closed))
+        } else {
+            Answer::Refused(Refusal::NotLeading)
+        };
+        out.push(Out::Answer(id, answer));
     }
 
     fn refusal(&self, now: Now, pool: &PoolId) -> Option<Refusal> {

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::arm::RetryAfter;
+use crate::arm::{PoolRead, Provisioning, RetryAfter};
 use crate::ids::{AttemptId, Etag, Operation, PoolId};
 use crate::machine::{Now, step_of};
 use crate::queue::{Due, Taken};
 
+use super::classify::Stage;
 use super::plan::Change;
 use super::slot::Wait;
 use super::{AdminDue, Draining};
@@ -85,6 +86,18 @@ pub(super) enum Cover {
     AtRest(Option<Etag>),
 }
 
+impl Cover {
+    /// Whether a read shows that the load balancer is not as it was.
+    pub(super) fn is_disturbed(&self, read: &PoolRead) -> bool {
+        match self {
+            Cover::SharedLease => false,
+            Cover::AtRest(tag) => {
+                tag.is_none() || *tag != read.etag || read.facts.provisioning != Provisioning::Succeeded
+            }
+        }
+    }
+}
+
 /// What a write has behind it and keeps while it waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Course {
@@ -92,8 +105,12 @@ pub(super) struct Course {
     pub moved: u32,
     /// The foreign operation that it has waited for.
     pub wait: Option<Wait>,
-    /// How many of the client's retries it has used (W4).
-    pub retries: u32,
+    /// How many of the client's retries its GET has used (W4).
+    read_retries: u32,
+    /// The same of its PUT, with the GETs that each of them begins with.
+    put_retries: u32,
+    /// The latest moment that a throttled call of it has named (W6).
+    pub named: Option<Now>,
     /// Whether its PUT has met a 429 or a closed gate and is tried again (W6).
     pub put_throttled: bool,
     /// Its PUTs whose answers were lost and that no look at the pool has disproved: a GET may show that one of them
@@ -104,6 +121,16 @@ pub(super) struct Course {
 }
 
 impl Course {
+    /// How often the call that has failed at this step was tried again. A GET that follows a PUT's failure belongs to the
+    /// retry of that PUT (W4).
+    pub(super) fn retries(&mut self, stage: Stage) -> &mut u32 {
+        match stage {
+            Stage::Put => &mut self.put_retries,
+            Stage::Read | Stage::Poll if self.put_retries > 0 => &mut self.put_retries,
+            Stage::Read | Stage::Poll => &mut self.read_retries,
+        }
+    }
+
     /// Takes in what a pool at rest holds: a PUT that would have left anything else there was not carried out, or
     /// not for long, and whatever the pool holds later is not its doing.
     pub(super) fn seen(&mut self, members: &BTreeSet<IpAddr>) {
@@ -389,6 +416,11 @@ impl Write {
             Membership::Not | Membership::Asked(_) => None,
             Membership::Taken(_, taken) => Some(taken),
         }
+    }
+
+    /// Whether its pool is written although it is right, and no PUT for that may have been carried out yet.
+    pub(super) fn rewrites(&self) -> bool {
+        self.taken().is_some_and(|taken| taken.rewrites) && self.course.unsure.is_empty()
     }
 
     /// The moment its membership has been due since.

@@ -341,6 +341,12 @@ impl Client {
         }
     }
 
+    /// Until when messages of the server that counts may lie unread because too many have come.
+    fn catches_up_until(&self) -> Now {
+        let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
+        last.and_then(Channel::catches_up_until).unwrap_or(Now::ZERO)
+    }
+
     fn watches_nothing(&self) -> bool {
         Kind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
     }
@@ -482,12 +488,8 @@ impl Client {
         }
         self.send(now, out);
         if self.held.is_none() {
-            let streams = self.channels.iter_mut().filter_map(Channel::stream_mut);
-            let waiting = streams.filter(|stream| stream.wants_read);
-            out.extend(waiting.map(|stream| {
-                stream.wants_read = false;
-                Out::Call(Call::Read(stream.id))
-            }));
+            let streams = self.channels.iter_mut().filter_map(|channel| channel.read(now));
+            out.extend(streams.map(|stream| Out::Call(Call::Read(stream))));
         }
         debug_assert_eq!(self.check(), Ok(()));
     }
@@ -567,14 +569,21 @@ impl Machine for Client {
 
     fn deadline(&self) -> Option<Now> {
         let servers = self.channels.iter().filter_map(Channel::deadline).min();
-        // While nothing is read, nothing is late.
-        earliest(servers, self.cache.deadline().filter(|_| self.held.is_none()))
+        if self.held.is_some() {
+            // While nothing is read, nothing is late.
+            return servers;
+        }
+        let reads = self.channels.iter().filter_map(Channel::read_at).min();
+        let late = self.cache.deadline().map(|at| at.max(self.catches_up_until()));
+        earliest(earliest(servers, reads), late.filter(|at| *at < Now::NEVER))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         let mut turn = Turn::new(now, out);
         if self.held.is_none() {
-            self.expire(&mut turn);
+            if self.catches_up_until() <= now {
+                self.expire(&mut turn);
+            }
             // A resource that was answered on an earlier stream may be missing now, while the server still fails.
             self.fall_back(&mut turn);
         }

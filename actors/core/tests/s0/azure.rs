@@ -15,6 +15,19 @@ impl Bench {
         self.fault(target, times, FaultEffect::Answer(answer(status, code, None)));
     }
 
+    /// The same of several sorts.
+    pub fn fail_each(&mut self, targets: &[(FaultTarget, u64)], status: u16, code: &str) {
+        let fault = |(target, times): &(FaultTarget, u64)| Fault {
+            target: *target,
+            every: 1,
+            limit: Some(*times),
+            load_balancer: None,
+            effect: FaultEffect::Answer(answer(status, code, None)),
+        };
+        let faults = targets.iter().map(fault).collect();
+        self.model.reconfigure(|settings| settings.faults = faults);
+    }
+
     /// The next so many requests of a sort are throttled with this code and this `Retry-After`.
     pub fn throttle(&mut self, target: FaultTarget, times: u64, code: &str, retry_after: Option<&str>) {
         self.fault(target, times, FaultEffect::Answer(answer(429, code, retry_after)));
@@ -23,6 +36,11 @@ impl Bench {
     /// Every try of the next attempt's PUT is refused, for another operation runs on the load balancer: the last of
     /// them for five minutes, those before it for a second.
     pub fn lock(&mut self) {
+        self.lock_for("300");
+    }
+
+    /// The same where the last refusal has this `Retry-After`.
+    pub fn lock_for(&mut self, seconds: &str) {
         let tries = self.profile.throttled_tries();
         let refusal = |every, limit, retry_after| Fault {
             target: FaultTarget::PoolPut,
@@ -31,7 +49,7 @@ impl Bench {
             load_balancer: Some("lb".to_owned()),
             effect: FaultEffect::Answer(answer(429, "RetryableError", Some(retry_after))),
         };
-        let faults = vec![refusal(1, tries - 1, "1"), refusal(tries, 1, "300")];
+        let faults = vec![refusal(1, tries - 1, "1"), refusal(tries, 1, seconds)];
         self.model.reconfigure(|settings| settings.faults = faults);
     }
 

@@ -25,9 +25,12 @@ use crate::profile::{NETWORK, Profile};
 
 #[path = "azure.rs"]
 mod azure;
+#[path = "lease.rs"]
+mod lease;
 #[path = "seen.rs"]
 mod seen;
 
+pub use lease::Locked;
 pub use seen::Request;
 
 /// How long after a pool was missing its load balancer is read (D3).
@@ -48,6 +51,7 @@ pub struct Bench {
     queue: queue::Params,
     pools: BTreeMap<PoolId, PoolQueue>,
     writer: Writer,
+    lease: lease::SharedLease,
     emitter: Emitter,
     epoch: Epoch,
     opened: Now,
@@ -115,6 +119,7 @@ impl Bench {
             queue: profile.queue(max_retries),
             pools: BTreeMap::new(),
             writer: Writer::new(profile.writer()),
+            lease: lease::SharedLease::default(),
             emitter: Emitter::new(events::Params { capacity: 1_000, per_second: 10, burst: 100 }),
             epoch: Epoch(1),
             opened: Now::ZERO,
@@ -167,6 +172,7 @@ impl Bench {
             required: members.iter().map(|n| ip(*n)).collect(),
             tolerated: BTreeSet::new(),
             triggered: None,
+            read: None,
         };
         self.wanted.entry(pool.clone()).or_default().insert(service.to_owned(), share);
         self.assign(pool);
@@ -436,6 +442,10 @@ impl Bench {
                 self.gates = [reads_until, writes_until];
             }
             Delivery::Kubernetes(KubernetesCall::Post { call, event }) => self.post(call, &event),
+            Delivery::Kubernetes(KubernetesCall::Lease { call, ask, .. }) => self.lease(call, &ask),
+            Delivery::Kubernetes(KubernetesCall::CountLockFailures { call, .. }) => {
+                self.push(self.now, Delivery::Writer(writer::In::LockFailures(call, Some(0))));
+            }
             Delivery::Metrics(sample) => self.samples.push(sample),
             Delivery::Discovery(discovery::In::Missing(pool)) => self.discover(&pool.lb, DISCOVERED_AFTER),
             Delivery::Discovery(discovery::In::Read { began, result: Ok(facts), .. }) => {

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use pool_core::ids::NetworkId;
+use pool_core::writer::LeaseParams;
 use pool_core::{queue, writer};
 
 /// The virtual network of every pool here.
@@ -52,11 +53,17 @@ impl Profile {
             writes_per_5_minutes: 500,
             reads_per_5_minutes: 5_000,
             network: Some(NetworkId::new(NETWORK)),
-            lease: None,
+            lease: Some(LeaseParams {
+                holder: "azure-backend-pool-controller".into(),
+                max_hold: Duration::from_secs(20),
+                min_off: Duration::from_secs(5),
+                bypass_for_drain: false,
+            }),
             shows_only: false,
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
+            throttling: writer::Throttling::Bounded,
             breaker: true,
             min_interval: Duration::from_secs(5),
         };
@@ -66,6 +73,7 @@ impl Profile {
                 etag_rounds: 1,
                 retry_throttled: true,
                 gates_delay_grants: false,
+                throttling: writer::Throttling::Upstream,
                 breaker: false,
                 min_interval: Duration::from_millis(TICK),
                 ..defaults

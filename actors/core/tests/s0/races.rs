@@ -125,10 +125,11 @@ fn at_every_moment(case: impl Fn(Bench, Moment)) {
     });
 }
 
-/// The requests that may reach ARM after the moment: those of the attempt that was under way, and no second attempt.
-fn no_second_attempt(bench: &Bench, of: &PoolId) {
+/// The PUT of the attempt that was under way goes out where its GET was under way at the moment, and there is no second
+/// attempt.
+fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
     let puts = bench.requests_of(of).iter().filter(|(_, verb, _)| *verb == "PUT").count();
-    assert!(puts <= 1, "{:?}", bench.requests_of(of));
+    assert_eq!(puts, usize::from(moment >= Moment::DuringGet), "{:?}", bench.requests_of(of));
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn s0_case_15_a_service_that_is_gone_before_the_requeue_is_dropped_quietly() {
         assert_eq!(bench.told(), moment.told());
         assert!(bench.failures().is_empty());
         assert!(!bench.has(&web()), "the pool has retired");
-        no_second_attempt(&bench, &web());
+        no_second_attempt(&bench, &web(), moment);
     });
 }
 
@@ -153,7 +154,7 @@ fn s0_case_15_16_a_migration_at_any_moment_drops_the_old_pools_operation_and_ser
         bench.run(600_000);
         assert_eq!(bench.members(&moved), [2]);
         assert!(!bench.has(&web()));
-        no_second_attempt(&bench, &web());
+        no_second_attempt(&bench, &web(), moment);
         let served = updated("web", 1, 1, 1).replace("lb/", "lb2/");
         assert_eq!(bench.told(), [moment.told(), vec![served]].concat());
         assert_eq!(bench.failures(), [false]);
@@ -209,11 +210,15 @@ fn s0_case_17_a_service_that_returns_before_the_outcome_has_a_fresh_operation_on
         bench.discover(&web().lb, 0);
         bench.run(2_500);
         bench.heal();
-        let told = bench.told();
-        assert!(told.len() <= 1, "{moment:?}: {told:?}");
+        assert_eq!(bench.told(), moment.told());
         bench.run(700_000);
         assert_eq!(bench.members(&web()), [3]);
-        assert_eq!(bench.failures().last(), Some(&false));
+        // At these moments the default profile has tried the fresh operation before ARM was healed.
+        let was_tried = bench.profile == Profile::Default
+            && matches!(moment, Moment::BeforeTake | Moment::BeforeOutcome | Moment::AfterOutcome);
+        let tried = was_tried.then(|| retrying("web", 1, 3, "Conflict"));
+        assert_eq!(bench.told(), tried.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!(bench.failures(), [false]);
     });
 }
 

@@ -15,7 +15,7 @@ use crate::words::{gated, retrying, updated};
 
 /// A quota of the subscription: closes the verb's gate.
 const QUOTA: &str = "SubscriptionRequestsThrottled";
-/// Another operation runs on the load balancer: closes its lane alone.
+/// Another operation runs on the load balancer: closes its lane alone, in `upstream` the verb's gate as any 429.
 const LOCK: &str = "RetryableError";
 
 /// A bench whose Service changes from member 1 to member 2; times count from the moment at which that is due.
@@ -91,7 +91,7 @@ fn s0_case_02_a_throttled_put_parks_the_pool_quietly_until_it_is_eligible() {
     });
 }
 
-/// What a lock closes is its lane, not the gate (W6).
+/// What a lock closes is its lane, in `upstream` the gate (W6).
 #[test]
 fn s0_case_02_a_lock_of_the_load_balancer_parks_the_pool_like_a_quota() {
     both(|profile| {
@@ -250,15 +250,31 @@ fn s0_case_07_one_parked_operation_keeps_the_whole_group_from_being_processed() 
         bench.open(&other, "other");
         bench.want("api", &[3]);
         bench.want_in(&other, "other", &[2]);
-        bench.run(60_000);
-        assert_eq!(bench.members(&other), [2], "unrelated groups go on");
-        bench.told();
+        match profile {
+            Profile::Default => {
+                bench.run(60_000);
+                assert_eq!(bench.members(&other), [2], "unrelated groups go on");
+                bench.told();
+            }
+            Profile::Upstream => {
+                bench.run(120_000);
+                let text = gated("other", 1);
+                assert_eq!(
+                    bench.told(),
+                    [text],
+                    "it has met the gate that the 429 has closed, as any call does"
+                );
+                assert_eq!(bench.members(&other), [1]);
+            }
+        }
         assert_eq!(bench.counts("api"), [0]);
         stays_parked(&mut bench, until);
         assert_eq!(bench.counts("api"), [0]);
         bench.at(until + 1_000);
-        assert_eq!(bench.told(), [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
-        assert_eq!(bench.members(&web()), [2, 3]);
+        let mut told = bench.told();
+        told.retain(|text| !text.starts_with("other"));
+        assert_eq!(told, [updated("api", 2, 2, 1), updated("web", 2, 2, 1)]);
+        assert_eq!((bench.members(&web()), bench.members(&other)), (vec![2, 3], vec![2]));
     });
 }
 
@@ -365,7 +381,11 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue_and_a_return_star
         assert_eq!(bench.counts("web"), [0], "nothing of the parked operation is left");
         assert_ne!(bench.view(&web()).state.as_str(), "parked");
         bench.at(until + TICK_MS + 1_000);
-        assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+        let met = match profile {
+            Profile::Default => None,
+            Profile::Upstream => Some(gated("web", 1)),
+        };
+        assert_eq!(bench.told(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
     });
 }
 
@@ -417,30 +437,63 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
 }
 
 /// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without ever asking ARM
-/// again.
+/// again. The pool waits for all of it, though others are kept waiting for an hour at most.
 #[test]
-fn s0_expected_a_retry_after_of_an_hour_is_waited_for_and_then_arm_is_asked_again() {
+fn s0_expected_a_retry_after_of_hours_is_waited_for_and_then_arm_is_asked_again() {
     for (target, refused) in [(FaultTarget::PoolGet, 20), (FaultTarget::PoolPut, 120)] {
-        both(|profile| {
-            let _named = Playing(format!("{target:?}"));
-            let mut bench = changed(profile);
-            bench.throttle(target, 1, QUOTA, Some("3600"));
-            bench.at(70_000);
-            let words = match profile {
-                Profile::Default => retrying("web", 1, 3, QUOTA),
-                Profile::Upstream => gated("web", 1),
-            };
-            assert_eq!(bench.told(), [words], "one attempt has failed");
-            assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
-            assert_eq!(bench.next_at(), Some(refused + 3_600_000), "the gate's own time");
-            stays_parked(&mut bench, refused + 3_600_000);
-            let asked = bench.requests().len();
-            bench.at(refused + 3_610_000);
-            let put =
-                bench.requests()[asked..].iter().any(|(_, verb, status)| (*verb, *status) == ("PUT", 200));
-            assert!(put, "{:?}", bench.requests());
-            assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
-            assert_eq!(bench.failures(), [false]);
-        });
+        for hours in [1, 2, 30] {
+            both(|profile| {
+                let _named = Playing(format!("{target:?}, {hours} h"));
+                let mut bench = changed(profile);
+                bench.throttle(target, 1, QUOTA, Some(&(hours * 3_600).to_string()));
+                bench.at(70_000);
+                let words = match profile {
+                    Profile::Default => retrying("web", 1, 3, QUOTA),
+                    Profile::Upstream => gated("web", 1),
+                };
+                assert_eq!(bench.told(), [words], "one attempt has failed");
+                assert_eq!(bench.requests().iter().filter(|(_, _, status)| *status == 429).count(), 1);
+                let until = refused + hours * 3_600_000;
+                assert_eq!(bench.next_at(), Some(until), "ARM's own time");
+                stays_parked(&mut bench, until);
+                let asked = bench.requests().len();
+                bench.at(until + 10_000);
+                let put = (until + 20, "PUT", 200);
+                assert!(bench.requests()[asked..].contains(&put), "{:?}", bench.requests());
+                assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
+                assert_eq!(bench.failures(), [false]);
+            });
+        }
     }
+}
+
+/// A lock parks its pool for as long as it says. Others on the load balancer wait for ten minutes at most, in `upstream`
+/// for all of it.
+#[test]
+fn s0_expected_a_lock_of_an_hour_parks_its_pool_for_an_hour() {
+    both(|profile| {
+        let mut bench = Bench::new(profile);
+        let near = pool("lb", "shop-near");
+        bench.open(&near, "near");
+        bench.forget();
+        bench.mark(profile.window());
+        bench.want("web", &[2]);
+        bench.lock_for("3600");
+        bench.stop_before(|delivery| matches!(delivery, Delivery::Events(_)));
+        let until = bench.ms() + 3_600_000;
+        bench.run(0);
+        assert_eq!(bench.told(), [retrying("web", 1, 3, LOCK)]);
+        assert_eq!(bench.next_at(), Some(until));
+        bench.want_in(&near, "near", &[2]);
+        bench.run(700_000);
+        let others = match profile {
+            Profile::Default => [2],
+            Profile::Upstream => [1],
+        };
+        assert_eq!(bench.members(&near), others);
+        bench.told();
+        stays_parked(&mut bench, until);
+        bench.at(until + 1_000);
+        assert_eq!((bench.members(&web()), bench.members(&near)), (vec![2], vec![2]));
+    });
 }

@@ -6,8 +6,8 @@ use pool_core::route::Delivery;
 use pool_core::writer::Standing;
 use simulator_models::arm::{FaultTarget, Latency, Settings};
 
-use crate::bench::{Bench, web};
-use crate::profile::{Profile, both};
+use crate::bench::{Bench, Locked, web};
+use crate::profile::{Playing, Profile, both};
 use crate::words::{exhausted, retrying, updated};
 
 /// The latency of a GET and of a PUT that fails.
@@ -104,7 +104,33 @@ fn s0_model_without_operations_there_is_no_call_and_no_event() {
     });
 }
 
-/// S0 "Retry Model" 3: what may not write (upstream: without the lease) drains nothing, and operations remain queued.
+/// S0 "Retry Model" 3: "If the lease lock fails, return without draining. Operations remain in the queue for the next
+/// tick."
+#[test]
+fn s0_model_without_the_lease_nothing_is_drained() {
+    for locked in [Locked::Held, Locked::Failing] {
+        both(|profile| {
+            let _named = Playing(format!("{locked:?}"));
+            let mut bench = Bench::new(profile);
+            bench.lock_out(locked);
+            bench.want("web", &[2]);
+            bench.run(100_000);
+            assert_eq!(bench.view(&web()).state.as_str(), "due", "it has not been taken");
+            bench.want("web", &[3]);
+            bench.run(500_000);
+            assert!(bench.requests().is_empty() && bench.told().is_empty() && bench.failures().is_empty());
+            assert_eq!(bench.counts("web"), [0], "nothing is spent");
+            assert_eq!(bench.members(&web()), [1]);
+            bench.let_in();
+            bench.run(40_000);
+            assert_eq!(bench.told(), [updated("web", 1, 1, 1)], "all of it in one write");
+            assert_eq!(bench.members(&web()), [3]);
+            assert_eq!(bench.failures(), [false]);
+        });
+    }
+}
+
+/// The same of a process that does not lead: its operations remain queued.
 #[test]
 fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     both(|profile| {

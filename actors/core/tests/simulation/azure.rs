@@ -60,7 +60,7 @@ pub struct Taken {
     /// When that arrives; and perhaps once more.
     pub arrives: Vec<u64>,
     /// The class that a 429 of the subscription closes, and for how long (W6): by its first arrival.
-    pub throttled: Option<(GateClass, Duration)>,
+    pub throttled: Option<Throttled>,
 }
 
 /// The class that a request belongs to.
@@ -265,11 +265,22 @@ impl ArmPort {
     }
 }
 
-/// What a 429 closes (W6): one that says another operation runs closes a lane only.
-fn throttle(request: &ArmRequest, response: &Response) -> Option<(GateClass, Duration)> {
+/// A 429 that names a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Throttled {
+    /// Which class of calls it was about.
+    pub class: GateClass,
+    /// The time.
+    pub span: Duration,
+    /// Whether it says that another operation runs: then it closes a lane only, but for the profile of upstream (W6).
+    pub is_lock: bool,
+}
+
+fn throttle(request: &ArmRequest, response: &Response) -> Option<Throttled> {
     let body: Value = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
     let code = crate::decode::text(&body["error"]["code"]).to_owned();
-    let of_lane = code.starts_with("RetryableError") || code == "ReferencedResourceNotProvisioned";
+    let is_lock = code.starts_with("RetryableError") || code == "ReferencedResourceNotProvisioned";
     let seconds: u64 = response.header("Retry-After")?.parse().ok()?;
-    (response.status == 429 && !of_lane).then(|| (class_of(request), Duration::from_secs(seconds)))
+    let throttled = Throttled { class: class_of(request), span: Duration::from_secs(seconds), is_lock };
+    (response.status == 429).then_some(throttled)
 }

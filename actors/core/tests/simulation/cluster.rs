@@ -38,6 +38,15 @@ pub struct Pod {
     pub ready: bool,
     /// Whether it is terminating.
     pub terminating: bool,
+    /// The one family of which it has an address; `None`: it has one of each.
+    pub only: Option<Family>,
+}
+
+impl Pod {
+    /// One with addresses of both families.
+    pub fn on(node: impl Into<String>, ready: bool) -> Pod {
+        Pod { node: node.into(), ready, terminating: false, only: None }
+    }
 }
 
 /// A Service.
@@ -89,6 +98,16 @@ impl Service {
     /// How many pods it has.
     pub fn pods(&self) -> usize {
         self.slices.iter().map(Vec::len).sum()
+    }
+
+    /// Whether a pod is an endpoint in this family. Where there is no other one, each is.
+    pub fn is_endpoint(&self, pod: &Pod, family: Family) -> bool {
+        self.families.len() == 1 || pod.only.is_none_or(|only| only == family)
+    }
+
+    /// The endpoints that it has in a family.
+    pub fn endpoints(&self, family: Family) -> impl Iterator<Item = &Pod> {
+        self.slices.iter().flatten().filter(move |pod| self.is_endpoint(pod, family))
     }
 }
 
@@ -197,7 +216,8 @@ impl Cluster {
         if let Some(service) = self.services.get(name) {
             for family in &service.families {
                 for (index, pods) in service.slices.iter().enumerate() {
-                    let endpoints: Vec<Endpoint> = pods.iter().map(endpoint).collect();
+                    let pods = pods.iter().filter(|pod| service.is_endpoint(pod, *family));
+                    let endpoints: Vec<Endpoint> = pods.map(endpoint).collect();
                     let slice =
                         build::endpoint_slice(NAMESPACE, name, index, &endpoints, model_family(*family));
                     wanted.insert(slice["metadata"]["name"].as_str().unwrap_or_default().to_owned());

@@ -180,6 +180,7 @@ fn load_balancer(lb: &LbName, body: &Value) -> LbFacts {
     LbFacts {
         lb: lb.clone(),
         etag: etag(body),
+        guid: Some(text(&properties["resourceGuid"])).filter(|guid| !guid.is_empty()).map(Arc::from),
         provisioning: provisioning(&properties["provisioningState"]),
         pools: pools.collect(),
         rules: rules.collect(),

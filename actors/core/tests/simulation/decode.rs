@@ -9,8 +9,8 @@ use pool_core::admin_state::signals::{not_before, says_preempt};
 use pool_core::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use pool_core::machine::Wall;
 use pool_core::object::{
-    Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject, ResourceVersion,
-    ServiceObject, ServiceType, SliceObject, Taint,
+    AddressType, Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject,
+    ResourceVersion, ServiceObject, ServiceType, SliceObject, TO_BE_DELETED, Taint,
 };
 use pool_core::watch::{Line, WatchFailure};
 use serde_json::Value;
@@ -45,7 +45,12 @@ pub fn line(kind: Kind, bytes: &[u8], wall: i64) -> Line {
     match text(&value["type"]) {
         "ADDED" | "MODIFIED" => Line::Object(self::object(kind, object, wall)),
         "DELETED" => {
-            Line::Deleted { key: self::object(kind, object, wall).key(), resource_version: version(meta) }
+            let object = self::object(kind, object, wall);
+            let owner = match &object {
+                Object::Slice(slice) => slice.service.clone().map_or(Owner::Nobody, Owner::Service),
+                Object::Service(_) | Object::Node(_) | Object::Preemption(_) => Owner::Nobody,
+            };
+            Line::Deleted { key: object.key(), owner, resource_version: version(meta) }
         }
         "BOOKMARK" => {
             let list_end = meta["annotations"]["k8s.io/initial-events-end"] == "true";
@@ -136,6 +141,12 @@ fn slice(object: &Value) -> SliceObject {
         key: SliceKey { namespace: Arc::clone(&namespace), name: Arc::from(text(&meta["name"])) },
         service: (!owner.is_empty()).then(|| ServiceKey::new(namespace, owner)),
         resource_version: version(meta),
+        address_type: match text(&object["addressType"]) {
+            "IPv4" => AddressType::Ip(Family::V4),
+            "IPv6" => AddressType::Ip(Family::V6),
+            "FQDN" => AddressType::Fqdn,
+            _ => AddressType::Unset,
+        },
         endpoints: endpoints.collect(),
         trigger_age: Some(Duration::from_millis(1)),
     }
@@ -151,12 +162,13 @@ fn node(object: &Value, wall: i64) -> NodeObject {
         Taint { key, value, effect }
     };
     let excluded = meta["labels"].get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
+    let doomed = items(&spec["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED);
     NodeObject {
         name: NodeName::new(text(&meta["name"])),
         uid: NodeUid::new(text(&meta["uid"])),
         resource_version: version(meta),
         internal_ips: internal.filter_map(|address| text(&address["address"]).parse().ok()).collect(),
-        left_out: excluded.then_some(LeftOut::ExcludedByLabel),
+        left_out: excluded.then_some(LeftOut::ExcludedByLabel).or(doomed.then_some(LeftOut::ToBeDeleted)),
         ready: standing().any(|condition| condition["type"] == "Ready"),
         taints: items(&spec["taints"]).iter().map(taint).collect(),
         instance: InstanceId::of_provider_id(text(&spec["providerID"])),

@@ -7,6 +7,7 @@ use pool_core::ids::{Family, PoolId};
 use simulator_models::arm::Latency;
 
 use crate::cluster::{Pod, Service};
+use crate::plant::Plant;
 use crate::random::Random;
 use crate::story::{Faults, Size};
 use crate::world::World;
@@ -31,7 +32,7 @@ pub struct Came {
 pub struct Quiet(World);
 
 fn service(number: usize, random: &mut Random) -> Service {
-    let mut pod = || Pod { node: format!("node-{}", random.place(NODES)), ready: true, terminating: false };
+    let mut pod = || Pod::on(format!("node-{}", random.place(NODES)), true);
     Service {
         name: format!("svc-{number}"),
         life: 0,
@@ -52,9 +53,17 @@ impl Quiet {
     /// # Errors
     /// What the watchdog finds.
     pub fn new(seed: u64) -> Result<Quiet, String> {
+        Quiet::with(seed, None)
+    }
+
+    /// The same, with a planted bug.
+    ///
+    /// # Errors
+    /// The finding of the watchdog.
+    pub fn with(seed: u64, plant: Option<Plant>) -> Result<Quiet, String> {
         let faults = Faults::default();
         let size = Size { services: 0, nodes: NODES, balancers: BALANCERS, seconds: 0, replicas: 1, faults };
-        let mut world = World::new(seed, size, None);
+        let mut world = World::new(seed, size, plant);
         let mut random = Random::new(seed);
         world.begin_well((0..SERVICES).map(|number| service(number, &mut random)).collect())?;
         world.arm.reconfigure(|settings| {
@@ -76,6 +85,21 @@ impl Quiet {
         let Quiet(world) = self;
         change(world)?;
         world.run_until(world.now() + span)
+    }
+
+    /// The state of every load balancer becomes `Failed`; how many are so after this span in microseconds, and how many PUTs
+    /// were sent.
+    ///
+    /// # Errors
+    /// The finding of the watchdog.
+    pub fn fail_balancers(&mut self, span: u64) -> Result<(usize, u64), String> {
+        let Quiet(world) = self;
+        let all: Vec<String> = world.arm.load_balancers().map(str::to_owned).collect();
+        all.iter().for_each(|lb| world.arm.fail_load_balancer(lb));
+        let before = world.watchdog.puts;
+        world.run_until(world.now() + span)?;
+        let failed = all.iter().filter(|lb| world.arm.has_failed(lb)).count();
+        Ok((failed, world.watchdog.puts - before))
     }
 
     /// Something happens to nodes; waits until all is at rest again.

@@ -10,7 +10,9 @@ use pool_core::admin_state::signals::{DRAINING, SPOT_EVICTION};
 use pool_core::config_map::Keeper;
 use pool_core::events::{self, PostFailure};
 use pool_core::ids::CallId;
+use pool_core::intake::Intake;
 use pool_core::lease::LeaseName;
+use pool_core::machine::Now;
 use pool_core::object::{Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use pool_core::route::Delivery;
 use pool_core::watch::{Ask, In, Line, WatchFailure};
@@ -32,6 +34,8 @@ const PAGE: u32 = 7;
 pub enum Effect {
     /// To a machine, in order.
     Tell(Delivery),
+    /// Lines of a stream that were read.
+    Read(Kind, CallId, Vec<Line>),
     /// To a machine, at this moment.
     TellAt(u64, Delivery),
     /// To the port itself, at this moment.
@@ -62,6 +66,7 @@ pub enum Step {
 struct Stream {
     call: CallId,
     ask: Ask,
+    intake: Intake,
     watch: Option<WatchId>,
     /// Whether the port has heard that the watch stands: before that, nothing can be read from it.
     stands: bool,
@@ -129,15 +134,17 @@ impl KubernetesPort {
         call: CallId,
         ask: Ask,
     ) -> Vec<Effect> {
-        let stream = Stream { call, ask, watch: None, stands: false, poll_at: None, stalled_until: 0 };
+        let intake = Intake::new(kind, call, &ask);
+        let stream =
+            Stream { call, ask, intake, watch: None, stands: false, poll_at: None, stalled_until: 0 };
         if let Some(Stream { watch: Some(watch), .. }) = self.streams.insert(kind, stream) {
             model.close_watch(watch);
         }
         vec![Effect::Later(now + self.latency(), kind, call, Step::Send)]
     }
 
-    /// Posts an event.
-    pub fn post(&mut self, now: u64, call: CallId) -> Vec<Effect> {
+    /// Posts an event; whether the API server accepts it.
+    pub fn post(&mut self, now: u64, call: CallId) -> (Vec<Effect>, bool) {
         let failure = if now < self.cut_until {
             Some(PostFailure::Transient(None))
         } else if self.random.per_mille(self.posts_fail) {
@@ -149,7 +156,8 @@ impl KubernetesPort {
         } else {
             None
         };
-        vec![Effect::TellAt(now + self.latency(), posted(call, failure))]
+        let accepted = failure.is_none();
+        (vec![Effect::TellAt(now + self.latency(), posted(call, failure))], accepted)
     }
 
     /// Sends a patch of a node's taints.
@@ -232,6 +240,17 @@ impl KubernetesPort {
         } else {
             self.random.between(100, 5_000)
         }
+    }
+
+    /// Lines of a stream are read: what follows for the machines.
+    pub fn read(&mut self, now: Now, kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Delivery> {
+        let mut read = Vec::new();
+        if let Some(stream) = self.streams.get_mut(&kind).filter(|stream| stream.call == call) {
+            for line in lines {
+                stream.intake.read(now, line, &mut |delivery| read.push(delivery));
+            }
+        }
+        read
     }
 
     /// Goes on with a request.
@@ -463,10 +482,7 @@ fn believe(line: &mut Line) {
 }
 
 fn told(kind: Kind, call: CallId, lines: Vec<Line>) -> Vec<Effect> {
-    if lines.is_empty() {
-        return Vec::new();
-    }
-    vec![Effect::Tell(Delivery::Watcher(kind, In::Lines(call, lines)))]
+    if lines.is_empty() { Vec::new() } else { vec![Effect::Read(kind, call, lines)] }
 }
 
 fn uri(kind: Kind, ask: &Ask, spread: u64) -> String {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::arm::Document;
-use pool_core::ids::CallId;
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
+use pool_core::ids::{CallId, LbName, PoolId, PoolName};
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
+use pool_core::machine::Now;
 use pool_core::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
 use pool_core::{leader, writer};
@@ -28,6 +29,7 @@ pub const OURS: &str = "azure-backend-pool-controller";
 pub const A_PERSON: &str = "a-person";
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
+const OUT_OF_SYNC: &str = "azure-backend-pool-controller.io/out-of-sync-since";
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 /// How long the port waits for an answer.
@@ -414,6 +416,9 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
     if let Some(holder) = &edit.previous_holder {
         object["metadata"]["annotations"][PREVIOUS_HOLDER] = (**holder).into();
     }
+    if let Some(pools) = &edit.out_of_sync {
+        note_out_of_sync(object, now, clock, pools);
+    }
     if let Some(gates) = &edit.gates {
         for (key, until) in [(READS_UNTIL, gates.reads_until), (WRITES_UNTIL, gates.writes_until)] {
             if let Some(until) = until {
@@ -426,6 +431,28 @@ fn change(object: &mut Value, now: u64, clock: &Clock, edit: &LeaseEdit) {
             }
         }
     }
+}
+
+/// Notes since when pools are out of sync, in microseconds by the wall clock.
+fn note_out_of_sync(object: &mut Value, now: u64, clock: &Clock, pools: &OutOfSyncTimes) {
+    let wall = |since: &Now| {
+        let ago = clock.now(now).since(*since).as_micros();
+        Value::from(clock.wall(now) - i64::try_from(ago).unwrap_or(0))
+    };
+    let noted = pools.iter().map(|(pool, since)| (pool.to_string(), wall(since))).collect();
+    object["metadata"]["annotations"][OUT_OF_SYNC] = Value::Object(noted).to_string().into();
+}
+
+fn out_of_sync(object: &Value, now: u64, clock: &Clock) -> OutOfSyncTimes {
+    let noted: Value =
+        serde_json::from_str(text(&object["metadata"]["annotations"][OUT_OF_SYNC])).unwrap_or_default();
+    let late = noted.as_object().into_iter().flatten().filter_map(|(pool, wall)| {
+        let (lb, pool) = pool.split_once('/')?;
+        let ago = u64::try_from(clock.wall(now) - wall.as_i64()?).ok()?;
+        let since = clock.now(now).minus(Duration::from_micros(ago));
+        Some((PoolId::new(LbName::new(lb), PoolName::new(pool)), since))
+    });
+    Arc::new(late.collect())
 }
 
 fn facts(now: u64, clock: &Clock, lease: LeaseName, object: Value) -> LeaseFacts {
@@ -445,6 +472,7 @@ fn facts(now: u64, clock: &Clock, lease: LeaseName, object: Value) -> LeaseFacts
         transitions: spec["leaseTransitions"].as_u64().unwrap_or(0),
         version: ResourceVersion(Arc::from(text(&meta["resourceVersion"]))),
         gates: GateTimes { reads_until, writes_until },
+        out_of_sync: out_of_sync(&object, now, clock),
         document: Document::new(object),
     }
 }

@@ -167,11 +167,22 @@ pub enum Plant {
     ReadsInSeries,
     /// A watch that is closed empty counts as one without changes, and is only opened again.
     EmptyWatchBelieved,
+    /// Endpoints of one address family count for the pools of both.
+    FamiliesUnited,
+    /// A node that is about to be deleted is left out, though its pods still serve.
+    DoomedLeftOut,
+    /// An event that the API server has not accepted counts as posted.
+    PostFailureUnread,
+    /// No pool hears that it is to be written once more. It shows where nothing else is written for long, and so in a
+    /// cluster at rest alone.
+    RewritesLost,
+    /// That changes were read does not reach the writer before they are taken in.
+    UnreadUnheard,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 78] = [
+    pub const ALL: [Plant; 82] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -250,10 +261,15 @@ impl Plant {
         Plant::DumpStale,
         Plant::ReadsInSeries,
         Plant::EmptyWatchBelieved,
+        Plant::FamiliesUnited,
+        Plant::DoomedLeftOut,
+        Plant::PostFailureUnread,
+        Plant::UnreadUnheard,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
     /// all has come to rest would go unseen where a broken source mends in time.
+    #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     pub fn found_by(self) -> &'static [&'static str] {
         match self {
             Plant::PollsAlone => &["W2"],
@@ -269,8 +285,10 @@ impl Plant {
             Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
             Plant::DumpEmptied | Plant::DumpStale => &["H5"],
             Plant::ReadsInSeries => &["D3"],
+            Plant::UnreadUnheard => &["Q2"],
             Plant::InvalidIsUsed => &["X2", "X3"],
             Plant::DrainingServes => &["X2"],
+            Plant::PostFailureUnread => &["E1"],
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
@@ -323,7 +341,10 @@ impl Plant {
             | Plant::WithdrawLost
             | Plant::FailureForgotten
             | Plant::SourceFactsLost
-            | Plant::EmptyWatchBelieved => &[],
+            | Plant::EmptyWatchBelieved
+            | Plant::FamiliesUnited
+            | Plant::DoomedLeftOut
+            | Plant::RewritesLost => &[],
         }
     }
 }

@@ -211,7 +211,7 @@ fn rest(world: &World) -> Result<(), String> {
     if !world.ccm.is_done(&world.story.cluster) {
         return Err(format!("the cloud-controller-manager is at work: {:?}", world.ccm.counters()));
     }
-    let mut wanted = truth::wanted_pools(&world.kube);
+    let mut wanted = truth::wanted_pools(&world.kube, world.settings().upstream);
     wanted.retain(|pool, _| !world.ccm.foreign.iter().any(|(_, foreign)| foreign == pool));
     wanted.extend(sources::wanted_pools(world)?);
     if let Some(wrong) = truth::first_wrong(&wanted, &world.arm) {

@@ -9,7 +9,7 @@ use pool_core::guard::{Fraction, GuardMode};
 use pool_core::ids::{LbName, NetworkId, PoolId, PoolName};
 use pool_core::informer::{Counts, Selector};
 use pool_core::view::Snapshot;
-use pool_core::writer::{LeaseParams, RateLimit};
+use pool_core::writer::{LeaseParams, RateLimit, Throttling};
 use pool_core::xds::client::{self, Waits};
 use pool_core::xds::membership::{self, AdminStates};
 use pool_core::xds::sources::Name;
@@ -198,16 +198,10 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
     let upstream = settings.upstream;
     let guarded = plant != Some(Plant::GuardOff) && !upstream;
     let times = if plant == Some(Plant::BudgetIgnored) { 100 } else { 1 };
+    let fraction = if plant == Some(Plant::FractionIgnored) { 1_000_000 } else { 500_000 };
     let settle = if plant == Some(Plant::SettleZero) { Duration::ZERO } else { leader::Times::W8.settle };
     Params {
-        informer: informer::Params {
-            counts: Counts::Hosted,
-            multi_slb: true,
-            namespaces: BTreeSet::new(),
-            selector: Selector::default(),
-            last_known_for: seconds(300),
-            fail_on_data_errors: false,
-        },
+        informer: informer_params(upstream),
         discovery: discovery::Params {
             load_balancers: looked_at(settings),
             internal: BTreeSet::new(),
@@ -217,11 +211,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             removal_delay: seconds(if guarded { 30 } else { 0 }),
             empty_confirm: seconds(if guarded { EMPTY_CONFIRM_US / 1_000_000 } else { 0 }),
             guards: if guarded { GuardMode::Enforce } else { GuardMode::Off },
-            max_removal: Fraction::millionths(if plant == Some(Plant::FractionIgnored) {
-                1_000_000
-            } else {
-                500_000
-            }),
+            max_removal: Fraction::millionths(fraction),
             cluster_name: Arc::from("kubernetes"),
             pins: None,
             listed: listings(settings),
@@ -244,6 +234,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             rate_limit: settings.rate_limit.filter(|_| plant != Some(Plant::RateLimitIgnored)),
             retry_throttled: upstream,
             gates_delay_grants: !upstream,
+            throttling: if upstream { Throttling::Upstream } else { Throttling::Bounded },
             breaker: !upstream,
             min_interval: if upstream { TICK } else { seconds(5) },
             writes_per_5_minutes: settings.writes_per_5_minutes * times,
@@ -325,6 +316,19 @@ fn looked_at(settings: Settings) -> Vec<LbName> {
 /// The unused load balancers for which ARM never answers.
 pub fn silent(settings: Settings) -> impl Iterator<Item = LbName> {
     (0..settings.silent).map(|number| LbName::new(format!("silent-{number}")))
+}
+
+fn informer_params(upstream: bool) -> informer::Params {
+    informer::Params {
+        counts: Counts::Hosted,
+        multi_slb: true,
+        namespaces: BTreeSet::new(),
+        selector: Selector::default(),
+        last_known_for: Duration::from_secs(300),
+        fail_on_data_errors: false,
+        control_plane: false,
+        per_family: !upstream,
+    }
 }
 
 fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {

@@ -249,6 +249,7 @@ impl Replica {
                 queue::In::Take(_) => self.by_take += 1,
                 queue::In::Observed(_)
                 | queue::In::Attempt(_)
+                | queue::In::Rewrite
                 | queue::In::Pace(_)
                 | queue::In::Finished(..)
                 | queue::In::Verified(_) => return None,

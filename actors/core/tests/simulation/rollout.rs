@@ -80,7 +80,7 @@ fn slow(settings: &mut Settings) {
 }
 
 fn service(number: usize) -> Service {
-    let pod = Pod { node: format!("node-{}", number % NODES), ready: true, terminating: false };
+    let pod = Pod::on(format!("node-{}", number % NODES), true);
     Service {
         name: name_of(number),
         life: 0,
@@ -157,7 +157,7 @@ pub fn roll_out(seed: u64, apart_us: u64) -> Result<Rollout, String> {
         world.run_until(now + LOOK_US)?;
         waits.extend(arrived(&world, &mut waiting));
         if steps.peek().is_none() && now.is_multiple_of(10 * LOOK_US) {
-            wrong = truth::first_wrong(&truth::wanted_pools(&world.kube), &world.arm);
+            wrong = truth::first_wrong(&truth::wanted_pools(&world.kube, false), &world.arm);
             if wrong.is_none() {
                 break;
             }

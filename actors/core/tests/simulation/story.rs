@@ -1,6 +1,7 @@
 //! What happens in the cluster, by the seed: pods come and go, nodes and Services change, people pause.
 
 use pool_core::ids::Family;
+use pool_core::object::TO_BE_DELETED;
 use simulator_models::kube::KubeModel;
 
 use crate::cluster::{Cluster, Pod, Service};
@@ -78,11 +79,15 @@ pub enum Often {
     Hanging,
     /// Watches are answered 200 and closed without a line, until the world ends.
     EmptyWatches,
+    /// ARM denies whatever is written for long, and most events are not accepted.
+    LostEvents,
+    /// Changes are read long before they are taken in.
+    SlowIntake,
 }
 
 impl Often {
     /// All of them.
-    pub const ALL: [Often; 9] = [
+    pub const ALL: [Often; 11] = [
         Often::Eclipse,
         Often::PausedTakeOver,
         Often::UnheardPause,
@@ -92,6 +97,8 @@ impl Often {
         Often::FailingPolls,
         Often::Hanging,
         Often::EmptyWatches,
+        Often::LostEvents,
+        Often::SlowIntake,
     ];
 }
 
@@ -101,6 +108,8 @@ pub struct Story {
     pub cluster: Cluster,
     size: Size,
     random: Random,
+    /// Which pods have an address of one family only, and which nodes are to be deleted.
+    others: Random,
     names: u64,
     /// Whether Services come, go and change: it keeps the cloud-controller-manager busy.
     changes_services: bool,
@@ -111,11 +120,11 @@ pub struct Story {
 
 impl Story {
     /// Its beginning.
-    pub fn new(size: Size, mut random: Random, leaving: Random) -> Story {
+    pub fn new(size: Size, mut random: Random, others: Random, leaving: Random) -> Story {
         let changes_services = random.per_mille(500);
         let keeps_leaving = random.per_mille(500);
         let (cluster, leaving) = (Cluster::default(), Leaving::new(leaving));
-        Story { cluster, size, random, names: 0, changes_services, keeps_leaving, leaving }
+        Story { cluster, size, random, others, names: 0, changes_services, keeps_leaving, leaving }
     }
 
     /// Writes the first state.
@@ -168,7 +177,9 @@ impl Story {
 
     fn new_pod(&mut self) -> Option<Pod> {
         let node = if self.random.per_mille(15) { String::new() } else { self.any_node()? };
-        Some(Pod { node, ready: self.random.per_mille(300), terminating: false })
+        let pod = Pod::on(node, self.random.per_mille(300));
+        let family = [Family::V4, Family::V6][self.others.place(2)];
+        Some(Pod { only: self.others.per_mille(300).then_some(family), ..pod })
     }
 
     fn create(&mut self, kube: &mut KubeModel, now: u64) -> String {
@@ -277,9 +288,19 @@ impl Story {
                 self.cluster.move_node(kube, now, &name);
                 format!("new address of {name}")
             }
+            (60..75, Some(name)) if self.others.per_mille(500) => self.doom(kube, now, &name),
             (60..75, Some(name)) => self.change_node(kube, now, &name, |node| node.excluded = !node.excluded),
             (_, Some(name)) => self.change_node(kube, now, &name, |node| node.ready = !node.ready),
         }
+    }
+
+    /// The cluster autoscaler is about to delete a node, or has thought better of it.
+    fn doom(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        if self.cluster.untaint(kube, now, name, |key| key == TO_BE_DELETED) {
+            return format!("{name} is to stay");
+        }
+        self.cluster.taint(kube, now, name, (TO_BE_DELETED, "1", "NoSchedule"));
+        format!("{name} is to be deleted")
     }
 
     fn change_node(
@@ -365,7 +386,7 @@ impl Story {
             let is_there = |node: &&String| service.slices.iter().flatten().all(|pod| pod.node == **node);
             let node = nodes.iter().find(|node| !is_there(node) || service.pods() == 0);
             let Some(node) = node.cloned() else { continue };
-            service.slices = vec![vec![Pod { node, ready: true, terminating: false }]];
+            service.slices = vec![vec![Pod::on(node, true)]];
             self.cluster.write_slices(kube, now, &name);
         }
     }
@@ -377,12 +398,13 @@ impl Story {
         let names: Vec<String> = self.cluster.services.keys().cloned().collect();
         for name in names {
             self.change_service(kube, now, &name, |service| service.paused = false);
-            if let Some(service) = self.cluster.services.get_mut(&name)
-                && service.slices.iter().flatten().all(|pod| pod.terminating)
-            {
+            if let Some(service) = self.cluster.services.get_mut(&name) {
+                let ends = |family: &Family| service.endpoints(*family).all(|pod| pod.terminating);
                 // The last pods end: what only terminates would keep the last members for as long as it lasts.
-                service.slices.iter_mut().for_each(Vec::clear);
-                self.cluster.write_slices(kube, now, &name);
+                if service.families.iter().any(ends) {
+                    service.slices.iter_mut().for_each(|slice| slice.retain(|pod| !pod.terminating));
+                    self.cluster.write_slices(kube, now, &name);
+                }
             }
         }
         let excluded: Vec<String> = self

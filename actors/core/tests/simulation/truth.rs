@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use pool_core::object::TO_BE_DELETED;
 use serde_json::Value;
 use simulator_models::arm::ArmModel;
 use simulator_models::kube::{KubeModel, Resource};
@@ -21,8 +22,9 @@ pub struct Wanted {
     pub unusable: bool,
 }
 
-/// What every pool of the cluster's candidates wants, by the pool's name.
-pub fn wanted_pools(kube: &KubeModel) -> BTreeMap<String, Wanted> {
+/// What every pool of the cluster's candidates wants, by the pool's name: what EndpointSlices of its family ask for, or, as
+/// upstream has it, those of both (D4, C2).
+pub fn wanted_pools(kube: &KubeModel, upstream: bool) -> BTreeMap<String, Wanted> {
     let nodes: BTreeMap<String, Value> =
         kube.list(Resource::Nodes).map(|node| (text(&node["metadata"]["name"]).to_owned(), node)).collect();
     let slices: Vec<Value> = kube.list(Resource::EndpointSlices).collect();
@@ -37,9 +39,10 @@ pub fn wanted_pools(kube: &KubeModel) -> BTreeMap<String, Wanted> {
             slice["metadata"]["labels"]["kubernetes.io/service-name"] == meta["name"]
                 && slice["metadata"]["namespace"] == meta["namespace"]
         };
-        let endpoints: Vec<&Value> =
-            slices.iter().filter(of_service).flat_map(|slice| items(&slice["endpoints"])).collect();
         for family in items(&spec["ipFamilies"]) {
+            let counts = |slice: &&Value| upstream || slice["addressType"] == *family;
+            let own = slices.iter().filter(of_service).filter(counts);
+            let endpoints: Vec<&Value> = own.flat_map(|slice| items(&slice["endpoints"])).collect();
             let v6 = family == "IPv6";
             let suffix = if v6 { "-ipv6" } else { "" };
             let name = format!("{}-{}{suffix}", text(&meta["namespace"]), text(&meta["name"])).to_lowercase();
@@ -50,11 +53,12 @@ pub fn wanted_pools(kube: &KubeModel) -> BTreeMap<String, Wanted> {
 }
 
 fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wanted {
-    let mut wanted = Wanted::default();
+    let (mut wanted, mut doomed) = (Wanted::default(), BTreeSet::new());
     for endpoint in endpoints {
         let Some(node) = nodes.get(text(&endpoint["nodeName"])) else { continue };
         let labels = &node["metadata"]["labels"];
         let left_out = labels.get("node.kubernetes.io/exclude-from-external-load-balancers").is_some();
+        let is_doomed = items(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == TO_BE_DELETED);
         let addresses = items(&node["status"]["addresses"]).iter();
         for address in addresses.filter(|address| address["type"] == "InternalIP") {
             let Ok(ip) = text(&address["address"]).parse::<IpAddr>() else { continue };
@@ -63,9 +67,14 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wa
             }
             wanted.allowed.insert(ip);
             if endpoint["conditions"]["terminating"] != true {
-                wanted.required.insert(ip);
+                let required = if is_doomed { &mut doomed } else { &mut wanted.required };
+                required.insert(ip);
             }
         }
+    }
+    // Who is about to be deleted is required only where nobody else is (D5).
+    if wanted.required.is_empty() {
+        wanted.required = doomed;
     }
     wanted.unusable = !endpoints.is_empty() && wanted.allowed.is_empty();
     wanted

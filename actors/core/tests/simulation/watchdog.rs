@@ -9,6 +9,8 @@ mod drains;
 mod entries;
 #[path = "watchdog/guards.rs"]
 mod guards;
+#[path = "watchdog/intake.rs"]
+mod intake;
 #[path = "watchdog/looks.rs"]
 mod looks;
 #[path = "watchdog/nodes.rs"]
@@ -21,6 +23,8 @@ mod passive;
 mod puts;
 #[path = "watchdog/records.rs"]
 mod records;
+#[path = "watchdog/reports.rs"]
+mod reports;
 #[path = "watchdog/rest.rs"]
 mod rest;
 #[path = "watchdog/served.rs"]
@@ -38,16 +42,16 @@ mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use pool_core::events;
-use pool_core::ids::{AttemptId, Epoch, PoolId, RulePrefix, ServiceUid};
+use pool_core::ids::{AttemptId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
 use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
 use pool_core::route::Delivery;
 use pool_core::sample::{GateClass, PoolState, Sample};
 use serde_json::Value;
 
+use crate::azure::Throttled;
 use crate::ccm::pool_name;
 use crate::cluster::Cluster;
 use crate::play::Left;
@@ -56,6 +60,7 @@ use crate::replica::Actor;
 use downs::Downs;
 use entries::Entries;
 use guards::Guards;
+use intake::Unread;
 use looks::Looks;
 use nodes::Nodes;
 use operations::Operations;
@@ -96,11 +101,29 @@ struct Known {
     pools: BTreeSet<String>,
     prefix: RulePrefix,
     candidate: bool,
-    /// Whether it has endpoints, and since when that is so.
-    has: (bool, u64),
-    /// When it last had endpoints for long enough to be noticed.
-    had_until: u64,
+    /// Its endpoints in the family of each of its pools.
+    endpoints: BTreeMap<String, Endpoints>,
     paused: Option<u64>,
+}
+
+/// The endpoints of a Service in one family.
+#[derive(Clone, Copy, Debug)]
+struct Endpoints {
+    /// Whether there are any, and since when that is so.
+    has: (bool, u64),
+    /// When there last were any for long enough to be noticed.
+    had_until: u64,
+}
+
+impl Endpoints {
+    fn note(&mut self, now: u64, has: bool) {
+        if self.has.0 && now >= self.has.1 + NOTICED_US {
+            self.had_until = now;
+        }
+        if self.has.0 != has {
+            self.has = (has, now);
+        }
+    }
 }
 
 /// What one process has said and done.
@@ -126,6 +149,7 @@ struct Within {
     sender: Sender,
     operations: Operations,
     looks: Looks,
+    unread: Unread,
     /// The Services that the Directory has last given each pool, and until when it had given others.
     given: BTreeMap<PoolId, Given>,
     /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
@@ -148,6 +172,8 @@ struct Within {
     seen: Observations,
     start: Start,
     heard: wishes::Heard,
+    /// What the API server is to have accepted (E1).
+    reports: reports::Reports,
     /// What control planes have sent it.
     handed: served::Handed,
 }
@@ -227,6 +253,7 @@ impl Watchdog {
             sender: Sender::new(now, settings),
             operations: Operations::default(),
             looks: Looks::new(now, settings),
+            unread: Unread::default(),
             restored_at: None,
             given: BTreeMap::new(),
             eligible: BTreeMap::new(),
@@ -240,6 +267,7 @@ impl Watchdog {
             seen: Observations::default(),
             start: Start::new(now, notes),
             heard: wishes::Heard::default(),
+            reports: reports::Reports::default(),
             handed: served::Handed::default(),
         });
     }
@@ -256,6 +284,7 @@ impl Watchdog {
         within.states.clear();
         within.gauge.clear();
         within.downs.end();
+        within.reports.end();
         within.start = Start::default();
         self.hangs_up(process);
     }
@@ -265,6 +294,8 @@ impl Watchdog {
         let within = &mut self.within[process];
         within.started_at = now;
         within.operations.excused(now, None);
+        within.reports.wakes(now);
+        within.unread = Unread::default();
         within.takes.values_mut().for_each(|since| *since = now);
         within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
     }
@@ -318,10 +349,17 @@ impl Watchdog {
     }
 
     /// ARM's word that a class is throttled reaches a process.
-    pub fn on_throttled(&mut self, now: u64, process: usize, class: GateClass, span: Duration) {
+    pub fn on_throttled(&mut self, now: u64, process: usize, throttled: Throttled) {
+        let Throttled { class, span, is_lock } = throttled;
         let sender = &mut self.within[process].sender;
-        sender.throttled(now, class, span);
-        if let Some(told) = sender.told(class) {
+        // Of several locks the last one says how long the gate is closed.
+        let told = if is_lock {
+            Some((now, now + u64::try_from(span.as_micros()).unwrap_or(0)))
+        } else {
+            sender.throttled(now, class, span);
+            sender.told(class)
+        };
+        if let Some(told) = told {
             let known = self.throttled.entry(class).or_insert(told);
             *known = (*known).max(told);
         }
@@ -358,22 +396,22 @@ impl Watchdog {
     pub fn note(&mut self, now: u64, cluster: &Cluster) {
         let mut seen = BTreeSet::new();
         for service in cluster.services.values() {
-            let families = || service.families.iter();
-            let has = service.pods() > 0;
+            let has = |family: &Family| service.endpoints(*family).next().is_some();
+            let pools = || {
+                let named = |family: &Family| (pool_name(&service.key(), *family), has(family));
+                service.families.iter().map(named)
+            };
             let known = self.services.entry(service.uid()).or_insert_with(|| Known {
                 uid: ServiceUid::new(service.uid()),
-                pools: families().map(|family| pool_name(&service.key(), *family)).collect(),
+                pools: pools().map(|(pool, _)| pool).collect(),
                 prefix: service.prefix(),
                 candidate: false,
-                has: (has, now),
-                had_until: if has { now } else { 0 },
+                endpoints: BTreeMap::new(),
                 paused: None,
             });
-            if known.has.0 && now >= known.has.1 + NOTICED_US {
-                known.had_until = now;
-            }
-            if known.has.0 != has {
-                known.has = (has, now);
+            for (pool, has) in pools() {
+                let new = || Endpoints { has: (has, now), had_until: if has { now } else { 0 } };
+                known.endpoints.entry(pool).or_insert_with(new).note(now, has);
             }
             known.candidate = service.is_candidate();
             known.paused = service.paused.then(|| known.paused.unwrap_or(now));

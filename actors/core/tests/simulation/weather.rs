@@ -91,6 +91,8 @@ pub enum Spell {
     Refusals,
     /// Polls of operations fail, or are not answered.
     FailingPolls,
+    /// ARM denies whatever is written.
+    Denials,
 }
 
 fn refusal(random: &mut Random) -> Fault {
@@ -101,6 +103,11 @@ fn refusal(random: &mut Random) -> Fault {
     };
     let (target, effect) = (FaultTarget::PoolPut, FaultEffect::Answer(answer));
     Fault { target, every: 1, limit: None, load_balancer: None, effect }
+}
+
+fn denial() -> Fault {
+    let effect = FaultEffect::Answer(answer(403, "AuthorizationFailed", None));
+    Fault { target: FaultTarget::PoolPut, every: 1, limit: None, load_balancer: None, effect }
 }
 
 fn failing_poll(random: &mut Random) -> Fault {
@@ -119,6 +126,7 @@ pub fn change_arm(random: &mut Random, arm: &mut ArmModel, long: Option<Spell>) 
     match long {
         Some(Spell::Refusals) => faults = vec![refusal(random)],
         Some(Spell::FailingPolls) => faults = vec![failing_poll(random)],
+        Some(Spell::Denials) => faults = vec![denial()],
         None => {}
     }
     let silent_loss = if random.per_mille(150) { 0.3 } else { 0.0 };

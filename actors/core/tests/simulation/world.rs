@@ -23,7 +23,6 @@ mod well;
 mod wishes;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmCall};
 use pool_core::config_map::Keeper;
@@ -32,14 +31,13 @@ use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
 use pool_core::object::{Kind, TaintAsk};
 use pool_core::route::Delivery;
-use pool_core::sample::GateClass;
 use pool_core::writer;
 use pool_core::xds::client::{Request, StreamId};
 use simulator_models::arm::{ArmModel, Latency};
 use simulator_models::ccm::{Answer, CallId as CcmCall};
 use simulator_models::kube::{self, KubeModel};
 
-use crate::azure::Sent;
+use crate::azure::{Sent, Throttled};
 use crate::ccm::{self, Ccm};
 use crate::kubernetes::{Effect, Step};
 use crate::leases::{Fate, LeaseStep};
@@ -124,7 +122,7 @@ enum Inner {
     /// The port to control planes goes on with a stream.
     Xds(StreamId, XdsStep),
     /// The answer of ARM to a call.
-    Answered(CallId, Box<ArmAnswer>, Option<(GateClass, Duration)>),
+    Answered(CallId, Box<ArmAnswer>, Option<Throttled>),
 }
 
 /// The world.
@@ -218,7 +216,7 @@ impl World {
             kube_seen: 0,
             arm,
             processes: Vec::new(),
-            story: Story::new(size, random.fork(), leaving.fork()),
+            story: Story::new(size, random.fork(), Random::new(seed ^ 0x6661_6d69), leaving.fork()),
             ccm,
             ccm_at: None,
             switches_off: leaving.per_mille(120),
@@ -318,6 +316,7 @@ impl World {
             if process.life == Life::Runs {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
+                self.watchdog.reports_accepted(self.now, number)?;
                 self.watchdog.passive_ends(self.now, number)?;
                 self.watchdog.looks_around(self.now, number)?;
             }
@@ -431,8 +430,8 @@ impl World {
             Inner::Send(call) => self.send(process, *call),
             Inner::Xds(stream, step) => self.xds_step(process, stream, &step),
             Inner::Answered(call, answer, throttled) => {
-                if let Some((class, span)) = throttled {
-                    self.watchdog.on_throttled(now, process, class, span);
+                if let Some(throttled) = throttled.filter(|one| self.settings.upstream || !one.is_lock) {
+                    self.watchdog.on_throttled(now, process, throttled);
                 }
                 let delivery = Delivery::Writer(writer::In::Answered(call, *answer));
                 self.turn(process, &Actor::Writer, vec![delivery])

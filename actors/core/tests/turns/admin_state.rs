@@ -146,6 +146,7 @@ impl Bench {
                 | Out::NoticeIgnored(..)
                 | Out::Taint(..)
                 | Out::Report(_)
+                | Out::Ended(_)
                 | Out::Node(..)
                 | Out::View(_)
                 | Out::Answer(..)

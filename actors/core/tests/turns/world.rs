@@ -15,7 +15,7 @@ use pool_core::ids::{
 use pool_core::informer::{self, Counts, Selector};
 use pool_core::machine::Now;
 use pool_core::object::{
-    Endpoint, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType, SliceObject,
+    AddressType, Endpoint, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType, SliceObject,
 };
 
 pub const SERVICES: usize = 10_000;
@@ -31,6 +31,8 @@ pub fn informer_params() -> informer::Params {
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
         fail_on_data_errors: false,
+        control_plane: false,
+        per_family: true,
     }
 }
 
@@ -122,6 +124,7 @@ pub fn slices(number: u64, shift: usize) -> Vec<Object> {
         key: SliceKey { namespace: "shop".into(), name: format!("web-{n}-x7k2p").into() },
         service: Some(key(n)),
         resource_version: version(number),
+        address_type: AddressType::Ip(Family::V4),
         endpoints: (0..ENDPOINTS).map(|e| endpoint(n, e)).collect(),
         trigger_age: None,
     };
@@ -179,6 +182,7 @@ pub fn observations(began: Now, strangers: usize) -> Vec<directory::In> {
         LbFacts {
             lb: balancer_name(lb),
             etag: None,
+            guid: None,
             provisioning: Provisioning::Succeeded,
             pools: own().map(|service| Arc::new(pool(service, strangers))).collect(),
             rules: own().map(rule).collect(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use pool_core::admin_state::signals::says_preempt;
 use pool_core::ids::{InstanceId, NodeName, NodeUid};
-use pool_core::object::{LeftOut, NodeObject, Preempt, Taint};
+use pool_core::object::{LeftOut, NodeObject, Preempt, TO_BE_DELETED, Taint};
 use serde::Deserialize;
 
 use super::preemptions::{age, due};
@@ -133,7 +133,7 @@ fn left_out(labels: Option<&BTreeMap<String, String>>, taints: &[Taint]) -> Opti
         || label("node-role.kubernetes.io/master").is_some()
     {
         Some(LeftOut::ControlPlane)
-    } else if taints.iter().any(|taint| &*taint.key == "ToBeDeletedByClusterAutoscaler") {
+    } else if taints.iter().any(|taint| &*taint.key == TO_BE_DELETED) {
         Some(LeftOut::ToBeDeleted)
     } else {
         None

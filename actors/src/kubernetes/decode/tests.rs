@@ -77,6 +77,32 @@ fn d4_absent_conditions_count_as_the_api_says() {
 }
 
 #[test]
+fn d4_the_address_type_of_a_slice_is_read() {
+    let read = |address_type: Value| {
+        let mut slice = build::endpoint_slice("shop", "web", 0, &[], build::Family::V4);
+        slice["addressType"] = address_type;
+        let text = json!({ "type": "MODIFIED", "object": slice }).to_string();
+        line(Kind::EndpointSlices, text.as_bytes(), wall())
+    };
+    for (address_type, expected) in [
+        (json!("IPv4"), AddressType::Ip(Family::V4)),
+        (json!("IPv6"), AddressType::Ip(Family::V6)),
+        (json!("FQDN"), AddressType::Fqdn),
+        (json!(""), AddressType::Unset),
+        (json!(null), AddressType::Unset),
+    ] {
+        let Line::Object(Object::Slice(slice)) = read(address_type) else { panic!("not a slice") };
+        assert_eq!(slice.address_type, expected);
+    }
+    let text = r#"{"metadata":{"name":"web-1","namespace":"shop","uid":"s"}}"#;
+    let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
+    assert_eq!(slice.address_type, AddressType::Unset);
+    let read = read(json!("IPv5"));
+    let Line::Undecodable { key, error, .. } = &read else { panic!("{read:?}") };
+    assert!(key.is_some() && error.contains("addressType"), "{error}");
+}
+
+#[test]
 fn a_slice_without_endpoints_or_owner_is_a_slice_all_the_same() {
     let text = r#"{"metadata":{"name":"x","namespace":"y","uid":"s"},"endpoints":null}"#;
     let Object::Slice(slice) = object(Kind::EndpointSlices, text) else { panic!("not a slice") };
@@ -349,9 +375,20 @@ fn w7_class_and_ingress_of_a_service_are_read() {
 fn a_deletion_needs_no_more_than_the_name() {
     let text = br#"{"type":"DELETED","object":{"metadata":{"name":"web","namespace":"shop","labels":7}}}"#;
     let deleted = line(Kind::Services, text, wall());
-    let Line::Deleted { key, resource_version } = deleted else { panic!("{deleted:?}") };
+    let Line::Deleted { key, owner: Owner::Nobody, resource_version } = deleted else {
+        panic!("{deleted:?}")
+    };
     assert_eq!(key, ObjectKey::Service(ServiceKey::new("shop", "web")));
     assert_eq!(resource_version, ResourceVersion::default());
+}
+
+#[test]
+fn q2_a_deleted_slice_tells_whose_it_was() {
+    let meta = r#"{"name":"web-1","namespace":"shop","labels":{"kubernetes.io/service-name":"web"}}"#;
+    let text = format!(r#"{{"type":"DELETED","object":{{"metadata":{meta}}}}}"#);
+    let deleted = line(Kind::EndpointSlices, text.as_bytes(), wall());
+    let Line::Deleted { owner, .. } = deleted else { panic!("{deleted:?}") };
+    assert_eq!(owner, Owner::Service(ServiceKey::new("shop", "web")));
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Stage {
     /// Carries out a request.
     fn ask(&self, call: u64, ask: Ask) {
         let kind = Kind::Preemptions;
-        let watcher = WayBack { kind, recipient: self.recipient.clone() };
+        let watcher = WayBack { kind, recipient: self.recipient.clone(), writer: self.recipient.clone() };
         let request = Request { call: CallId(call), kind, ask };
         drop(tokio::spawn(follow(self.client.clone(), self.clock, request, watcher)));
     }
@@ -102,9 +102,9 @@ impl Stage {
         let mut lines = Vec::new();
         while !lines.last().is_some_and(&is_last) {
             let word = self.word().await;
-            if let In::Lines(call, more) = word {
+            if let In::Line { call, line, .. } = word {
                 assert_eq!(call, CallId(of));
-                lines.extend(more);
+                lines.push(line);
             } else {
                 assert!(matches!(word, In::Opened(call) if call == CallId(of)), "{word:?}");
             }
@@ -213,7 +213,8 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
             Ask::Watch { .. } => "watch",
         });
         let recipient = switchboard.recipient(End::Watcher(kind)).clone();
-        follow(client.clone(), Clock::start(), request, WayBack { kind, recipient }).await;
+        let way_back = WayBack { kind, writer: recipient.clone(), recipient };
+        follow(client.clone(), Clock::start(), request, way_back).await;
         while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {
             watcher.step(now, word, &mut out);
         }

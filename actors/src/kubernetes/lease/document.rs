@@ -1,10 +1,12 @@
 //! A Lease between its JSON and what the machines are told of it. What nobody here knows survives a replacement.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use pool_core::arm::Document;
-use pool_core::lease::{GateTimes, LeaseEdit, LeaseFacts, LeaseName};
+use pool_core::ids::{LbName, PoolId, PoolName};
+use pool_core::lease::{GateTimes, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
 use pool_core::machine::Now;
 use pool_core::object::ResourceVersion;
 use serde_json::{Map, Value, json};
@@ -17,6 +19,8 @@ use crate::kubernetes::words::said;
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 /// Until when ARM's gate of writes is closed; on our own Lease alone (W8).
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
+/// Since when pools have been out of sync, as a JSON object of times; on our own Lease alone (Q8).
+const OUT_OF_SYNC: &str = "azure-backend-pool-controller.io/out-of-sync-since";
 /// Who has written under the shared Lease last; the cloud-controller-manager forgets its caches when it was not it.
 const PREVIOUS_HOLDER: &str = "aks-managed-resource-locker-previous-holder";
 
@@ -60,9 +64,12 @@ pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<Leas
     let ago = |renewed: Timestamp| {
         Duration::try_from(clock.wall().duration_since(renewed)).unwrap_or(Duration::ZERO)
     };
-    let gates = match lease {
-        LeaseName::Own => gates(&metadata["annotations"], clock),
-        LeaseName::Shared => GateTimes::default(),
+    let (gates, out_of_sync) = match lease {
+        LeaseName::Own => {
+            let annotations = &metadata["annotations"];
+            (gates(annotations, clock), out_of_sync(annotations, clock))
+        }
+        LeaseName::Shared => (GateTimes::default(), OutOfSyncTimes::default()),
     };
     Ok(LeaseFacts {
         lease,
@@ -72,6 +79,7 @@ pub(super) fn facts(lease: LeaseName, value: Value, clock: Clock) -> Result<Leas
         transitions: u64::try_from(transitions).unwrap_or(0),
         version: ResourceVersion(version.into()),
         gates,
+        out_of_sync,
         document: Document::new(LeaseDocument(document)),
     })
 }
@@ -145,7 +153,7 @@ impl LeaseDocument {
             let after = before.max(0).saturating_add(1).min(i32::MAX.into());
             spec.insert("leaseTransitions".to_owned(), after.into());
         }
-        if edit.previous_holder.is_some() || edit.gates.is_some() {
+        if edit.previous_holder.is_some() || edit.gates.is_some() || edit.out_of_sync.is_some() {
             let annotations = object(object(&mut whole, "metadata"), "annotations");
             if let Some(previous) = &edit.previous_holder {
                 annotations.insert(PREVIOUS_HOLDER.to_owned(), (&**previous).into());
@@ -154,9 +162,40 @@ impl LeaseDocument {
                 note(annotations, READS_UNTIL, gates.reads_until, clock);
                 note(annotations, WRITES_UNTIL, gates.writes_until, clock);
             }
+            if let Some(pools) = &edit.out_of_sync {
+                note_out_of_sync(annotations, pools, clock);
+            }
         }
         Value::Object(whole).to_string().into_bytes()
     }
+}
+
+/// The pools that are noted as out of sync. What is no time of a pool is left out.
+fn out_of_sync(annotations: &Value, clock: Clock) -> OutOfSyncTimes {
+    let text = annotations[OUT_OF_SYNC].as_str().unwrap_or("{}");
+    let Ok(noted) = serde_json::from_str::<Map<String, Value>>(text) else {
+        tracing::info!(annotation = OUT_OF_SYNC, value = %said(text), "an annotation of our Lease is no JSON object");
+        return OutOfSyncTimes::default();
+    };
+    let late = |(pool, since): (&String, &Value)| {
+        let (lb, pool) = pool.split_once('/')?;
+        let since: Timestamp = since.as_str()?.parse().ok()?;
+        let ago = Duration::try_from(clock.wall().duration_since(since)).ok()?;
+        Some((PoolId::new(LbName::new(lb), PoolName::new(pool)), clock.now().minus(ago)))
+    };
+    Arc::new(noted.iter().filter_map(late).collect())
+}
+
+/// Notes the pools that are out of sync, or that there are none.
+fn note_out_of_sync(annotations: &mut Map<String, Value>, pools: &OutOfSyncTimes, clock: Clock) {
+    if pools.is_empty() {
+        annotations.shift_remove(OUT_OF_SYNC);
+        return;
+    }
+    let time = |since: &Now| Value::from(format!("{:.3}", clock.timestamp_of(*since)));
+    let noted: Map<String, Value> =
+        pools.iter().map(|(pool, since)| (pool.to_string(), time(since))).collect();
+    annotations.insert(OUT_OF_SYNC.to_owned(), Value::Object(noted).to_string().into());
 }
 
 /// Notes until when a gate is closed, or that it is open.

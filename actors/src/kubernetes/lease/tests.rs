@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use kube::Client;
+use pool_core::ids::{LbName, PoolId, PoolName};
 use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, WATCH_MARGIN};
 use pool_core::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 use serde_json::{Value, json};
@@ -46,6 +47,7 @@ fn edit(holder: Option<&str>) -> LeaseEdit {
         transition: false,
         previous_holder: None,
         gates: None,
+        out_of_sync: None,
     }
 }
 
@@ -364,6 +366,30 @@ fn w8_gate_times_come_back_as_the_moments_that_they_were() {
     let again = read.document.get::<LeaseDocument>().unwrap().edited(&seen, clock);
     let again: Value = serde_json::from_slice(&again).unwrap();
     assert_eq!(again["metadata"]["annotations"], json!({}), "an open gate is no longer noted");
+}
+
+#[test]
+fn pools_out_of_sync_come_back_since_the_moments_that_they_were() {
+    let clock = Clock::start();
+    let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
+    let since = clock.now().minus(Duration::from_secs(900));
+    let edit = LeaseEdit { out_of_sync: Some(Arc::new([(pool.clone(), since)].into())), ..edit(Some("us")) };
+    let body = LeaseDocument::new(&place()).edited(&edit, clock);
+    let mut lease: Value = serde_json::from_slice(&body).unwrap();
+    lease["metadata"]["resourceVersion"] = "5".into();
+    let read = facts(LeaseName::Own, lease.clone(), clock).unwrap();
+    let back = read.out_of_sync[&pool];
+    assert!(back.since(since) + since.since(back) < Duration::from_secs(1));
+    assert!(facts(LeaseName::Shared, lease.clone(), clock).unwrap().out_of_sync.is_empty());
+
+    let none = LeaseEdit { out_of_sync: Some(Arc::default()), ..self::edit(None) };
+    let again = read.document.get::<LeaseDocument>().unwrap().edited(&none, clock);
+    let again: Value = serde_json::from_slice(&again).unwrap();
+    assert_eq!(again["metadata"]["annotations"], json!({}), "nothing is noted where every pool is in sync");
+
+    lease["metadata"]["annotations"]["azure-backend-pool-controller.io/out-of-sync-since"] =
+        r#"{"lb": "2026-01-01T00:00:00Z", "lb/a": "soon", "lb/b": 7}"#.into();
+    assert!(facts(LeaseName::Own, lease, clock).unwrap().out_of_sync.is_empty());
 }
 
 #[test]

@@ -42,8 +42,9 @@ pub(super) async fn connect(config: &ServerConfig, agent: &str) -> Result<Withou
         Channel::Tls(files) => unavailable(format!("{error} ({})", credentials::described(files))),
         Channel::Insecure => unavailable(error),
     };
-    let proxies = Proxies::from_environment().map_err(|error| unavailable(error.to_string()))?;
-    let connector = Connector::new(proxies.of_grpc(endpoint.uri()).cloned(), CONNECT_TIMEOUT);
+    let proxies = Proxies::from_environment();
+    let proxy = proxies.of_grpc(endpoint.uri()).map_err(|error| unavailable(error.to_string()))?;
+    let connector = Connector::new(proxy.cloned(), CONNECT_TIMEOUT);
     let (dialer, preface) = Dialer::new(config.target.clone(), connector, tls);
     let (deadline, seconds) = (Instant::now() + CONNECT_TIMEOUT, CONNECT_TIMEOUT.as_secs());
     let channel = match timeout_at(deadline, endpoint.connect_with_connector(dialer)).await {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::journal::{Kind, LogEntry};
 use super::operation::{Effect, OperationName};
-use super::store::{Address, Content, LoadBalancer, Pool, Reference, Rule, key};
+use super::store::{Address, Content, LastWrite, LoadBalancer, Pool, Reference, Rule, key};
 use super::write::PoolWrite;
 use super::{ArmModel, Method};
 
@@ -89,6 +89,14 @@ impl ArmModel {
     /// Removes a pool as a finished DELETE would; rules that name it stay.
     pub fn remove_pool(&mut self, load_balancer: &str, pool: &str) {
         self.change(load_balancer, |lb| lb.pools.remove(&key(pool)));
+    }
+
+    /// An operation of somebody else on a load balancer fails: its provisioning state stays `Failed` until one succeeds, and
+    /// nothing else changes.
+    pub fn fail_load_balancer(&mut self, load_balancer: &str) {
+        if let Some(lb) = self.balancers.get_mut(&key(load_balancer)) {
+            lb.last_write = LastWrite::Failed;
+        }
     }
 
     /// Removes a load balancer with all its children.

@@ -6,7 +6,7 @@ use super::ArmModel;
 use super::journal::{Counters, LogEntry};
 use super::render::{self, PoolView};
 use super::settings::{Fault, Settings};
-use super::store::{Pool, key};
+use super::store::{LastWrite, Pool, key};
 
 /// One member of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,13 @@ impl ArmModel {
     /// The etag that a load balancer shares with its children, as in bodies: `W/"guid"`.
     pub fn etag(&self, load_balancer: &str) -> Option<String> {
         self.balancers.get(&key(load_balancer)).map(|lb| format!("W/\"{}\"", lb.etag))
+    }
+
+    /// Whether the last operation on a load balancer failed, and left its provisioning state `Failed`.
+    #[must_use]
+    pub fn has_failed(&self, load_balancer: &str) -> bool {
+        let lb = self.balancers.get(&key(load_balancer));
+        lb.is_some_and(|lb| lb.running.is_none() && lb.last_write == LastWrite::Failed)
     }
 
     /// Whether an operation runs on the load balancer.

@@ -151,6 +151,7 @@ impl ArmModel {
         let body = self.pool_body(write.load_balancer, pool_key, &write.content, State::Succeeded);
         if let Some(lb) = self.balancers.get_mut(write.load_balancer) {
             lb.busy_until = write.answered_at;
+            lb.last_write = LastWrite::Succeeded;
             if let Some(pool) = lb.pools.get_mut(pool_key).filter(|_| !lost) {
                 pool.content = write.content;
                 pool.last_write = LastWrite::Succeeded;
@@ -272,10 +273,12 @@ impl ArmModel {
     }
 }
 
-/// Whether a write would change nothing. While an operation writes the pool, every write is a change.
+/// Whether a write would change nothing. While an operation writes the pool, every write is a change, and so is one after an
+/// operation on the load balancer that failed.
 fn is_there(lb: &LoadBalancer, pool_key: &str, content: &Content) -> bool {
     let being_written = lb.running.as_ref().is_some_and(|running| running.pool.as_deref() == Some(pool_key));
-    let pool = lb.pools.get(pool_key).filter(|_| !being_written);
+    let at_rest = !being_written && lb.last_write == LastWrite::Succeeded;
+    let pool = lb.pools.get(pool_key).filter(|_| at_rest);
     pool.is_some_and(|pool| pool.last_write == LastWrite::Succeeded && pool.content == *content)
 }
 

@@ -58,7 +58,7 @@ fn node(name: &str) -> NodeFact {
         ips: BTreeSet::new(),
         instance: None,
         ready: true,
-        left_out: false,
+        left_out: None,
         taints: Vec::new(),
         created: wall(1_000),
         preempt: None,

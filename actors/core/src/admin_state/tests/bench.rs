@@ -211,7 +211,7 @@ impl Bench {
                 Out::Report(report) => self.reports.push(report),
                 Out::Answer(id, answer) => self.answered.push((id, answer)),
                 Out::Release(id, nodes) => self.released.push((id, nodes)),
-                Out::Node(..) | Out::View(_) | Out::Sample(_) | Out::NoticeIgnored(..) => {}
+                Out::Ended(_) | Out::Node(..) | Out::View(_) | Out::Sample(_) | Out::NoticeIgnored(..) => {}
             }
         }
     }
@@ -332,6 +332,7 @@ impl Bench {
         let facts = LbFacts {
             lb: lb.clone(),
             etag: None,
+            guid: None,
             provisioning: Provisioning::Succeeded,
             pools: pools.collect(),
             rules: Vec::new(),

@@ -150,10 +150,13 @@ impl World {
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
                 directory::Out::Word(pool, word) => self.bench.hear(In::Word(pool, word)),
                 directory::Out::Forget(_)
+                | directory::Out::Rewrite(_)
                 | directory::Out::Opened(_)
                 | directory::Out::Reread(_)
+                | directory::Out::ReadUpTo(_)
                 | directory::Out::Answer(..)
                 | directory::Out::Report(_)
+                | directory::Out::Ended(_)
                 | directory::Out::Refused(..)
                 | directory::Out::Guards(_)
                 | directory::Out::Service(..)
@@ -176,9 +179,11 @@ impl World {
                 queue::Out::Taken(_, attempt, Some(taken)) => self.write(attempt, &taken.level),
                 queue::Out::Taken(_, _, None)
                 | queue::Out::Retired(_)
+                | queue::Out::Members(..)
                 | queue::Out::Missing(_)
                 | queue::Out::Answer(..)
                 | queue::Out::Report(_)
+                | queue::Out::Ended(_)
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)
                 | queue::Out::Quarantined(..)
@@ -263,6 +268,7 @@ impl World {
         let facts = LbFacts {
             lb: web().lb,
             etag: None,
+            guid: None,
             provisioning: Provisioning::Succeeded,
             pools: vec![Arc::new(self.facts())],
             rules: Vec::new(),

@@ -8,7 +8,7 @@ use crate::admin_state::nodes::Stand;
 use crate::admin_state::{NodeState, Out};
 use crate::ids::{NodeUid, PoolId};
 use crate::machine::Now;
-use crate::report::{Report, What};
+use crate::report::{Condition, Ended, Report, Subject, What};
 
 /// The failures in a row of each node, of which the last is known.
 #[derive(Debug, Default)]
@@ -25,7 +25,8 @@ struct Failing {
     about: Option<About>,
     /// When it is tried again, if that waits for a moment.
     next: Option<Now>,
-    told: bool,
+    /// The Node that was told of it.
+    told: Option<Subject>,
 }
 
 /// What the work on a node is about: failures in a row end with it.
@@ -50,7 +51,7 @@ impl About {
 
 impl Failing {
     fn new(pool: Option<&PoolId>, why: &Arc<str>) -> Failing {
-        Failing { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, told: false }
+        Failing { pool: pool.cloned(), why: Arc::clone(why), about: None, next: None, told: None }
     }
 }
 
@@ -83,24 +84,31 @@ impl Failures {
             return;
         }
         let stands: BTreeMap<&NodeUid, &Stand<'_>> = stands.iter().map(|stand| (stand.uid, stand)).collect();
-        self.failures.retain(|uid, failing| {
-            let Some(stand) = stands.get(uid) else { return false };
+        let is_over = |uid: &NodeUid, failing: &mut Failing| {
+            let Some(stand) = stands.get(uid) else { return true };
             let about = About::of(stand.state);
             let lasts = failing.about.is_none_or(|before| before == about) && !stand.done;
             failing.about = Some(about);
-            lasts
-        });
+            !lasts
+        };
+        let over = self.failures.extract_if(.., is_over).filter_map(|(_, failing)| failing.told);
+        out.extend(
+            over.map(|subject| {
+                Out::Ended(Ended { condition: Condition::AdminFailed, subject: Some(subject) })
+            }),
+        );
         for (uid, failing) in &mut self.failures {
             failing.next = seen.queue.due(uid).max(seen.posts.again_at(uid));
-            let Some(stand) = stands.get(uid).filter(|_| speaks && !failing.told) else { continue };
-            failing.told = true;
+            let Some(stand) = stands.get(uid).filter(|_| speaks && failing.told.is_none()) else { continue };
+            let subject = node(stand.name, uid);
+            failing.told = Some(subject.clone());
             let what = What::AdminFailed {
                 pool: failing.pool.clone(),
                 why: Arc::clone(&failing.why),
                 retry: seen.queue.requeues(uid).saturating_sub(1),
                 next: failing.next.map(|at| at.since(now)),
             };
-            out.push(Out::Report(Report { subjects: vec![node(stand.name, uid)], what, note: None }));
+            out.push(Out::Report(Report { subjects: vec![subject], what, note: None }));
         }
     }
 

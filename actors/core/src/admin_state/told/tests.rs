@@ -50,7 +50,7 @@ impl Node {
             ips: [ip(n)].into(),
             instance: None,
             ready: true,
-            left_out: false,
+            left_out: None,
             taints: Vec::new(),
             created: None,
             preempt: None,
@@ -95,6 +95,7 @@ struct Said {
     nodes: Vec<(NodeName, Option<NodeView>)>,
     whole: Vec<AdminView>,
     samples: Vec<Sample>,
+    ended: Vec<Ended>,
 }
 
 struct Bench {
@@ -210,6 +211,7 @@ impl Bench {
             let facts = LbFacts {
                 lb: lb.clone(),
                 etag: None,
+                guid: None,
                 provisioning: Provisioning::Succeeded,
                 pools: pools.collect(),
                 rules: Vec::new(),
@@ -280,6 +282,7 @@ impl Bench {
                 Out::Node(name, view) => said.nodes.push((name, view)),
                 Out::View(view) => said.whole.push(view),
                 Out::Sample(sample) => said.samples.push(sample),
+                Out::Ended(ended) => said.ended.push(ended),
                 other @ (Out::Draining(_)
                 | Out::Leaving(_)
                 | Out::Due(..)

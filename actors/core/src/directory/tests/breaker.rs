@@ -58,11 +58,14 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
         Out::Assign(said) => said.level.surplus(&ips(&[1, 2, 3, 4])).count(),
         Out::Observe(..)
         | Out::Forget(_)
+        | Out::Rewrite(_)
         | Out::Word(..)
         | Out::Opened(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::Answer(..)
         | Out::Report(_)
+        | Out::Ended(_)
         | Out::Guards(_)
         | Out::Refused(..)
         | Out::Service(..)
@@ -215,7 +218,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
 
 #[test]
 fn x5_g4_what_is_dropped_by_configuration_goes_as_far_as_the_breaker_lets_it() {
-    let dropped = |n| ServiceFact { is_dropped: true, slices: 0, endpoints: 0, ..of(n, &[]) };
+    let dropped = |n| dropped(ServiceFact { slices: 0, endpoints: 0, ..of(n, &[]) });
     let mut bench = cluster(20, &[1, 2]);
     bench.together((0..20).map(dropped));
     bench.pass(3_600_000);

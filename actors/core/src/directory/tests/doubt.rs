@@ -57,6 +57,42 @@ fn g3_what_a_watch_lets_go_of_and_what_is_not_more_than_the_fraction_goes() {
 }
 
 #[test]
+fn g3_what_our_own_write_has_removed_is_no_member() {
+    let mut bench = undelayed(&[1, 2, 3]);
+    bench.service(asks(&[1, 2], Provenance::Relist));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2, 3])), (None, ips(&[3])), "one of three");
+    bench.pass(3_000);
+    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.service(asks(&[1], Provenance::Relist));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[2])), "one of two");
+    // Whatever a read shows that had begun before the write ended.
+    let mut bench = undelayed(&[1, 2, 3]);
+    bench.service(asks(&[1, 2], Provenance::Relist));
+    let began = bench.now;
+    bench.pass(3_000);
+    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.observe_at(began.plus(Duration::from_secs(2)), &web(&[1, 2, 3]));
+    bench.service(asks(&[1], Provenance::Relist));
+    assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[2])));
+}
+
+#[test]
+fn g3_a_read_that_begins_after_a_write_says_what_is_there() {
+    let mut bench = undelayed(&[1, 2, 3, 4]);
+    bench.service(asks(&[1, 2], Provenance::Watch));
+    bench.pass(3_000);
+    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.service(asks(&[1, 2, 3, 4], Provenance::Watch));
+    bench.pass(1_000);
+    bench.observe(&web(&[1, 2, 3, 4]));
+    bench.service(asks(&[1], Provenance::Relist));
+    assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
+    // An older word of the pool changes nothing.
+    bench.holds_at(Now::from_millis(2_000), "lb", "shop-web", &[1, 2]);
+    assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
+}
+
+#[test]
 fn g3_only_what_is_in_doubt_counts_and_stays() {
     let mut bench = undelayed(&[1, 2, 3, 4, 5]);
     bench.service(asks(&[2, 3, 4, 5], Provenance::Watch));

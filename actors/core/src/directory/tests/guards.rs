@@ -292,20 +292,20 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_l
 
 #[test]
 fn x5_what_is_dropped_by_configuration_needs_no_confirmation_and_leaves_as_anything_else() {
-    for dropped in [
+    for doubtful in [
         ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) },
         ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) },
     ] {
         let mut bench = unconfirmed();
-        bench.service(dropped.clone());
+        bench.service(doubtful.clone());
         assert_eq!(to_go(&bench), 0, "a broken source may be why");
         let mut bench = unconfirmed();
-        bench.service(ServiceFact { is_dropped: true, ..dropped });
+        bench.service(dropped(doubtful));
         let said = bench.assignment("lb", "shop-web");
         assert_eq!((said.held.clone(), to_go(&bench)), (None, 1));
     }
     let mut bench = unconfirmed_after(Duration::from_secs(30));
-    bench.service(ServiceFact { slices: 0, is_dropped: true, ..fact(1, "web", part(&[], &[])) });
+    bench.service(dropped(ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) }));
     bench.pass(29_999);
     assert_eq!(to_go(&bench), 0, "connections may end");
     bench.pass(1);
@@ -313,7 +313,7 @@ fn x5_what_is_dropped_by_configuration_needs_no_confirmation_and_leaves_as_anyth
     // What another Service of the pool asks for stays.
     let mut bench = unconfirmed();
     bench.service(fact(2, "api", part(&[2], &[])));
-    bench.service(ServiceFact { is_dropped: true, ..fact(1, "web", part(&[], &[])) });
+    bench.service(dropped(fact(1, "web", part(&[], &[]))));
     assert!(bench.assignment("lb", "shop-web").held.is_none());
 }
 

@@ -15,6 +15,8 @@ enum Event {
     Gone { service: u32 },
     /// The load balancer is read.
     Read { first: Seen, second: Seen },
+    /// A pool is written as it was last assigned.
+    Write { pool: usize },
     /// The load balancer is found absent.
     Absent,
     /// Time passes.
@@ -76,6 +78,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Release),
         1 => (0..3_u32).prop_map(|service| Event::Gone { service }),
         5 => (seen(), seen()).prop_map(|(first, second)| Event::Read { first, second }),
+        3 => (0..2_usize).prop_map(|pool| Event::Write { pool }),
         1 => Just(Event::Absent),
         6 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
         2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
@@ -190,6 +193,7 @@ impl World {
                 self.bench.tell(In::Service(uid(service), None));
             }
             Event::Read { first, second } => self.see(first, second),
+            Event::Write { pool } => self.write(pool),
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
@@ -242,6 +246,22 @@ impl World {
             absent.extend(ips(&bits(15 & !members)).into_iter().map(|ip| (ip, self.bench.now)));
         }
         self.bench.observe(&self.balancer());
+    }
+
+    /// A pool that is there and assigned is brought to its level.
+    fn write(&mut self, place: usize) {
+        let pool = id("lb", POOLS[place]);
+        let said = self.bench.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
+        let (Some(said), Some(seen)) = (said, &mut self.read[place]) else { return };
+        let now = self.bench.now;
+        let before = ips(&bits(seen.members));
+        let going: BTreeSet<IpAddr> = said.level.surplus(&before).copied().collect();
+        let members: BTreeSet<IpAddr> =
+            before.difference(&going).chain(said.level.required.keys()).copied().collect();
+        seen.members = (0..4).filter(|n| members.contains(&ip(*n))).map(|n| 1 << n).sum();
+        self.recent[place].retain(|_, at| *at >= now);
+        self.absent[place].extend(ips(&bits(15 & !seen.members)).into_iter().map(|ip| (ip, now)));
+        self.bench.tell(In::Members(pool, PoolMembers { at: now, members }));
     }
 
     fn balancer(&self) -> Arc<LbFacts> {

@@ -70,7 +70,9 @@ impl Pair {
             serves: Serves::default(),
         });
         self.deliver(
-            seen.into_iter().map(|seen| Delivery::Informer(informer::In::Seen(kind, seen))).collect(),
+            seen.into_iter()
+                .map(|seen| Delivery::Informer(informer::In::Seen(kind, Now::ZERO, seen)))
+                .collect(),
         );
     }
 }
@@ -84,6 +86,8 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
         selector: Selector::default(),
         last_known_for: Duration::from_secs(300),
         fail_on_data_errors: false,
+        control_plane: false,
+        per_family: true,
     };
     let mut pair = Pair { informer: Informer::new(params_of), emitter: Emitter::new(params()), posts: 0 };
     let service = ServiceObject {
@@ -108,7 +112,7 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
     pair.list(Kind::Nodes, Vec::new());
     let key = ObjectKey::Service(ServiceKey::new("shop", "web"));
     let bad = Seen::Undecodable { key: Some(key), owner: Owner::Unknown, error: "spec".into(), before: None };
-    pair.deliver(vec![Delivery::Informer(informer::In::Seen(Kind::Services, bad))]);
+    pair.deliver(vec![Delivery::Informer(informer::In::Seen(Kind::Services, Now::ZERO, bad))]);
     assert_eq!(pair.posts, 0);
     for term in 1..=2 {
         // Renewals follow; what the Informer says in answer to the first word arrives after all of them.

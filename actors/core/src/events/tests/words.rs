@@ -6,8 +6,8 @@ use crate::arm::AdminState;
 use crate::assignment::HeldReason;
 use crate::error::NotManageable;
 use crate::ids::{NodeName, NodeUid};
-use crate::object::Kind;
-use crate::report::Effect;
+use crate::object::{Kind, LeftOut};
+use crate::report::{Effect, LeftOutNodes};
 use crate::sample::Caller;
 
 /// Which row of the table a thing belongs to: a new one does not compile before it has one.
@@ -39,7 +39,7 @@ fn row_of(what: &What) -> usize {
 }
 
 /// What is told, its reason, its type and its message.
-type Row = (What, &'static str, Severity, &'static str);
+pub(super) type Row = (What, &'static str, Severity, &'static str);
 
 fn lease_held(holder: &str, namesake: bool, text: &'static str) -> Row {
     let what = What::LeaseHeld { holder: holder.into(), namesake };
@@ -150,7 +150,24 @@ fn outcomes() -> Vec<Row> {
 }
 
 fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
-    let what = What::Held { pool: pool(), reason, members, enforced: true };
+    let what = What::Held { pool: pool(), reason, members, enforced: true, left_out: None };
+    (what, "BackendPoolRemovalHeld", Severity::Warning, message)
+}
+
+/// A removal that is held back because all nodes are left out.
+fn left_out() -> Row {
+    let first = NodeName::new("k3s");
+    let what = What::Held {
+        pool: pool(),
+        reason: HeldReason::NoUsableNode,
+        members: 1,
+        enforced: true,
+        left_out: Some(LeftOutNodes { first, why: LeftOut::ControlPlane, more: 2 }),
+    };
+    let message = "Removal of 1 member from backend pool kubernetes/shop-web is held back: the Service has endpoints but no \
+                   usable node, or one of its slices or nodes cannot be read; node k3s is left out, because it is a \
+                   control-plane node, and excludeMasterFromStandardLB of the cloud configuration is not false (2 more \
+                   are left out)";
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
@@ -189,11 +206,18 @@ fn guards() -> Vec<Row> {
              lose most of their members at once",
         ),
         warning(
-            What::Held { pool: pool(), reason: HeldReason::Breaker, members: 1, enforced: false },
+            What::Held {
+                pool: pool(),
+                reason: HeldReason::Breaker,
+                members: 1,
+                enforced: false,
+                left_out: None,
+            },
             "BackendPoolRemovalHeld",
             "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were \
              enforce, and goes on: too many backend pools would lose most of their members at once",
         ),
+        left_out(),
         warning(
             What::RemovalsStopped { pools: 7, of: 10, enforced: true },
             "BackendPoolRemovalsStopped",
@@ -247,7 +271,7 @@ fn conditions() -> Vec<Row> {
     let lb = Some(LbName::new("kubernetes"));
     vec![
         warning(
-            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule },
+            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule, attempted: false },
             "BackendPoolNotManageable",
             "Members of backend pool kubernetes/shop-web are not written: an outbound rule uses the pool",
         ),
@@ -406,17 +430,23 @@ fn node_failures() -> [Row; 3] {
     ]
 }
 
+/// A row at least for everything that can be told.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = outcomes();
+    rows.extend(conditions());
+    rows.extend(guards());
+    rows.extend(strangers());
+    rows.extend(writes_lost());
+    rows.extend(of_sources());
+    rows.extend(nodes());
+    rows.extend(node_failures());
+    rows
+}
+
 #[test]
 fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
-    let of_pools = outcomes()
-        .into_iter()
-        .chain(conditions())
-        .chain(guards())
-        .chain(strangers())
-        .chain(writes_lost())
-        .chain(of_sources());
-    for (what, reason, severity, message) in of_pools.chain(nodes()).chain(node_failures()) {
+    for (what, reason, severity, message) in self::rows() {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
         drive.tell(&["web"], what);
@@ -530,7 +560,10 @@ fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
         (HeldReason::LastMember, "none that takes new traffic, and none of them is in the pool [refused]"),
         (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
     ] {
-        let message = with_note(What::Held { pool: pool(), reason, members: 2, enforced: true }, "refused");
+        let message = with_note(
+            What::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },
+            "refused",
+        );
         assert!(message.ends_with(words) && !message.contains("Service"), "{message}");
     }
 }

@@ -18,7 +18,9 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
             | Out::Cached(..)
             | Out::Relist(..)
             | Out::Report(_)
+            | Out::Ended(_)
             | Out::Reread(_)
+            | Out::ReadUpTo(_)
             | Out::Sample(_) => {}
         }
     }
@@ -48,12 +50,14 @@ fn reread(out: &[Out]) -> Vec<u64> {
             Out::Reread(ReadId(read)) => reads.push(*read),
             Out::Service(..) => assert!(reads.is_empty(), "a fact comes after the second read"),
             Out::Confirmed(_)
+            | Out::ReadUpTo(_)
             | Out::Synced
             | Out::AwaitingIngress(_)
             | Out::Node(..)
             | Out::Cached(..)
             | Out::Relist(..)
             | Out::Report(_)
+            | Out::Ended(_)
             | Out::Sample(_) => {}
         }
     }

@@ -10,10 +10,12 @@ fn said(out: &[Out]) -> Vec<Option<u64>> {
         | Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)
+        | Out::Ended(_)
         | Out::Sample(_) => None,
     };
     out.iter().filter_map(said).collect()

@@ -14,10 +14,12 @@ fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
         | Out::Synced
         | Out::Confirmed(_)
         | Out::Reread(_)
+        | Out::ReadUpTo(_)
         | Out::AwaitingIngress(_)
         | Out::Cached(..)
         | Out::Relist(..)
         | Out::Report(_)
+        | Out::Ended(_)
         | Out::Sample(_) => None,
     };
     out.iter().filter_map(told).collect()
@@ -37,7 +39,7 @@ fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
     let [(name, Some(fact))] = &told(&run.turn())[..] else { panic!("one node") };
     assert_eq!((name, &fact.name, &fact.uid), (&plain.name, &plain.name, &plain.uid));
-    assert_eq!((fact.ips.len(), fact.taints.len(), fact.left_out), (2, 1, false));
+    assert_eq!((fact.ips.len(), fact.taints.len(), fact.left_out), (2, 1, None));
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
     assert!(told(&run.turn()).is_empty(), "what has changed otherwise is nothing new");
     run.gone(node_key("n1"));

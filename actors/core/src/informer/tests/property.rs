@@ -17,13 +17,14 @@ enum Act {
     Slice {
         at: usize,
         of: usize,
+        address_type: AddressType,
         endpoints: Vec<(u8, usize, bool)>,
     },
     Node {
         at: usize,
         ip: u8,
         v6: bool,
-        left_out: bool,
+        left_out: Option<LeftOut>,
         ready: bool,
     },
     Gone(Kind, usize),
@@ -59,14 +60,23 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(Kind::OF_LEVELS.to_vec())
 }
 
+fn address_type() -> impl Strategy<Value = AddressType> {
+    let types = [AddressType::Unset, AddressType::Ip(V4), AddressType::Ip(V6), AddressType::Fqdn];
+    prop::sample::select(types.to_vec())
+}
+
+fn left_out() -> impl Strategy<Value = LeftOut> {
+    prop::sample::select(vec![LeftOut::ControlPlane, LeftOut::ToBeDeleted])
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let endpoint = (0_u8..6, 0..NODES + 2, any::<bool>());
     prop_oneof![
         2 => (0..SERVICES, 0_u8..2, prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>())
             .prop_map(|(at, uid, local, load_balancer, dual)| Act::Service { at, uid, local, load_balancer, dual }),
-        6 => (0..SLICES, 0..SERVICES + 1, prop::collection::vec(endpoint, 0..5))
-            .prop_map(|(at, of, endpoints)| Act::Slice { at, of, endpoints }),
-        3 => (0..NODES, 0_u8..6, any::<bool>(), prop::bool::weighted(0.2), any::<bool>())
+        6 => (0..SLICES, 0..SERVICES + 1, address_type(), prop::collection::vec(endpoint, 0..5))
+            .prop_map(|(at, of, address_type, endpoints)| Act::Slice { at, of, address_type, endpoints }),
+        3 => (0..NODES, 0_u8..6, any::<bool>(), prop::option::weighted(0.3, left_out()), any::<bool>())
             .prop_map(|(at, ip, v6, left_out, ready)| Act::Node { at, ip, v6, left_out, ready }),
         2 => (kind(), 0..SLICES).prop_map(|(kind, at)| Act::Gone(kind, at)),
         1 => kind().prop_map(Act::Break),
@@ -94,7 +104,7 @@ fn name(kind: Kind, at: usize) -> ObjectKey {
     }
 }
 
-fn make_slice(at: usize, of: usize, endpoints: &[(u8, usize, bool)]) -> Object {
+fn make_slice(at: usize, of: usize, address_type: AddressType, endpoints: &[(u8, usize, bool)]) -> Object {
     let of = if of < SERVICES { format!("s{of}") } else { String::new() };
     let mut object = slice(&format!("e{at}"), &of, &[]);
     let make = |(identity, node, terminating): &(u8, usize, bool)| {
@@ -102,6 +112,7 @@ fn make_slice(at: usize, of: usize, endpoints: &[(u8, usize, bool)]) -> Object {
         let node = if *node <= NODES { format!("n{node}") } else { String::new() };
         endpoint(u64::from(*identity), &format!("{node}{}", if *terminating { "!" } else { "" }))
     };
+    object.address_type = address_type;
     object.endpoints = endpoints.iter().map(make).collect();
     object.into()
 }
@@ -116,7 +127,9 @@ fn make(act: &Act) -> Option<Object> {
             object.families = if *dual { vec![V4, V6] } else { vec![V4] };
             Some(object.into())
         }
-        Act::Slice { at, of, endpoints } => Some(make_slice(*at, *of, endpoints)),
+        Act::Slice { at, of, address_type, endpoints } => {
+            Some(make_slice(*at, *of, *address_type, endpoints))
+        }
         Act::Node { at, ip, v6, left_out, ready } => {
             let mut ips = Vec::new();
             if *ip > 0 {
@@ -127,7 +140,7 @@ fn make(act: &Act) -> Option<Object> {
             }
             let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
             let mut object = node(&format!("n{at}"), &ips);
-            object.left_out = left_out.then_some(LeftOut::ControlPlane);
+            object.left_out = *left_out;
             object.ready = *ready;
             Some(object.into())
         }
@@ -226,9 +239,10 @@ impl World {
         let made = match kind {
             Kind::Services => Act::Service { at, uid: 0, local: true, load_balancer: true, dual: false },
             Kind::EndpointSlices => {
-                Act::Slice { at, of: of.unwrap_or_default(), endpoints: vec![(0, at, false)] }
+                let (of, address_type) = (of.unwrap_or_default(), AddressType::Ip(V4));
+                Act::Slice { at, of, address_type, endpoints: vec![(0, at, false)] }
             }
-            Kind::Nodes => Act::Node { at, ip: 1, v6: false, left_out: false, ready: true },
+            Kind::Nodes => Act::Node { at, ip: 1, v6: false, left_out: None, ready: true },
             Kind::Preemptions => panic!("levels do not rest on events"),
         };
         let object = stamped(make(&made).expect("it makes an object"), self.run.version);
@@ -368,8 +382,9 @@ impl World {
             Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
             Object::Slice(_) | Object::Service(_) | Object::Node(_) | Object::Preemption(_) => None,
         });
+        let used = own.filter(|slice| slice.address_type != AddressType::Fqdn);
         let on: BTreeSet<&NodeName> =
-            own.flat_map(|slice| &slice.endpoints).filter_map(|endpoint| endpoint.node.as_ref()).collect();
+            used.flat_map(|slice| &slice.endpoints).filter_map(|endpoint| endpoint.node.as_ref()).collect();
         let nodes = unread().filter(|(key, _)| match key {
             ObjectKey::Node(name) => on.contains(name),
             ObjectKey::Service(_) | ObjectKey::Slice(_) | ObjectKey::Preemption(_) => false,
@@ -386,7 +401,8 @@ impl World {
         Ok(())
     }
 
-    /// No address that a live endpoint needs is missing, as far as the Informer has been told.
+    /// No address that a live endpoint needs is missing, as far as the Informer has been told, and none is there for
+    /// endpoints of the other family alone.
     fn is_safe(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         if fact.candidacy != Candidacy::Candidate {
             return Ok(());
@@ -401,11 +417,35 @@ impl World {
                 let Some(Object::Node(node)) = self.given.get(&ObjectKey::Node(name.clone())) else {
                     continue;
                 };
-                for ip in node.internal_ips.iter().filter(|_| node.left_out.is_none()) {
-                    let family = if ip.is_ipv4() { V4 } else { V6 };
-                    prop_assert!(fact.parts[&family].required.contains_key(ip), "{ip} of {name} in {fact:?}");
+                for family in slice.address_type.families() {
+                    let is_its = |ip: &&IpAddr| {
+                        ip.is_ipv4() == (*family == V4) && node.left_out != Some(LeftOut::ControlPlane)
+                    };
+                    let Some(ip) = node.internal_ips.iter().find(is_its) else { continue };
+                    let part = &fact.parts[family];
+                    let is_doomed = node.left_out == Some(LeftOut::ToBeDeleted);
+                    let may_stay = is_doomed && part.tolerated.contains(ip) && !part.required.is_empty();
+                    prop_assert!(part.required.contains_key(ip) || may_stay, "{ip} of {name} in {fact:?}");
                 }
             }
+        }
+        self.has_no_strangers(fact)
+    }
+
+    /// Each required address is of a node with an endpoint in a slice of its family.
+    fn has_no_strangers(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
+        for (family, part) in &fact.parts {
+            let own = self.given.values().filter_map(|object| match object {
+                Object::Slice(slice) if slice.service.as_ref() == Some(&fact.key) => Some(slice),
+                Object::Slice(_) | Object::Service(_) | Object::Node(_) | Object::Preemption(_) => None,
+            });
+            let own = own.filter(|slice| slice.address_type.families().contains(family));
+            let hosts: BTreeSet<&NodeName> = own
+                .flat_map(|slice| &slice.endpoints)
+                .filter_map(|endpoint| endpoint.node.as_ref())
+                .collect();
+            let strange = part.required.values().find(|node| !hosts.contains(&node.name));
+            prop_assert!(strange.is_none(), "{strange:?} in {fact:?}");
         }
         Ok(())
     }
@@ -415,7 +455,14 @@ impl World {
 fn core(fact: &ServiceFact) -> ServiceFact {
     // What is said of the slices besides depends on how they came and went.
     let resource = None;
-    ServiceFact { revision: 0, provenance: Provenance::Watch, triggered: None, resource, ..fact.clone() }
+    ServiceFact {
+        revision: 0,
+        provenance: Provenance::Watch,
+        triggered: None,
+        read: None,
+        resource,
+        ..fact.clone()
+    }
 }
 
 proptest! {

@@ -19,7 +19,8 @@ fn service_key_of(name: &str) -> ServiceKey {
 }
 
 fn dropped(run: &Run) -> bool {
-    run.informer.cache.entries[&service_key_of("web")].said.as_ref().is_some_and(|fact| fact.is_dropped)
+    let said = run.informer.cache.entries[&service_key_of("web")].said.as_ref();
+    said.is_some_and(|fact| fact.parts[&V4].is_dropped)
 }
 
 fn state(run: &Run) -> (State, bool) {
@@ -66,11 +67,13 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
             | Out::Synced
             | Out::Confirmed(_)
             | Out::Reread(_)
+            | Out::ReadUpTo(_)
             | Out::AwaitingIngress(_)
             | Out::Node(..)
             | Out::Cached(..)
             | Out::Relist(..)
-            | Out::Report(_) => None,
+            | Out::Report(_)
+            | Out::Ended(_) => None,
         };
         out.iter().filter_map(state).collect::<Vec<_>>()
     };
@@ -235,7 +238,7 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_of_whose_slices_none_was_ev
     assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, false), false));
     assert_eq!(unusable(&run, "web"), [true, false], "what its pools hold is held");
     let api = run.informer.cache.entries[&service_key_of("api")].said.clone().expect("something was said");
-    assert!(api.is_dropped && api.parts[&V4].required.is_empty());
+    assert!(api.parts[&V4].is_dropped && api.parts[&V4].required.is_empty());
     assert_eq!(unusable(&run, "api"), [false, false], "what was known of it is not used any more");
     run.contact(Kind::EndpointSlices, true);
     run.turn();

@@ -153,6 +153,22 @@ fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
 }
 
 #[test]
+fn w11_d4_what_the_other_family_brings_is_undone_each_time() {
+    let mut drive = Drive::right(params());
+    drive.assignment.level.other_family = ips(&[9]);
+    let assignment = Arc::new(drive.assignment.clone());
+    drive.step(In::Assigned(assignment));
+    for _ in 0..6 {
+        drive.foreign_addition(6_000);
+        let due = drive.queue.deadline().expect("it is undone");
+        assert!(due.since(drive.now) < Duration::from_secs(6), "without a back-off");
+        drive.undo();
+    }
+    assert_eq!(drive.fights(), 0);
+    assert!(drive.events().iter().all(|event| event.starts_with("updated")), "{:?}", drive.events());
+}
+
+#[test]
 fn w11_members_that_a_service_gave_up_are_no_fight() {
     let mut drive = Drive::right(params());
     for n in 0..10_u8 {

@@ -62,6 +62,7 @@ impl Field {
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
+            throttling: writer::Throttling::Bounded,
             breaker: true,
             min_interval: params().min_interval,
             writes_per_5_minutes: 500,
@@ -198,6 +199,7 @@ impl Field {
             }
             Delivery::Host(HostMessage::Quarantined(pool, broken)) => self.logged.push((pool, broken)),
             Delivery::Host(HostMessage::Publish(snapshot)) => self.snapshot = snapshot,
+            Delivery::Host(HostMessage::EventDropped(_)) => {}
             // What is not here: where objects come from, and other metrics.
             Delivery::Watcher(..)
             | Delivery::Informer(_)
@@ -242,6 +244,7 @@ impl Field {
             ArmRequest::GetLoadBalancer(lb) => ArmAnswer::LoadBalancer(Arc::new(LbFacts {
                 lb: lb.clone(),
                 etag: None,
+                guid: None,
                 provisioning: Provisioning::Succeeded,
                 pools: self.pools.keys().filter(|pool| pool.lb == *lb).map(|pool| self.facts(pool)).collect(),
                 rules: Vec::new(),

@@ -116,6 +116,8 @@ struct World {
     /// Before which moment the next attempt would be too early.
     not_before: Now,
     heard: usize,
+    /// The conditions that were reported, and of which no end was.
+    open: BTreeSet<Condition>,
     ms: u64,
     max_retries: u32,
 }
@@ -131,6 +133,7 @@ impl World {
             state: None,
             not_before: Now::ZERO,
             heard: 0,
+            open: BTreeSet::new(),
             ms: 0,
             max_retries,
         }
@@ -144,6 +147,7 @@ impl World {
         for said in &said {
             match said {
                 Out::Report(report) => {
+                    self.open.extend(report.what.condition());
                     let lost = matches!(report.what, What::WritesLost { .. });
                     assert!(finished || lost, "an event without an outcome: {report:?}");
                     losses_told += usize::from(lost);
@@ -171,11 +175,17 @@ impl World {
                     };
                     assert!(view.retries.values().all(within), "budget exceeded: {:?}", view.retries);
                 }
+                Out::Ended(ended) => {
+                    if ended.subject.is_none() {
+                        assert!(self.open.remove(&ended.condition), "it was not open: {ended:?}");
+                    }
+                }
                 Out::Due(..)
                 | Out::Withdraw(_)
                 | Out::Taken(..)
                 | Out::Answer(..)
                 | Out::Retired(_)
+                | Out::Members(..)
                 | Out::Missing(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..)
@@ -188,6 +198,8 @@ impl World {
         if !self.drive.assignment.services.is_empty() && !paused {
             assert_eq!(losses, losses_told, "a lost write that is told to nobody, or twice");
         }
+        let over = self.open.iter().find(|condition| !self.drive.queue.holds(self.drive.now, condition));
+        assert_eq!(over, None, "it has ended, and nobody was told");
         assert_eq!(self.drive.queue.check(), Ok(()));
         self.drive.said.clear();
         self.heard = 0;

@@ -33,6 +33,37 @@ fn q2_a_change_is_due_after_the_quiet_period_and_at_the_latest_after_the_longest
 }
 
 #[test]
+fn q2_the_window_counts_from_when_changes_were_read() {
+    let read = |drive: &mut Drive, members: &[u8], millis| {
+        let share = Share { read: Some(Now::from_millis(millis)), ..share("web", members) };
+        drive.edit(|assignment| {
+            assignment.services.insert(ServiceUid::new("web"), share);
+        });
+    };
+    let mut drive = Drive::right(params());
+    drive.at(10_000);
+    read(&mut drive, &[2], 9_800);
+    assert!(drive.due.is_none());
+    drive.at(10_100);
+    read(&mut drive, &[3], 9_900);
+    assert!(drive.at(10_399).due.is_none());
+    assert_eq!(drive.at(10_400).due.map(|due| due.since), Some(Now::from_millis(10_400)));
+    // One that was on its way for longer than the window is due at once.
+    let mut drive = Drive::right(params());
+    drive.at(10_000);
+    read(&mut drive, &[2], 9_000);
+    assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(9_500)));
+    // What time alone changes is not as old as the last change that was read.
+    let mut drive = Drive::right(params());
+    drive.at(10_000);
+    read(&mut drive, &[1], 9_990);
+    drive.at(40_000);
+    read(&mut drive, &[1, 2], 9_990);
+    assert!(drive.at(40_499).due.is_none());
+    assert!(drive.at(40_500).due.is_some());
+}
+
+#[test]
 fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome_whichever_it_was() {
     let withheld = Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
     for (outcome, interval) in [
@@ -67,7 +98,7 @@ fn q2_a_change_that_returns_to_the_verified_level_vanishes() {
     drive.want("web", &[2]).at(300).want("web", &[1]);
     assert_eq!(drive.state(), PoolState::Right);
     drive.at(10_000);
-    assert!(!drive.said_any(|said| matches!(said, Out::Due(..) | Out::Report(_))));
+    assert!(!drive.said_any(|said| matches!(said, Out::Due(..) | Out::Report(_) | Out::Ended(_))));
     drive.want("web", &[2]).at(10_500);
     assert!(drive.due.is_some());
     drive.want("web", &[1]);
@@ -373,6 +404,29 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off(
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 5);
     assert!(!drive.samples.contains(&Sample::Drift));
     assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::LostWrite).count(), 5);
+}
+
+#[test]
+fn g3_the_directory_hears_what_attempts_leave_in_the_pool() {
+    let mut drive = Drive::right(params());
+    let heard = |drive: &mut Drive| -> Vec<PoolMembers> {
+        let members = |said| if let Out::Members(_, members) = said { Some(members) } else { None };
+        drive.take_said().into_iter().filter_map(members).collect()
+    };
+    let holds = |at: Now, members: &[u8]| PoolMembers { at, members: ips(members) };
+    drive.want("web", &[2]).at(500);
+    let id = drive.take();
+    drive.at(700).finish(id, written(&[2]));
+    assert_eq!(heard(&mut drive), [holds(Now::from_millis(700), &[2])]);
+    // A write that was lost has removed nothing.
+    let began = Now::from_millis(4_600);
+    drive.at(4_700).step(In::Verified(WriteFate::Lost { attempt: id, facts: facts(&[1]), began }));
+    assert_eq!(heard(&mut drive), [holds(began, &[1])]);
+    drive.at(5_700).attempt(Outcome::Unchanged { members: ips(&[2]) });
+    assert_eq!(heard(&mut drive), [holds(Now::from_millis(5_700), &[2])]);
+    // What has failed says nothing of it.
+    drive.want("web", &[3]).at(10_700).attempt(Outcome::Interrupted);
+    assert!(heard(&mut drive).is_empty());
 }
 
 #[test]

@@ -377,6 +377,7 @@ impl SharedLease {
             transition: false,
             previous_holder: None,
             gates: None,
+            out_of_sync: None,
         }
     }
 

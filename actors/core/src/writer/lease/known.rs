@@ -188,6 +188,7 @@ mod tests {
             transitions: 0,
             version: ResourceVersion("1".into()),
             gates: GateTimes::default(),
+            out_of_sync: Arc::default(),
             document: Document::new(()),
         };
         State::new(Now::from_millis(1_000_000), Arc::new(facts), Maker::Us, 0)

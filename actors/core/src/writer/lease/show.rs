@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine::Now;
-use crate::report::{Report, Subject, What as Told};
+use crate::report::{Condition, Ended, Report, Subject, What as Told};
 use crate::view::{SharedLeaseView, Whose};
 
 use super::asking::What;
@@ -87,16 +87,28 @@ impl SharedLease {
 
     /// Tells people of a holder who is not known, once for as long as he has it.
     pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.told && self.told_holder_is_gone() {
+            self.told = false;
+            out.push(Out::Ended(Ended::of(Condition::LeaseHeld)));
+        }
         if self.tell_at().is_none_or(|at| now < at) {
             return;
         }
-        self.told_of = self.held_since();
+        (self.told_of, self.told) = (self.held_since(), true);
         if let Known::State(state) = &self.known
             && let Some(holder) = &state.facts.holder
         {
             let namesake = state.whose(&self.params.holder) == Whose::Namesake;
             let what = Told::LeaseHeld { holder: Arc::clone(holder), namesake };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+        }
+    }
+
+    /// Whether somebody else has the Lease than the unknown holder who was reported, or nobody.
+    fn told_holder_is_gone(&self) -> bool {
+        match self.whose() {
+            Whose::Namesake | Whose::Stranger => self.told_of != self.held_since(),
+            Whose::Unknown | Whose::Nobody | Whose::Us | Whose::CloudControllerManager => true,
         }
     }
 

@@ -413,6 +413,7 @@ impl Hour {
             | Out::Sent(_)
             | Out::Pace(..)
             | Out::Report(_)
+            | Out::Ended(_)
             | Out::SharedLease(_)
             | Out::Lane(_)
             | Out::Gate(..)
@@ -474,6 +475,65 @@ fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
 /// A rate of the cloud configuration: so many calls a second, one at once.
 fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
     RateLimit { reads_per_second, reads_at_once: 1, writes_per_second, writes_at_once: 1 }
+}
+
+#[test]
+fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
+    let rates = RateLimit { writes_at_once: 3, ..one_at_once(100.0, 0.1) };
+    let mut bench =
+        Bench::leading(Params { rate_limit: Some(RateLimit { reads_at_once: 50, ..rates }), ..params() });
+    let pools = ["a", "b", "c"].map(|lb| pool(lb, "web"));
+    let mut refused: Vec<(PoolId, CallId)> = Vec::new();
+    let mut attempts = Vec::new();
+    for pool in &pools {
+        let (attempt, call) = bench.begin_put(pool, &[1]);
+        attempts.push(attempt);
+        refused.push((pool.clone(), call));
+    }
+    // Each PUT is refused: how many have been sent at each moment, and under which attempts.
+    let mut sent = refused.len();
+    let mut continued = std::collections::BTreeSet::new();
+    while bench.now <= 90_000 {
+        let mut said: Vec<Out> = Vec::new();
+        for (_, call) in std::mem::take(&mut refused) {
+            said.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
+        }
+        while !said.is_empty() {
+            let mut next = Vec::new();
+            for (pool, attempt) in takes(&said) {
+                continued.insert(attempt);
+                next.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+            }
+            for call in calls(&said) {
+                match &call.request {
+                    ArmRequest::GetPool(pool) => {
+                        next.extend(bench.answer(call.id, read_of(holds(pool, &[]), "W/1")));
+                    }
+                    ArmRequest::PutPool { pool, .. } => {
+                        sent += 1;
+                        refused.push((pool.clone(), call.id));
+                    }
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => {}
+                }
+            }
+            said = next;
+        }
+        let allowed = 3.0 + 0.1 * f64::from(u32::try_from(bench.now / 1_000).expect("a minute"));
+        assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", bench.now);
+        if refused.is_empty() {
+            let next = bench.now + 500;
+            let woken = bench.until(next);
+            for (pool, attempt) in takes(&woken) {
+                continued.insert(attempt);
+                let read = bench.bring(&pool, attempt, &[1]);
+                let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+                sent += 1;
+                refused.push((pool.clone(), put(&said, &pool).0));
+            }
+        }
+    }
+    assert_eq!(sent, 9, "each attempt has its three rounds");
+    assert_eq!(continued, attempts.into_iter().collect(), "and continues under its own id");
 }
 
 /// What was told to wait for a rate of the cloud configuration.

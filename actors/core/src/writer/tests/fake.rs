@@ -206,6 +206,7 @@ impl FakeArm {
                 Some(found) => ArmAnswer::LoadBalancer(Arc::new(LbFacts {
                     lb: lb.clone(),
                     etag: Some(found.etag()),
+                    guid: None,
                     provisioning: found.provisioning(),
                     pools: found.pools.values().map(|pool| Arc::new(found.facts(pool))).collect(),
                     rules: Vec::new(),

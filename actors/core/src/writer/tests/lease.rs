@@ -34,6 +34,7 @@ pub(super) fn state(version: u64, holder: Option<&str>) -> LeaseAnswer {
         transitions: 0,
         version: ResourceVersion(version.to_string().into()),
         gates: GateTimes::default(),
+        out_of_sync: Arc::default(),
         document: Document::new(()),
     }))
 }

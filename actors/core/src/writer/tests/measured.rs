@@ -87,6 +87,26 @@ fn e2_each_try_of_an_admin_part_is_one_observation_and_a_pool_that_is_gone_is_no
 }
 
 #[test]
+fn n3_a_404_of_an_admin_write_is_stale_where_it_is_about_the_pool_or_its_load_balancer() {
+    let codes = [
+        ("ResourceNotFound", false),
+        ("ParentResourceNotFound", false),
+        ("ResourceGroupNotFound", true),
+        ("SubscriptionNotFound", true),
+        ("", true),
+    ];
+    for (code, is_failure) in codes {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        bench.hear(In::Draining(drains(1)));
+        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+        let call = put(&bench.answer(read, read_of(holds(&web, &[1]), "W/1")), &web).0;
+        bench.fail(call, failed(404, code, RetryAfter::Absent));
+        assert_eq!(ends(&bench), [(true, 0, is_failure)], "{code}");
+    }
+}
+
+#[test]
 fn e2_an_admin_part_that_is_due_as_before_is_not_measured() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");

@@ -24,8 +24,9 @@ const POOLS: usize = 3;
 const TURNS: usize = 2;
 const CLIENT_RETRIES: u32 = 3;
 
-/// The grants that one attempt can need: the first, the client's retries, the waits for a foreign operation.
-const MOST_GRANTS: u32 = 1 + CLIENT_RETRIES + 6;
+/// The grants that one attempt can need: the first, the client's retries of its GET and of its PUT, the waits for a
+/// foreign operation.
+const MOST_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 
 /// Something that happens to the world.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +146,7 @@ impl World {
             rate_limit: None,
             retry_throttled: false,
             gates_delay_grants: true,
+            throttling: Throttling::Bounded,
             breaker: true,
             min_interval: Duration::from_secs(5),
             writes_per_5_minutes: 3_000,
@@ -253,6 +255,7 @@ impl World {
                 | Out::Sent(_)
                 | Out::Pace(..)
                 | Out::Report(_)
+                | Out::Ended(_)
                 | Out::SharedLease(_)
                 | Out::Gates { .. }
                 | Out::Lane(_)
@@ -396,6 +399,7 @@ impl World {
                     level: pool.level.clone(),
                     family: Family::V4,
                     services: BTreeMap::from([owner(&id)]),
+                    rewrites: false,
                 });
                 self.tell(In::Taken(id, attempt, taken));
             }
@@ -424,6 +428,7 @@ impl World {
             | Out::Sent(_)
             | Out::Pace(..)
             | Out::Report(_)
+            | Out::Ended(_)
             | Out::SharedLease(_)
             | Out::AdminFinished { .. }
             | Out::AdminWithdrawn(..)

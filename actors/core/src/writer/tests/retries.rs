@@ -83,30 +83,67 @@ fn w4_trouble_in_arm_or_on_the_way_is_tried_again_after_5_15_and_35_seconds_and_
     }
 }
 
+/// A call of the attempt has failed and is tried again: the GET of the next try is under way.
+fn next_read(bench: &mut Bench, said: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
+    assert!(said.is_empty(), "{said:?}");
+    assert_eq!(next_take(bench).0, attempt);
+    bench.bring(pool, attempt, &[1])
+}
+
 #[test]
-fn w4_gets_and_puts_are_counted_together_and_as_often_as_configured() {
+fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
     for retries in 0..6 {
         let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
         let web = pool("lb", "web");
         let (attempt, mut read) = bench.begin(&web, &[1]);
-        let mut tries = 1;
-        let said = loop {
-            let said = if tries % 2 == 0 {
-                let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
-                bench.fail(put(&said, &web).0, broken())
-            } else {
-                bench.fail(read, broken())
-            };
-            if tries == retries + 1 {
-                break said;
+        for _ in 0..retries {
+            let said = bench.fail(read, broken());
+            read = next_read(&mut bench, &said, (&web, attempt));
+        }
+        for puts in 0.. {
+            let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+            let said = bench.fail(put(&said, &web).0, broken());
+            if puts == retries {
+                assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+                break;
             }
-            assert!(said.is_empty(), "{said:?}");
-            tries += 1;
-            assert_eq!(next_take(&mut bench).0, attempt);
-            read = bench.bring(&web, attempt, &[1]);
-        };
-        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+            read = next_read(&mut bench, &said, (&web, attempt));
+        }
         assert!(bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w4_a_get_that_follows_a_failed_put_belongs_to_its_retry() {
+    for retries in 1..6 {
+        let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
+        let web = pool("lb", "web");
+        let (attempt, read) = bench.begin(&web, &[1]);
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let mut said = bench.fail(put(&said, &web).0, broken());
+        for _ in 0..retries {
+            let read = next_read(&mut bench, &said, (&web, attempt));
+            said = bench.fail(read, broken());
+        }
+        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+    }
+}
+
+#[test]
+fn w4_the_delays_of_the_put_begin_anew_after_those_of_the_get() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, mut read) = bench.begin(&web, &[1]);
+    for seconds in [5, 15] {
+        bench.fail(read, broken());
+        assert_about(next_take(&mut bench).1, seconds);
+        read = bench.bring(&web, attempt, &[1]);
+    }
+    for seconds in [5, 15, 35] {
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        bench.fail(put(&said, &web).0, broken());
+        assert_about(next_take(&mut bench).1, seconds);
+        read = bench.bring(&web, attempt, &[1]);
     }
 }
 
@@ -432,24 +469,27 @@ fn w5_a_hopeless_poll_reads_the_load_balancer() {
 }
 
 #[test]
-fn w6_a_retry_after_of_ages_closes_a_gate_for_an_hour_or_a_lane_for_ten_minutes_and_parks_as_long() {
+fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
     let mut bench = Bench::leading(params());
-    let web = pool("lb", "web");
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (attempt, read) = bench.begin(&web, &[1]);
-    let ages = RetryAfter::In(Duration::from_secs(99_999_999_999));
-    let said = bench.fail(read, failed(429, "TooManyRequests", ages));
-    let found = outcome(&said, attempt);
-    assert!(
-        matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(3_600_000)),
-        "{found:?}"
-    );
-    bench.due(&web, due(0, Class::Add));
+    let ages = Duration::from_secs(99_999_999_999);
+    let header = RetryAfter::In(ages);
+    let eligible_at = |said: &[Out], attempt: AttemptId| {
+        let found = outcome(said, attempt);
+        let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
+        *eligible_at
+    };
+    let said = bench.fail(read, failed(429, "TooManyRequests", header));
+    assert_eq!(eligible_at(&said, attempt), Some(at(0).plus(ages)));
+    // Other pools wait for an hour at most, behind a gate.
+    bench.due(&other, due(0, Class::Add));
     assert!(takes(&bench.until(3_599_999)).is_empty());
     let attempt = take(&bench.until(3_600_000));
-    let read = bench.bring(&web, attempt, &[1]);
-    let said = bench.fail(read, failed(429, "RetryableError", ages));
-    let found = outcome(&said, attempt);
-    assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(4_200_000)));
+    let read = bench.bring(&other, attempt, &[1]);
+    let said = bench.fail(read, failed(429, "RetryableError", header));
+    assert_eq!(eligible_at(&said, attempt), Some(at(3_600_000).plus(ages)));
+    // And for ten minutes at most in a lane.
     bench.due(&web, due(0, Class::Add));
     assert!(takes(&bench.until(4_199_999)).is_empty());
     take(&bench.until(4_200_000));

@@ -290,7 +290,7 @@ impl World {
                     let level =
                         self.levels.iter().find(|(id, _)| *id == pool).expect("a known pool").1.clone();
                     let services = BTreeMap::from([owner(&pool)]);
-                    let taken = Taken { level, family: Family::V4, services };
+                    let taken = Taken { level, family: Family::V4, services, rewrites: false };
                     self.tell(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {
@@ -340,6 +340,7 @@ impl World {
                 | Out::Sent(_)
                 | Out::Pace(..)
                 | Out::Report(_)
+                | Out::Ended(_)
                 | Out::SharedLease(_)
                 | Out::Lane(_)
                 | Out::Gate(..)
@@ -401,6 +402,7 @@ impl World {
             transitions: 0,
             version: ResourceVersion(state.version.to_string().into()),
             gates: GateTimes::default(),
+            out_of_sync: Arc::default(),
             document: Document::new(()),
         }))
     }

@@ -2,6 +2,7 @@
 
 use super::super::classify::{Class as Fate, Scope, Stage, classify};
 use super::*;
+use crate::ask::{Done, Refusal};
 
 const QUOTA: &str = "SubscriptionRequestsThrottled";
 const LOCK: &str = "RetryableError";
@@ -12,7 +13,14 @@ fn seconds(seconds: u64) -> RetryAfter {
 
 /// The profile that restores S0's letter (C2).
 fn upstream() -> Params {
-    Params { retry_throttled: true, gates_delay_grants: false, breaker: false, etag_rounds: 1, ..params() }
+    Params {
+        retry_throttled: true,
+        gates_delay_grants: false,
+        throttling: Throttling::Upstream,
+        breaker: false,
+        etag_rounds: 1,
+        ..params()
+    }
 }
 
 /// What S0's updater extracts of its ThrottleError: the time, if it lies in the future.
@@ -81,13 +89,13 @@ fn ways() -> impl Iterator<Item = (Params, bool, usize)> {
         .flat_map(|(params, tries)| [false, true].map(|in_put| (params.clone(), in_put, tries)))
 }
 
-// The spans are longer than the client's tries take together, and some are longer than ten minutes: what a pool is told
-// is the gate's own time, and no try but the first reaches ARM.
+// The spans are longer than the client's tries take together, and some are longer than a lane or a gate stays closed: what
+// a pool is told is ARM's own time, and no try but the first reaches ARM.
 
 #[test]
 fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
     for (params, in_put, _) in ways() {
-        for span in [170, 900, 3_600] {
+        for span in [170, 900, 3_600, 7_200, 2_000_000] {
             let found = throttled(&mut Bench::leading(params.clone()), in_put, seconds(span));
             assert_eq!(found, (Some(at(50_000 + span * 1_000)), 1), "{span} s, {in_put}");
         }
@@ -99,7 +107,7 @@ fn s0_throttle_1_a_429_with_whole_seconds_gives_their_end() {
 fn s0_throttle_2_a_429_with_a_date_gives_that_moment() {
     // The arm port tells a date as the span from the answer's own Date.
     for (params, in_put, _) in ways() {
-        for millis in [177_250, 1_234_567] {
+        for millis in [177_250, 1_234_567, 90_000_001] {
             let span = RetryAfter::In(Duration::from_millis(millis));
             let found = throttled(&mut Bench::leading(params.clone()), in_put, span);
             assert_eq!(found, (Some(at(50_000 + millis)), 1), "{millis} ms, {in_put}");
@@ -348,6 +356,7 @@ fn w6_retry_throttled_with_delayed_grants_waits_for_the_gate_and_then_really_tri
 
 #[test]
 fn w6_retry_throttled_ends_at_once_where_the_lane_is_locked_for_longer_than_its_next_delay() {
+    let upstream = || Params { throttling: Throttling::Bounded, ..upstream() };
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(300));
     assert_eq!(
         (&sent[..], eligible, ended),
@@ -359,6 +368,32 @@ fn w6_retry_throttled_ends_at_once_where_the_lane_is_locked_for_longer_than_its_
     assert_eq!((sent.len(), eligible), (4, Some(at(ended + 3_000))));
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(10));
     assert_eq!((&sent[..], eligible, ended), (&[0][..], Some(at(10_000)), 0));
+}
+
+#[test]
+fn w6_retry_throttled_waits_for_all_that_the_first_429_has_named() {
+    let params = Params { throttling: Throttling::Bounded, ..upstream() };
+    let (sent, eligible, _) = put_seconds(params, seconds(10_000));
+    assert_eq!((&sent[..], eligible), (&[0][..], Some(at(10_000_000))), "and not only for the gate");
+}
+
+/// S0: the throttling policy sets its gate on any 429, for as long as that says.
+#[test]
+fn c2_upstream_a_429_of_a_lock_closes_the_gate_of_its_verb_and_no_lane() {
+    for span in [60, 900, 90_000] {
+        let mut bench = Bench::leading(Params { retry_throttled: false, ..upstream() });
+        let (web, near, other) = (pool("a", "web"), pool("a", "near"), pool("b", "other"));
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        let said = bench.fail(call, failed(429, LOCK, seconds(span)));
+        let until = Some(at(span * 1_000));
+        assert_eq!(eligible_at(&said, attempt), until);
+        for pool in [near, other] {
+            let (attempt, read) = bench.begin(&pool, &[1]);
+            let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+            assert!(calls(&said).is_empty(), "{said:?}");
+            assert_eq!(eligible_at(&said, attempt), until, "reads are open, and the PUT meets the gate");
+        }
+    }
 }
 
 #[test]
@@ -378,6 +413,35 @@ fn w6_a_success_in_the_loop_ends_it() {
     let call = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web).0;
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+}
+
+#[test]
+fn w6_a_person_opens_a_gate_and_arm_is_asked_again() {
+    let opened = |said: &[Out]| -> Option<Answer> {
+        said.iter()
+            .find_map(|said| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None })
+    };
+    let done = |classes: &[GateClass]| Some(Answer::Done(Done::GatesOpened(classes.to_vec())));
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("a", "web"), pool("b", "other"));
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, failed(429, QUOTA, seconds(3_000)));
+    assert!(takes(&bench.due(&other, due(0, Class::Add))).is_empty());
+    let said = bench.hear(In::OpenGates(RequestId(1), Some(GateClass::Reads)));
+    assert_eq!((opened(&said), takes(&said).len()), (done(&[]), 0), "reads are open");
+    let said = bench.hear(In::OpenGates(RequestId(2), None));
+    assert_eq!((opened(&said), takes(&said).len()), (done(&[GateClass::Writes]), 1));
+    let open = |said: &Out| matches!(said, Out::Gates { reads_until: None, writes_until: None });
+    assert!(said.iter().any(open), "the port and our Lease hear of it: {said:?}");
+    // Where it is meant, it is closed again.
+    let attempt = take(&said);
+    let read = bench.bring(&other, attempt, &[1]);
+    let call = put(&bench.answer(read, read_of(holds(&other, &[]), "W/1")), &other).0;
+    bench.fail(call, failed(429, QUOTA, seconds(3_000)));
+    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
+    bench.hear(In::Standing(Standing::Standby));
+    let said = bench.hear(In::OpenGates(RequestId(3), None));
+    assert_eq!(opened(&said), Some(Answer::Refused(Refusal::NotLeading)));
 }
 
 #[test]

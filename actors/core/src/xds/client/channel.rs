@@ -15,12 +15,12 @@ use crate::xds::facts::{Code, Kind};
 /// How soon after its first response a stream is cut that is not as good as any other: servers end streams that are old.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How many ACKs of one type are sent in a burst.
-const ACKS_AT_ONCE: u32 = 50;
+/// How many messages of one server are read in a burst.
+const READS_AT_ONCE: u32 = 50;
 
-/// The minimum interval between ACKs of one type after a burst. A server that answers each ACK with another response
-/// would keep the controller busy without end.
-const ACK_EVERY: Duration = Duration::from_millis(100);
+/// The minimum interval between reads after a burst. A server that answers each ACK with another response, or that sends
+/// responses without end, would keep the controller busy.
+const READ_EVERY: Duration = Duration::from_millis(100);
 
 /// How a server is connected.
 #[derive(Debug)]
@@ -66,8 +66,8 @@ pub(super) struct Channel {
     /// Whether what is in use may be of a newer version, which was rejected for something else in it.
     is_ahead: PerKind<bool>,
     paces: PerKind<NackPace>,
-    /// When the next ACK may be sent.
-    acks: PerKind<Bucket>,
+    /// When the next message may be read. It outlives streams: a server that also ends them is read no more often.
+    reads: Bucket,
 }
 
 impl Channel {
@@ -84,7 +84,7 @@ impl Channel {
             versions: PerKind::default(),
             is_ahead: PerKind::default(),
             paces: PerKind::new(|| NackPace::new(nack_pace)),
-            acks: PerKind::new(|| Bucket::new(ACK_EVERY, ACKS_AT_ONCE)),
+            reads: Bucket::new(READ_EVERY, READS_AT_ONCE),
         }
     }
 
@@ -121,6 +121,27 @@ impl Channel {
         if let Some(stream) = self.stream_mut() {
             stream.wants_read = true;
         }
+    }
+
+    /// When the next message may be read; `None`: no stream waits for that.
+    pub fn read_at(&self) -> Option<Now> {
+        self.stream().filter(|stream| stream.wants_read).and(self.reads.next_token_at())
+    }
+
+    /// Lets the next message be read where one may be; of which stream.
+    pub fn read(&mut self, now: Now) -> Option<StreamId> {
+        let Link::Open(stream) = &mut self.link else { return None };
+        let may = stream.wants_read && self.reads.take(now);
+        may.then(|| {
+            stream.wants_read = false;
+            stream.id
+        })
+    }
+
+    /// Until when messages may lie unread because too many have come; what seems to be late then may be among them.
+    pub fn catches_up_until(&self) -> Option<Now> {
+        let stream = self.stream()?;
+        if stream.wants_read { Some(Now::NEVER) } else { self.reads.next_token_at() }
     }
 
     /// Its next stream is opened as soon as it may be.
@@ -214,8 +235,7 @@ impl Channel {
                 pace.on_good();
                 *self.versions.get_mut(kind) = version;
                 *self.is_ahead.get_mut(kind) = false;
-                let due = self.acks.get(kind).next_token_at().unwrap_or(Now::NEVER);
-                line.owe(nonce, due, Answer::Ack);
+                line.owe(nonce, Now::ZERO, Answer::Ack);
             }
             Some(message) => {
                 *self.is_ahead.get_mut(kind) |= has_valid;
@@ -247,11 +267,7 @@ impl Channel {
                 self.paces.get_mut(kind).on_nack(now, &version, &message);
                 Some(Nack { message })
             }
-            Some(Answer::Ack) => {
-                self.acks.get_mut(kind).take(now);
-                None
-            }
-            None => None,
+            Some(Answer::Ack) | None => None,
         };
         // What is not claimed at first is not claimed later on the stream, before its own responses.
         if ask.is_first && (!claims || *self.is_ahead.get(kind)) {

@@ -8,6 +8,7 @@ use pool_core::ids::{Epoch, Family, NodeName, NodeUid};
 use pool_core::informer::NodeFact;
 use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
+use pool_core::object::{AddressType, LeftOut, Object};
 use pool_core::resource_cache::Cached;
 use pool_core::route::{Delivery, PoolMessage};
 use pool_core::writer::Standing;
@@ -67,8 +68,30 @@ impl Saboteur {
                 self.random.per_mille(50)
             }
             (Plant::TakesUnanswered, Delivery::Writer(writer::In::Taken(..))) => self.random.per_mille(50),
+            (Plant::PostFailureUnread, Delivery::Events(events::In::Posted { answer, .. })) => {
+                if answer.is_err() {
+                    *answer = Ok("event-unread".into());
+                }
+                false
+            }
             (plant, delivery) if is_lost(plant, delivery) => true,
             (Plant::SecondReadAtOnce, delivery) => at_once(delivery),
+            (
+                Plant::DoomedLeftOut,
+                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::Object(Object::Node(node)))),
+            ) => {
+                if node.left_out == Some(LeftOut::ToBeDeleted) {
+                    Arc::make_mut(node).left_out = Some(LeftOut::ControlPlane);
+                }
+                false
+            }
+            (
+                Plant::FamiliesUnited,
+                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::Object(Object::Slice(slice)))),
+            ) => {
+                Arc::make_mut(slice).address_type = AddressType::Unset;
+                false
+            }
             (plant, Delivery::Directory(directory::In::Source(_, fact))) => {
                 spoil_source(plant, fact);
                 plant == Plant::SourceFactsLost && self.random.per_mille(200)
@@ -173,7 +196,7 @@ impl Saboteur {
             (Plant::DoubtForgotten, Delivery::Directory(directory::In::Service(_, Some(fact)))) => {
                 let forgetful = Arc::make_mut(fact);
                 forgetful.provenance = Provenance::Watch;
-                forgetful.slices = forgetful.slices.max(1);
+                forgetful.parts.values_mut().for_each(|part| part.slices = part.slices.max(1));
             }
             (
                 Plant::BreakerLeaks | Plant::BreakerEndsByTime,
@@ -215,7 +238,7 @@ impl Saboteur {
             }
             (
                 Plant::RestoreUnserved,
-                Delivery::Informer(informer::In::Seen(_, watch::Seen::ListDone { serves, .. })),
+                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::ListDone { serves, .. })),
             ) => {
                 serves.restore = None;
                 false
@@ -257,7 +280,7 @@ impl Saboteur {
                 false
             }
             (Plant::BreakerOfDownsOff, admin_state::In::Node(_, Some(fact))) => {
-                Arc::make_mut(fact).left_out = true;
+                Arc::make_mut(fact).left_out = Some(LeftOut::ControlPlane);
                 false
             }
             (Plant::CreationIgnored, admin_state::In::Node(_, Some(fact))) => {
@@ -370,5 +393,7 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
             | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
             | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
+            | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
+            | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))
     )
 }

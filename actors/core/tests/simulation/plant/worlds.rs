@@ -155,6 +155,19 @@ impl Plant {
                 let faults = Faults { kube: true, arm: false, often, ..calm };
                 Size { replicas: 1, faults, ..size }
             }
+            Plant::FamiliesUnited | Plant::DoomedLeftOut => {
+                Size { services: size.services.max(8), faults: calm, ..size }
+            }
+            Plant::PostFailureUnread => {
+                let often = Some(Often::LostEvents);
+                let faults = Faults { kube: true, arm: true, often, ..calm };
+                Size { replicas: 1, seconds: 400, faults, ..size }
+            }
+            Plant::UnreadUnheard => {
+                let often = Some(Often::SlowIntake);
+                let faults = Faults { arm: false, meddling: false, leaving: false, often, ..calm };
+                Size { replicas: 1, services: 3, seconds: 240, faults, ..size }
+            }
             Plant::OutcomesLost
             | Plant::FactsReordered
             | Plant::StaleEtag
@@ -170,7 +183,8 @@ impl Plant {
             | Plant::LeaseLetGoEarly
             | Plant::ForeignHoldExpired
             | Plant::ConflictIsSuccess
-            | Plant::RemovalsLate => size,
+            | Plant::RemovalsLate
+            | Plant::RewritesLost => size,
         }
     }
 }

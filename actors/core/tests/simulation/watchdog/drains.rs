@@ -195,7 +195,8 @@ impl Watchdog {
                     self.left.waits += u64::from(matches!(report.what, What::AdminHeld { .. }));
                     None
                 }
-                admin_state::Out::Draining(_)
+                admin_state::Out::Ended(_)
+                | admin_state::Out::Draining(_)
                 | admin_state::Out::Leaving(_)
                 | admin_state::Out::Due(..)
                 | admin_state::Out::Withdraw(..)

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use pool_core::assignment::Assignment;
 use pool_core::directory;
-use pool_core::ids::{PoolId, ServiceUid};
-use pool_core::informer::ServiceFact;
+use pool_core::ids::{Family, PoolId, ServiceUid};
+use pool_core::informer::{Part, ServiceFact};
 use pool_core::level::{Level, Provenance, Source};
-use pool_core::object::Kind;
+use pool_core::object::{Kind, LeftOut};
 use pool_core::watch::{self, Ask, Seen};
 
 /// How much later than a doubt a list must have been begun to resolve it, in microseconds: 30 s, less what clocks may
@@ -47,8 +47,8 @@ pub struct Guards {
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
     /// The addresses that a list has let go of, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
-    /// Since when a list has it that a Service asks for nothing.
-    listed_empty: BTreeMap<ServiceUid, u64>,
+    /// Since when a list has it that a Service asks for nothing in a family.
+    listed_empty: BTreeMap<(ServiceUid, Family), u64>,
     /// When the list under way of each kind was begun, and that of the newest complete one.
     begun: BTreeMap<Kind, u64>,
     listed: BTreeMap<Kind, u64>,
@@ -77,6 +77,10 @@ struct Heard {
     had: Vec<(u64, usize)>,
     /// What it is required to have.
     asked: BTreeSet<IpAddr>,
+    /// What only hosts endpoints of the other family, and was never asked for: it was not had (D4).
+    strays: BTreeSet<IpAddr>,
+    /// All that it was ever to have.
+    ever: BTreeSet<IpAddr>,
     /// When each address was last required: until the pool is seen again it may be there.
     required: BTreeMap<IpAddr, u64>,
     /// How many it is left with.
@@ -115,6 +119,7 @@ impl Heard {
     /// These are in it, for all that is known: it had what it is required to have and was seen, and what it is to lose it
     /// had until now.
     fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
+        let observed = &(observed - &self.strays);
         let (asked, seen) = (self.asked.len(), observed.len());
         let last = self.had.last().map_or(asked.min(seen), |(_, last)| *last);
         let size = if self.paused {
@@ -129,15 +134,21 @@ impl Heard {
 
     /// Whether people pause it. What is in it when a pause ends is what it had.
     fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>) {
+        let observed = &(observed - &self.strays);
         if std::mem::replace(&mut self.paused, paused) && !paused && observed.len() > self.base(now) {
             self.had = vec![(now, observed.len())];
         }
     }
 }
 
-fn asks(fact: &ServiceFact) -> BTreeSet<IpAddr> {
-    let parts = fact.parts.values();
-    parts.flat_map(|part| part.required.keys().chain(&part.tolerated)).copied().collect()
+fn asks(part: &Part) -> BTreeSet<IpAddr> {
+    part.required.keys().chain(&part.tolerated).copied().collect()
+}
+
+/// The addresses of nodes that a Service leaves out of a pool because they host endpoints of the other family only.
+fn of_other_family(fact: &ServiceFact) -> impl Iterator<Item = IpAddr> {
+    let nodes = fact.parts.values().flat_map(|part| part.left_out.values());
+    nodes.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| node.ips.iter().copied())
 }
 
 fn is_listed(provenance: Provenance) -> bool {
@@ -154,7 +165,7 @@ impl Guards {
             watch::Out::Open { kind, ask: Ask::StreamingList | Ask::List { page: None }, .. } => {
                 self.begun.insert(*kind, now);
             }
-            watch::Out::Seen(kind, Seen::ListDone { .. }) => {
+            watch::Out::Seen(kind, _, Seen::ListDone { .. }) => {
                 let begun = self.begun.get(kind).copied().unwrap_or(0);
                 self.listed.insert(*kind, begun);
             }
@@ -177,7 +188,7 @@ impl Guards {
             directory::In::Service(uid, Some(fact)) => self.heard(now, uid, fact),
             directory::In::Service(uid, None) => {
                 self.heard.remove(uid);
-                self.listed_empty.remove(uid);
+                self.listed_empty.retain(|(owner, _), _| owner != uid);
                 self.doubts.retain(|(owner, _), _| owner != uid);
             }
             directory::In::Lb(observation) => {
@@ -189,6 +200,12 @@ impl Guards {
                     self.observed.insert(pool.id.clone(), members);
                 }
             }
+            directory::In::Members(pool, members) => {
+                if let Some(heard) = self.pools.get_mut(pool) {
+                    heard.sees(now, &members.members);
+                }
+                self.observed.insert(pool.clone(), members.members.clone());
+            }
             directory::In::ListsSynced
             | directory::In::DiscoverySynced
             | directory::In::Source(..)
@@ -198,6 +215,7 @@ impl Guards {
             | directory::In::Reporting(_)
             | directory::In::Wishes { .. }
             | directory::In::Leaving(_)
+            | directory::In::ReadUpTo(_)
             | directory::In::Ask(..) => {}
         }
     }
@@ -225,36 +243,41 @@ impl Guards {
     /// How a fact reached us is as the Informer has said it, whatever the Directory is told.
     fn heard(&mut self, now: u64, uid: &ServiceUid, fact: &Arc<ServiceFact>) {
         let waiting = self.said.entry(uid.clone()).or_default();
-        let is_it = |said: &Arc<ServiceFact>| {
-            said.parts == fact.parts && said.revision == fact.revision && said.slices >= fact.slices.min(1)
+        let words = |fact: &ServiceFact| {
+            let of = |part: &Part| (asks(part), part.unusable);
+            (fact.revision, fact.slices, fact.parts.values().map(of).collect::<Vec<_>>())
         };
+        let is_it = |said: &Arc<ServiceFact>| words(said) == words(fact);
         let upto = waiting.iter().rposition(is_it).map_or(waiting.len(), |at| at + 1);
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
-        let vanished = truth.last().is_some_and(|fact| fact.slices == 0);
-        let unknown = fact.parts.values().any(|part| part.unusable);
-        let asked = asks(fact);
-        if !asked.is_empty() {
-            self.listed_empty.remove(uid);
-        } else if !unknown && (listed || vanished) {
-            self.listed_empty.entry(uid.clone()).or_insert(now);
-        }
         let before = self.heard.insert(uid.clone(), Arc::clone(fact));
-        for ip in before.iter().flat_map(|before| asks(before)).filter(|ip| !asked.contains(ip)) {
-            if unknown {
-                continue;
-            } else if listed || vanished {
-                self.doubts.entry((uid.clone(), ip)).or_insert(now);
-            } else {
-                self.doubts.remove(&(uid.clone(), ip));
+        for family in [Family::V4, Family::V6] {
+            let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
+            let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
+            let (unknown, asked) = (part(fact).unusable, asks(&part(fact)));
+            if !asked.is_empty() {
+                self.listed_empty.remove(&(uid.clone(), family));
+            } else if !unknown && (listed || vanished) {
+                self.listed_empty.entry((uid.clone(), family)).or_insert(now);
             }
+            for ip in before.iter().flat_map(|before| asks(&part(before))).filter(|ip| !asked.contains(ip)) {
+                if unknown {
+                    continue;
+                } else if listed || vanished {
+                    self.doubts.entry((uid.clone(), ip)).or_insert(now);
+                } else {
+                    self.doubts.remove(&(uid.clone(), ip));
+                }
+            }
+            self.doubts.retain(|(owner, ip), _| owner != uid || !asked.contains(ip));
         }
-        self.doubts.retain(|(owner, ip), _| owner != uid || !asked.contains(ip));
     }
 
-    /// Whether a list has it that a Service asks for nothing, and lists that were begun later said so too.
-    pub fn is_listed_twice(&self, uid: &ServiceUid) -> bool {
-        self.listed_empty.get(uid).is_some_and(|since| self.is_resolved(*since))
+    /// Whether a list has it that a Service asks this pool for nothing, and lists that were begun later said so too.
+    pub fn is_listed_twice(&self, pool: &PoolId, uid: &ServiceUid) -> bool {
+        let family = if pool.pool.folded().ends_with("-ipv6") { Family::V6 } else { Family::V4 };
+        self.listed_empty.get(&(uid.clone(), family)).is_some_and(|since| self.is_resolved(*since))
     }
 
     /// Whether lists of all kinds that were begun late enough are complete.
@@ -288,10 +311,14 @@ impl Guards {
             return Ok(());
         }
         let observed = self.observed.get(pool).cloned().unwrap_or_default();
+        let facts = services.keys().filter_map(|uid| self.heard.get(uid));
+        let of_other_family: BTreeSet<IpAddr> = facts.flat_map(|fact| of_other_family(fact)).collect();
         let heard = self.pools.entry(pool.clone()).or_insert_with(|| Heard {
             since: BTreeMap::new(),
-            had: vec![(now, observed.len())],
+            had: vec![(now, (&observed - &of_other_family).len())],
             asked: BTreeSet::new(),
+            strays: of_other_family.clone(),
+            ever: BTreeSet::new(),
             required: BTreeMap::new(),
             size: 0,
             paused: !paused.is_empty(),
@@ -313,12 +340,20 @@ impl Guards {
             heard.had.clear();
         }
         heard.asked = level.required.keys().copied().collect();
+        heard.ever.extend(level.required.keys());
+        let is_stray = |ip: &IpAddr| !heard.ever.contains(ip);
+        heard.strays = of_other_family.into_iter().filter(is_stray).collect();
         heard.pauses(now, !paused.is_empty(), &observed);
         heard.sees(now, &observed);
         heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
         heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
         let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
-        heard.size = there.len() - level.surplus(&there).count();
+        let is_had = |ip: &&IpAddr| !heard.strays.contains(*ip);
+        // Whether what was required is in it may have been seen since; then a level that keeps the last members keeps others.
+        let left = |members: &BTreeSet<IpAddr>| {
+            members.iter().filter(is_had).count() - level.surplus(members).filter(is_had).count()
+        };
+        heard.size = left(&there).max(left(&observed));
         // One member that takes the place of another is no loss.
         let last = heard.had.last().map_or(0, |(_, last)| *last);
         let loses = !goes.is_empty() && (heard.size < last || 2 * heard.size < observed.len());

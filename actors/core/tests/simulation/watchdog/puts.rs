@@ -198,14 +198,15 @@ impl Watchdog {
         let id = put.pool;
         let let_go = self.within[put.process].guards.let_go(id);
         for owner in owners.iter().filter(|owner| owner.candidate) {
-            let (has, since) = owner.has;
+            let Some(endpoints) = owner.endpoints.get(id.pool.folded()) else { continue };
+            let (has, since) = endpoints.has;
             // A person has let go of what was held back of it since it had any.
             if !has && let_go.is_some_and(|let_go| let_go >= since) {
                 continue;
             }
             match self.within[put.process].blind_since {
                 None => {
-                    let too_soon = now < owner.had_until + self.empty_confirm_us;
+                    let too_soon = now < endpoints.had_until + self.empty_confirm_us;
                     if has && now >= since + NOTICED_US || too_soon {
                         return Err(format!("G2: {id} is emptied: {owner:?}"));
                     }
@@ -215,7 +216,7 @@ impl Watchdog {
                     let long = has && since + NOTICED_US + self.empty_confirm_us < blind;
                     // Lists that say the same wrong thing twice nobody can tell from the truth; of what many pools would lose
                     // G4 judges.
-                    if long && !self.within[put.process].guards.is_listed_twice(&owner.uid) {
+                    if long && !self.within[put.process].guards.is_listed_twice(id, &owner.uid) {
                         return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
                     }
                 }

@@ -39,16 +39,7 @@ impl Watchdog {
             }
             Actor::Leader => self.on_leader_step(now, local, process, input, said),
             Actor::Informer => {
-                let within = &mut self.within[process];
-                if let Some(Delivery::Informer(input)) = input {
-                    within.horizon.heard(input);
-                }
-                for said in said {
-                    if let Said::Informer(informer::Out::Service(uid, Some(fact))) = said {
-                        within.horizon.said(uid, fact, &self.versions);
-                        within.guards.said(uid, fact);
-                    }
-                }
+                self.on_informer_step(process, input, said);
                 Ok(())
             }
             Actor::Directory => {
@@ -86,18 +77,32 @@ impl Watchdog {
                 self.on_nodes_let_go(now, said);
                 self.on_admin_state_step(process, input, said)
             }
+            Actor::Events => self.on_emitter_step(now, process, input, said),
             Actor::Discovery
             | Actor::Registry
             | Actor::XdsSource
             | Actor::XdsPort
             | Actor::Starts
             | Actor::Pauses
-            | Actor::Events
             | Actor::Board
             | Actor::KubernetesPort
             | Actor::ArmPort
             | Actor::Metrics
             | Actor::Host => Ok(()),
+        }
+    }
+
+    fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, said: &[Said]) {
+        if let Some(Delivery::Informer(input)) = input {
+            self.within[process].horizon.heard(input);
+            self.on_taken_in(process, input);
+        }
+        let within = &mut self.within[process];
+        for said in said {
+            if let Said::Informer(informer::Out::Service(uid, Some(fact))) = said {
+                within.horizon.said(uid, fact, &self.versions);
+                within.guards.said(uid, fact);
+            }
         }
     }
 
@@ -186,6 +191,7 @@ impl Watchdog {
         input: Option<&Delivery>,
         said: &[Said],
     ) -> Result<(), String> {
+        self.on_turns(now, process, input, said)?;
         let within = &mut self.within[process];
         if let Some(Delivery::Writer(writer::In::Taken(pool, attempt, _))) = input {
             within.takes.remove(&(pool.clone(), *attempt));
@@ -246,6 +252,7 @@ impl Watchdog {
                 | writer::Out::Attempt(..)
                 | writer::Out::Answer(..)
                 | writer::Out::Report(_)
+                | writer::Out::Ended(_)
                 | writer::Out::SharedLease(_)
                 | writer::Out::Gate(..)
                 | writer::Out::Sample(_)
@@ -289,7 +296,11 @@ impl Watchdog {
                 }
             }
             Some(
-                queue::In::Observed(_) | queue::In::Attempt(_) | queue::In::Pace(_) | queue::In::Verified(_),
+                queue::In::Observed(_)
+                | queue::In::Attempt(_)
+                | queue::In::Rewrite
+                | queue::In::Pace(_)
+                | queue::In::Verified(_),
             )
             | None => {}
         }
@@ -345,10 +356,12 @@ impl Watchdog {
                     };
                 }
                 queue::Out::Quarantined(_, broken) => return Err(format!("A4: {pool}: {broken}")),
-                queue::Out::Answer(..)
+                queue::Out::Ended(_)
+                | queue::Out::Answer(..)
                 | queue::Out::Due(..)
                 | queue::Out::Withdraw(_)
                 | queue::Out::Retired(_)
+                | queue::Out::Members(..)
                 | queue::Out::Missing(_)
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)

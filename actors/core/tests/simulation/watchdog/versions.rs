@@ -35,7 +35,7 @@ fn number(version: &ResourceVersion) -> u64 {
 impl Horizon {
     /// The Informer was told something.
     pub fn heard(&mut self, input: &informer::In) {
-        let informer::In::Seen(Kind::EndpointSlices, seen) = input else { return };
+        let informer::In::Seen(Kind::EndpointSlices, _, seen) = input else { return };
         if let Seen::ListDone { serves, .. } = seen
             && self.restore < serves.restore
         {

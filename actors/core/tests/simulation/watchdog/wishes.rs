@@ -106,7 +106,7 @@ impl Watchdog {
             Answer::Done(Done::Released { .. }) => {
                 wish == Wish::Release && self.on_post(now, process).is_ok()
             }
-            Answer::Done(Done::Attempting | Done::Comparing(_)) => false,
+            Answer::Done(Done::Attempting | Done::Comparing(_) | Done::GatesOpened(_)) => false,
             Answer::Refused(_) => true,
         };
         self.noted.paused += u64::from(matches!(answer, Answer::Done(Done::Paused(_))));

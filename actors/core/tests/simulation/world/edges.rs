@@ -5,6 +5,7 @@ use pool_core::route::{Delivery, HostMessage, PoolMessage, to_nobody};
 
 use super::{Happening, Inner, World};
 use crate::kubernetes::Effect;
+use crate::process::Process;
 use crate::replica::{Actor, EdgeId, routed};
 use crate::trace::Entry;
 use crate::watchdog::is_telling;
@@ -15,6 +16,18 @@ impl World {
             match effect {
                 Effect::Tell(delivery) => {
                     for delivery in self.saboteur.pass(delivery) {
+                        let from = Actor::KubernetesPort;
+                        let (edge, _) = self.processes[process].replica.push(&from, delivery);
+                        self.depart(process, edge);
+                    }
+                }
+                Effect::Read(kind, call, lines) => {
+                    let Process { clock, kubernetes, .. } = &mut self.processes[process];
+                    let read = kubernetes.read(clock.now(self.now), kind, call, lines);
+                    self.watchdog.on_lines_read(self.now, process, &read);
+                    let passed: Vec<Delivery> =
+                        read.into_iter().flat_map(|delivery| self.saboteur.pass(delivery)).collect();
+                    for delivery in passed {
                         let from = Actor::KubernetesPort;
                         let (edge, _) = self.processes[process].replica.push(&from, delivery);
                         self.depart(process, edge);
@@ -88,7 +101,7 @@ impl World {
                         HostMessage::Quarantined(pool, broken) => {
                             return Err(format!("A4: {pool}: {broken}"));
                         }
-                        HostMessage::NoticeIgnored(..) => {}
+                        HostMessage::NoticeIgnored(..) | HostMessage::EventDropped(_) => {}
                         HostMessage::Answered(id, answer) => {
                             self.watchdog.answered(self.now, process, id, &answer)?;
                         }

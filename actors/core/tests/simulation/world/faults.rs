@@ -177,7 +177,8 @@ impl World {
 
     /// Something happens to a process.
     pub(super) fn fault(&mut self) -> Result<(), String> {
-        let pause = self.fates.between(4_000_000, 35_000_000);
+        let is_slow = self.size.faults.often == Some(Often::SlowIntake);
+        let pause = self.fates.between(4_000_000, if is_slow { 8_000_000 } else { 35_000_000 });
         self.at(self.now + pause, Happening::Fault);
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
@@ -240,12 +241,14 @@ impl World {
             Often::Eclipse => self.eclipse(leader, there),
             Often::PausedTakeOver => self.take_over_in_a_pause(leader, there, true),
             Often::UnheardPause => self.take_over_in_a_pause(leader, there, false),
+            Often::SlowIntake => self.stall_informer(leader),
             Often::LackingLists
             | Often::BrokenSource
             | Often::Refusals
             | Often::FailingPolls
             | Often::Hanging
-            | Often::EmptyWatches => return false,
+            | Often::EmptyWatches
+            | Often::LostEvents => return false,
         }
         true
     }
@@ -307,7 +310,18 @@ impl World {
         let receiver = receivers[self.fates.place(receivers.len())].clone();
         let until = self.now + self.fates.between(500_000, LONGEST_STALL_US);
         self.note(format!("{receiver:?} of process {number} stalls"));
+        if receiver == Actor::Writer {
+            self.watchdog.deafens(number, until);
+        }
         self.processes[number].stalled.insert(receiver, until);
+    }
+
+    /// The leader does not take in what it reads for a while.
+    fn stall_informer(&mut self, leader: Option<usize>) {
+        let Some(leader) = leader else { return };
+        let until = self.now + self.fates.between(1_500_000, 5_000_000);
+        self.note(format!("the Informer of process {leader} stalls"));
+        self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
     /// Everybody else sees no change of endpoints for a while, and in that while the leader is told to end.
@@ -382,7 +396,9 @@ impl World {
                 | Often::LackingLists
                 | Often::BrokenSource
                 | Often::Hanging
-                | Often::EmptyWatches,
+                | Often::EmptyWatches
+                | Often::LostEvents
+                | Often::SlowIntake,
             )
             | None => (150, 200),
         };
@@ -392,6 +408,8 @@ impl World {
         } else {
             (dice < either).then_some(Spell::FailingPolls)
         };
+        let denials = Some(Spell::Denials).filter(|_| self.size.faults.often == Some(Often::LostEvents));
+        let long = denials.filter(|_| dice < 700).or(long);
         let mut words = weather::change_arm(&mut self.weather, &mut self.arm, long);
         if self.weather.per_mille(HANGING) {
             let hanging = self.weather.pick(&used(self.settings)).map(|lb| lb.to_string());
@@ -434,11 +452,18 @@ impl World {
                     | Often::Refusals
                     | Often::FailingPolls
                     | Often::Hanging
-                    | Often::EmptyWatches,
+                    | Often::EmptyWatches
+                    | Often::LostEvents
+                    | Often::SlowIntake,
                 )
                 | None => None,
             };
+            let lost_events = Some(Often::LostEvents) == self.size.faults.often;
             let (words, blind, effects) = match for_long.filter(|_| self.weather.per_mille(700)) {
+                _ if lost_events => {
+                    port.posts_fail = [300, 600, 900][self.weather.place(3)];
+                    ("events are refused".to_owned(), false, Vec::new())
+                }
                 _ if self.size.faults.often == Some(Often::EmptyWatches) => {
                     ("watches are closed empty".to_owned(), true, port.cut_watches(&mut self.kube, 0))
                 }

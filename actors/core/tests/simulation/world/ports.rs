@@ -118,7 +118,9 @@ impl World {
             KubernetesCall::Post { call, event } => {
                 self.watchdog.writes(process, "an event")?;
                 self.watchdog.on_post(now, process).map_err(|why| format!("{why}: {event:?}"))?;
-                kubernetes.post(now, call)
+                let (effects, accepted) = kubernetes.post(now, call);
+                self.watchdog.on_posted(now, process, &event, accepted);
+                effects
             }
         };
         self.follow(process, effects)

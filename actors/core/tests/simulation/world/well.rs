@@ -56,7 +56,7 @@ impl World {
             self.story.cluster.services.get_mut(name).and_then(|service| service.slices.first_mut())
         {
             match (step, pods.as_mut_slice()) {
-                (0, _) => pods.push(Pod { node: node.to_owned(), ready: false, terminating: false }),
+                (0, _) => pods.push(Pod::on(node, false)),
                 (1, [old, new]) => (old.terminating, new.ready) = (true, true),
                 (_, _) => drop(pods.remove(0)),
             }
@@ -64,6 +64,17 @@ impl World {
         self.story.cluster.write_slices(&mut self.kube, self.now, name);
         self.note_cluster();
         Ok(())
+    }
+
+    /// A Service gets one more pod.
+    pub fn scale_up(&mut self, name: &str, pod: Pod) {
+        let service = self.story.cluster.services.get_mut(name);
+        service
+            .and_then(|service| service.slices.first_mut())
+            .into_iter()
+            .for_each(|pods| pods.push(pod.clone()));
+        self.story.cluster.write_slices(&mut self.kube, self.now, name);
+        self.note_cluster();
     }
 
     /// A node is tainted, or loses its taints.

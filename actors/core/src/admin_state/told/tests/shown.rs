@@ -63,6 +63,23 @@ fn h3_a_node_is_shown_when_something_of_it_has_changed_until_it_stands_as_usual(
 }
 
 #[test]
+fn h3_a_node_that_is_deleted_waits_in_no_pool() {
+    for before in [NodeState::Draining, NodeState::Restoring] {
+        let mut bench = Bench::new(2);
+        if before == NodeState::Restoring {
+            bench.set_all(1, State::Down);
+        }
+        bench.put(1, before);
+        let waits = bench.later().nodes[0].1.as_ref().map(|view| view.count(NodePoolState::Waiting));
+        assert!(waits > Some(0), "{before:?}");
+        bench.nodes[0].fact = None;
+        bench.put(1, NodeState::Gone);
+        let waits = bench.later().nodes[0].1.as_ref().map(|view| view.count(NodePoolState::Waiting));
+        assert_eq!(waits, Some(0), "{before:?}");
+    }
+}
+
+#[test]
 fn n2_of_two_nodes_of_one_name_the_one_that_is_there_is_shown() {
     for gone in [0, 1] {
         let mut bench = Bench::new(3);

@@ -10,7 +10,7 @@ fn refusal(bench: &mut Bench) -> Option<NotManageable> {
     reports.retain(|report| !is_of_source(report));
     assert!(reports.len() <= 1, "{reports:?}");
     let Report { subjects, what, note } = reports.pop()?;
-    let What::NotManageable { pool, reason } = what else { panic!("{what:?}") };
+    let What::NotManageable { pool, reason, attempted: false } = what else { panic!("{what:?}") };
     assert_eq!((pool, subjects), (id("lb", "edge"), vec![Subject::Controller]));
     assert_eq!(note.as_deref(), Some("xDS node id: replica-1"));
     Some(reason)

@@ -133,38 +133,78 @@ fn x2_another_error_of_the_same_version_is_rejected_at_once() {
     assert_eq!(run.requests(), ["eds /b x y !"]);
 }
 
-#[test]
-fn x2_acks_are_limited_to_ten_a_second() {
-    let mut run = Run::watching(&[x()]);
-    let end = run.now.plus(std::time::Duration::from_secs(60));
-    let mut acks = Vec::new();
-    for n in 0..2_000 {
-        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 2) as u8)]);
-        assert_eq!(run.told(), [format!("x is {n}")], "what it says is used at once");
-        if run.requests().is_empty() {
+/// A server that sends another message whenever one may be read, for so many seconds: when each was read, in milliseconds
+/// since the start. `send` makes the message with this number.
+fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) -> Vec<u128> {
+    let start = run.now;
+    let end = start.plus(std::time::Duration::from_secs(seconds));
+    let mut read = Vec::new();
+    // The stream was opened with leave to read the first one.
+    let mut may_read = true;
+    loop {
+        if may_read {
+            read.push(run.now.since(start).as_millis());
+            send(run, u32::try_from(read.len()).expect("few are read"));
+        } else if run.client.deadline().is_none_or(|at| at > end) {
+            return read;
+        } else {
             run.wait();
         }
-        if run.now > end {
-            break;
-        }
-        assert_eq!(run.requests(), [format!("eds {n}/{n} x")]);
-        acks.push(run.now);
+        may_read = !run.reads().is_empty();
     }
-    assert_eq!(acks.len(), 50 + 600);
-    assert_eq!(acks[0], acks[49], "a burst goes at once");
-    // After a pause, ACKs are sent at once again.
-    run.pass(5_000);
-    run.respond(Kind::Endpoints, "a", "a", vec![good(&x(), 9)]);
-    assert_eq!(run.requests(), ["eds a/a x"]);
+}
+
+/// A message that says something new, and must be used at once.
+fn send_new(run: &mut Run, n: u32) {
+    run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
+    assert_eq!(run.told(), [format!("x is {n}")]);
+    assert_eq!(run.requests(), [format!("eds {n}/{n} x")]);
 }
 
 #[test]
-fn x2_a_waiting_ack_goes_with_the_next_request() {
+fn x2_ten_messages_a_second_are_read_after_a_burst() {
     let mut run = Run::watching(&[x()]);
-    for n in 0..53 {
-        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), 1)]);
+    let read = read_for(&mut run, 60, send_new);
+    assert_eq!(read.len(), 50 + 600, "as many ACKs go, so a server that answers each is paced too");
+    assert_eq!((read[0], read[49], read[50], read[51]), (0, 0, 100, 200), "a burst is read at once");
+    // After a pause, messages are read at once again.
+    run.pass(6_000);
+    let read = read_for(&mut run, 1, send_new);
+    assert_eq!(read[..50], [0; 50]);
+}
+
+#[test]
+fn x2_illegible_messages_are_read_no_more_often() {
+    let mut run = Run::watching(&[x()]);
+    let stream = run.stream(0);
+    let read = read_for(&mut run, 10, |run, _| run.step(Heard::Illegible(stream)));
+    assert_eq!(read.len(), 50 + 100);
+}
+
+#[test]
+fn x2_a_server_that_also_ends_its_streams_is_read_no_more_often() {
+    let mut run = Run::watching(&[x()]);
+    let mut read = read_for(&mut run, 1, send_new).len();
+    for _ in 0..10 {
+        run.fail(0);
+        run.wait();
+        run.connect(0);
+        read += read_for(&mut run, 1, send_new).len();
     }
-    assert_eq!(run.requests(), [""; 0]);
-    run.watch(&y());
-    assert_eq!(run.requests(), ["eds 52/52 x y"]);
+    assert!(read <= 50 + 10 * 22, "{read} in 22 seconds");
+}
+
+#[test]
+fn x2_nothing_is_late_while_messages_may_lie_unread() {
+    let mut run = Run::watching(&[x(), y()]);
+    let mut told = Vec::new();
+    read_for(&mut run, 40, |run, n| {
+        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
+        told.extend(run.told());
+    });
+    assert!(told.iter().all(|told| told.starts_with("x is ")), "y may be among what was not read: {told:?}");
+    assert_eq!(run.state(&y()), "requested");
+    // The last message has been read, and no further one comes.
+    (0..6).for_each(|_| run.pass(1_000));
+    assert_eq!(run.state(&y()), "does_not_exist");
 }

@@ -1,0 +1,19 @@
+//! Who hears what the event emitter says.
+
+use super::{Delivery, HostMessage, KubernetesCall};
+use crate::{admin_state, directory, events, informer};
+
+pub(super) fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
+    match said {
+        events::Out::Post { call, event } => {
+            deliver(Delivery::Kubernetes(KubernetesCall::Post { call, event }));
+        }
+        events::Out::Reporting(term) => {
+            deliver(Delivery::Informer(informer::In::Reporting(term)));
+            deliver(Delivery::Directory(directory::In::Reporting(term)));
+            deliver(Delivery::AdminState(admin_state::In::Reporting(term)));
+        }
+        events::Out::Dropped(dropped) => deliver(Delivery::Host(HostMessage::EventDropped(dropped))),
+        events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+    }
+}

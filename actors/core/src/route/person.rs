@@ -1,0 +1,22 @@
+//! Who decides about a person's request (design.md H3).
+
+use super::Delivery;
+use crate::ask::{Request, Scope, Wanted};
+use crate::{admin_state, directory, discovery, pauses, writer};
+
+/// Who decides about a person's request.
+pub(super) fn from_person(Request { id, wanted }: Request) -> Delivery {
+    match wanted {
+        Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
+        Wanted::Release(scope) => match scope {
+            Scope::Node(_) | Scope::Everything => Delivery::AdminState(admin_state::In::Release(id, scope)),
+            Scope::Pool(_) | Scope::Service(_) => {
+                Delivery::Directory(directory::In::Ask(id, scope, Vec::new()))
+            }
+        },
+        Wanted::OpenGates(class) => Delivery::Writer(writer::In::OpenGates(id, class)),
+        Wanted::Compare(lb) => Delivery::Discovery(discovery::In::Compare(id, lb)),
+        Wanted::Pause { scope, by, reason } => Delivery::Pauses(pauses::In::Pause { id, scope, by, reason }),
+        Wanted::Resume(scope) => Delivery::Pauses(pauses::In::Resume { id, scope }),
+    }
+}

@@ -1,0 +1,54 @@
+//! A pool that is written although it is right, because its provisioning state stays `Failed`.
+
+use super::*;
+
+/// The PUT of a pool that is right, and whose attempt.
+fn rewritten(bench: &mut Bench, web: &PoolId) -> (AttemptId, CallId, Edit) {
+    let attempt = take(&bench.due(web, due(bench.now, Class::Remove)));
+    let taken = Taken { rewrites: true, ..wants(web, &[1]) };
+    let read = get(&bench.hear(In::Taken(web.clone(), attempt, Some(taken))), web);
+    let facts = PoolFacts { provisioning: Provisioning::Failed, ..holds(web, &[1]) };
+    let (call, edit, tag) = put(&bench.answer(read, read_of(facts, "W/1")), web);
+    assert_eq!(tag, Some(Etag::new("W/1")));
+    (attempt, call, edit)
+}
+
+#[test]
+fn a_right_pool_is_written_as_it_is() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call, edit) = rewritten(&mut bench, &web);
+    assert!(edit.is_empty());
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let Outcome::Written { members, added, removed } = outcome(&said, attempt) else { panic!("{said:?}") };
+    assert_eq!((members.len(), added.len(), removed.len()), (1, 0, 0));
+}
+
+#[test]
+fn a_put_without_an_answer_is_not_repeated() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call, _) = rewritten(&mut bench, &web);
+    bench.fail(call, failed(503, "ServiceUnavailable", RetryAfter::Absent));
+    for millis in (1_000..60_000).step_by(500) {
+        let mut said = bench.until(millis);
+        while !said.is_empty() {
+            let mut next = Vec::new();
+            for one in said {
+                if let Out::Take(pool, id) = &one {
+                    let taken = Taken { rewrites: true, ..wants(&web, &[1]) };
+                    next.extend(bench.hear(In::Taken(pool.clone(), *id, Some(taken))));
+                } else if let Out::Call(ArmCall { id, request: ArmRequest::GetPool(_) }) = &one {
+                    next.extend(bench.answer(*id, read_of(holds(&web, &[1]), "W/2")));
+                } else if let Out::Finished(_, id, Outcome::Written { .. }) = &one {
+                    assert_eq!(*id, attempt);
+                    return;
+                } else {
+                    panic!("{one:?}");
+                }
+            }
+            said = next;
+        }
+    }
+    panic!("it does not end");
+}

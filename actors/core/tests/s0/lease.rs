@@ -1,0 +1,128 @@
+//! The bench's API server, as far as it holds the Lease that is shared with the cloud-controller-manager: S0's
+//! `azureResourceLocker`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::arm::Document;
+use pool_core::ids::CallId;
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
+use pool_core::machine::Now;
+use pool_core::object::{RequestFailure, ResourceVersion};
+use pool_core::route::Delivery;
+use pool_core::writer;
+
+use crate::bench::Bench;
+
+/// What the Lease says of its duration while nobody holds it.
+const RESTORED: Duration = Duration::from_secs(900);
+
+/// Why the writer cannot have the Lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locked {
+    /// The cloud-controller-manager holds it.
+    Held,
+    /// The API server refuses every request about it.
+    Failing,
+}
+
+/// The Lease.
+pub(super) struct SharedLease {
+    holder: Option<Arc<str>>,
+    duration: Duration,
+    renewed: u64,
+    version: u64,
+    is_failing: bool,
+    /// The watches that wait for the next state.
+    watches: Vec<CallId>,
+}
+
+impl Default for SharedLease {
+    fn default() -> SharedLease {
+        let (watches, is_failing) = Default::default();
+        SharedLease { holder: None, duration: RESTORED, renewed: 0, version: 1, is_failing, watches }
+    }
+}
+
+impl SharedLease {
+    fn facts(&self, now: u64) -> LeaseAnswer {
+        LeaseAnswer::Seen(Arc::new(LeaseFacts {
+            lease: LeaseName::Shared,
+            holder: self.holder.clone(),
+            duration: Some(self.duration),
+            renewed_ago: Some(Duration::from_micros(now - self.renewed)),
+            transitions: 0,
+            version: ResourceVersion(self.version.to_string().into()),
+            gates: GateTimes::default(),
+            out_of_sync: Default::default(),
+            document: Document::new(()),
+        }))
+    }
+
+    fn write(&mut self, now: u64, holder: Option<Arc<str>>, duration: Duration) {
+        (self.holder, self.duration, self.renewed) = (holder, duration, now);
+        self.version += 1;
+    }
+}
+
+impl Bench {
+    /// From now on the writer cannot have the shared Lease.
+    pub fn lock_out(&mut self, locked: Locked) {
+        match locked {
+            Locked::Held => self.hold(Some("cloud-controller-manager")),
+            Locked::Failing => self.lease.is_failing = true,
+        }
+    }
+
+    /// It can again.
+    pub fn let_in(&mut self) {
+        self.lease.is_failing = false;
+        self.hold(None);
+    }
+
+    fn hold(&mut self, holder: Option<&str>) {
+        self.lease.write(self.now, holder.map(Arc::from), RESTORED);
+        self.tell_watches();
+    }
+
+    fn tell_watches(&mut self) {
+        for call in std::mem::take(&mut self.lease.watches) {
+            let seen = self.lease.facts(self.now);
+            self.push(self.now, Delivery::Writer(writer::In::Lease(call, seen)));
+        }
+    }
+
+    /// The kubernetes port: a request about the Lease is answered at once, a watch when there is something new.
+    pub(super) fn lease(&mut self, call: CallId, ask: &LeaseAsk) {
+        let answer = |at: u64, answer: LeaseAnswer| (at, Delivery::Writer(writer::In::Lease(call, answer)));
+        let replied = match ask {
+            _ if self.lease.is_failing => {
+                let failure = RequestFailure::Other("HTTP 500".into());
+                Some(answer(self.now, LeaseAnswer::Failed(failure)))
+            }
+            LeaseAsk::Get => Some(answer(self.now, self.lease.facts(self.now))),
+            LeaseAsk::Create(_) => Some(answer(self.now, LeaseAnswer::Conflict)),
+            LeaseAsk::Replace(seen, LeaseEdit { holder, duration, .. }) => {
+                let is_newest = *seen.version.0 == *self.lease.version.to_string();
+                if is_newest {
+                    self.lease.write(self.now, holder.clone(), *duration);
+                    self.tell_watches();
+                }
+                let seen = if is_newest { self.lease.facts(self.now) } else { LeaseAnswer::Conflict };
+                Some(answer(self.now, seen))
+            }
+            LeaseAsk::Await(version, within) => {
+                if *version.0 == *self.lease.version.to_string() {
+                    self.lease.watches.push(call);
+                    let end = Now::from_micros(self.now).plus(*within).as_micros();
+                    Some(answer(end, LeaseAnswer::Unchanged))
+                } else {
+                    Some(answer(self.now, self.lease.facts(self.now)))
+                }
+            }
+        };
+        if let Some((at, delivery)) = replied {
+            self.push(at, delivery);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! E1: the newest report of a condition is posted again while the condition holds, until the API server has accepted it,
+//! whatever becomes of posts.
+
+use std::collections::BTreeMap;
+
+use pool_core::events::{self, Event};
+use pool_core::ids::Epoch;
+use pool_core::report::{Condition, Subject};
+use pool_core::route::{Delivery, Said};
+
+use super::Watchdog;
+
+/// Within which time after its last failed post a report is accepted: it is posted again after a minute, and edges stall.
+const ACCEPTED_US: u64 = 100_000_000;
+/// After so many posts of one reason about one object the next may wait for its budget.
+const WITHIN_BUDGET: u64 = 20;
+
+/// What one process has to have accepted.
+#[derive(Default)]
+pub struct Reports {
+    open: BTreeMap<(Condition, Subject), Open>,
+    posts: BTreeMap<(Subject, &'static str), u64>,
+    leads: Option<Epoch>,
+    tells: bool,
+}
+
+/// A report that was not accepted yet.
+struct Open {
+    reason: &'static str,
+    message: String,
+    /// When it was made, or when a post of its kind last failed.
+    since: u64,
+}
+
+impl Reports {
+    /// The process owes nothing more.
+    pub fn end(&mut self) {
+        self.open.clear();
+    }
+
+    /// The process was stopped until now.
+    pub fn wakes(&mut self, now: u64) {
+        self.open.values_mut().for_each(|open| open.since = now);
+    }
+
+    fn hear(&mut self, now: u64, input: &events::In) {
+        match input {
+            events::In::Report(report) => {
+                let Some(condition) = report.what.condition() else { return };
+                let (reason, message) = events::words_of(report);
+                for subject in &report.subjects {
+                    if self.tells || (self.leads.is_some() && *subject == Subject::Controller) {
+                        let open = Open { reason, message: message.clone(), since: now };
+                        self.open.insert((condition.clone(), subject.clone()), open);
+                    }
+                }
+            }
+            events::In::Ended(ended) => self.open.retain(|(condition, subject), _| {
+                *condition != ended.condition || ended.subject.as_ref().is_some_and(|of| of != subject)
+            }),
+            events::In::Standing(standing) => {
+                if std::mem::replace(&mut self.leads, standing.term()) != standing.term() {
+                    self.open.clear();
+                }
+            }
+            events::In::Wishes { .. } | events::In::Posted { .. } => {}
+        }
+    }
+}
+
+impl Watchdog {
+    /// Takes in a step of the event emitter.
+    ///
+    /// # Errors
+    /// The report that was not accepted in time.
+    pub fn on_emitter_step(
+        &mut self,
+        now: u64,
+        process: usize,
+        input: Option<&Delivery>,
+        said: &[Said],
+    ) -> Result<(), String> {
+        let reports = &mut self.within[process].reports;
+        if let Some(Delivery::Events(input)) = input {
+            reports.hear(now, input);
+        }
+        for said in said {
+            if let Said::Events(events::Out::Reporting(term)) = said {
+                reports.tells = term.is_some();
+                if term.is_none() {
+                    reports.open.clear();
+                }
+            }
+        }
+        self.reports_accepted(now, process)
+    }
+
+    /// A post reaches the API server, which accepts it or not.
+    pub fn on_posted(&mut self, now: u64, process: usize, event: &Event, accepted: bool) {
+        let reports = &mut self.within[process].reports;
+        let Event { subject, reason, message, .. } = event;
+        *reports.posts.entry((subject.clone(), reason)).or_default() += 1;
+        reports.open.retain(|(_, of), open| {
+            let is_of_it = of == subject && open.reason == *reason;
+            if is_of_it && !accepted {
+                open.since = now;
+            }
+            !(is_of_it && accepted && message.ends_with(&open.message))
+        });
+    }
+
+    /// E1: every report of a condition that holds is accepted in time.
+    ///
+    /// # Errors
+    /// The one that is not.
+    pub fn reports_accepted(&self, now: u64, process: usize) -> Result<(), String> {
+        let reports = &self.within[process].reports;
+        let is_late = |((_, subject), open): &(&(Condition, Subject), &Open)| {
+            let posts = reports.posts.get(&(subject.clone(), open.reason));
+            open.since + ACCEPTED_US < now && posts.is_none_or(|posts| *posts < WITHIN_BUDGET)
+        };
+        match reports.open.iter().find(is_late) {
+            Some(((condition, subject), open)) => Err(format!(
+                "E1: {subject:?} has not been told since {} that {condition:?} holds: {}",
+                open.since, open.message
+            )),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A stream whose watcher is slow, on tokio's paused clock.
+
+use futures::SinkExt;
+use futures::channel::mpsc;
+use pool_core::ids::CallId;
+use pool_core::object::{Object, ResourceVersion};
+use pool_core::watch::{Ask, Line};
+use pool_core::writer;
+
+use super::*;
+use crate::shell::tests::board_of_sinks;
+use crate::switchboard::End;
+
+/// How long the watcher and the writer take for each message.
+const SLOW: Duration = Duration::from_secs(3);
+
+fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
+    let labels = format!(r#"{{"kubernetes.io/service-name":"{name}"}}"#);
+    let meta = format!(
+        r#"{{"namespace":"shop","name":"{name}-1","uid":"{name}","resourceVersion":"{version}","labels":{labels}}}"#
+    );
+    Ok(format!(r#"{{"type":"MODIFIED","object":{{"addressType":"IPv4","metadata":{meta},"endpoints":[]}}}}"#))
+}
+
+#[actix::test]
+async fn a_stream_is_read_on_while_its_watcher_is_busy() {
+    tokio::time::pause();
+    let (clock, kind) = (Clock::of_runtime(), Kind::EndpointSlices);
+    let (switchboard, mut hears) = board_of_sinks(SLOW);
+    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
+    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(clock, &Request { call: CallId(7), kind, ask }, &watcher);
+    let (mut server, lines) = mpsc::channel(0);
+    let reading = tokio::spawn(async move { reader.read_all(lines, Timestamp::now).await });
+
+    let began = clock.now();
+    for version in 2..1_002 {
+        server.send(line(["web", "api"][version % 2], version)).await.expect("it is read");
+    }
+    assert!(clock.now().since(began) < SLOW, "nobody has answered yet");
+    drop(server);
+    assert_eq!(reading.await.expect("it ends"), None);
+
+    let (mut told, mut unread) = (Vec::new(), Vec::new());
+    while let Ok(delivery) = hears.try_recv() {
+        if let Delivery::Watcher(_, In::Line { line: Line::Object(Object::Slice(slice)), read, .. }) =
+            &delivery
+        {
+            assert!(read.since(began) < SLOW, "read when it came");
+            told.push((slice.key.name.to_string(), slice.resource_version.0.to_string()));
+        } else if let Delivery::Writer(writer::In::Unread(pool, _)) = &delivery {
+            unread.push(pool.as_str().to_owned());
+        } else {
+            panic!("{delivery:?}");
+        }
+    }
+    let newest =
+        [("web-1", "1000"), ("api-1", "1001")].map(|(name, version)| (name.to_owned(), version.to_owned()));
+    assert!(told.ends_with(&newest), "{told:?}");
+    assert!(told.len() <= 6, "what is superseded is not told: {told:?}");
+    assert!(unread.iter().any(|pool| pool == "shop-web") && unread.len() <= 6, "{unread:?}");
+}
+
+#[actix::test]
+async fn all_that_was_read_is_told_before_a_stream_ends() {
+    tokio::time::pause();
+    let kind = Kind::EndpointSlices;
+    let (switchboard, mut hears) = board_of_sinks(SLOW);
+    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
+    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
+    let cut = Err(LinesCodecError::MaxLineLengthExceeded);
+    let lines = (0..600).map(|n| line(&format!("svc-{n}"), n)).chain([cut, line("late", 9_999)]);
+    let failure = reader.read_all(futures::stream::iter(lines), Timestamp::now).await;
+    assert!(matches!(failure, Some(WatchFailure::Other(_))), "{failure:?}");
+    let mut told = 0;
+    while let Ok(delivery) = hears.try_recv() {
+        told += usize::from(matches!(delivery, Delivery::Watcher(..)));
+    }
+    assert_eq!(told, 600);
+}

@@ -1,0 +1,181 @@
+//! Large responses: clients that read slowly, or not at all, cost little memory. A large response is sent in pieces, so
+//! that its connection copies one piece and not all of it. The number of large responses that wait for their clients is
+//! limited; `/metrics`, which monitoring must be able to read, is limited by sharing instead.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::middleware::Next;
+use actix_web::web::Bytes;
+use actix_web::{Error, HttpResponse};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::problem::problem_until;
+
+/// A response with a longer body is large, in bytes.
+const LARGE: usize = 64 << 10;
+/// How many large responses of one listener may wait for their clients at a time.
+pub(super) const MOST_LARGE: usize = 16;
+/// After so many seconds there may be room for another one.
+const ROOM_AFTER: u64 = 5;
+/// How much of a large body is handed to its connection at a time, in bytes.
+const PIECE: usize = 16 << 10;
+/// How long a rendering of the metrics is shared with those that ask while it is sent.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+/// How many renderings are sent at a time at most; the newest is shared while there are as many.
+const MOST_RENDERINGS: usize = 4;
+
+/// A body that is sent in pieces, and what lasts as long as it.
+pub(super) struct InPieces<K> {
+    left: Bytes,
+    _kept: K,
+}
+
+impl<K> InPieces<K> {
+    fn new(left: Bytes, kept: K) -> InPieces<K> {
+        InPieces { left, _kept: kept }
+    }
+}
+
+impl<K: Unpin> MessageBody for InPieces<K> {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.left.len() as u64)
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        let length = self.left.len().min(PIECE);
+        Poll::Ready((length > 0).then(|| Ok(self.left.split_to(length))))
+    }
+}
+
+/// Hands on a request, and sends a large response in pieces, or says that there are too many.
+pub(super) async fn limit(
+    room: Arc<Semaphore>,
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let response = next.call(request).await?;
+    if !matches!(response.response().body().size(), BodySize::Sized(size) if size > LARGE as u64) {
+        return Ok(response);
+    }
+    let (request, response) = response.into_parts();
+    let (response, body) = response.into_parts();
+    let response = match (body.try_into_bytes(), room.try_acquire_owned()) {
+        (Ok(bytes), Ok(permit)) => response.set_body(BoxBody::new(InPieces::new(bytes, permit))),
+        (Ok(_), Err(_)) => too_many(),
+        // It has a limit of its own, as the metrics have.
+        (Err(body), _) => response.set_body(body),
+    };
+    Ok(ServiceResponse::new(request, response))
+}
+
+fn too_many() -> HttpResponse {
+    let detail = format!(
+        "{MOST_LARGE} large responses wait for their clients to read them; try again, or ask for less with limit"
+    );
+    problem_until(StatusCode::SERVICE_UNAVAILABLE, "too many large responses", &detail, ROOM_AFTER)
+}
+
+/// The renderings of the metrics that are being sent.
+#[derive(Default)]
+pub(super) struct Renderings(RefCell<Vec<Weak<Rendering>>>);
+
+/// The metrics at a moment.
+struct Rendering {
+    text: Bytes,
+    at: Instant,
+}
+
+impl Renderings {
+    /// The metrics as a body: as they are now, or where others are being sent, as they were a moment ago.
+    pub(super) fn body(&self, now: Instant, render: impl FnOnce() -> String) -> BoxBody {
+        let rendering = self.rendering(now, render);
+        BoxBody::new(InPieces::new(rendering.text.clone(), rendering))
+    }
+
+    fn rendering(&self, now: Instant, render: impl FnOnce() -> String) -> Rc<Rendering> {
+        let mut sent = self.0.borrow_mut();
+        sent.retain(|rendering| rendering.strong_count() > 0);
+        let is_full = sent.len() >= MOST_RENDERINGS;
+        if let Some(newest) = sent.last().and_then(Weak::upgrade)
+            && (is_full || now.duration_since(newest.at) < SHARED_FOR)
+        {
+            return newest;
+        }
+        let rendering = Rc::new(Rendering { text: render().into(), at: now });
+        sent.push(Rc::downgrade(&rendering));
+        rendering
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{App, test, web};
+
+    use super::*;
+
+    #[actix_web::test]
+    async fn h1_large_responses_that_wait_for_clients_are_limited() {
+        let room = Arc::new(Semaphore::new(2));
+        let answer = |size: usize| web::to(move || async move { HttpResponse::Ok().body("x".repeat(size)) });
+        let limited = {
+            let room = Arc::clone(&room);
+            actix_web::middleware::from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
+                limit(Arc::clone(&room), request, next)
+            })
+        };
+        let app = App::new()
+            .route("/small", answer(LARGE))
+            .route("/large", answer(3 * LARGE + 1))
+            .wrap::<_, BoxBody>(limited);
+        let app = test::init_service(app).await;
+        let ask = async |path: &str| {
+            test::call_service(&app, test::TestRequest::get().uri(path).to_request()).await
+        };
+        let (first, second) = (ask("/large").await, ask("/large").await);
+        let refused = ask("/large").await;
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(refused.headers().get("retry-after").expect("a header"), "5");
+        let detail = String::from_utf8(test::read_body(refused).await.to_vec()).expect("text");
+        assert!(detail.contains("too many large responses"), "{detail}");
+        assert_eq!(test::read_body(ask("/small").await).await.len(), LARGE);
+        assert_eq!(test::read_body(first).await, "x".repeat(3 * LARGE + 1));
+        assert_eq!(test::read_body(ask("/large").await).await.len(), 3 * LARGE + 1);
+        drop(second);
+        assert_eq!(room.available_permits(), 2);
+    }
+
+    #[tokio::test]
+    async fn h1_renderings_are_shared_while_they_are_sent() {
+        tokio::time::pause();
+        let (renderings, now) = (Renderings::default(), Instant::now());
+        let count = std::cell::Cell::new(0);
+        let ask = |seconds: u64| {
+            renderings.rendering(now + Duration::from_secs(seconds), || {
+                count.set(count.get() + 1);
+                count.get().to_string()
+            })
+        };
+        // One after another, each is new.
+        assert_eq!(ask(0).text, "1");
+        assert_eq!(ask(0).text, "2");
+        let sent: Vec<_> = [0, 0, 1, 2, 3, 9, 99].map(ask).into();
+        assert_eq!(
+            sent.iter().map(|one| &*one.text).collect::<Vec<_>>(),
+            [b"3", b"3", b"4", b"5", b"6", b"6", b"6"]
+        );
+        drop(sent);
+        assert_eq!(ask(99).text, "7");
+    }
+}
