@@ -19,7 +19,6 @@ mod pages;
 mod people;
 mod shutdown;
 pub mod stage;
-mod starts;
 mod tls;
 mod watches;
 mod web;

@@ -88,7 +88,6 @@ fn whole(about: &About) -> Value {
         "leadership": snapshot.leadership.as_ref().map(|view| show.leadership(view)),
         "mode": snapshot.wishes.as_ref().map(|view| view.mode.as_str()),
         "pauses": snapshot.wishes.as_ref().map(|view| show.wishes(view)),
-        "starts": snapshot.starts.as_ref().map(|view| show.starts(view)),
         "sharedLease": snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
         "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
         "pools": { "total": snapshot.pools.len(), "byState": states },

@@ -12,8 +12,7 @@ use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
     Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, LeftOutView, PoolView, ResourceView,
-    ServiceView, SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
-    admin_state_word,
+    ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange, admin_state_word,
 };
 use pool_core::wishes::{Pause, Wishes};
 use serde_json::{Value, json};
@@ -279,17 +278,6 @@ impl Show {
                 .collect::<Vec<_>>(),
             "termWaits": term_waits,
             "lastError": last_error,
-        })
-    }
-
-    /// The note of this start.
-    pub(super) fn starts(&self, starts: &StartsView) -> Value {
-        json!({
-            "phase": starts.phase,
-            "endsInSeconds": starts.until.map(|at| self.until(at)),
-            "notes": starts.notes,
-            "noted": starts.noted,
-            "lastError": starts.last_error,
         })
     }
 

@@ -16,7 +16,6 @@ const API = {
           "by": "text?", "reason": "text?" }],
         "unreadable": [{ "key": "text", "why": "text", "remedy": "text" }],
         "termWaits": "flag", "lastError": "text?" },
-      "starts": { "phase": "text", "endsInSeconds": "number?", "lastError": "text?" },
       "sharedLease": { "state": "text", "stateSeconds": "number", "holder": "text?", "whose": "text",
         "holderSeconds": "number?", "endsInSeconds": "number?", "wantedSeconds": "number?", "lastError": "text?" },
       "synced": { "lists": "flag", "discovery": "flag" },
@@ -172,7 +171,6 @@ const WORDS = {
     "confirming": ["wait", "leads, and reads most recent lists and pauses before it writes"],
     "settling": ["wait", "has taken over, and waits until the last write of the leader before must have arrived"],
     "standby": ["wait", "does not write: another replica leads, or nobody does yet"],
-    "passive": ["bad", "has started too often, stays out of the election and writes nothing"],
     "stopping": ["wait", "is shutting down"]
   },
   "waitsFor": {

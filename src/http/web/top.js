@@ -42,18 +42,16 @@ function ofSync({ outOfSync }, bad, wait, strong) {
   (longestSeconds > 900 ? bad : wait)(strong(`${count(pools, 'pool')} out of sync: `), h('span', { class: 'name' }, longest), ` for ${longestAtLeast ? 'at least ' : ''}${span(longestSeconds)}.`);
 }
 
-function ofRole({ leadership, starts, synced, sources }, bad, wait, strong) {
+function ofRole({ leadership, synced, sources }, bad, wait, strong) {
   if (!leadership) wait(strong('Nothing is known yet'), ' of who leads.');
   else {
     const { role, holder, identity, lastError } = leadership;
     const silent = !['leader', 'alone'].includes(role);
     const leads = silent && holder !== identity ? (holder ? ` ${holder} leads; ask that one.` : ' Nobody is known to lead.') : '';
-    if (silent) (role === 'passive' ? bad : wait)(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
+    if (silent) wait(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
     if (role === 'alone') wait(strong('Dry run: '), 'nothing is written anywhere.');
     if (lastError) bad(strong('Our own Lease: '), lastError);
   }
-  if (starts?.phase === 'passive') bad(strong('Passive after bad starts'), starts.endsInSeconds === null ? '.' : `, for ${span(starts.endsInSeconds)} at most.`);
-  if (starts?.lastError) wait(strong('Notes of starts: '), starts.lastError);
   if (!synced.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes are awaited.');
   if (!synced.discovery) wait(strong('Not synced: '), 'every load balancer has to be asked for, and one to be seen.');
   for (const { kind, lastError, heardSeconds } of sources) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (last heard ${span(heardSeconds)} ago)`);

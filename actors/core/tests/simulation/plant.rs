@@ -91,12 +91,6 @@ pub enum Plant {
     AdminTakesMembers,
     /// Downs go without the shared Lease where nobody has allowed it.
     BypassUnasked,
-    /// That a process is to be passive does not reach its Leader.
-    PassiveUnheard,
-    /// That a process need not be passive any more does not either.
-    PassiveForEver,
-    /// The notes of other starts are not seen.
-    NotesUncounted,
     /// Our Lease counts as let go of where a person has put somebody else's name into it.
     RenamedIsReleased,
     /// Lists lack objects now and then, and how facts came is forgotten on their way to the Directory.
@@ -182,7 +176,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 82] = [
+    pub const ALL: [Plant; 79] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -223,9 +217,6 @@ impl Plant {
         Plant::AllDownsOurs,
         Plant::AdminTakesMembers,
         Plant::BypassUnasked,
-        Plant::PassiveUnheard,
-        Plant::PassiveForEver,
-        Plant::NotesUncounted,
         Plant::RenamedIsReleased,
         Plant::DoubtForgotten,
         Plant::SecondReadAtOnce,
@@ -328,9 +319,6 @@ impl Plant {
             | Plant::AllDownsOurs
             | Plant::AdminTakesMembers
             | Plant::BypassUnasked
-            | Plant::PassiveUnheard
-            | Plant::PassiveForEver
-            | Plant::NotesUncounted
             | Plant::RenamedIsReleased
             | Plant::PausesUnread
             | Plant::PauseNotWritten

@@ -18,7 +18,7 @@ use pool_core::xds::facts::{Body, Key, Received};
 use pool_core::xds::sources::{Assigned, Note, SourceFact};
 use pool_core::xds_source;
 use pool_core::xds_source::XdsView;
-use pool_core::{admin_state, board, directory, events, informer, leader, queue, watch, writer};
+use pool_core::{admin_state, board, directory, events, informer, queue, watch, writer};
 
 use super::Plant;
 use crate::cluster::address;
@@ -390,8 +390,6 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
                 Delivery::Writer(writer::In::Standing(Standing::Standby)),
             )
             | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
-            | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
-            | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
             | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
             | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))

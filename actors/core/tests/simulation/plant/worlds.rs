@@ -115,9 +115,6 @@ impl Plant {
             | Plant::FailureForgotten
             | Plant::GoneIsRestored
             | Plant::OffUnheard => self.leaving_world(size, calm),
-            Plant::PassiveUnheard | Plant::PassiveForEver | Plant::NotesUncounted => {
-                Size { replicas: 1, seconds: 240, faults: Faults { crashes: true, ..calm }, ..size }
-            }
             Plant::DoubtForgotten | Plant::SecondReadAtOnce | Plant::FractionIgnored => {
                 Plant::lacking_lists(size, calm)
             }
