@@ -248,7 +248,9 @@ impl World {
             | Often::FailingPolls
             | Often::Hanging
             | Often::EmptyWatches
-            | Often::LostEvents => return false,
+            | Often::LostEvents
+            | Often::EmptiedServices
+            | Often::LabelledNodes => return false,
         }
         true
     }
@@ -398,7 +400,9 @@ impl World {
                 | Often::Hanging
                 | Often::EmptyWatches
                 | Often::LostEvents
-                | Often::SlowIntake,
+                | Often::SlowIntake
+                | Often::EmptiedServices
+                | Often::LabelledNodes,
             )
             | None => (150, 200),
         };
@@ -454,7 +458,9 @@ impl World {
                     | Often::Hanging
                     | Often::EmptyWatches
                     | Often::LostEvents
-                    | Often::SlowIntake,
+                    | Often::SlowIntake
+                    | Often::EmptiedServices
+                    | Often::LabelledNodes,
                 )
                 | None => None,
             };
