@@ -1,8 +1,8 @@
 //! Whether so many pools at once would lose most of their members that something else must be wrong (G4): more than five,
 //! and more than a fifth of those that count, each left with less than half of what it had five minutes ago.
 //!
-//! Which losses count is the business of [`super::losses`]: what has gone otherwise does not count as had. So a pool also
-//! has to have fewer members than it has lost for causes that count.
+//! [`super::losses`] says which losses count. A member that was lost otherwise was not had: so a pool counts only if it is
+//! left with fewer members than it has lost for causes that count.
 //!
 //! It counts, and tells whether the present levels trip it; what is held back for it is the turn's business. Of each
 //! assigned pool it knows how many members it is left with and how many it had five minutes ago. A pool had what it was

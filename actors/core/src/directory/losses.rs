@@ -2,9 +2,10 @@
 //! vanish. Endpoints that leave their slices on a running watch cause none: kube-proxy acts on the same slices, so that a
 //! member without endpoints gets no traffic anyway.
 //!
-//! The cause is known when an address leaves, and is kept with it until it is gone from the pool (`memory::Left`). A node
-//! that is deleted after its endpoints left their slices, within the removal delay, changes nothing: the loss stays
-//! uncounted. Nor does it help where endpoints leave a node that was deleted or left out before: that loss counts.
+//! The cause is known when an address leaves, and is kept with it until it is gone from the pool (`memory::Left`). If the
+//! endpoints of a node leave their slices first and the node is deleted within the removal delay, the loss stays
+//! uncounted. If the node was deleted or left out first, the loss counts, and it does not matter that its endpoints leave
+//! later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,7 +25,7 @@ pub(super) struct Losses {
     pause: Pause,
 }
 
-/// Whether what is found in the pool may have been put back by an operator during a pause: then the pool had it.
+/// Whether the operator may have put back during a pause what is found in the pool: then the pool had it.
 #[derive(Clone, Copy, Default)]
 enum Pause {
     /// It may not.

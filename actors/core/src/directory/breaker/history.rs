@@ -117,8 +117,8 @@ impl History {
         self.is_little(self.size.left)
     }
 
-    /// Whether so many are less than half of what it had, and that because of losses that count: without any other it would
-    /// have had as many, and what it has lost. What came since makes up for what went otherwise.
+    /// Whether so many are less than half of what it had, and less than half of these and what it has lost for causes that
+    /// count: members that came since make up for those that were lost otherwise.
     fn is_little(&self, members: usize) -> bool {
         2 * members < self.baseline() && members < self.size.lost
     }

@@ -86,6 +86,18 @@ fn g4_it_trips_for_more_than_five_pools_and_more_than_a_fifth_of_them() {
 }
 
 #[test]
+fn g4_only_losses_that_count_make_it_trip() {
+    for (left, lost, trips) in
+        [(0, 0, false), (0, 1, true), (4, 4, false), (4, 5, true), (5, 5, false), (5, 9, false)]
+    {
+        let mut breaker = settled(10);
+        let size = Size { lost, going: lost, seen: 10, present: 10, ..asked(left) };
+        (0..10).for_each(|n| breaker.note(at(100), &id(n), size));
+        assert_eq!(breaker.judge(at(100)), trips, "{left} are left and {lost} lost");
+    }
+}
+
+#[test]
 fn g4_what_shrinks_in_several_steps_counts_for_five_minutes() {
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 100, 0..20, 0));
