@@ -8,6 +8,7 @@ mod door;
 mod effective;
 mod events;
 mod health;
+mod installation;
 mod nodes;
 mod one_request;
 mod openapi;
@@ -58,6 +59,7 @@ use answers::{MOST_LARGE, Renderings};
 use door::Door;
 pub use effective::Effective;
 use events::Audience;
+pub use installation::Installation;
 use one_request::OneRequest;
 use openapi::OpenApi;
 use people::Entry;
@@ -94,6 +96,8 @@ pub struct About {
     pub published: Published,
     /// The configuration that is in force.
     pub effective: Arc<Effective>,
+    /// Which installation this process belongs to.
+    pub installation: Arc<Installation>,
     /// The pools that are filled from each xDS source, as they are configured.
     pub listed: Arc<Listed>,
     /// Where the events that are told can be heard.

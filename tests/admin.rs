@@ -2,6 +2,7 @@
 //! them: health, metrics, the admin API, and what becomes of objects that are wrong.
 
 mod api;
+mod browser;
 mod configuration;
 mod connections;
 mod documents;

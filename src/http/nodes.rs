@@ -44,6 +44,7 @@ fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "items": page.items.iter().map(|node| line(node, &snapshot, &show)).collect::<Vec<_>>(),
         "next": page.next.map(NodeName::as_str),
+        "total": page.total,
     }))
 }
 

@@ -20,8 +20,10 @@ const STYLE: &str = include_str!("web/page.css");
 const SCRIPT: &str = concat!(
     include_str!("web/api.js"),
     include_str!("web/tree.js"),
+    include_str!("web/requests.js"),
     include_str!("web/top.js"),
     include_str!("web/lists.js"),
+    include_str!("web/one.js"),
     include_str!("web/page.js"),
 );
 
