@@ -56,7 +56,7 @@
 //! expect taints node-1 <taints>|none              expect records <nodes>, of which our ConfigMap has one
 //! expect event <reason> <service>|node <node> [x<exactly so many by the end>] [<text>]
 //! expect no event <reason> <service>|node <node>  expect no events
-//! expect held <service> <reason> expect gauge <series> <value>          expect shared lease never ours
+//! expect held <service> <reason> expect gauge <series> <value>|any|absent  expect shared lease never ours
 //! expect GET <path> <pointer> <value>             expect log <level> <text>
 //! finally <pool> <members>       finally any <pool>           where plain truth does not say how a pool ends
 //! finally any admin states       where plain truth does not say which entries are Down

@@ -17,7 +17,10 @@ use pool_core::wishes::Mode;
 use crate::switchboard::Deliver;
 
 mod admin;
+mod out_of_sync;
 mod xds;
+
+pub use out_of_sync::{LISTED, OutOfSyncPool, pools_out_of_sync};
 
 /// How often idle parts of the recorder are cleared.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -32,6 +35,7 @@ const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
 const OUT_OF_SYNC: &str = "backend_pool_controller_longest_out_of_sync_seconds";
+const POOL_OUT_OF_SYNC: &str = "backend_pool_controller_pool_out_of_sync_seconds";
 const ATTEMPTS: &str = "backend_pool_controller_attempts_total";
 const PROGRAMMING: &str = "backend_pool_controller_network_programming_duration_seconds";
 const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";

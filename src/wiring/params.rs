@@ -407,6 +407,7 @@ pub fn arm(config: &Config, clock: Clock) -> arm::Settings {
         endpoint: config.cloud.arm_endpoint().clone(),
         subscription: config.cloud.network_subscription().to_owned(),
         resource_group: config.cloud.load_balancer_resource_group().to_owned(),
+        api_version: config.controller.client.api_version.as_str().to_owned(),
         identity: identity(&config.identity),
         login: login(&config.login),
         user_agent: config.cloud.user_agent().unwrap_or(USER_AGENT).to_owned(),

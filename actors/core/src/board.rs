@@ -194,11 +194,9 @@ impl Board {
 impl Board {
     /// Tells the Leader which pools have been out of sync for longest, when that changes.
     fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
-        let late = self.newest.pools.values().filter_map(|view| Some((view.late_since()?, &view.pool)));
-        let mut late: Vec<(Now, &PoolId)> = late.collect();
-        late.sort_unstable();
+        let longest = self.newest.longest_out_of_sync(NOTED);
         let longest: BTreeMap<PoolId, Now> =
-            late.into_iter().take(NOTED).map(|(since, pool)| (pool.clone(), since)).collect();
+            longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
         if longest != *self.out_of_sync {
             self.out_of_sync = Arc::new(longest);
             out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));

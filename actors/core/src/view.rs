@@ -372,6 +372,16 @@ impl Snapshot {
         services.flat_map(|service| &service.left_out).filter(|of| of.family == pool.family).collect()
     }
 
+    /// The pools that have been out of sync for longest although they are to be written, and since when; so many at most.
+    #[must_use]
+    pub fn longest_out_of_sync(&self, most: usize) -> Vec<(Now, &PoolView)> {
+        let late = self.pools.values().filter_map(|view| Some((view.late_since()?, view.as_ref())));
+        let mut late: Vec<(Now, &PoolView)> = late.collect();
+        late.sort_unstable_by(|(one, a), (other, b)| (one, &a.pool).cmp(&(other, &b.pool)));
+        late.truncate(most);
+        late
+    }
+
     /// The sums over all pools that are only compared: the paused ones, and in a dry run all.
     #[must_use]
     pub fn would_change(&self, dry_run: bool) -> WouldChange {

@@ -61,6 +61,13 @@ bootstrap configuration is that the chart mounts. */}}
 
 {{/* What contradicts itself, and what a schema of values cannot see. */}}
 {{- define "controller.refuse" -}}
+{{- if and (hasKey .Values "replicas") (ne (int .Values.replicaCount) 2) -}}
+{{- fail "replicas: it is the older name of replicaCount, which is set too; set one of them" -}}
+{{- end -}}
+{{- $budget := .Values.podDisruptionBudget -}}
+{{- if and (ne (toString $budget.minAvailable) "") (ne (toString $budget.maxUnavailable) "") -}}
+{{- fail "podDisruptionBudget: Kubernetes takes one of minAvailable and maxUnavailable; set one of them" -}}
+{{- end -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; set it to false" -}}
 {{- end -}}
