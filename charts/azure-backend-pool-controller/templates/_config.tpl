@@ -92,7 +92,10 @@ bootstrap configuration is that the chart mounts. */}}
 {{- end -}}
 {{- $usesXds := or $bootstraps .Values.config.pools (dig "xds" "bootstrap" "" .Values.config) -}}
 {{- $network := .Values.networkPolicy -}}
-{{- if and $usesXds $network.enabled (not .Values.hostNetwork) (not $network.egress.xds.ports) (not $network.egress.extra) -}}
+{{- if and $network.enabled (not .Values.hostNetwork) -}}
+{{- if and $usesXds (not $network.egress.xds.ports) (not $network.egress.extra) -}}
 {{- fail "networkPolicy.egress.xds.ports: set the ports of the control plane, because the NetworkPolicy blocks connections to it without them; or set networkPolicy.enabled to false" -}}
+{{- end -}}
+{{- include "controller.refuseProxy" . -}}
 {{- end -}}
 {{- end -}}
