@@ -90,7 +90,7 @@ const IN_SERVICE = { in_service: 'nothing of it is to be Down', not_followed: 'a
 function drawNode({ node }) {
   const { state, reasons, ready, signalSeconds, inPools } = node;
   const pools = node.pools ?? {};
-  const inPool = (of) => row(poolName(of), false, h('span', { class: of.state === 'failed' ? 'bad' : '' }, of.state), opener('pool', poolName(of)), h('span', { class: of.adminState === 'Down' ? 'wait' : '' }, of.adminState ?? 'not seen'));
+  const inPool = (of) => row(poolName(of), false, h('span', { class: of.state === 'failed' ? 'bad' : '' }, of.state), of.listed ? opener('pool', poolName(of)) : h('span', { class: 'name' }, poolName(of)), h('span', { class: of.adminState === 'Down' ? 'wait' : '' }, of.adminState ?? 'not seen'));
   return [
     h('p', null, word('nodeState', state), ` ${meaning('nodeState', state) || (IN_SERVICE[state] ?? '')}`),
     facts([

@@ -8,7 +8,7 @@ const namespace = () => installation().namespace ?? 'kube-system';
 const operator = () => installation().operatorServiceAccount ?? 'operator';
 const leads = () => ['leader', 'alone'].includes(status.value?.leadership?.role);
 
-function curl(path, body) {
+function postCommand(path, body) {
   const token = `$(kubectl create token ${quoted(operator())} --namespace ${quoted(namespace())})`;
   return `curl --header "Authorization: Bearer ${token}" --data ${quoted(JSON.stringify(body))} ${quoted(new URL(path, location.href).href)}`;
 }
@@ -27,7 +27,7 @@ function command(text) {
 /** A request under its title. Only the leader does some of them, and a dry run few: `who` is 'any' for what all do. */
 function request(title, what, path, body, who) {
   if (status.value?.dryRun && who !== 'any') return null;
-  const way = who || leads() ? command(curl(path, body)) : leaderAlone();
+  const way = who || leads() ? command(postCommand(path, body)) : leaderAlone();
   return h('details', { key: `${path} ${JSON.stringify(body)}`, class: 'request' }, h('summary', null, title), h('p', { class: 'faint' }, what), way);
 }
 
