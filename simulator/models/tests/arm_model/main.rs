@@ -11,5 +11,6 @@ mod quotas;
 mod reads;
 mod recordings;
 mod support;
+mod topologies;
 mod traffic;
 mod writes;
