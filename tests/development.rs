@@ -111,7 +111,7 @@ fn deployment_variables_are_those_of_the_guide() {
 }
 
 #[test]
-fn test_variables_are_those_of_the_guide_and_the_program() {
+fn e2e_variables_are_those_of_the_guide_and_the_program() {
     let program: BTreeMap<String, Row> = e2e::VARIABLES
         .iter()
         .map(|one| (one.name.to_owned(), (one.required, one.default.to_owned())))
