@@ -8,6 +8,7 @@ mod careful;
 mod chart;
 mod cloud_config;
 mod drain;
+mod e2e;
 mod guards;
 mod holds;
 mod itself;

@@ -4,6 +4,7 @@ mod admin;
 mod advisories;
 mod cluster;
 mod commands;
+mod development;
 mod faults;
 mod proxies;
 mod scenarios;

@@ -110,6 +110,18 @@ fn output_is_escaped_in_one_place() {
     );
 }
 
+/// Azure is written by `Client::execute`, with a permit; only the conformance suite sends requests as they stand.
+#[test]
+fn only_the_conformance_suite_sends_raw_requests() {
+    let word = ["Raw", "Client"].concat();
+    let places = ["actors/arm/src/", "tests/e2e/src/"];
+    let named = files(&[".rs"]).into_iter().filter(|(_, text)| text.contains(&word)).map(|(path, _)| path);
+    let (allowed, offences): (Vec<String>, Vec<String>) =
+        named.partition(|path| places.iter().any(|place| path.starts_with(place)));
+    assert!(!allowed.is_empty(), "nobody names {word}: this test looks for the wrong name");
+    fail_if_any("the product has no raw client", &offences);
+}
+
 /// Whether a line has a word by itself, not as a part of a longer name.
 fn mentions(line: &str, word: &str) -> bool {
     let named = |end: Option<char>, letter: Option<char>| {
@@ -124,7 +136,7 @@ fn mentions(line: &str, word: &str) -> bool {
 
 #[test]
 fn dependencies_point_one_way() {
-    let allowed: [(&str, &[&str]); 8] = [
+    let allowed: [(&str, &[&str]); 9] = [
         ("actors/core", &[]),
         ("actors/proxy", &["pool-core"]),
         ("actors/arm", &["pool-core", "proxy"]),
@@ -133,8 +145,10 @@ fn dependencies_point_one_way() {
         ("config", &[]),
         ("simulator/models", &[]),
         ("simulator", &["simulator-models"]),
+        ("tests/e2e", &["arm", "config", "pool-core", "simulator"]),
     ];
-    let ours = ["actors", "arm", "config", "pool-core", "proxy", "simulator", "simulator-models", "xds"];
+    let ours =
+        ["actors", "arm", "config", "e2e", "pool-core", "proxy", "simulator", "simulator-models", "xds"];
     let mut offences = Vec::new();
     for (member, may) in allowed {
         let manifest =
@@ -227,8 +241,8 @@ fn tests_do_not_sleep() {
     for (path, text) in files(&[".rs"]) {
         let paused = text.contains("start_paused = true") || text.contains("time::pause()");
         if is_test(&path) && !paused && (text.contains("thread::sleep(") || text.contains("time::sleep(")) {
-            // `support::eventually` is the one place that waits for real processes, with a deadline.
-            if path != "tests/support.rs" {
+            // The places that wait for real processes, with a deadline.
+            if path != "tests/support.rs" && path != "tests/e2e/src/wait.rs" {
                 offences.push(path);
             }
         }

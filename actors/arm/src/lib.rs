@@ -19,6 +19,7 @@ mod identity;
 mod object;
 mod pipeline;
 mod policy;
+mod raw;
 mod read;
 mod settings;
 mod stop;
@@ -29,6 +30,7 @@ pub use azure_core::credentials::Secret;
 pub use client::{Answered, Client, Look, Looked};
 pub use headroom::Headroom;
 pub use identity::{Identity, Login, ManagedIdentity};
+pub use raw::{RawAnswer, RawClient, RawMethod, RawRequest};
 pub use settings::{Clocks, SetUpError, Settings, Timeouts};
 
 #[cfg(test)]

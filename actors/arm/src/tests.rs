@@ -7,6 +7,7 @@ mod identities;
 mod identity;
 mod look;
 mod nonsense;
+mod raw;
 mod recorded;
 mod redaction;
 mod refusals;

@@ -63,6 +63,14 @@ impl Addresses {
         self.at(scope.split('/').filter(|segment| !segment.is_empty()).chain(tail), version)
     }
 
+    /// The address of the resource with this id, whose query may follow a question mark.
+    pub(crate) fn resource(&self, id: &str, version: &str) -> Result<Url, AddressError> {
+        let (path, query) = id.split_once('?').unwrap_or((id, ""));
+        let mut url = self.at(path.split('/').filter(|segment| !segment.is_empty()), version)?;
+        url.query_pairs_mut().extend_pairs(url::form_urlencoded::parse(query.as_bytes()));
+        Ok(url)
+    }
+
     fn below(&self, names: &[&str]) -> Result<Url, AddressError> {
         let head = [
             "subscriptions",

@@ -1,0 +1,83 @@
+//! The tests for a cluster of one's own (tests/e2e), played here: on a real API server, with a simulated Azure and a model
+//! of the cloud-controller-manager.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use simulator::models::ccm::Settings;
+
+use super::Story;
+use crate::support::ccm::CloudControllerManager;
+use crate::support::controller::{Controller, Flags, Replica, shared_lease};
+use crate::support::{PATIENCE, eventually, kubernetes};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn e2e_tests_pass_and_fail_as_the_controller_does() {
+    // They take any node of the cluster, so it is no cluster that others use.
+    let Some(cluster) = kubernetes::own().await else { return };
+    let story = Story::begin(Box::new(cluster), "e2e", 3).await;
+    let config = story.azure.cloud_config();
+    let of = |key: &str| config[key].as_str().expect("it is configured").to_owned();
+    let settings = Settings {
+        epoch_s: u64::try_from(jiff::Timestamp::now().as_second()).expect("it is after 1970"),
+        lease: shared_lease(story.namespace),
+        subscription: of("subscriptionId"),
+        resource_group: of("resourceGroup"),
+        updater: false,
+        retry_us: 500_000,
+        ..Settings::default()
+    };
+    let place = |_: &str| "kubernetes";
+    let _manager =
+        CloudControllerManager::start(story.api.clone(), &story.azure, story.namespace, settings, place);
+    let replica = Replica {
+        name: "e2e.controller",
+        namespace: story.namespace,
+        kubeconfig: story.cluster.controller_kubeconfig(story.namespace).await,
+        cloud_config: config.clone(),
+        // As an operator has it.
+        settings: json!({ "guards": { "emptyConfirm": "60s" } }),
+        flags: Flags::default(),
+    };
+    let controller = Controller::start_replica(&story.cluster, &replica).await;
+    eventually("all nodes are Ready", PATIENCE, || async {
+        let nodes = story.api.items("/api/v1/nodes").await?;
+        let is_ready = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True")
+        };
+        if nodes.iter().all(is_ready) { Ok(()) } else { Err(format!("{nodes:?}")) }
+    })
+    .await;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut variables = BTreeMap::from([
+        ("AZURE_RESOURCE_MANAGER_ENDPOINT".to_owned(), of("resourceManagerEndpoint")),
+        ("AZURE_SUBSCRIPTION_ID".to_owned(), of("subscriptionId")),
+        ("AZURE_RESOURCE_GROUP".to_owned(), of("resourceGroup")),
+        ("AZURE_LOCATION".to_owned(), of("location")),
+        ("KUBECONFIG".to_owned(), story.cluster.admin_kubeconfig().display().to_string()),
+        ("E2E_NAMESPACE".to_owned(), story.namespace.to_owned()),
+        ("CONTROLLER_LEASE".to_owned(), format!("{}/azure-backend-pool-controller", story.namespace)),
+    ]);
+    let mut options = e2e::Options {
+        suite: e2e::Suite::Cluster,
+        focus: String::new(),
+        skip: None,
+        reports: folder.path().to_owned(),
+        dry_run: false,
+        simulated: false,
+    };
+    let told = e2e::run(&options, &variables).await.expect("all variables are set");
+    assert!(!told.failed && told.text.ends_with("7 passed, 0 failed, 0 skipped\n"), "{}", told.text);
+    // The kubeconfig calls the cluster so.
+    let junit = std::fs::read_to_string(folder.path().join("test/junit.xml")).expect("a report");
+    assert!(junit.contains("tests=\"7\" failures=\"0\" skipped=\"0\""), "{junit}");
+    controller.terminate().await;
+
+    // Nobody leads any more.
+    variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", story.namespace));
+    "leader".clone_into(&mut options.focus);
+    let told = e2e::run(&options, &variables).await.expect("all variables are set");
+    assert!(told.failed && told.text.contains("nobody holds the Lease"), "{}", told.text);
+}

@@ -1,0 +1,202 @@
+//! The cluster suite: whether a controller that runs in the cluster of KUBECONFIG keeps pools equal to what the cluster
+//! says. Its Services have no selector and EndpointSlices that the suite writes, so no Pod runs and no image is pulled;
+//! the cluster's own cloud-controller-manager gives them load balancers.
+
+mod objects;
+mod stage;
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures::future::LocalBoxFuture;
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use crate::azure::Azure;
+use crate::environment::Environment;
+use crate::report::{Case, Outcome};
+use crate::{Options, Suite};
+use stage::Stage;
+
+/// What a test has shown.
+enum Shown {
+    /// It passed.
+    Passed,
+    /// It cannot be run in this cluster, for this reason.
+    NotHere(String),
+}
+
+/// One test.
+struct Test {
+    name: &'static str,
+    about: &'static str,
+    play: for<'a> fn(&'a Stage<'a>) -> LocalBoxFuture<'a, anyhow::Result<Shown>>,
+}
+
+macro_rules! test {
+    ($name:literal, $about:literal, $play:path) => {
+        Test { name: $name, about: $about, play: |stage| Box::pin($play(stage)) }
+    };
+}
+
+/// All tests, in the order in which they are played. Each uses Services of its own.
+const TESTS: [Test; 7] = [
+    test!("leader", "A replica of the controller leads.", leader),
+    test!("pool-has-node", "The pool of a Service gets the node that hosts its endpoint.", pool_has_node),
+    test!("endpoint-moves", "The pool follows an endpoint to another node.", endpoint_moves),
+    test!("all-nodes", "The pool has every node that hosts an endpoint, and no other.", all_nodes),
+    test!(
+        "last-member",
+        "The last member of a live Service stays while an empty EndpointSlice may be an error.",
+        last_member
+    ),
+    test!(
+        "pause",
+        "The pool of a Service with the annotation pause is not written, and follows afterwards.",
+        pause
+    ),
+    test!("event", "A written pool is told as an event on its Service.", event),
+];
+
+/// The names of all tests.
+pub(crate) fn names() -> Vec<&'static str> {
+    TESTS.iter().map(|test| test.name).collect()
+}
+
+/// Plays the selected tests.
+pub(crate) async fn run(options: &Options, environment: &Environment, azure: &Azure) -> Vec<Case> {
+    let selected: Vec<&Test> =
+        TESTS.iter().filter(|test| options.selects(Suite::Cluster, test.name)).collect();
+    let case = |name, about, outcome, begin: Instant| Case {
+        suite: "cluster",
+        name,
+        about,
+        outcome,
+        took: begin.elapsed(),
+    };
+    let mut cases = Vec::new();
+    if selected.is_empty() {
+        return cases;
+    }
+    let begin = Instant::now();
+    let stage = match Stage::set_up(environment, azure).await {
+        Ok(stage) => stage,
+        Err(error) => {
+            let why = Outcome::Failed(format!("{error:#}"));
+            cases.push(case("set-up", "The cluster has what the tests need.", why, begin));
+            return cases;
+        }
+    };
+    for test in selected {
+        let begin = Instant::now();
+        let outcome = match (test.play)(&stage).await {
+            Ok(Shown::Passed) => Outcome::Passed(String::new()),
+            Ok(Shown::NotHere(why)) => Outcome::Skipped(why),
+            Err(error) => Outcome::Failed(format!("{error:#}")),
+        };
+        cases.push(case(test.name, test.about, outcome, begin));
+    }
+    let begin = Instant::now();
+    if let Err(error) = stage.clear_up().await {
+        let why = Outcome::Failed(format!("{error:#}"));
+        cases.push(case("clear-up", "What the tests created is deleted.", why, begin));
+    }
+    cases
+}
+
+/// A little less than the default of `guards.emptyConfirm`.
+const EMPTY_CONFIRM: Duration = Duration::from_secs(55);
+const TWO_NODES: &str = "it needs two nodes that may be members";
+
+async fn leader(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    stage.leader().await?;
+    Ok(Shown::Passed)
+}
+
+async fn pool_has_node(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    let service = stage.create("has-node", &[0]).await?;
+    stage.holds(&service, &[0]).await?;
+    Ok(Shown::Passed)
+}
+
+async fn endpoint_moves(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    if stage.nodes.len() < 2 {
+        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+    }
+    let service = stage.create("moves", &[0]).await?;
+    stage.holds(&service, &[0]).await?;
+    stage.place("moves", &[1]).await?;
+    stage.holds(&service, &[1]).await?;
+    Ok(Shown::Passed)
+}
+
+async fn all_nodes(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    let all: Vec<usize> = (0..stage.nodes.len()).collect();
+    let service = stage.create("all-nodes", &all).await?;
+    stage.holds(&service, &all).await?;
+    stage.place("all-nodes", &[0]).await?;
+    stage.holds(&service, &[0]).await?;
+    Ok(Shown::Passed)
+}
+
+async fn last_member(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    if stage.nodes.len() < 2 {
+        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+    }
+    let service = stage.create("last-member", &[0]).await?;
+    let other = stage.create("beside-last-member", &[0]).await?;
+    stage.holds(&service, &[0]).await?;
+    stage.holds(&other, &[0]).await?;
+    let begin = Instant::now();
+    stage.place("last-member", &[]).await?;
+    // When a later change of another Service is there, this one has been seen too.
+    stage.place("beside-last-member", &[1]).await?;
+    stage.holds(&other, &[1]).await?;
+    let members = stage.members(&service).await?;
+    let took = begin.elapsed();
+    if took > EMPTY_CONFIRM {
+        return Ok(Shown::NotHere(format!(
+            "the other Service took {took:.0?}; the last member may go after 60 s"
+        )));
+    }
+    ensure!(members.is_some_and(|members| members.len() == 1), "the pool was emptied at once");
+    Ok(Shown::Passed)
+}
+
+async fn pause(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    if stage.nodes.len() < 2 {
+        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+    }
+    // The cloud-controller-manager writes the pool whenever the Service changes, so the annotation is there from the start.
+    let service = stage.create_paused("pause", &[0]).await?;
+    let other = stage.create("beside-pause", &[0]).await?;
+    for service in [&service, &other] {
+        stage.holds(service, &[0]).await?;
+        stage.ensured(service).await?;
+    }
+    stage.place("pause", &[1]).await?;
+    // When a later change of another Service is there, this one has been seen too.
+    stage.place("beside-pause", &[1]).await?;
+    stage.holds(&other, &[1]).await?;
+    let members = stage.members(&service).await?;
+    ensure!(
+        members == Some(stage.addresses(&[0])),
+        "the pool was written in spite of the pause: it has {members:?}"
+    );
+    stage.resume("pause").await?;
+    stage.holds(&service, &[1]).await?;
+    Ok(Shown::Passed)
+}
+
+async fn event(stage: &Stage<'_>) -> anyhow::Result<Shown> {
+    if stage.nodes.len() < 2 {
+        return Ok(Shown::NotHere(TWO_NODES.to_owned()));
+    }
+    // The cloud-controller-manager may have put the first node there itself.
+    let service = stage.create("event", &[0]).await?;
+    stage.holds(&service, &[0]).await?;
+    stage.place("event", &[1]).await?;
+    stage.holds(&service, &[1]).await?;
+    stage.event(&service.name_any(), "LoadBalancerBackendPoolUpdated").await?;
+    Ok(Shown::Passed)
+}

@@ -1,0 +1,127 @@
+//! The suite against the simulated ARM: it must find out how that one is set.
+
+use std::collections::BTreeMap;
+
+use clap::Parser as _;
+use futures::future::join_all;
+use serde_json::Value;
+use simulator::models::arm::{ConcurrentWrite, Latency, Settings, UnfinishedWrite, Visibility};
+use simulator::{Arm, Clock};
+
+use super::{Map, run};
+use crate::azure::Azure;
+use crate::environment::Environment;
+use crate::report::{Case, Outcome};
+use crate::{Options, Suite};
+
+/// Asks questions whose names contain `focus` of a simulated ARM with these settings.
+async fn asked(settings: Settings, focus: &str) -> (Vec<Case>, Map<String, Value>) {
+    let set = [
+        ("AZURE_SUBSCRIPTION_ID", settings.subscription.clone()),
+        ("AZURE_RESOURCE_GROUP", settings.resource_group.clone()),
+        ("AZURE_LOCATION", settings.location.clone()),
+        ("CLUSTER_NAME", "simulated".to_owned()),
+    ];
+    let arm = Arm::start(settings, Clock::start()).await.expect("loopback has free ports");
+    let mut variables: BTreeMap<String, String> =
+        set.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    variables.insert("AZURE_RESOURCE_MANAGER_ENDPOINT".to_owned(), arm.url.clone());
+    let azure = Azure::new(&Environment::read(&variables).expect("all variables")).expect("a client");
+    let options = Options::try_parse_from(["e2e", "--focus", focus]).expect("options");
+    assert_eq!(options.suite, Suite::All);
+    run(&options, &azure).await
+}
+
+fn failures(cases: &[Case]) -> Vec<&Case> {
+    cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))).collect()
+}
+
+/// Settings as the knobs have them, over the defaults.
+fn settings(knobs: Map<String, Value>) -> Settings {
+    serde_json::from_value(Value::Object(knobs)).expect("every knob is a setting of the simulated ARM")
+}
+
+#[tokio::test]
+async fn every_knob_that_the_suite_turns_is_how_the_simulated_arm_was_set() {
+    let one = Settings {
+        get_latency: Latency::Fixed { us: 1_000 },
+        put_latency: Latency::Fixed { us: 2_000 },
+        operation: Some(Latency::Fixed { us: 400_000 }),
+        operation_retry_after_s: Some(7),
+        lock_retry_after_s: 3,
+        ..Settings::default()
+    };
+    let other = Settings {
+        operation_retry_after_s: None,
+        visibility: Visibility::AtEnd,
+        unfinished_write: UnfinishedWrite::Kept,
+        etag_changes_at_end: false,
+        update_status: 201,
+        concurrent_write: ConcurrentWrite::Supersede,
+        lock_retry_after_header: false,
+        enforce_if_match: false,
+        address_resource_fields: false,
+        ..one.clone()
+    };
+    let third = Settings { lock_retry_after_header: false, lock_retry_after_s: 5, ..one.clone() };
+    // They take place in as many subscriptions, at the same time.
+    let sets = [one, other, third];
+    let asked = join_all(sets.iter().map(|set| asked(set.clone(), ""))).await;
+    for (set, (cases, knobs)) in sets.into_iter().zip(asked) {
+        assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
+        let found = settings(knobs);
+        let plain = |settings: &Settings| Settings {
+            get_latency: Latency::Fixed { us: 0 },
+            put_latency: Latency::Fixed { us: 0 },
+            operation: None,
+            ..settings.clone()
+        };
+        let mut expected = plain(&set);
+        // What is not refused has no lock to tell of, and what is not superseded leaves nothing behind.
+        match set.concurrent_write {
+            ConcurrentWrite::Refuse => expected.unfinished_write = Settings::default().unfinished_write,
+            ConcurrentWrite::Supersede | ConcurrentWrite::Mixed { .. } => {
+                expected.lock_retry_after_header = Settings::default().lock_retry_after_header;
+                expected.lock_retry_after_s = Settings::default().lock_retry_after_s;
+            }
+        }
+        assert_eq!(plain(&found), expected);
+        let Some(Latency::LogNormal { median_us, .. }) = found.operation else { panic!("{found:?}") };
+        // It has begun before its answer arrives, and polls see its end a little later.
+        assert!((200_000..4_000_000).contains(&median_us), "{median_us}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_seen_stays_open_and_turns_no_knob() {
+    let (cases, knobs) = asked(Settings { operation: None, ..Settings::default() }, "").await;
+    assert!(failures(&cases).is_empty(), "{:#?}", failures(&cases));
+    let is_open = |name: &str| {
+        let case = cases.iter().find(|case| case.name == name).expect("it is asked");
+        matches!(case.outcome, Outcome::Skipped(_))
+    };
+    for name in [
+        "read-after-write",
+        "retry-after",
+        "etag-at-end",
+        "unfinished-write",
+        "upgrade-policy",
+        "basic-static",
+    ] {
+        assert!(is_open(name), "{name}");
+    }
+    for name in ["visibility", "operationRetryAfterS", "unfinishedWrite", "etagChangesAtEnd"] {
+        assert!(!knobs.contains_key(name), "{name}");
+    }
+    assert_eq!(knobs["operation"], Value::Null);
+    assert_eq!(knobs["enforceIfMatch"], true);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_fails_the_question_and_not_the_run() {
+    let permissions = Vec::new();
+    let (cases, knobs) = asked(Settings { permissions, ..Settings::default() }, "if-match").await;
+    assert_eq!(failures(&cases).len(), 1, "{cases:#?}");
+    assert_eq!(cases[0].name, "set-up");
+    assert!(knobs.is_empty());
+}
