@@ -5,6 +5,7 @@
 #   make sbom                     writes the bill of materials to target/sbom
 #   make chart                    checks the chart, and packs it into target/chart
 #   make chart-readme             writes the table of values anew
+#   make config-reference         writes config/reference.yaml and the schema of the values' `config` anew
 #   make features                 writes the common features of the workspace's crates (needs cargo-hakari)
 
 NAME := azure-backend-pool-controller
@@ -33,7 +34,7 @@ BUILD = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) docker buildx build \
 	--build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	--build-arg RUST_IMAGE=$(RUST_IMAGE)$(addprefix @,$(BASE_DIGEST)) $(BUILD_ARGS) --platform $(PLATFORMS)
 
-.PHONY: image push sbom chart chart-readme features
+.PHONY: image push sbom chart chart-readme config-reference features
 
 image:
 	$(if $(IMAGE_REGISTRY),,$(error name the registry: make $@ IMAGE_REGISTRY=registry.example/team))
@@ -55,6 +56,10 @@ chart:
 
 chart-readme:
 	charts/values-table
+
+# Both come from the key table in config/src/controller.rs.
+config-reference:
+	UPDATE_REFERENCE=1 cargo test --package config --test config -- in_step_with_the_key_table
 
 features:
 	cargo hakari generate

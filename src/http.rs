@@ -8,6 +8,7 @@ mod door;
 mod effective;
 mod events;
 mod health;
+mod installation;
 mod nodes;
 mod one_request;
 mod openapi;
@@ -37,8 +38,7 @@ use actix_tls::accept::rustls_0_23::{Acceptor, TlsStream};
 use actix_tls::accept::{TlsError, max_concurrent_tls_connect};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, Server, ServerHandle, ServiceFactory, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
-use actix_web::middleware::{DefaultHeaders, Next, from_fn};
+use actix_web::middleware::{Next, from_fn};
 use actix_web::{App, FromRequest, Handler, Resource, Responder, guard, web};
 use actors::asks::Asks;
 use actors::clock::Clock;
@@ -58,6 +58,7 @@ use answers::{MOST_LARGE, Renderings};
 use door::Door;
 pub use effective::Effective;
 use events::Audience;
+pub use installation::Installation;
 use one_request::OneRequest;
 use openapi::OpenApi;
 use people::Entry;
@@ -94,6 +95,8 @@ pub struct About {
     pub published: Published,
     /// The configuration that is in force.
     pub effective: Arc<Effective>,
+    /// Which installation this process belongs to.
+    pub installation: Arc<Installation>,
     /// The pools that are filled from each xDS source, as they are configured.
     pub listed: Arc<Listed>,
     /// Where the events that are told can be heard.
@@ -291,8 +294,7 @@ where
     web::resource(path).route(web::post().to(handler)).default_service(web::to(problem::not_allowed_but_post))
 }
 
-/// These routes behind what holds for every request: who may come in, how many large responses there are at a time, and
-/// the headers of each response.
+/// These routes behind what holds for every request: who may come in, and how many large responses there are at a time.
 fn application(
     serves: Serves,
     entry: Entry,
@@ -318,8 +320,6 @@ fn application(
         .wrap(from_fn::<_, ()>(move |request: ServiceRequest, next: Next<BoxBody>| {
             answers::limit(Arc::clone(&room), request, next)
         }))
-        // Outermost, so that responses to rejected requests have these headers too.
-        .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")).add((CACHE_CONTROL, "no-store")))
 }
 
 /// Serves these routes here, in clear or with TLS, to those who may come in.

@@ -278,6 +278,7 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
         dry_run: options.dry_run,
         published: running.published.clone(),
         effective: Arc::new(http::Effective::of(&options.config)),
+        installation: Arc::new(http::Installation::of(&options.config, |name| std::env::var(name).ok())),
         listed: Arc::new(params::pools_by_source(&options.config)),
         tellings: running.tellings.clone(),
     }

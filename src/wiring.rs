@@ -13,7 +13,7 @@ use actix::{Actor, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Recipien
 use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
-use actors::host::{Ended, Host, Published};
+use actors::host::{Host, Published};
 use actors::kubernetes::{
     KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
 };
@@ -34,11 +34,10 @@ use pool_core::machine::Machine;
 use pool_core::object::Kind;
 use pool_core::pauses::Pauses;
 use pool_core::route::{Delivery, Said};
-use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
 use pool_core::xds_source::{self, XdsSource};
-use pool_core::{leader, pauses, starts, watch, writer};
+use pool_core::{leader, pauses, watch, writer};
 use tokio::sync::watch::Receiver;
 use xds::Bootstrap;
 
@@ -78,10 +77,10 @@ pub enum Election {
 }
 
 impl Election {
-    /// What the keeper of the notes of starts is told first: it lets the Leader begin.
-    fn first(self) -> Vec<starts::In> {
+    /// The first messages to the Leader.
+    fn first(self) -> Vec<leader::In> {
         match self {
-            Election::AtOnce => vec![starts::In::Start],
+            Election::AtOnce => vec![leader::In::Start],
             Election::WhenTold => vec![],
         }
     }
@@ -94,8 +93,8 @@ pub struct Ballot(Recipient<Deliver>);
 impl Ballot {
     /// It takes part from now on.
     pub async fn cast(&self) {
-        if self.0.send(Deliver(vec![Delivery::Starts(starts::In::Start)])).await.is_err() {
-            tracing::warn!("the keeper of the notes of starts had stopped before the election");
+        if self.0.send(Deliver(vec![Delivery::Leader(leader::In::Start)])).await.is_err() {
+            tracing::warn!("the Leader had stopped before the election");
         }
     }
 }
@@ -114,9 +113,8 @@ pub struct Running {
     pub tellings: Tellings,
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
-    starts: Recipient<Deliver>,
     xds_source: Recipient<Deliver>,
-    ended: Receiver<Ended>,
+    ended: Receiver<Option<Free>>,
     /// The thread of all machines but the Leader.
     pub(crate) machines: ArbiterHandle,
 }
@@ -127,7 +125,7 @@ pub struct Pulse(pub Arc<[(&'static str, Recipient<Ping>)]>);
 
 impl Pulse {
     /// The watchers, in the order of [`Kind::ALL`], and all others by name.
-    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 12]) -> Pulse {
+    fn of(watchers: &[Recipient<Ping>; 4], others: [(&'static str, Recipient<Ping>); 11]) -> Pulse {
         let names = ["services_watcher", "endpointslices_watcher", "nodes_watcher", "preemptions_watcher"];
         let watchers = names.into_iter().zip(watchers.iter().cloned());
         Pulse(watchers.chain(others).collect())
@@ -138,38 +136,31 @@ impl Running {
     /// What has this process take part in the election, where it waits for that.
     #[must_use]
     pub fn ballot(&self) -> Ballot {
-        Ballot(self.starts.clone())
+        Ballot(self.leader.clone())
     }
 
     /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
-    /// both Leases are let go of, and, at the same time, that the note of this start is struck. Until then this process
-    /// goes on leading, so that nobody else writes meanwhile (W8).
+    /// both Leases are released. Until then this process goes on leading, so that nobody else writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
         // The Leader receives it first: it must not wait for an answer of the writer, which runs on another thread.
         let leader = self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])).await;
         let told = tokio::join!(
             self.writer.send(Deliver(vec![Delivery::Writer(writer::In::Shutdown)])),
-            self.starts.send(Deliver(vec![Delivery::Starts(starts::In::Shutdown)])),
             self.xds_source.send(Deliver(vec![Delivery::XdsSource(xds_source::In::Shutdown)])),
         );
-        let (Ok(()), (Ok(()), Ok(()), Ok(()))) = (leader, told) else {
+        let (Ok(()), (Ok(()), Ok(()))) = (leader, told) else {
             tracing::warn!(
-                "the writer, the Leader, the keeper of notes or the follower of sources had stopped before the shutdown"
+                "the writer, the Leader or the follower of sources had stopped before the shutdown"
             );
             return;
         };
-        let in_time = tokio::time::timeout(within, self.ended.wait_for(|ended| ended.all())).await.is_ok();
-        let Ended { leadership, note } = *self.ended.borrow();
+        let in_time = tokio::time::timeout(within, self.ended.wait_for(Option::is_some)).await.is_ok();
         if !in_time {
-            tracing::warn!(
-                writes_answered = leadership.is_some(),
-                start_note_struck = note.is_some(),
-                "the shutdown was not complete when its time ran out"
-            );
+            tracing::warn!("the shutdown was not complete when its time ran out: a write may be unanswered");
         }
-        let Free { own, shared } = leadership.unwrap_or(Free { own: false, shared: false });
-        let gone = [("own_lease", own), ("shared_lease", shared), ("start_note", note == Some(true))];
-        for (what, _) in gone.into_iter().filter(|(_, is_gone)| !is_gone) {
+        let Free { own, shared } = self.ended.borrow().unwrap_or(Free { own: false, shared: false });
+        let released = [("own_lease", own), ("shared_lease", shared)];
+        for (what, _) in released.into_iter().filter(|(_, is_gone)| !is_gone) {
             tracing::warn!(what, "something may be left behind, which ends by itself");
         }
         self.machines.stop();
@@ -194,7 +185,6 @@ struct Shells {
     writer: Made<Writer>,
     admin_state: Made<AdminState>,
     leader: Made<Leader>,
-    starts: Made<Starts>,
     pauses: Made<Pauses>,
     events: Made<Emitter>,
     board: Made<Board>,
@@ -215,7 +205,6 @@ impl Shells {
             writer: mailbox(),
             admin_state: mailbox(),
             leader: mailbox(),
-            starts: mailbox(),
             pauses: mailbox(),
             events: mailbox(),
             board: mailbox(),
@@ -235,7 +224,6 @@ impl Shells {
             ("writer", self.writer.1.clone().recipient()),
             ("admin_state", self.admin_state.1.clone().recipient()),
             ("leader", self.leader.1.clone().recipient()),
-            ("starts", self.starts.1.clone().recipient()),
             ("pauses", self.pauses.1.clone().recipient()),
             ("events", self.events.1.clone().recipient()),
             ("board", self.board.1.clone().recipient()),
@@ -269,7 +257,6 @@ pub fn start(parts: Parts) -> Running {
         writer: writer.clone(),
         admin_state: shells.admin_state.1.clone().recipient(),
         leader: shells.leader.1.clone().recipient(),
-        starts: shells.starts.1.clone().recipient(),
         pauses: shells.pauses.1.clone().recipient(),
         events: shells.events.1.clone().recipient(),
         board: shells.board.1.clone().recipient(),
@@ -282,24 +269,12 @@ pub fn start(parts: Parts) -> Running {
     });
     let (asks, reviewer) =
         (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
-    let (leader, starts) = (switchboard.leader.clone(), switchboard.starts.clone());
+    let leader = switchboard.leader.clone();
     let stage = Stage { clock, switchboard, machines: machines.clone() };
     let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
-    Running {
-        published,
-        pulse,
-        asks,
-        reviewer,
-        tellings,
-        writer,
-        leader,
-        starts,
-        xds_source,
-        ended,
-        machines,
-    }
+    Running { published, pulse, asks, reviewer, tellings, writer, leader, xds_source, ended, machines }
 }
 
 /// The targets of xDS servers, as metrics name them.
@@ -360,11 +335,11 @@ impl Stage {
         assert!(is_started, "the thread of the machines ends with the process");
     }
 
-    /// Starts the Leader on the main thread. It begins when the records of earlier starts have been read (A4).
-    fn run_leader(&self, mailbox: AddressReceiver<Shell<Leader>>, leader: Leader) {
+    /// Starts the Leader on the main thread.
+    fn run_leader(&self, mailbox: AddressReceiver<Shell<Leader>>, leader: Leader, first: Vec<leader::In>) {
         let switchboard = Arc::clone(&self.switchboard);
         let shell = Shell::new(leader, Delivery::for_leader, Said::Leader, self.clock, switchboard);
-        Context::with_receiver(mailbox).run(shell);
+        Context::with_receiver(mailbox).run(shell.beginning_with(first));
     }
 
     /// Starts all machines.
@@ -388,23 +363,12 @@ impl Stage {
         self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
         let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
         self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
-        self.run_leader(shells.leader.0, Leader::new(params.leader));
-        let starts = (shells.starts.0, params.starts, election.first());
-        self.run_notes(starts, (shells.pauses.0, params.pauses));
+        self.run_leader(shells.leader.0, Leader::new(params.leader), election.first());
+        let pauses = (Pauses::new(params.pauses), vec![pauses::In::Start]);
+        self.run(shells.pauses.0, pauses.0, Delivery::for_pauses, Said::Pauses, pauses.1);
         self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
         self.run(shells.board.0, Board::new(), Delivery::for_board, Said::Board, vec![]);
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
-    }
-
-    /// Starts the keepers of what is noted in our ConfigMap.
-    fn run_notes(
-        &self,
-        (starts, params, first): (AddressReceiver<Shell<Starts>>, starts::Params, Vec<starts::In>),
-        (pauses, wished): (AddressReceiver<Shell<Pauses>>, pauses::Params),
-    ) {
-        self.run(starts, Starts::new(params), Delivery::for_starts, Said::Starts, first);
-        let (machine, first) = (Pauses::new(wished), vec![pauses::In::Start]);
-        self.run(pauses, machine, Delivery::for_pauses, Said::Pauses, first);
     }
 
     /// Starts the watchers of all kinds. That of preemptions never begins where nobody heeds them: it asks for nothing.

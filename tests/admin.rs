@@ -2,6 +2,7 @@
 //! them: health, metrics, the admin API, and what becomes of objects that are wrong.
 
 mod api;
+mod browser;
 mod configuration;
 mod connections;
 mod documents;
@@ -19,7 +20,6 @@ mod pages;
 mod people;
 mod shutdown;
 pub mod stage;
-mod starts;
 mod tls;
 mod watches;
 mod web;

@@ -22,7 +22,6 @@ mod restart;
 mod retire;
 mod rollout;
 mod spot;
-mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -159,6 +159,16 @@ fn c2_check_config_tells_what_follows_from_compatibility_and_what_departs_from_i
 }
 
 #[test]
+fn restore_looks_at_the_file_before_the_terminal() {
+    let folder = Folder::new();
+    let told = refused(&["restore", "/nowhere/snapshot.json"], &["failed to read /nowhere/snapshot.json"]);
+    assert!(!told.contains("terminal"), "{told}");
+    let broken = folder.write("snapshot.json", "{");
+    let told = refused(&["restore", path(&broken)], &["snapshot.json cannot be used"]);
+    assert!(!told.contains("terminal"), "{told}");
+}
+
+#[test]
 fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
     let folder = Folder::new();
     let mut cloud = cloud();

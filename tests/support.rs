@@ -2,6 +2,7 @@
 //! the one function that waits.
 
 pub mod azure;
+pub mod browser;
 pub mod ccm;
 pub mod certificates;
 pub mod controller;

@@ -147,6 +147,7 @@ mod tests {
         let defaults = simulator::models::arm::Settings::default();
         let settings = arm::Settings {
             endpoint: url.parse().expect("an address"),
+            api_version: "2025-05-01".to_owned(),
             subscription: defaults.subscription,
             resource_group: defaults.resource_group,
             identity: arm::Identity::Anonymous,

@@ -42,7 +42,6 @@ impl Destination for End {
             End::Writer => "writer",
             End::AdminState => "admin_state",
             End::Leader => "leader",
-            End::Starts => "starts",
             End::Pauses => "pauses",
             End::Events => "events",
             End::Board => "board",

@@ -13,7 +13,7 @@ use pool_core::events::{Dropped, Severity};
 use pool_core::leader::Free;
 use pool_core::report::Subject;
 use pool_core::route::{Delivery, HostMessage};
-use pool_core::view::{LeadershipView, Snapshot, StartsView, WishesView};
+use pool_core::view::{LeadershipView, Snapshot, WishesView};
 use tokio::sync::{oneshot, watch};
 
 use crate::switchboard::Deliver;
@@ -24,7 +24,8 @@ pub type Published = Arc<ArcSwap<Snapshot>>;
 /// The actor that swaps the snapshot and hands answers over.
 pub struct Host {
     published: Published,
-    ended: watch::Sender<Ended>,
+    /// After a shutdown, which Leases are free; `None`: not known yet.
+    ended: watch::Sender<Option<Free>>,
     /// Who waits for the answer to a person's request.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
 }
@@ -39,28 +40,11 @@ pub struct Await {
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// What is over after a shutdown; `None`: not yet.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Ended {
-    /// The writer waits for nothing any more, and these Leases are let go of.
-    pub leadership: Option<Free>,
-    /// The note of this start is struck, or was given up (A4): whether it is gone.
-    pub note: Option<bool>,
-}
-
-impl Ended {
-    /// Whether nothing is waited for any more.
-    #[must_use]
-    pub fn all(self) -> bool {
-        self.leadership.is_some() && self.note.is_some()
-    }
-}
-
 impl Host {
-    /// A host for this cell; the receiver tells what is over after a shutdown.
+    /// A host for this cell; the receiver gets the Leases that are free after a shutdown.
     #[must_use]
-    pub fn new(published: Published) -> (Host, watch::Receiver<Ended>) {
-        let (ended, receiver) = watch::channel(Ended::default());
+    pub fn new(published: Published) -> (Host, watch::Receiver<Option<Free>>) {
+        let (ended, receiver) = watch::channel(None);
         (Host { published, ended, waiting: HashMap::new() }, receiver)
     }
 }
@@ -95,29 +79,6 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     let LeadershipView { identity, role, holder, epoch, last_error, .. } = now;
     let holder = holder.as_deref().unwrap_or("nobody");
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
-}
-
-/// Says when this process begins or ceases to be passive, and that its start cannot be noted (A4).
-fn log_starts(before: &Snapshot, after: &Snapshot) {
-    let Some(StartsView { phase, until, notes, last_error, .. }) = &after.starts else { return };
-    let was = before.starts.as_ref();
-    let phase_before = was.map_or("", |view| view.phase);
-    if *phase == "passive" && phase_before != "passive" {
-        let ends_in_s = until.map(|until| until.since(after.at).as_secs());
-        let remedy = "find out why the process ends; to end this at once, delete the keys start.* of the ConfigMap \
-                      that is named like our Lease";
-        tracing::warn!(notes, ends_in_s, remedy, "too many starts ended badly: this process writes nothing");
-    }
-    if *phase == "active" && phase_before == "passive" {
-        tracing::info!("this process is passive no longer");
-    }
-    if let Some(why) = last_error
-        && was.is_none_or(|view| view.last_error.is_none())
-    {
-        let remedy = "let the service account get, create and update the ConfigMap that is named like our Lease; \
-                      without it, nothing is written, and starts are not noted";
-        tracing::warn!(%why, remedy, "the start of this process cannot be noted");
-    }
 }
 
 /// An event that is not posted leaves its words here (E1).
@@ -197,7 +158,6 @@ impl Handler<Deliver> for Host {
                             log_synced(&snapshot);
                         }
                         log_leadership(&before, &snapshot);
-                        log_starts(&before, &snapshot);
                         log_wishes(&before, &snapshot);
                         admin_state::log(&before, &snapshot);
                     }
@@ -215,10 +175,7 @@ impl Handler<Deliver> for Host {
                         }
                     }
                     HostMessage::Done(free) => {
-                        self.ended.send_modify(|ended| ended.leadership = Some(free));
-                    }
-                    HostMessage::Struck { is_gone } => {
-                        self.ended.send_modify(|ended| ended.note = Some(is_gone));
+                        self.ended.send_replace(Some(free));
                     }
                 }
             }

@@ -30,7 +30,7 @@ use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use pool_core::machine::Now;
 use pool_core::object::{Kind, TaintAnswer, TaintAsk};
 use pool_core::route::{Delivery, KubernetesCall};
-use pool_core::{admin_state, events, leader, pauses, starts, watch, writer};
+use pool_core::{admin_state, events, leader, pauses, watch, writer};
 use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
@@ -181,14 +181,12 @@ impl KubernetesPort {
     fn config_map(&self, keeper: Keeper, call: CallId, ask: ConfigMapAsk) {
         let requests = self.config_map.clone();
         let machine = match keeper {
-            Keeper::Starts => self.switchboard.starts.clone(),
             Keeper::Pauses => self.switchboard.pauses.clone(),
             Keeper::AdminState => self.switchboard.admin_state.clone(),
         };
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(ask).await;
             let delivery = match keeper {
-                Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
                 Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
                 Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
             };

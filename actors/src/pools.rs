@@ -126,7 +126,6 @@ impl Handler<Deliver> for Pools {
                 | Delivery::Writer(_)
                 | Delivery::AdminState(_)
                 | Delivery::Leader(_)
-                | Delivery::Starts(_)
                 | Delivery::Pauses(_)
                 | Delivery::Events(_)
                 | Delivery::Board(_)

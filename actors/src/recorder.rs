@@ -17,7 +17,10 @@ use pool_core::wishes::Mode;
 use crate::switchboard::Deliver;
 
 mod admin;
+mod out_of_sync;
 mod xds;
+
+pub use out_of_sync::{LISTED, OutOfSyncPool, pools_out_of_sync};
 
 /// How often idle parts of the recorder are cleared.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -32,6 +35,7 @@ const LOCK_WAIT: &str = "cloudprovider_azure_lock_wait_duration_seconds";
 const POOLS: &str = "backend_pool_controller_pools";
 const OLDEST: &str = "backend_pool_controller_oldest_waiting_change_seconds";
 const OUT_OF_SYNC: &str = "backend_pool_controller_longest_out_of_sync_seconds";
+const POOL_OUT_OF_SYNC: &str = "backend_pool_controller_pool_out_of_sync_seconds";
 const ATTEMPTS: &str = "backend_pool_controller_attempts_total";
 const PROGRAMMING: &str = "backend_pool_controller_network_programming_duration_seconds";
 const ARM_CALLS: &str = "backend_pool_controller_arm_call_duration_seconds";
@@ -56,7 +60,6 @@ const EVENTS: &str = "backend_pool_controller_events_total";
 const LEASE_HELD: &str = "backend_pool_controller_lease_held_seconds";
 const LOCK_FAILURES: &str = "backend_pool_controller_foreign_lock_failures_total";
 const LEADING: &str = "backend_pool_controller_leading";
-const PASSIVE: &str = "backend_pool_controller_passive";
 const MODE: &str = "backend_pool_controller_mode";
 const PAUSES: &str = "backend_pool_controller_pauses";
 const PAUSES_UNREADABLE: &str = "backend_pool_controller_pauses_unreadable";
@@ -110,7 +113,7 @@ const UPDATE: &str = "services_local_update_backend_pool";
 const SHARED_LEASE: &str = "azure_resource_locker";
 
 /// Every mailbox, by the actor whose it is; all pools count as one.
-pub const MAILBOXES: [&str; 22] = [
+pub const MAILBOXES: [&str; 21] = [
     "services_watcher",
     "endpointslices_watcher",
     "nodes_watcher",
@@ -123,7 +126,6 @@ pub const MAILBOXES: [&str; 22] = [
     "writer",
     "admin_state",
     "leader",
-    "starts",
     "pauses",
     "events",
     "board",
@@ -271,7 +273,6 @@ fn describe_roles() {
         "When the certificate of the admin API with TLS ends, in seconds since 1970."
     );
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
-    describe_gauge!(PASSIVE, "Whether this process stays out of the election after too many starts: 1 or 0.");
     describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
     describe_gauge!(PAUSES, Unit::Count, "Pauses that people have made, by what they are of.");
     describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Notes of pauses that cannot be read.");
@@ -369,7 +370,6 @@ impl Recorder {
             self.record(Sample::Gate { class, closed: false });
         }
         self.record(Sample::Leading(false));
-        self.record(Sample::Passive(false));
         self.record(Sample::RemovalBreaker(false));
         self.wishes(None, false, [0, 0, 0], [false, false]);
         self.record(Sample::Blocked { scopes: 0 });
@@ -415,7 +415,6 @@ impl Recorder {
             Sample::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
             Sample::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
             Sample::Leading(leading) => gauge!(LEADING).set(flag(leading)),
-            Sample::Passive(passive) => gauge!(PASSIVE).set(flag(passive)),
             Sample::Wishes { mode, everything, pools, services, unreadable, fresh, term_waits } => {
                 self.wishes(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
             }

@@ -29,8 +29,6 @@ pub enum End {
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of the notes of starts.
-    Starts,
     /// The keeper of pauses.
     Pauses,
     /// The event emitter.
@@ -62,7 +60,6 @@ impl From<&Address> for End {
             Address::Writer => End::Writer,
             Address::AdminState => End::AdminState,
             Address::Leader => End::Leader,
-            Address::Starts => End::Starts,
             Address::Pauses => End::Pauses,
             Address::Events => End::Events,
             Address::Board => End::Board,
@@ -95,8 +92,6 @@ pub struct Switchboard {
     pub admin_state: Recipient<Deliver>,
     /// The Leader.
     pub leader: Recipient<Deliver>,
-    /// The keeper of the notes of starts.
-    pub starts: Recipient<Deliver>,
     /// The keeper of pauses.
     pub pauses: Recipient<Deliver>,
     /// The event emitter.
@@ -133,7 +128,6 @@ impl Switchboard {
             End::Writer => &self.writer,
             End::AdminState => &self.admin_state,
             End::Leader => &self.leader,
-            End::Starts => &self.starts,
             End::Pauses => &self.pauses,
             End::Events => &self.events,
             End::Board => &self.board,

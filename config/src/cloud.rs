@@ -9,10 +9,10 @@ use url::Url;
 
 mod balancers;
 mod endpoint;
-mod environment;
 mod fields;
 mod file;
 mod merge;
+mod misspelt;
 mod reader;
 mod shown;
 
@@ -89,6 +89,8 @@ pub struct CloudConfig {
     configurations: Vec<BalancerConfiguration>,
     rate_limit: RateLimitFile,
     load_balancer_rate_limit: Option<RateLimitFile>,
+    /// Unknown keys that resemble known ones.
+    misspelt: Vec<Problem>,
 }
 
 impl CloudConfig {
@@ -99,25 +101,24 @@ impl CloudConfig {
 
     /// Reads file, Secret, or both, as `cloudConfigType` of the file says. All problems come at once.
     pub fn read(source: &CloudSource) -> Result<(Self, Vec<Warning>), Vec<Problem>> {
-        let CloudSource { file, secret, environment } = source;
-        let environment = environment.as_ref();
+        let CloudSource { file, secret } = source;
         let Some(secret) = secret else {
-            return Reader::new(file.name(), &entries(file)?, environment).read();
+            return Reader::new(file.name(), &entries(file)?).read();
         };
         if file.content().is_none() {
             let entries = merge::overlay(&[], &entries(secret)?, &Arc::from(secret.name()));
-            return Reader::new(secret.name(), &entries, environment).with_secret().read();
+            return Reader::new(secret.name(), &entries).with_secret().read();
         }
         let own = entries(file)?;
         match CloudConfigType::of(&own) {
-            CloudConfigType::File => Reader::new(file.name(), &own, environment).with_secret().read(),
+            CloudConfigType::File => Reader::new(file.name(), &own).with_secret().read(),
             CloudConfigType::Secret => {
                 let entries = merge::overlay(&[], &entries(secret)?, &Arc::from(secret.name()));
-                Reader::new(secret.name(), &entries, environment).with_secret().read()
+                Reader::new(secret.name(), &entries).with_secret().read()
             }
             CloudConfigType::Merge => {
                 let entries = merge::overlay(&own, &entries(secret)?, &Arc::from(secret.name()));
-                Reader::new(file.name(), &entries, environment).with_secret().read()
+                Reader::new(file.name(), &entries).with_secret().read()
             }
         }
     }
@@ -293,6 +294,11 @@ impl CloudConfig {
     /// Whether control-plane nodes are left out of pools (D5).
     pub fn excludes_control_plane(&self) -> bool {
         self.file.exclude_master_from_standard_lb.unwrap_or(true)
+    }
+
+    /// The unknown keys that resemble known ones: no problem, unless something else is one.
+    pub(crate) fn misspelt(&self) -> &[Problem] {
+        &self.misspelt
     }
 
     /// The keys as written.

@@ -6,16 +6,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod api_version;
 mod compatibility;
 mod key;
 mod pools;
 mod reader;
 mod reference;
+mod schema;
 mod setting;
 
+pub use api_version::ApiVersion;
 pub use key::{DefaultValue, Key, Section, environment_name};
 pub use pools::ListedPool;
 pub use reference::reference;
+pub use schema::schema;
 pub use setting::{
     Compatibility, Fraction, GuardsMode, IdentityMode, IpFamily, LogFormat, LogLevel, MembersAdd, Mode,
     ObjectName,
@@ -71,6 +75,7 @@ macro_rules! settings {
                 path: $path,
                 doc: &[$($doc),+],
                 expected: || <$ty as Setting>::expected(&$rule),
+                schema: || <$ty as Setting>::schema(&$rule),
                 default: $default,
                 since: $since,
             }, )+
@@ -78,6 +83,7 @@ macro_rules! settings {
                 path: concat!($section_path, ".", $inner_path),
                 doc: &[$($inner_doc),+],
                 expected: || <$inner_ty as Setting>::expected(&$inner_rule),
+                schema: || <$inner_ty as Setting>::schema(&$inner_rule),
                 default: $inner_default,
                 since: $inner_since,
             }, )+)+
@@ -219,6 +225,9 @@ settings! {
     }
     /// Sending requests to ARM.
     client: Client = "client" {
+        /// The version of the network API. Sovereign clouds can lag behind the public cloud: if yours refuses this version,
+        /// name the newest that its error lists.
+        api_version: ApiVersion = "apiVersion", AnyValue, Fixed("2025-05-01"), since "0.1.0";
         /// Whether a throttled request (HTTP 429) is sent again within the same attempt.
         retry_throttled: bool = "retryThrottled", AnyValue, Fixed("false"), since "0.1.0";
     }

@@ -229,7 +229,8 @@ impl Chooser<'_> {
         };
         let system = self.cloud.file().identity_system.clone().unwrap_or_default();
         if asks && system.eq_ignore_ascii_case("adfs") {
-            let remedy = "use a managed identity, or an Azure Stack that is connected to Entra ID";
+            let remedy =
+                "remove the key, or use a managed identity; only Entra ID gives tokens to this controller";
             self.refuse("identitySystem", &quoted(&system), Mismatch::new("azure_ad", remedy));
         }
     }
@@ -246,6 +247,7 @@ impl Chooser<'_> {
     }
 
     fn workload_identity(&mut self) -> Identity {
+        self.check_identity_binding();
         let from_env = self.variable("AZURE_FEDERATED_TOKEN_FILE");
         let origin =
             self.origin_of(from_env.is_some(), "AZURE_FEDERATED_TOKEN_FILE", "aadFederatedTokenFile");
@@ -261,6 +263,23 @@ impl Chooser<'_> {
         }
         let (tenant_id, client_id) = (self.tenant_id(), self.client_id());
         Identity::WorkloadIdentity { tenant_id, client_id, token_file: token_file.unwrap_or_default().into() }
+    }
+
+    /// With an AKS identity binding, Entra ID trusts a proxy of the cluster, and no token of a service account.
+    fn check_identity_binding(&mut self) {
+        let name = "AZURE_KUBERNETES_TOKEN_PROXY";
+        if self.variable(name).is_none() {
+            return;
+        }
+        self.problems.push(Problem {
+            place: Place::Environment(name.to_owned()),
+            field: name.to_owned(),
+            found: "an AKS identity binding".to_owned(),
+            expected: "workload identity without a token proxy, which this controller cannot use".to_owned(),
+            remedy: "remove the annotation azure.workload.identity/use-identity-binding from its Pods, and create a \
+                     federated credential for its service account at the managed identity"
+                .to_owned(),
+        });
     }
 
     fn managed_identity(&mut self) -> Identity {

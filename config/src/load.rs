@@ -76,7 +76,11 @@ impl Config {
         if let Some(cloud) = &cloud_config {
             checks.both(&settings, cloud);
         }
-        let Checks { values, problems, warnings, .. } = checks;
+        let Checks { values, mut problems, warnings, .. } = checks;
+        if let Some(cloud) = cloud_config.as_ref().filter(|_| !problems.is_empty()) {
+            // A key that is missing may be there in another spelling.
+            problems.extend_from_slice(cloud.misspelt());
+        }
         match (Report::of(problems), cloud_config, decision) {
             (Some(report), _, _) => Err(report),
             (None, Some(cloud_config), Some(decision)) => {

@@ -1,6 +1,8 @@
-//! The valid key nearest to a misspelt one, by edit distance.
+//! What a misspelt key or word probably means, by edit distance. Case does not count.
 
-/// The longest key that is compared, in characters; longer ones are cut.
+use strsim::damerau_levenshtein;
+
+/// The longest text that is compared, in characters; longer ones are cut.
 const MAX_COMPARED: usize = 64;
 
 /// The candidate nearest to `path`: by the whole path, or by its last segment when only the section is wrong.
@@ -13,25 +15,42 @@ pub(crate) fn nearest<'a>(path: &str, candidates: impl IntoIterator<Item = &'a s
     })
 }
 
+/// The nearest candidate, if `written` is probably a misspelling of it: at most a third of the characters differ.
+pub(crate) fn resembling<'a>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    within(written, candidates, |length| (length / 3).max(1))
+}
+
+/// The candidate of which `written` is a misspelling: at most a sixth of the characters differ, and four. Similar keys of
+/// other programs do not count.
+pub(crate) fn misspelling_of<'a>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    within(written, candidates, |length| (length / 6).clamp(1, 4))
+}
+
+/// The nearest candidate, if no more edits lead to it than its length allows.
+fn within<'a>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    allowed: impl Fn(usize) -> usize,
+) -> Option<&'a str> {
+    let edits = candidates.into_iter().map(|candidate| (distance(written, candidate), candidate));
+    let (edits, nearest) = edits.min_by_key(|(edits, _)| *edits)?;
+    (edits <= allowed(nearest.chars().count())).then_some(nearest)
+}
+
 fn last_segment(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// How many characters have to be inserted, removed or replaced; case costs nothing.
+/// How many characters have to be inserted, removed, replaced or swapped with their neighbour.
 pub(crate) fn distance(left: &str, right: &str) -> usize {
-    let letters =
-        |text: &str| text.chars().take(MAX_COMPARED).map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>();
-    let (left, right) = (letters(left), letters(right));
-    let mut previous: Vec<usize> = (0..=right.len()).collect();
-    for (row, l) in left.iter().enumerate() {
-        let mut current = vec![row + 1];
-        for (column, r) in right.iter().enumerate() {
-            let replaced = previous[column] + usize::from(l != r);
-            current.push(replaced.min(previous[column + 1] + 1).min(current[column] + 1));
-        }
-        previous = current;
-    }
-    previous[right.len()]
+    let cut = |text: &str| text.chars().take(MAX_COMPARED).collect::<String>().to_ascii_lowercase();
+    damerau_levenshtein(&cut(left), &cut(right))
 }
 
 #[cfg(test)]
@@ -39,17 +58,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c1_the_edit_distance_counts_insertions_removals_and_replacements() {
+    fn c1_only_what_resembles_is_a_misspelling() {
+        let words = ["observe", "add-only", "enforce"];
         let rows = [
-            ("", "", 0),
-            ("abc", "", 3),
-            ("kitten", "sitting", 3),
-            ("quietperiod", "quietPeriod", 0),
-            ("a", "b", 1),
+            ("observ", Some("observe")),
+            ("addonly", Some("add-only")),
+            ("EnFORCE", Some("enforce")),
+            ("obsevre", Some("observe")),
+            ("foo", None),
+            ("dry-run", None),
+            ("", None),
         ];
-        for (left, right, expected) in rows {
-            assert_eq!(distance(left, right), expected, "{left} {right}");
-            assert_eq!(distance(right, left), expected, "{right} {left}");
+        for (written, expected) in rows {
+            assert_eq!(resembling(written, words), expected, "{written}");
         }
     }
 

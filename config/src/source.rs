@@ -47,18 +47,17 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Where the cloud configuration's bytes come from: a file, a Secret, or both, and the addresses of an Azure Stack.
+/// Where the cloud configuration's bytes come from: a file, a Secret, or both.
 #[derive(Clone, Debug)]
 pub struct CloudSource {
     pub(crate) file: Source,
     pub(crate) secret: Option<Source>,
-    pub(crate) environment: Option<Source>,
 }
 
 impl From<Source> for CloudSource {
     /// A file alone.
     fn from(file: Source) -> Self {
-        Self { file, secret: None, environment: None }
+        Self { file, secret: None }
     }
 }
 
@@ -67,12 +66,6 @@ impl CloudSource {
     #[must_use]
     pub fn with_secret(self, secret: Source) -> Self {
         Self { secret: Some(secret), ..self }
-    }
-
-    /// With the file that `AZURE_ENVIRONMENT_FILEPATH` names; it counts for `cloud: AzureStackCloud` alone.
-    #[must_use]
-    pub fn with_environment(self, environment: Source) -> Self {
-        Self { environment: Some(environment), ..self }
     }
 
     /// The file.

@@ -23,8 +23,6 @@ const SECRET_KEY: &str = "cloud-config";
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The most bytes of what the API server says of a failure.
 const LONGEST: usize = 600;
-/// Names the file with the addresses of an Azure Stack.
-const ENVIRONMENT_FILE: &str = "AZURE_ENVIRONMENT_FILEPATH";
 
 /// A Secret's namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,11 +59,6 @@ pub(super) fn load_with(files: &Files, kubeconfig: Option<&PathBuf>) -> anyhow::
         && config::secret_counts(cloud.file())
     {
         cloud = cloud.with_secret(read_secret(secret, kubeconfig)?);
-    }
-    if let Some(path) = environment.get(ENVIRONMENT_FILE).filter(|path| !path.is_empty()) {
-        // It counts for one cloud only; where it does, that it cannot be read is a problem of the configuration.
-        let read = config::read(Path::new(path)).unwrap_or_else(|_| Source::none(path));
-        cloud = cloud.with_environment(read);
     }
     let controller = match &files.config {
         Some(path) => config::read(path)?,

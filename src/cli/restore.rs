@@ -29,7 +29,7 @@ use self::image::{Allowed, Image};
 use self::plan::{Documents, Finding, Grounds};
 use self::work::{Fate, Work};
 use super::snapshot::format::Filter;
-use super::snapshot::{Azure, stored};
+use super::snapshot::{Azure, check_scope, read_file};
 use super::{Files, files, observe, run, say, tell, write};
 use crate::service::{self, Ended, Listeners, Options, Sight};
 use crate::telemetry;
@@ -82,6 +82,8 @@ pub(super) struct RestoreArgs {
 
 /// Restores pools.
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
+    // A file that cannot be used needs no confirmation.
+    let stored = read_file(&args.file)?;
     if !args.dry_run && !args.yes && !stdin().is_terminal() {
         bail!(
             "standard input is no terminal, so nobody can be asked: pass --yes, or --dry-run to look first"
@@ -93,7 +95,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
     for warning in &loaded.warnings {
         tell([printable!("warning: {warning}")]);
     }
-    let stored = stored(&config, &args.file)?;
+    check_scope(&config, &args.file, &stored)?;
     let images =
         image::wanted(&stored, &Filter { load_balancers: args.lb.clone(), pools: args.pool.clone() })?;
     say([printable!("{} pools as of {} in {}", images.len(), stored.created_at, args.file.display())])?;

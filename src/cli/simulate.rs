@@ -4,7 +4,7 @@ mod args;
 mod progress;
 mod sheets;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -28,6 +28,8 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const END_WITHIN: Duration = Duration::from_secs(35);
 /// How long the controller may take, after every pool is right, until nothing waits any more.
 const REST_WITHIN: Duration = Duration::from_secs(60);
+/// The most lines of the service's last words that are repeated.
+const LAST_LINES: usize = 10;
 /// A time that does not end while anybody watches.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
@@ -165,7 +167,10 @@ impl Stage {
         let ended = process.stop(END_WITHIN).await;
         self.fakes.stop().await;
         performed.map_err(|error| match &log {
-            Some(log) => error.context(format!("see {}", log.display())),
+            Some(log) => {
+                tell(last_words(log));
+                error.context(format!("see {}", log.display()))
+            }
             None => error,
         })?;
         let status = ended.context("failed to end the controller")?;
@@ -268,6 +273,14 @@ impl Stage {
             (Some(_) | None, _) => Ok(()),
         }
     }
+}
+
+/// What the service said last in its log that is no log line: the error with which it ended. None if it said nothing.
+fn last_words(log: &Path) -> Vec<Printable> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let words: Vec<&str> = text.lines().filter(|line| !line.starts_with('{')).collect();
+    let from = words.len().saturating_sub(LAST_LINES);
+    words[from..].iter().map(|line| printable!("the service: {line}")).collect()
 }
 
 fn hand_out(args: &SimulateArgs, sheets: &Sheets, report: &Report) -> anyhow::Result<()> {

@@ -159,6 +159,7 @@ async fn read(azure: &Azure<'_>, args: &SnapshotArgs, created: Timestamp) -> any
     let cloud = &azure.config.cloud;
     let mut snapshot = Snapshot::begun(time(created), filter);
     snapshot.endpoint = cloud.arm_endpoint().to_string();
+    azure.config.controller.client.api_version.as_str().clone_into(&mut snapshot.api_version);
     cloud.network_subscription().clone_into(&mut snapshot.subscription);
     cloud.load_balancer_resource_group().clone_into(&mut snapshot.resource_group);
     for name in managed.iter().filter(|name| snapshot.filter.wants_balancer(name)) {
@@ -218,21 +219,32 @@ async fn note_in_config_map(
 
 /// The snapshot in this file, if it is whole and of the load balancers that this configuration names.
 pub(super) fn stored(config: &Config, file: &Path) -> anyhow::Result<Snapshot> {
+    let stored = read_file(file)?;
+    check_scope(config, file, &stored)?;
+    Ok(stored)
+}
+
+/// Reads the file of a snapshot.
+pub(super) fn read_file(file: &Path) -> anyhow::Result<Snapshot> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("failed to read {}; check the path", file.display()))?;
-    let stored = Snapshot::read(&text).with_context(|| format!("{} cannot be used", file.display()))?;
+    Snapshot::read(&text).with_context(|| format!("{} cannot be used", file.display()))
+}
+
+/// Refuses a snapshot of another resource group than that of the cloud configuration.
+pub(super) fn check_scope(config: &Config, file: &Path, stored: &Snapshot) -> anyhow::Result<()> {
     let cloud = &config.cloud;
     let (subscription, group) = (cloud.network_subscription(), cloud.load_balancer_resource_group());
     let same = |left: &str, right: &str| left.eq_ignore_ascii_case(right);
     if !same(&stored.subscription, subscription) || !same(&stored.resource_group, group) {
-        let Snapshot { subscription: theirs, resource_group, .. } = &stored;
+        let Snapshot { subscription: theirs, resource_group, .. } = stored;
         bail!(
             "{} is of resource group {resource_group} of subscription {theirs}, and the cloud configuration names \
              {group} of {subscription}",
             file.display()
         );
     }
-    Ok(stored)
+    Ok(())
 }
 
 async fn verify(azure: &Azure<'_>, file: &Path) -> anyhow::Result<ExitCode> {

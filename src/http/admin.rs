@@ -9,18 +9,18 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use pool_core::assignment::HeldReason;
 use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
 use pool_core::sample::PoolState;
-use pool_core::view::{PoolView, Snapshot};
+use pool_core::view::{PoolView, ServiceView, Snapshot};
 use serde_json::{Value, json};
 
 use super::events::events;
 use super::nodes::{admin_state, node, nodes};
 use super::openapi::openapi;
-use super::page::page;
+use super::page::{Page, page};
 use super::problem::{Serves, printable, problem_as_of};
 use super::query::{Query, Wrong, one_of};
 use super::resources::{in_short, resources};
-use super::show::Show;
-use super::verdict::verdict;
+use super::show::{Show, differs};
+use super::verdict::{VerdictReason, verdict, verdict_reason};
 use super::web_page::web_page;
 use super::{About, get};
 
@@ -84,11 +84,11 @@ fn whole(about: &About) -> Value {
     json!({
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "version": env!("CARGO_PKG_VERSION"),
+        "installation": about.installation.shown(),
         "dryRun": about.dry_run,
         "leadership": snapshot.leadership.as_ref().map(|view| show.leadership(view)),
         "mode": snapshot.wishes.as_ref().map(|view| view.mode.as_str()),
         "pauses": snapshot.wishes.as_ref().map(|view| show.wishes(view)),
-        "starts": snapshot.starts.as_ref().map(|view| show.starts(view)),
         "sharedLease": snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
         "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
         "pools": { "total": snapshot.pools.len(), "byState": states },
@@ -112,8 +112,9 @@ async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
 }
 
 fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
-    let query = Query::of(request, &["state", "lb", "contains", "limit", "after"])?;
+    let query = Query::of(request, &["state", "outOfSync", "lb", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
+    let out_of_sync = query.flag("outOfSync")?;
     let lb = query.text("lb").map(LbName::new);
     let part = query.text("contains").map(str::to_lowercase);
     let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
@@ -127,12 +128,14 @@ fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
     let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
         lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
             && state.is_none_or(|state| state == pool.state)
+            && out_of_sync.is_none_or(|wanted| wanted == differs(pool))
             && part.as_ref().is_none_or(|part| named(pool, part))
     });
     Ok(json!({
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": page.items.iter().map(|pool| show.pool_line(pool)).collect::<Vec<_>>(),
+        "items": page.items.iter().map(|pool| show.pool_line(pool, &snapshot)).collect::<Vec<_>>(),
         "next": page.next.map(ToString::to_string),
+        "total": page.total,
     }))
 }
 
@@ -158,6 +161,7 @@ fn list_held(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
         "items": page.items.iter().map(|pool| show.held_line(pool)).collect::<Vec<_>>(),
         "next": page.next.map(ToString::to_string),
+        "total": page.total,
     }))
 }
 
@@ -177,6 +181,7 @@ fn list_lanes(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "items": page.items.iter().map(|lane| show.lane(lane)).collect::<Vec<_>>(),
         "next": page.next.map(LbName::as_str),
+        "total": page.total,
     }))
 }
 
@@ -234,26 +239,79 @@ async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse
 }
 
 fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
-    let query = Query::of(request, &["namespace", "contains", "limit", "after"])?;
+    let query = Query::of(request, &["namespace", "contains", "verdict", "sort", "limit", "after"])?;
     let namespace = query.text("namespace");
     let part = query.text("contains").map(str::to_lowercase);
-    let after = query.after()?.map(|(namespace, name)| ServiceKey::new(namespace, name));
+    let wanted = query.text("verdict").map(|text| verdict_named("verdict", text)).transpose()?;
+    let order = query.text("sort").map(|text| one_of("sort", text, Order::ALL, Order::as_str)).transpose()?;
     let limit = query.limit()?;
     let (snapshot, show) = look(about);
-    let page = page(&snapshot.services, after.as_ref(), limit, |service| {
+    let keep = |service: &ServiceView| {
         namespace.is_none_or(|namespace| namespace == &*service.key.namespace)
             && part.as_ref().is_none_or(|part| service.key.to_string().contains(part))
-    });
-    let line = |service| {
+            && wanted.is_none_or(|wanted| wanted == verdict_reason(service, &snapshot))
+    };
+    let line = |service: &ServiceView| {
         let mut shown = show.service(service, &snapshot);
         shown["verdict"] = verdict(service, &snapshot, &show).into();
+        shown["verdictReason"] = verdict_reason(service, &snapshot).as_str().into();
         shown
+    };
+    let (items, next, total) = match order.unwrap_or(Order::Name) {
+        Order::Name => {
+            let after = query.after()?.map(|(namespace, name)| ServiceKey::new(namespace, name));
+            let Page { items, next, total } = page(&snapshot.services, after.as_ref(), limit, keep);
+            (items, next.map(ToString::to_string), total)
+        }
+        Order::Verdict => {
+            let after = query.after()?.map(|(reason, key)| by_verdict(reason, key)).transpose()?;
+            let ordered: BTreeMap<(VerdictReason, &ServiceKey), Arc<ServiceView>> = snapshot
+                .services
+                .iter()
+                .map(|(key, service)| ((verdict_reason(service, &snapshot), key), Arc::clone(service)))
+                .collect();
+            let after = after.as_ref().map(|(reason, key)| (*reason, key));
+            let Page { items, next, total } = page(&ordered, after.as_ref(), limit, keep);
+            let items = items.into_iter().filter_map(|item| snapshot.services.get(&item.key)).collect();
+            (items, next.map(|(reason, key)| format!("{}/{key}", reason.as_str())), total)
+        }
     };
     Ok(json!({
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": page.items.iter().map(|service| line(service)).collect::<Vec<_>>(),
-        "next": page.next.map(ToString::to_string),
+        "items": items.iter().map(|service: &&Arc<ServiceView>| line(service)).collect::<Vec<_>>(),
+        "next": next,
+        "total": total,
     }))
+}
+
+/// The order of Services.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// That of namespace and name.
+    Name,
+    /// What is wrong most comes first.
+    Verdict,
+}
+
+impl Order {
+    const ALL: [Order; 2] = [Order::Name, Order::Verdict];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Order::Name => "name",
+            Order::Verdict => "verdict",
+        }
+    }
+}
+
+fn verdict_named(parameter: &str, text: &str) -> Result<VerdictReason, Wrong> {
+    one_of(parameter, text, VerdictReason::ALL, VerdictReason::as_str)
+}
+
+/// The last Service of the page before, where they are in the order of their verdicts.
+fn by_verdict(reason: &str, key: &str) -> Result<(VerdictReason, ServiceKey), Wrong> {
+    let halves = key.split_once('/').ok_or_else(|| Wrong::new("after", key, "the `next` of a page"))?;
+    Ok((verdict_named("after", reason)?, ServiceKey::new(halves.0, halves.1)))
 }
 
 async fn service(
@@ -282,6 +340,7 @@ async fn service(
         "snapshotAgeSeconds": age,
         "service": show.service(service, &snapshot),
         "verdict": verdict(service, &snapshot, &show),
+        "verdictReason": verdict_reason(service, &snapshot).as_str(),
         "pools": pools.collect::<Vec<_>>(),
     })))
 }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::http::header::CACHE_CONTROL;
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -156,7 +155,7 @@ pub(super) async fn events(
         Err(wrong) => return wrong.into(),
     };
     let mut answer = HttpResponse::Ok();
-    answer.content_type("text/event-stream").insert_header((CACHE_CONTROL, "no-store"));
+    answer.content_type("text/event-stream");
     if request.method() == Method::HEAD {
         return answer.finish();
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use actors::recorder;
+use actors::recorder::{self, LISTED, OutOfSyncPool};
 use actors::shell::Ping;
 use futures::future::join_all;
 use pool_core::machine::Now;
 use pool_core::object::Kind;
-use pool_core::view::{SourceView, WishesView};
+use pool_core::view::{PoolView, SourceView, WishesView};
 use tokio::time::Instant;
 
 use super::answers::Renderings;
@@ -140,9 +140,15 @@ async fn metrics(life: web::Data<Life>, renderings: web::Data<Renderings>) -> Ht
         let pools = || snapshot.pools.values();
         recorder::oldest_waiting_change(age(pools().filter_map(|pool| pool.waiting_since).min()));
         recorder::longest_out_of_sync(age(pools().filter_map(|pool| pool.late_since()).min()));
-        life.metrics.render()
+        let since = |(since, pool)| out_of_sync(pool, about.clock.now().since(since));
+        let pools: Vec<_> = snapshot.longest_out_of_sync(LISTED).into_iter().map(since).collect();
+        life.metrics.render() + &recorder::pools_out_of_sync(&pools)
     });
     HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(body)
+}
+
+fn out_of_sync(view: &PoolView, age: Duration) -> OutOfSyncPool<'_> {
+    OutOfSyncPool { pool: &view.pool, services: view.services.values().collect(), age }
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
         "snapshotAgeSeconds": show.snapshot_age(&snapshot),
         "items": page.items.iter().map(|node| line(node, &snapshot, &show)).collect::<Vec<_>>(),
         "next": page.next.map(NodeName::as_str),
+        "total": page.total,
     }))
 }
 
@@ -132,17 +133,18 @@ fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
             | NodePoolState::Unknown
             | NodePoolState::Excluded => seen,
         };
-        in_pool(&of.pool, of.state.as_str(), state)
+        in_pool(&of.pool, snapshot, of.state.as_str(), state)
     });
     shown["inPools"] = pools.collect();
     shown
 }
 
 /// One pool of a node: how far the node is there, and the admin state of its entry, where that was seen.
-fn in_pool(pool: &PoolId, state: &str, entry: Option<AdminState>) -> Value {
+fn in_pool(pool: &PoolId, snapshot: &Snapshot, state: &str, entry: Option<AdminState>) -> Value {
     json!({
         "loadBalancer": pool.lb.as_str(),
         "backendPool": pool.pool.as_str(),
+        "listed": snapshot.pools.contains_key(pool),
         "state": state,
         "adminState": entry.map(admin_state_word),
     })
@@ -184,7 +186,7 @@ fn quiet(fact: &NodeFact, snapshot: &Snapshot) -> Value {
         "nextInSeconds": null,
         "lastError": null,
         "leftOut": left_out(fact.left_out),
-        "inPools": entries.iter().map(|(pool, state)| in_pool(pool, word(*state), Some(*state))).collect::<Vec<_>>(),
+        "inPools": entries.iter().map(|(pool, state)| in_pool(pool, snapshot, word(*state), Some(*state))).collect::<Vec<_>>(),
     })
 }
 

@@ -2,6 +2,7 @@
 //! neither parsed nor kept. Without this, the server would parse all that has arrived, and keep each request.
 
 mod head_end;
+mod response;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,6 +19,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_util::codec::Decoder as _;
 
 use self::head_end::HeadEnd;
+use self::response::ResponseStart;
 use super::HEAD_WITHIN;
 use super::body::BODY_WITHIN;
 use super::places::Place;
@@ -50,6 +52,7 @@ pub(super) struct OneRequest<S> {
     read: usize,
     /// When the whole request must have arrived.
     deadline: Pin<Box<Sleep>>,
+    response: ResponseStart,
     /// By when the client must have taken the whole response; `None`: it has not begun.
     taken_by: Option<Pin<Box<Sleep>>>,
     place: Rc<Place>,
@@ -89,7 +92,16 @@ impl<S> OneRequest<S> {
         let reading =
             Reading::Request(Request { parser, unparsed: BytesMut::new(), head: Some(HeadEnd::default()) });
         let deadline = Box::pin(sleep(HEAD_WITHIN + BODY_WITHIN));
-        OneRequest { stream, reading, unserved: BytesMut::new(), read: 0, deadline, taken_by: None, place }
+        OneRequest {
+            stream,
+            reading,
+            unserved: BytesMut::new(),
+            read: 0,
+            deadline,
+            response: ResponseStart::default(),
+            taken_by: None,
+            place,
+        }
     }
 
     /// The place of this connection.
@@ -186,7 +198,8 @@ fn poll_discard<S: AsyncRead + Unpin>(
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let OneRequest { stream, reading, unserved, read: count, deadline, place, .. } = self.get_mut();
+        let OneRequest { stream, reading, unserved, read: count, deadline, response, place, .. } =
+            self.get_mut();
         loop {
             if !unserved.is_empty() {
                 into.put_slice(&unserved.split_to(into.remaining().min(unserved.len())));
@@ -222,12 +235,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
                 }
                 Reading::TooLarge { unsent, left } => {
                     while !unsent.is_empty() {
-                        let sent = ready!(Pin::new(&mut *stream).poll_write(cx, unsent))?;
+                        let sent = ready!(response.poll_write(stream, cx, unsent))?;
                         if sent == 0 {
                             break;
                         }
                         *unsent = &unsent[sent..];
                     }
+                    ready!(response.poll_flush(stream, cx))?;
                     ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
                     ready!(poll_discard(stream, left, cx))?;
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -240,28 +254,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for OneRequest<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for OneRequest<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_late(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, from)
+        let OneRequest { stream, response, .. } = self.get_mut();
+        response.poll_write(stream, cx, from)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let OneRequest { stream, response, .. } = self.get_mut();
+        ready!(response.poll_flush(stream, cx))?;
+        Pin::new(stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        from: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_late(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, from)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let OneRequest { stream, response, .. } = self.get_mut();
+        ready!(response.poll_flush(stream, cx))?;
+        Pin::new(stream).poll_shutdown(cx)
     }
 }
 
@@ -271,6 +277,8 @@ mod tests {
 
     use super::super::places::Places;
     use super::*;
+
+    const HEADERS: &str = "x-content-type-options: nosniff\r\ncache-control: no-store\r\n";
 
     fn one_request<S>(stream: S) -> OneRequest<S> {
         OneRequest::of(stream, Places::new(1).seat((), None).place(), &ServiceConfig::default())
@@ -340,11 +348,43 @@ mod tests {
             let mut server = one_request(server);
             let mut space = [0; 9];
             let (read, answer) = tokio::join!(server.read(&mut space), async move {
-                let mut answer = vec![0; TOO_LARGE.len()];
-                client.read_exact(&mut answer).await.map(|_| answer)
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).await.map(|_| answer)
             });
             assert!(read.is_err());
-            assert_eq!(answer.expect("an answer"), TOO_LARGE);
+            let (status, rest) = TOO_LARGE.split_at("HTTP/1.1 431 Request Header Fields Too Large\r\n".len());
+            assert_eq!(answer.expect("an answer").into_bytes(), [status, HEADERS.as_bytes(), rest].concat());
+        }
+    }
+
+    #[actix_web::test]
+    async fn h3_every_response_gets_the_headers_whatever_wrote_it() {
+        let go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+        let body = "HTTP/1.1 200 OK\r\n".repeat(3_000);
+        for (interim, status, rest) in [
+            ("", "HTTP/1.1 408 Request Timeout\r\n", "content-length: 0\r\n\r\n"),
+            ("", "HTTP/1.0 200 OK\r\n", &*format!("content-length: {}\r\n\r\n{body}", body.len())),
+            (go_on, "HTTP/1.1 400 Bad Request\r\n", "\r\n"),
+        ] {
+            for (piece, space) in [(1, 1), (7, 64), (100_000, 3), (100_000, 100_000)] {
+                let (mut client, server) = duplex(space);
+                let mut server = one_request(server);
+                let written = format!("{interim}{status}{rest}");
+                let write = async move {
+                    for piece in written.as_bytes().chunks(piece) {
+                        server.write_all(piece).await.expect("the client reads");
+                        server.flush().await.expect("the client reads");
+                    }
+                    server.shutdown().await.expect("the client reads");
+                };
+                let mut read = String::new();
+                let (_, end) = tokio::join!(write, client.read_to_string(&mut read));
+                end.expect("text");
+                assert!(
+                    read == format!("{interim}{status}{HEADERS}{rest}"),
+                    "{status} {piece} {space}: {read:.200}"
+                );
+            }
         }
     }
 

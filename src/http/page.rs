@@ -11,9 +11,11 @@ pub(super) struct Page<'a, K, T> {
     pub(super) items: Vec<&'a Arc<T>>,
     /// After which entry the next page begins; `None`: there is none.
     pub(super) next: Option<&'a K>,
+    /// How many entries all pages have together.
+    pub(super) total: usize,
 }
 
-/// The first `limit` entries after this one that `keep` keeps. It costs what it looks at, and no sorting.
+/// The first `limit` entries after this one that `keep` keeps. It looks at each entry once, and sorts nothing.
 pub(super) fn page<'a, K: Ord, T>(
     all: &'a BTreeMap<K, Arc<T>>,
     after: Option<&K>,
@@ -21,10 +23,13 @@ pub(super) fn page<'a, K: Ord, T>(
     keep: impl Fn(&T) -> bool,
 ) -> Page<'a, K, T> {
     let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let before = after.map_or(0, |after| all.range(..=after).filter(|(_, item)| keep(item)).count());
     let mut kept = all.range((start, Bound::Unbounded)).filter(|(_, item)| keep(item));
     let taken: Vec<_> = kept.by_ref().take(limit).collect();
-    let next = kept.next().and(taken.last()).map(|(key, _)| *key);
-    Page { items: taken.into_iter().map(|(_, item)| item).collect(), next }
+    let more = kept.count();
+    let next = taken.last().filter(|_| more > 0).map(|(key, _)| *key);
+    let total = before + taken.len() + more;
+    Page { items: taken.into_iter().map(|(_, item)| item).collect(), next, total }
 }
 
 #[cfg(test)]
@@ -41,6 +46,7 @@ mod tests {
         loop {
             let page = page(all, after.as_ref(), limit, &keep);
             assert!(page.items.len() <= limit);
+            assert_eq!(page.total, all.values().filter(|number| keep(number)).count());
             seen.extend(page.items.iter().map(|item| ***item));
             pages += 1;
             after = page.next.copied();

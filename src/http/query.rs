@@ -71,6 +71,12 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
+    /// A parameter that is `true` or `false`.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Wrong> {
+        let flag = |text: &str| text.parse().map_err(|_| Wrong::new(name, text, "true or false"));
+        self.text(name).map(flag).transpose()
+    }
+
     /// How many entries a page may have.
     pub(super) fn limit(&self) -> Result<usize, Wrong> {
         let Some(text) = self.text("limit") else { return Ok(PAGE) };
@@ -90,13 +96,13 @@ impl Query {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 3] = ["state", "limit", "after"];
+    const KNOWN: [&str; 4] = ["state", "late", "limit", "after"];
 
     #[test]
     fn h3_parameters_are_decoded_and_read_by_name() {
         let query = Query::read("state=right&limit=7&after=lb%2Fa%20b", &KNOWN).expect("a query");
         assert_eq!(query.text("state"), Some("right"));
-        assert_eq!(query.limit(), Ok(7));
+        assert_eq!((query.limit(), query.flag("late")), (Ok(7), Ok(None)));
         assert_eq!(query.after(), Ok(Some(("lb", "a b"))));
         let nothing = Query::read("", &KNOWN).expect("a query");
         assert_eq!((nothing.text("state"), nothing.limit(), nothing.after()), (None, Ok(PAGE), Ok(None)));
@@ -106,7 +112,9 @@ mod tests {
     fn h3_a_wrong_parameter_is_named() {
         let refused = |text: &str| {
             let query = Query::read(text, &KNOWN);
-            let wrong = query.and_then(|query| query.limit().and_then(|_| query.after().map(drop)));
+            let wrong = query.and_then(|query| {
+                query.limit().and_then(|_| query.flag("late")).and_then(|_| query.after().map(drop))
+            });
             wrong.expect_err("it is wrong").0
         };
         for (text, name) in [
@@ -118,6 +126,7 @@ mod tests {
             ("limit=many", "limit"),
             ("limit=", "limit"),
             ("after=nonsense", "after"),
+            ("late=yes", "late"),
         ] {
             let told = refused(text);
             assert!(told.starts_with(&format!("{name}: ")), "{text}: {told}");

@@ -97,6 +97,7 @@ fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> V
     let view = snapshot.xds.as_deref();
     let resources = view.into_iter().flat_map(|view| &view.dump.resources);
     let is_seen = |resource: &&ResourceDump| asked.after.as_ref().is_some_and(|after| resource.key <= *after);
+    let total = resources.clone().filter(|resource| asked.wants(resource)).count();
     let mut wanted = resources.skip_while(is_seen).filter(|resource| asked.wants(resource));
     let items: Vec<&ResourceDump> = wanted.by_ref().take(asked.limit).collect();
     let last = wanted.next().and(items.last()).map(|last| &last.key);
@@ -108,6 +109,7 @@ fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> V
         "servers": view.into_iter().flat_map(|view| &view.dump.servers).map(server).collect::<Vec<_>>(),
         "items": items.iter().map(|one| resource(one)).collect::<Vec<_>>(),
         "next": last.map(|key| format!("{}/{}", key.kind.resource_type(), key.name)),
+        "total": total,
         "sources": sources
             .map(|(name, fact)| source(name, fact, listed.get(name), snapshot))
             .collect::<Vec<_>>(),

@@ -12,12 +12,22 @@ use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
     Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PoolView,
-    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, StartsView, WishesView, WouldChange,
+    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
     admin_state_word,
 };
 use pool_core::wishes::{Pause, Wishes};
 use pool_core::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
+
+use super::verdict::why;
+
+/// How many of the pools that are out of sync `status` shows.
+const MOST_OUT_OF_SYNC: usize = 10;
+
+/// Whether a pool is out of sync, or would be changed if it were not only compared.
+pub(super) fn differs(pool: &PoolView) -> bool {
+    pool.late_since().is_some() || pool.would_change().is_some()
+}
 
 /// Shows views as of one moment.
 pub(super) struct Show {
@@ -52,20 +62,29 @@ impl Show {
         at.since(self.now).as_secs_f64()
     }
 
-    /// How many pools that are to be written are out of sync, and the one that has been for longest.
+    /// How many pools that are to be written are out of sync, and those that have been for longest; behind them pools that
+    /// are only compared and would be changed.
     pub(super) fn out_of_sync(&self, snapshot: &Snapshot) -> Value {
         let late = || snapshot.pools.values().filter(|pool| pool.late_since().is_some());
         let longest = late().min_by_key(|pool| pool.late_since());
+        let mut all: Vec<&PoolView> =
+            snapshot.pools.values().map(|pool| &**pool).filter(|pool| differs(pool)).collect();
+        all.sort_by_key(|pool| {
+            (pool.late_since().is_none(), pool.out_of_sync.map_or(Now::NEVER, |out| out.since), &pool.pool)
+        });
         json!({
             "pools": late().count(),
             "longest": longest.map(|pool| pool.pool.to_string()),
             "longestSeconds": longest.and_then(|pool| pool.late_since()).map(|at| self.age(at)),
             "longestAtLeast": longest.and_then(|pool| pool.out_of_sync).is_some_and(|out| out.at_least),
+            "items": all.into_iter().take(MOST_OUT_OF_SYNC)
+                .map(|pool| self.pool_line(pool, snapshot))
+                .collect::<Vec<_>>(),
         })
     }
 
     /// A pool in a list.
-    pub(super) fn pool_line(&self, pool: &PoolView) -> Value {
+    pub(super) fn pool_line(&self, pool: &PoolView, snapshot: &Snapshot) -> Value {
         json!({
             "loadBalancer": pool.pool.lb.as_str(),
             "backendPool": pool.pool.pool.as_str(),
@@ -82,6 +101,7 @@ impl Show {
             "outOfSyncAtLeast": pool.out_of_sync.is_some_and(|out| out.at_least),
             "nextInSeconds": pool.next_at.map(|at| self.until(at)),
             "lastError": pool.last_error,
+            "why": why(pool, snapshot, self),
             "held": pool.held.as_ref().map(|held| self.held(held)),
             "wouldHold": pool.would_hold.as_ref().map(|held| self.held(held)),
         })
@@ -90,7 +110,7 @@ impl Show {
     /// A pool with all that is known of it.
     pub(super) fn pool(&self, pool: &PoolView, snapshot: &Snapshot) -> Value {
         let (missing, surplus) = pool.difference().unzip();
-        let mut shown = self.pool_line(pool);
+        let mut shown = self.pool_line(pool, snapshot);
         let more = json!({
             "family": family(pool.family),
             "leftOut": snapshot.left_out_of(pool).into_iter().map(left_out).collect::<Vec<_>>(),
@@ -299,17 +319,6 @@ impl Show {
                 .collect::<Vec<_>>(),
             "termWaits": term_waits,
             "lastError": last_error,
-        })
-    }
-
-    /// The note of this start.
-    pub(super) fn starts(&self, starts: &StartsView) -> Value {
-        json!({
-            "phase": starts.phase,
-            "endsInSeconds": starts.until.map(|at| self.until(at)),
-            "notes": starts.notes,
-            "noted": starts.noted,
-            "lastError": starts.last_error,
         })
     }
 

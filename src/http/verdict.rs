@@ -13,21 +13,93 @@ use pool_core::view::{Candidacy, LeftOutView, PoolView, ServiceView, Snapshot};
 
 use super::show::{Show, family, pause, wall};
 
-/// What there is to say of a pool, the most important first.
+/// What a verdict is about, the most important first. Services are filtered and sorted by it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Rank {
+pub(super) enum VerdictReason {
     /// The controller has found an error of its own.
     Quarantined,
-    /// It was not written, or what was tried last has failed.
+    /// A pool was not written, or what was tried last has failed.
     Failed,
-    /// It is compared and not written.
+    /// A pool is not written, because it is not ours to write.
+    NotManageable,
+    /// A pool is compared and not written.
     Paused,
-    /// It lacks members, or its writes are stopped for a fault.
-    Lacking,
+    /// A pool lacks members, or its writes are stopped for a fault.
+    MissingMembers,
     /// A removal is held back.
     Held,
     /// Anything else that is not right.
-    Rest,
+    OutOfSync,
+    /// No load-balancing rule was found yet.
+    NoRule,
+    /// Its pools are right, but a member is Down, a node is left out, or an endpoint has no usable node.
+    Incomplete,
+    /// Every pool of it is as it should be.
+    Right,
+    /// It is not for this controller.
+    NotManaged,
+}
+
+impl VerdictReason {
+    /// All of them, in their order.
+    pub(super) const ALL: [VerdictReason; 11] = [
+        VerdictReason::Quarantined,
+        VerdictReason::Failed,
+        VerdictReason::NotManageable,
+        VerdictReason::Paused,
+        VerdictReason::MissingMembers,
+        VerdictReason::Held,
+        VerdictReason::OutOfSync,
+        VerdictReason::NoRule,
+        VerdictReason::Incomplete,
+        VerdictReason::Right,
+        VerdictReason::NotManaged,
+    ];
+
+    /// The word for it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            VerdictReason::Quarantined => "quarantined",
+            VerdictReason::Failed => "failed",
+            VerdictReason::NotManageable => "not_manageable",
+            VerdictReason::Paused => "paused",
+            VerdictReason::MissingMembers => "missing_members",
+            VerdictReason::Held => "held",
+            VerdictReason::OutOfSync => "out_of_sync",
+            VerdictReason::NoRule => "no_rule",
+            VerdictReason::Incomplete => "incomplete",
+            VerdictReason::Right => "right",
+            VerdictReason::NotManaged => "not_managed",
+        }
+    }
+}
+
+/// What the verdict about a Service is about. It costs less than the sentence.
+pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> VerdictReason {
+    if not_managed(service.candidacy).is_some() {
+        return VerdictReason::NotManaged;
+    }
+    if !service.not_manageable.is_empty() {
+        return VerdictReason::NotManageable;
+    }
+    if service.pools.is_empty() {
+        return VerdictReason::NoRule;
+    }
+    let of_pool = |id| match snapshot.pools.get(id) {
+        Some(pool) => reason_of(pool, snapshot),
+        None => Some(VerdictReason::OutOfSync),
+    };
+    let worst = service.pools.iter().filter_map(of_pool).min();
+    let is_whole = || {
+        service.data_errors.is_empty() && service.left_out.is_empty() && down(service, snapshot).is_empty()
+    };
+    worst.unwrap_or_else(|| if is_whole() { VerdictReason::Right } else { VerdictReason::Incomplete })
+}
+
+/// Why a pool is not as it should be, in words; `None`: it is.
+pub(super) fn why(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
+    let (_, said) = of_pool(pool, snapshot, show)?;
+    Some(said.trim_start_matches([':', ' ']).to_owned())
 }
 
 /// The sentence.
@@ -44,7 +116,7 @@ pub(super) fn verdict(service: &ServiceView, snapshot: &Snapshot, show: &Show) -
         return waiting.to_owned();
     }
     let all = service.pools.iter().filter_map(|id| about(id, snapshot, show));
-    let wrong = all.min_by_key(|(rank, _)| *rank).map(|(_, said)| said);
+    let wrong = all.min_by_key(|(reason, _)| *reason).map(|(_, said)| said);
     let said = wrong.unwrap_or_else(|| "right: every pool of it is as it should be".to_owned());
     let said = said + &down(service, snapshot) + &left_out(service);
     match service.data_errors.first() {
@@ -108,22 +180,35 @@ fn not_managed(candidacy: Candidacy) -> Option<&'static str> {
 }
 
 /// What there is to say about one pool; nothing when it is right and nothing is held back there.
-fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(Rank, String)> {
+fn about(id: &PoolId, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
     let Some(pool) = snapshot.pools.get(id) else {
-        return Some((Rank::Rest, format!("pool {id} has not been looked at yet")));
+        return Some((VerdictReason::OutOfSync, format!("pool {id} has not been looked at yet")));
     };
-    let held = pool.held.as_ref().map(held);
-    Some(match (of_state(pool, snapshot, show), held) {
+    let (reason, said) = of_pool(pool, snapshot, show)?;
+    Some((reason, format!("pool {id}{said}")))
+}
+
+/// The same of a pool that was looked at, as it goes on behind its name.
+fn of_pool(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(VerdictReason, String)> {
+    let reason = reason_of(pool, snapshot)?;
+    let said = match (of_state(pool, snapshot, show), pool.held.as_ref().map(held)) {
         (None, None) => return None,
-        (None, Some(held)) => (Rank::Held, format!("pool {id}: {held}")),
-        (Some((rank, said)), None) => (rank, format!("pool {id} {said}")),
+        (None, Some(held)) => format!(": {held}"),
+        (Some(said), None) => format!(" {said}"),
         // What the controller knows of it is not to be trusted.
-        (Some((Rank::Quarantined, said)), Some(_)) => (Rank::Quarantined, format!("pool {id} {said}")),
-        (Some((rank, said)), Some(held)) if rank < Rank::Held => {
-            (rank, format!("pool {id} {said}; besides, {held}"))
-        }
-        (Some((_, said)), Some(held)) => (Rank::Held, format!("pool {id}: {held}; besides, it {said}")),
-    })
+        (Some(said), Some(_)) if reason == VerdictReason::Quarantined => format!(" {said}"),
+        (Some(said), Some(held)) if reason < VerdictReason::Held => format!(" {said}; besides, {held}"),
+        (Some(said), Some(held)) => format!(": {held}; besides, it {said}"),
+    };
+    Some((reason, said))
+}
+
+/// What matters most of a pool; `None`: it is as it should be.
+fn reason_of(pool: &PoolView, snapshot: &Snapshot) -> Option<VerdictReason> {
+    let is_right = pool.state == PoolState::Right && !pool.provisioning_failed;
+    let state = (!is_right).then(|| rank(pool, snapshot));
+    let held = pool.held.as_ref().map(|_| VerdictReason::Held);
+    [state, held].into_iter().flatten().min()
 }
 
 fn held(held: &Held) -> String {
@@ -147,7 +232,7 @@ fn held(held: &Held) -> String {
 }
 
 /// What its state says, with how far it is from right; nothing when it is right.
-fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Rank, String)> {
+fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<String> {
     let said = match pool.state {
         PoolState::Right if pool.provisioning_failed => {
             "has the right members, and Azure reports that its last operation there failed, so it may not use them; the \
@@ -172,22 +257,21 @@ fn of_state(pool: &PoolView, snapshot: &Snapshot, show: &Show) -> Option<(Rank, 
         }
     };
     let difference = difference(pool);
-    let said = match (&pool.last_error, pool.state) {
+    Some(match (&pool.last_error, pool.state) {
         (None, _) => format!("{said}{difference}"),
         // The pause is not why it was not written.
         (Some(error), PoolState::Paused) => {
             format!("was not written; last error: {error}; now it {said}{difference}")
         }
         (Some(error), _) => format!("{said}{difference}; last error: {error}"),
-    };
-    Some((rank(pool, snapshot), said))
+    })
 }
 
 /// How much it matters what its state says.
-fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
+fn rank(pool: &PoolView, snapshot: &Snapshot) -> VerdictReason {
     match pool.state {
-        PoolState::Quarantined => Rank::Quarantined,
-        PoolState::Failed => Rank::Failed,
+        PoolState::Quarantined => VerdictReason::Quarantined,
+        PoolState::Failed => VerdictReason::Failed,
         PoolState::Unknown
         | PoolState::Right
         | PoolState::Waiting
@@ -197,9 +281,9 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
         | PoolState::Paused
             if pool.last_error.is_some() || pool.provisioning_failed =>
         {
-            Rank::Failed
+            VerdictReason::Failed
         }
-        PoolState::Paused => Rank::Paused,
+        PoolState::Paused => VerdictReason::Paused,
         PoolState::Unknown
         | PoolState::Right
         | PoolState::Waiting
@@ -208,7 +292,7 @@ fn rank(pool: &PoolView, snapshot: &Snapshot) -> Rank {
         | PoolState::Parked => {
             let lacks = pool.deviation().is_some_and(|(missing, _)| !missing.is_empty());
             let blocked = snapshot.lanes.get(&pool.pool.lb).is_some_and(|lane| lane.blocked_by.is_some());
-            if lacks || blocked { Rank::Lacking } else { Rank::Rest }
+            if lacks || blocked { VerdictReason::MissingMembers } else { VerdictReason::OutOfSync }
         }
     }
 }

@@ -1,9 +1,7 @@
 //! The page at `/` (H3): one document with its style and its script, which reads the admin API as everybody does. It is
 //! put together once, and its Content-Security-Policy lets this style and this script run and nothing else.
 
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
+use actix_web::http::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -20,8 +18,10 @@ const STYLE: &str = include_str!("web/page.css");
 const SCRIPT: &str = concat!(
     include_str!("web/api.js"),
     include_str!("web/tree.js"),
+    include_str!("web/requests.js"),
     include_str!("web/top.js"),
     include_str!("web/lists.js"),
+    include_str!("web/one.js"),
     include_str!("web/page.js"),
 );
 
@@ -59,7 +59,7 @@ fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())))
 }
 
-/// The page. It is kept by nobody: what answers at this address may be another version tomorrow.
+/// The page.
 pub(super) async fn web_page(request: HttpRequest, page: web::Data<WebPage>) -> HttpResponse {
     if let Err(wrong) = Query::of(&request, &[]) {
         return wrong.into();
@@ -67,8 +67,6 @@ pub(super) async fn web_page(request: HttpRequest, page: web::Data<WebPage>) -> 
     HttpResponse::Ok()
         .content_type("text/html; charset=utf-8")
         .insert_header((CONTENT_SECURITY_POLICY, page.policy.as_str()))
-        .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((CACHE_CONTROL, "no-store"))
         .insert_header((REFERRER_POLICY, "no-referrer"))
         .insert_header((RESOURCE_POLICY, "same-origin"))
         .insert_header((OPENER_POLICY, "same-origin"))

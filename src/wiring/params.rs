@@ -21,8 +21,7 @@ use pool_core::xds::client::{self, Waits};
 use pool_core::xds::membership::{self, AdminStates};
 use pool_core::xds::sources::Name;
 use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, wishes, writer,
-    xds_source,
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, wishes, writer, xds_source,
 };
 use xds::Bootstrap;
 
@@ -54,8 +53,6 @@ pub struct Machines {
     pub admin_state: admin_state::Params,
     /// The Leader's.
     pub leader: leader::Params,
-    /// Of the keeper of the notes of starts.
-    pub starts: starts::Params,
     /// Of the keeper of pauses.
     pub pauses: pauses::Params,
     /// The event emitter's.
@@ -125,10 +122,6 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
                 leader::Contest::Elected(leader::Times::W8)
             },
         },
-        starts: starts::Params {
-            identity: Arc::clone(&instance.identity),
-            keeping: if instance.dry_run { starts::Keeping::Nothing } else { starts::Keeping::Notes },
-        },
         pauses: pauses::Params {
             mode: match controller.mode {
                 Mode::Observe => wishes::Mode::Observe,
@@ -165,7 +158,6 @@ impl Machines {
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
         self.admin_state.role = admin_state::Role::Silent;
-        self.starts.keeping = starts::Keeping::Nothing;
         self.pauses.mode = wishes::Mode::Enforce;
         // A dry run reads it too: whoever looks first is to see what is paused.
         self.pauses.keeping = pauses::Keeping::ConfigMap;
@@ -415,6 +407,7 @@ pub fn arm(config: &Config, clock: Clock) -> arm::Settings {
         endpoint: config.cloud.arm_endpoint().clone(),
         subscription: config.cloud.network_subscription().to_owned(),
         resource_group: config.cloud.load_balancer_resource_group().to_owned(),
+        api_version: config.controller.client.api_version.as_str().to_owned(),
         identity: identity(&config.identity),
         login: login(&config.login),
         user_agent: config.cloud.user_agent().unwrap_or(USER_AGENT).to_owned(),

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::stage::{Prepared, Stage, add_service, node_name, place};
+use super::tls::answer_to;
 use crate::support::{PATIENCE, eventually};
 
 const UPDATED: &str = "LoadBalancerBackendPoolUpdated";
@@ -271,6 +272,17 @@ async fn h3_every_response_has_no_store_and_nosniff() {
         for (name, value) in [("x-content-type-options", "nosniff"), ("cache-control", "no-store")] {
             let found: Vec<_> = answer.headers().get_all(name).iter().collect();
             assert_eq!(found, [value], "{method} {path}: {name}");
+        }
+    }
+    // Responses that no handler writes.
+    let long = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(41 << 10));
+    for address in [&stage.health, &stage.admin] {
+        for (sent, status) in [("nonsense\r\n\r\n", "400"), ("GET / HTTP/1.1\r\n", "408"), (&*long, "431")] {
+            let answer = answer_to(address, sent.as_bytes()).await;
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            for header in ["\r\nx-content-type-options: nosniff\r\n", "\r\ncache-control: no-store\r\n"] {
+                assert_eq!(answer.matches(header).count(), 1, "{address} {status}: {answer}");
+            }
         }
     }
 }

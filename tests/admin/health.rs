@@ -93,7 +93,6 @@ async fn h1_livez_and_healthz_ask_every_machine_and_other_methods_and_paths_are_
             "writer",
             "admin_state",
             "leader",
-            "starts",
             "pauses",
             "events",
             "board",

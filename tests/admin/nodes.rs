@@ -300,8 +300,8 @@ async fn n4_h3_what_somebody_else_has_set_is_shown_and_stays_when_the_node_is_ba
     taint(&stage, 1, &[OUT_OF_SERVICE]).await;
     let shown = stage.shown(&one(1), |answer| answer["node"]["state"] == "down").await;
     let pools = json!([
-        { "loadBalancer": "kubernetes", "backendPool": "shop-web", "state": "foreign", "adminState": "Down" },
-        { "loadBalancer": "lb-2", "backendPool": "kubernetes", "state": "down", "adminState": "Down" },
+        { "loadBalancer": "kubernetes", "backendPool": "shop-web", "listed": true, "state": "foreign", "adminState": "Down" },
+        { "loadBalancer": "lb-2", "backendPool": "kubernetes", "listed": false, "state": "down", "adminState": "Down" },
     ]);
     assert_eq!(shown["node"]["inPools"], pools, "{shown}");
     taint(&stage, 1, &[]).await;

@@ -103,6 +103,14 @@ impl Prepared {
         Stage::start(Arc::new(self.fakes), Arc::new(self.folder), files, "log", flags).await
     }
 
+    /// The same as [`Prepared::start`], with these variables of the environment.
+    pub async fn start_in(self, overlay: &Value, variables: &[(&str, &str)]) -> Stage {
+        let files = self.files(overlay);
+        let mut command = command(&files, &[]);
+        command.envs(variables.iter().copied());
+        Stage::spawn(command, Arc::new(self.fakes), Arc::new(self.folder), files, "log").await
+    }
+
     /// The same as [`Prepared::start`], with these keys in the cloud configuration.
     pub async fn start_on(self, overlay: &Value, cloud: &Value) -> Stage {
         self.start_on_with(overlay, cloud, &[]).await
@@ -172,7 +180,10 @@ fn command(files: &Files, flags: &[&str]) -> Command {
     command.arg("run").args(flags).arg("--kubeconfig").arg(&files.kubeconfig);
     command.arg("--cloud-config").arg(&files.cloud_config).arg("--config").arg(&files.controller);
     command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1").env_remove("RUST_LOG");
-    for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID", "DEPLOYMENT_NAME"].into_iter().chain(BOOTSTRAP) {
+    for name in ["POD_NAMESPACE", "POD_NAME", "POD_UID", "DEPLOYMENT_NAME", "OPERATOR_SERVICE_ACCOUNT"]
+        .into_iter()
+        .chain(BOOTSTRAP)
+    {
         command.env_remove(name);
     }
     command
@@ -217,9 +228,19 @@ impl Stage {
         log: &str,
         flags: &[&str],
     ) -> Stage {
+        let command = command(&files, flags);
+        Stage::spawn(command, fakes, folder, files, log).await
+    }
+
+    async fn spawn(
+        mut command: Command,
+        fakes: Arc<Fakes>,
+        folder: Arc<TempDir>,
+        files: Files,
+        log: &str,
+    ) -> Stage {
         let log = folder.path().join(log);
         let file = std::fs::File::create(&log).expect("the folder can be written");
-        let mut command = command(&files, flags);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true);
         let child = command.spawn().expect("the binary under test");
         let http = Client::builder().no_proxy().timeout(ANSWER_WITHIN).build().expect("a client");

@@ -1,5 +1,5 @@
 //! The page at `/` (H3): how it is served, that it brings nothing foreign and makes no markup of foreign text, and that
-//! the controller answers with everything that its script reads.
+//! it has a text for every word of the API. A browser opens it in `browser`.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,7 @@ use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint};
 use tokio::sync::oneshot;
 
-use super::nodes;
-
 use super::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
-use crate::xds::trouble;
 
 const TOKEN: Option<&str> = Some("a-secret-token");
 
@@ -36,12 +33,6 @@ fn style_of(page: &str) -> &str {
 
 fn script_of(page: &str) -> &str {
     between(page, "<script>", "</script>")
-}
-
-/// What the script declares to read.
-fn api_of(script: &str) -> Value {
-    let declared = between(script, "const API = ", ";\n// End of what is read.");
-    serde_json::from_str(declared).expect("the declaration is JSON")
 }
 
 /// The words that the script explains.
@@ -139,13 +130,10 @@ async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
     for word in markup.iter().chain(&code).chain(&foreign) {
         assert!(!page.contains(word), "the page has {word}");
     }
-    // It asks at one place, by the paths that it declares, and never anything but GET.
+    // It asks at one place, and never anything but GET.
     let script = script_of(&page);
     assert_eq!(script.matches("fetch(").count(), 1);
     assert!(!script.contains("method:"), "GET is what nobody names");
-    let outside = script.replacen(between(script, "const API = ", "// End of what is read."), "", 1);
-    let paths = outside.matches("'api/v1").count();
-    assert_eq!(paths, 1, "the only other path is that of the command which is shown");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,6 +150,10 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     let resources: BTreeSet<String> = State::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["resourceState"]), resources);
     assert_eq!(keys(&words["assigned"]), BTreeSet::from(["dropped", "unknown", "usable"].map(str::to_owned)));
+    let api = stage.get("/openapi.json").await;
+    let verdicts = api["components"]["schemas"]["VerdictReason"]["enum"].as_array().expect("the reasons");
+    let verdicts: BTreeSet<String> = verdicts.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    assert_eq!(keys(&words["verdict"]), verdicts);
     // That these tables have every word of the sources is shown with the documents.
     let document = include_str!("../../docs/admin-api.md");
     let cells = |from: &str| -> BTreeSet<String> {
@@ -173,108 +165,6 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     };
     assert_eq!(keys(&words["role"]), cells("| role | meaning | what to do |"));
     assert_eq!(keys(&words["waitsFor"]), cells("| waitsFor | meaning |"));
-}
-
-/// What was found of the fields that the script reads.
-#[derive(Default)]
-struct Found {
-    /// Every declared field that some answer has had.
-    fields: BTreeSet<String>,
-    /// Every key of every answer.
-    keys: BTreeSet<String>,
-}
-
-impl Found {
-    /// Requires that an answer has each declared field in its declared type.
-    fn look(&mut self, declared: &Value, answer: &Value, at: &str) {
-        match declared {
-            Value::String(kind) => {
-                assert!(fits(kind, answer), "{at}: {answer} is not {kind}");
-            }
-            Value::Array(of) => {
-                assert!(answer.is_array() || answer.is_null(), "{at}: {answer} is no list");
-                for item in answer.as_array().into_iter().flatten() {
-                    self.look(&of[0], item, &format!("{at}[]"));
-                }
-            }
-            Value::Object(fields) => {
-                assert!(answer.is_object() || answer.is_null(), "{at}: {answer} is no object");
-                let Some(present) = answer.as_object() else { return };
-                self.keys.extend(present.keys().cloned());
-                for (key, inner) in fields {
-                    let (value, at) = (present.get(key), format!("{at}.{key}"));
-                    let may_lack = inner.as_str().is_some_and(|kind| kind.ends_with('~'));
-                    assert!(value.is_some() || may_lack, "no answer has {at}: {answer}");
-                    if let Some(value) = value {
-                        self.look(inner, value, &at);
-                        self.fields.insert(at);
-                    }
-                }
-            }
-            other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => {
-                panic!("{at}: {other} declares nothing")
-            }
-        }
-    }
-
-    /// Reads everything that the page can show of a controller.
-    async fn visit(&mut self, stage: &Stage, api: &Value) {
-        let lists = [
-            ("status", ""),
-            ("pools", "?limit=9"),
-            ("held", ""),
-            ("services", ""),
-            ("nodes", "?limit=9"),
-            ("planes", ""),
-        ];
-        for (kind, nothing) in lists {
-            let path = format!("/{}{nothing}", api[kind]["path"].as_str().expect("a path"));
-            let answer = stage.get(&path).await;
-            self.look(&api[kind]["answer"], &answer, kind);
-        }
-        for (list, one, names) in [
-            ("pools", "pool", [("{lb}", "loadBalancer"), ("{pool}", "backendPool")]),
-            ("services", "service", [("{namespace}", "namespace"), ("{name}", "name")]),
-        ] {
-            let path = |kind: &str| format!("/{}", api[kind]["path"].as_str().expect("a path"));
-            let all = stage.get(&path(list)).await;
-            for item in all["items"].as_array().expect("a list") {
-                let filled = names.iter().fold(path(one), |path, (place, key)| {
-                    path.replace(place, item[key].as_str().expect("a name"))
-                });
-                let answer = stage.get(&filled).await;
-                self.look(&api[one]["answer"], &answer, one);
-            }
-        }
-    }
-}
-
-fn fits(kind: &str, value: &Value) -> bool {
-    if kind.ends_with('?') && value.is_null() {
-        return true;
-    }
-    match kind.trim_end_matches(['?', '~']) {
-        "number" => value.is_number(),
-        "text" => value.is_string(),
-        "flag" => value.is_boolean(),
-        "list" => value.is_null() || value.as_array().is_some_and(|all| all.iter().all(Value::is_string)),
-        "map" => value.is_null() || value.is_object(),
-        "counts" => value.as_object().is_some_and(|all| all.values().all(Value::is_number)),
-        "any" => true,
-        other => panic!("{other} is no type"),
-    }
-}
-
-/// Every field that is declared, by its path.
-fn declared(shape: &Value, at: &str, all: &mut BTreeSet<String>) {
-    if let Value::Array(of) = shape {
-        declared(&of[0], &format!("{at}[]"), all);
-    }
-    for (key, inner) in shape.as_object().into_iter().flatten() {
-        let at = format!("{at}.{key}");
-        declared(inner, &at, all);
-        all.insert(at);
-    }
 }
 
 /// A controller that holds a removal, is paused in parts, and whose writes get no answer: of two changes of one load
@@ -387,64 +277,4 @@ pub(super) async fn garble_a_pause(stage: &Stage) {
     stage.fakes.cluster.ask(edit).await;
     let told = |status: &Value| status["pauses"]["unreadable"][0].is_object();
     stage.shown("/api/v1/status", told).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_every_path_and_every_field_that_the_page_reads_is_in_real_answers() {
-    let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
-    let (stage, release) = in_the_middle(&names).await;
-    garble_a_pause(&stage).await;
-    let page = stage.admin(Method::GET, "/").await.text;
-    let script = script_of(&page);
-    let api = api_of(script);
-    let mut found = Found::default();
-    found.visit(&stage, &api).await;
-    drop(release);
-    found.visit(&stopped().await, &api).await;
-    found.visit(&dry().await, &api).await;
-    found.visit(&nodes::leaving().await, &api).await;
-    let (scene, _plane) = trouble::in_trouble().await;
-    found.visit(&scene.stage, &api).await;
-
-    let mut wanted = BTreeSet::new();
-    for (kind, of) in api.as_object().expect("an object") {
-        declared(&of["answer"], kind, &mut wanted);
-    }
-    assert!(wanted.len() > 100, "{wanted:?}");
-    let unseen: Vec<&String> = wanted.difference(&found.fields).collect();
-    assert!(unseen.is_empty(), "no answer had {unseen:?}");
-
-    // What the script does not declare it cannot read, and what it declares it uses.
-    let code = script.split_once("// End of what is read.").expect("code").1;
-    let tokens: BTreeSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-    let leaves: BTreeSet<&str> = wanted.iter().filter_map(|path| path.rsplit('.').next()).collect();
-    let unused: Vec<&&str> = leaves.iter().filter(|leaf| !tokens.contains(**leaf)).collect();
-    assert!(unused.is_empty(), "declared and not used: {unused:?}");
-    let reads = |key: &str| {
-        let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
-        code.match_indices(&format!(".{key}")).any(|(at, text)| ends(&code[at + text.len()..]))
-    };
-    let undeclared: Vec<&String> =
-        found.keys.iter().filter(|key| !leaves.contains(key.as_str()) && reads(key)).collect();
-    assert!(undeclared.is_empty(), "read and not declared: {undeclared:?}");
-
-    for (kind, of) in api.as_object().expect("an object") {
-        let examples = [
-            ("state", if kind == "nodes" { "down" } else { "right" }),
-            ("reason", "breaker"),
-            ("lb", "kubernetes"),
-            ("contains", "shop"),
-            ("limit", "1"),
-            ("after", if kind == "planes" { "envoy.config.cluster.v3.Cluster%2Fb" } else { "a%2Fb" }),
-        ];
-        for parameter in of["parameters"].as_array().expect("a list") {
-            let example = examples.iter().find(|(name, _)| parameter == name).expect("an example of it").1;
-            let path = format!(
-                "/{}?{}={example}",
-                of["path"].as_str().expect("a path"),
-                parameter.as_str().expect("a name")
-            );
-            assert_eq!(stage.admin(Method::GET, &path).await.status, 200, "{kind}: {path}");
-        }
-    }
 }

@@ -66,6 +66,9 @@ fn values(namespace: &str) -> Value {
     config["mode"] = json!("enforce");
     json!({
         "image": { "repository": "example/azure-backend-pool-controller" },
+        "imagePullSecrets": [{ "name": "registry" }], "replicaCount": 2,
+        "podSecurityContext": { "runAsUser": 65532 }, "securityContext": { "readOnlyRootFilesystem": true },
+        "commonAnnotations": { "example.com/story": namespace }, "podDisruptionBudget": { "maxUnavailable": 1 },
         "config": config, "operator": { "enabled": true },
         "nodeSelector": { (objects::STORY): namespace }, "minReadySeconds": 1,
     })
@@ -242,7 +245,9 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
     let mut check = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/check"));
     check.arg("--server").arg(cluster.admin_kubeconfig()).arg("--crds").arg(cluster.tool("crds"));
     check.stdin(Stdio::null());
-    for (variable, tool) in [("HELM", "helm"), ("KUBECTL", "kubectl"), ("KUBECONFORM", "kubeconform")] {
+    for (variable, tool) in
+        [("HELM", "helm"), ("KUBECTL", "kubectl"), ("KUBECONFORM", "kubeconform"), ("PROMTOOL", "promtool")]
+    {
         check.env(variable, cluster.tool(tool));
     }
     for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {

@@ -1,5 +1,6 @@
 //! `simulate`: where its report goes (design.md Z2). What it plays and how that is judged is shown in `faults`.
 
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -47,6 +48,18 @@ fn z2_a_report_that_can_be_written_nowhere_is_told_before_the_run_begins() {
         let told = refused(&arguments, &[flag, "/nowhere/report", "check that its folder exists"]);
         assert!(!told.contains("configuration in "), "the service was started: {told}");
     }
+}
+
+#[test]
+fn z2_a_busy_port_is_named_on_standard_error() {
+    let folder = Folder::new();
+    let busy = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = busy.local_addr().expect("its address");
+    let listen = format!("--listen={address}");
+    let others = SHORT.iter().copied().filter(|argument| !argument.starts_with("--listen"));
+    let arguments: Vec<&str> = others.chain([path(folder.0.path()), &listen]).collect();
+    let reason = format!("failed to listen on {address}; is the port in use by another process?");
+    refused(&arguments, &[&reason, "service.log"]);
 }
 
 #[test]

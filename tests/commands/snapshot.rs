@@ -132,7 +132,7 @@ async fn a_snapshot_is_noted_in_our_config_map_beside_what_is_there() {
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
-        "data": { "start.somebody": "2026-01-01T00:00:00Z" },
+        "data": { "pause.pool.a": "2026-01-01T00:00:00Z" },
     });
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
     let file = bench.path("pools.json");
@@ -140,7 +140,7 @@ async fn a_snapshot_is_noted_in_our_config_map_beside_what_is_there() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let map = bench.config_map().await.expect("the ConfigMap");
     let data = map["data"].as_object().expect("data");
-    assert_eq!(data["start.somebody"], "2026-01-01T00:00:00Z");
+    assert_eq!(data["pause.pool.a"], "2026-01-01T00:00:00Z");
     let (key, note) = data.iter().find(|(key, _)| key.starts_with("snapshot.2")).expect("a note");
     let note: Value = serde_json::from_str(note.as_str().expect("a text")).expect("JSON");
     assert_eq!((&note["name"], &note["time"]), (&json!("pools.json"), &read(&file)["createdAt"]));

@@ -292,14 +292,22 @@ impl Stage {
     }
 
     async fn expect_gauge(&mut self, series: &str, value: &str) -> Done {
-        let wanted: f64 = value.parse().map_err(|_| format!("{value:?} is no number"))?;
+        let wanted: Option<f64> = match value {
+            "any" | "absent" => None,
+            number => Some(number.parse().map_err(|_| format!("{number:?} is no number"))?),
+        };
         let mut again = Patience::of(self);
         loop {
             let (_, text) = self.fetch("/metrics").await?;
             let line =
                 text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
             let seen = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-            if seen.is_some_and(|seen| (seen - wanted).abs() < 1e-9) {
+            let is_right = match (wanted, seen) {
+                (Some(wanted), Some(seen)) => (seen - wanted).abs() < 1e-9,
+                (Some(_), None) => false,
+                (None, seen) => seen.is_some() == (value == "any"),
+            };
+            if is_right {
                 return Ok(());
             }
             again.more(&format!("{seen:?}")).await?;

@@ -69,7 +69,7 @@ impl Client {
         settings.check()?;
         let gates = Arc::new(Gates::default());
         let pipeline = pipeline::build(&settings, &gates, transport)?;
-        let addresses = Addresses::new(settings.endpoint, settings.subscription, settings.resource_group);
+        let addresses = Addresses::new(&settings);
         Ok(Client { addresses, pipeline, gates })
     }
 

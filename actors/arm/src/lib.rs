@@ -25,7 +25,6 @@ mod stop;
 mod transport;
 mod url;
 
-pub use self::url::API_VERSION;
 pub use azure_core::credentials::Secret;
 pub use client::{Answered, Client, Look, Looked};
 pub use headroom::Headroom;

@@ -18,6 +18,8 @@ pub struct Settings {
     pub subscription: String,
     /// The resource group of the load balancers.
     pub resource_group: String,
+    /// The version of the network API, such as `2025-05-01`.
+    pub api_version: String,
     /// As whom we call.
     pub identity: Identity,
     /// Where tokens come from; without meaning for the anonymous identity.
@@ -61,6 +63,7 @@ impl fmt::Debug for Settings {
             .field("endpoint", &self.endpoint.as_str())
             .field("subscription", &self.subscription)
             .field("resource_group", &self.resource_group)
+            .field("api_version", &self.api_version)
             .field("identity", &self.identity)
             .field("login", &self.login)
             .field("user_agent", &self.user_agent)

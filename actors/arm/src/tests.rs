@@ -38,6 +38,7 @@ fn settings(endpoint: &str) -> Settings {
         endpoint: Url::parse(endpoint).unwrap(),
         subscription: "sub".to_owned(),
         resource_group: "rg".to_owned(),
+        api_version: "2025-05-01".to_owned(),
         identity: Identity::Anonymous,
         login: login("https://login.test", "https://management.azure.com"),
         user_agent: "azure-backend-pool-controller/test".to_owned(),

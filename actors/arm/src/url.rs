@@ -4,8 +4,7 @@
 use pool_core::ids::{LbName, Operation, PoolId};
 use url::Url;
 
-/// The version of the network API that we speak.
-pub const API_VERSION: &str = "2025-05-01";
+use crate::settings::Settings;
 
 /// Why there is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -27,11 +26,14 @@ pub(crate) struct Addresses {
     endpoint: Url,
     subscription: String,
     resource_group: String,
+    /// The version of the network API.
+    api_version: String,
 }
 
 impl Addresses {
-    pub(crate) fn new(endpoint: Url, subscription: String, resource_group: String) -> Addresses {
-        Addresses { endpoint, subscription, resource_group }
+    pub(crate) fn new(settings: &Settings) -> Addresses {
+        let Settings { endpoint, subscription, resource_group, api_version, .. } = settings.clone();
+        Addresses { endpoint, subscription, resource_group, api_version }
     }
 
     /// The address of a load balancer.
@@ -71,7 +73,7 @@ impl Addresses {
             "Microsoft.Network",
             "loadBalancers",
         ];
-        self.at(head.into_iter().chain(names.iter().copied()), API_VERSION)
+        self.at(head.into_iter().chain(names.iter().copied()), &self.api_version)
     }
 
     /// The address that these segments make, in this version of an API.

@@ -18,7 +18,7 @@ use crate::machine::{Machine, Now};
 use crate::sample::GateClass;
 use crate::view::{
     AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
-    SharedLeaseView, Snapshot, SourceView, StartsView, WishesView,
+    SharedLeaseView, Snapshot, SourceView, WishesView,
 };
 use crate::xds_source::XdsView;
 use carried::Carried;
@@ -49,8 +49,6 @@ pub enum In {
     OutOfSync(OutOfSyncTimes),
     /// Who leads.
     Leadership(LeadershipView),
-    /// The note of this start.
-    Starts(StartsView),
     /// The shared Lease.
     SharedLease(SharedLeaseView),
     /// Why a listed pool is not written; `None`: nothing stands in the way any more.
@@ -152,7 +150,6 @@ impl Board {
             In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
             In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
             In::Leadership(view) => put(&mut newest.leadership, view),
-            In::Starts(view) => put(&mut newest.starts, view),
             In::Xds(view) => put(&mut newest.xds, view),
             In::SharedLease(view) => put(&mut newest.shared_lease, view),
             In::Guards(view) => put(&mut newest.guards, view),
@@ -197,11 +194,9 @@ impl Board {
 impl Board {
     /// Tells the Leader which pools have been out of sync for longest, when that changes.
     fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
-        let late = self.newest.pools.values().filter_map(|view| Some((view.late_since()?, &view.pool)));
-        let mut late: Vec<(Now, &PoolId)> = late.collect();
-        late.sort_unstable();
+        let longest = self.newest.longest_out_of_sync(NOTED);
         let longest: BTreeMap<PoolId, Now> =
-            late.into_iter().take(NOTED).map(|(since, pool)| (pool.clone(), since)).collect();
+            longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
         if longest != *self.out_of_sync {
             self.out_of_sync = Arc::new(longest);
             out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));

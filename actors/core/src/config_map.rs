@@ -1,8 +1,8 @@
 //! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
 //! process and has no place in a Lease, one key for each thing that is noted (design.md A4).
 //!
-//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::starts`],
-//! [`crate::pauses`] and [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same for
+//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::pauses`] and
+//! [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same for
 //! all: `errand`.
 
 pub(crate) mod errand;
@@ -76,8 +76,6 @@ impl ConfigMapEdit {
 /// Who keeps something in it, and hears the answers to what it has asked about it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Keeper {
-    /// [`crate::starts`].
-    Starts,
     /// [`crate::pauses`].
     Pauses,
     /// [`crate::admin_state`].

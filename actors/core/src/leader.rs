@@ -67,9 +67,6 @@ impl Times {
 pub enum In {
     /// Begin; after the first time it does nothing.
     Start,
-    /// Stay out of the election: said before [`In::Start`], it begins so. False ends that; true after the start does
-    /// nothing, for whoever has begun is at work (A4).
-    Passive(bool),
     /// The answer to a request about our own Lease.
     Lease(CallId, LeaseAnswer),
     /// The Directory works in this term from now on: most recent lists of everything were taken in (W8).
@@ -176,9 +173,7 @@ pub struct Leader {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Not begun.
-    Idle { passive: bool },
-    /// Begun, and out of the election: nothing is asked about the Lease (A4).
-    Passive,
+    Idle,
     /// The Lease is not ours.
     Standby,
     /// Won; the last writes of predecessors that did not let go may arrive until this moment.
@@ -209,7 +204,7 @@ impl Leader {
         Leader {
             sight: Sight::new(Arc::clone(&params.identity)),
             params,
-            phase: Phase::Idle { passive: false },
+            phase: Phase::Idle,
             since: Now::ZERO,
             epoch: Epoch::default(),
             renewed: None,
@@ -246,7 +241,9 @@ impl Leader {
     }
 
     fn on_start(&mut self, now: Now, out: &mut Vec<Out>) {
-        let Phase::Idle { passive } = self.phase else { return };
+        if self.phase != Phase::Idle {
+            return;
+        }
         match self.params.contest {
             Contest::Alone => {
                 self.epoch = Epoch(1);
@@ -255,30 +252,9 @@ impl Leader {
             }
             Contest::Elected(_) => {
                 out.push(Out::Sample(Sample::Leading(false)));
-                if passive {
-                    self.enter(now, Phase::Passive, out);
-                } else {
-                    self.compete(now, out);
-                }
+                self.enter(now, Phase::Standby, out);
+                self.errand = Errand::look(now);
             }
-        }
-    }
-
-    fn compete(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.enter(now, Phase::Standby, out);
-        self.errand = Errand::look(now);
-    }
-
-    fn on_passive(&mut self, now: Now, passive: bool, out: &mut Vec<Out>) {
-        match self.phase {
-            Phase::Idle { .. } => self.phase = Phase::Idle { passive },
-            Phase::Passive if !passive && self.ending == Ending::Not => self.compete(now, out),
-            Phase::Passive
-            | Phase::Standby
-            | Phase::Settling { .. }
-            | Phase::Confirming
-            | Phase::Leading
-            | Phase::Done => {}
         }
     }
 
@@ -354,7 +330,7 @@ impl Leader {
             Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
                 self.enter(now, Phase::Standby, out);
             }
-            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Done => {}
+            Phase::Idle | Phase::Standby | Phase::Done => {}
         }
     }
 
@@ -376,7 +352,7 @@ impl Leader {
         match self.phase {
             // Nothing was begun in this term, and nothing will be.
             Phase::Settling { .. } | Phase::Confirming => self.enter(now, Phase::Standby, out),
-            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Leading | Phase::Done => {}
+            Phase::Idle | Phase::Standby | Phase::Leading | Phase::Done => {}
         }
     }
 
@@ -446,12 +422,12 @@ impl Leader {
             Phase::Settling { .. } | Phase::Confirming | Phase::Leading => {
                 rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
             }
-            Phase::Idle { .. } | Phase::Passive | Phase::Standby | Phase::Done => {
+            Phase::Idle | Phase::Standby | Phase::Done => {
                 let ends = self.ending != Ending::Not;
                 rule(ends || self.renewed.is_none(), "the Lease without a term")?;
             }
         }
-        let at_work = !matches!(self.phase, Phase::Idle { .. } | Phase::Passive | Phase::Done);
+        let at_work = !matches!(self.phase, Phase::Idle | Phase::Done);
         let idle = matches!(self.errand, Errand::None);
         rule(
             !elected || !at_work || self.ending != Ending::Not || !idle,
@@ -462,9 +438,8 @@ impl Leader {
     fn show(&mut self, out: &mut Vec<Out>) {
         let elected = matches!(self.params.contest, Contest::Elected(_));
         let role = match (self.phase, self.ending) {
-            (Phase::Idle { .. }, _) => return,
+            (Phase::Idle, _) => return,
             (Phase::Done, _) | (_, Ending::Begun | Ending::Releasing { .. }) => "stopping",
-            (Phase::Passive, Ending::Not) => "passive",
             (Phase::Standby, Ending::Not) => "standby",
             (Phase::Settling { .. }, Ending::Not) => "settling",
             (Phase::Confirming, Ending::Not) => "confirming",
@@ -495,7 +470,6 @@ impl Machine for Leader {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Start => self.on_start(now, out),
-            In::Passive(passive) => self.on_passive(now, passive, out),
             In::Lease(call, answer) => match self.params.contest {
                 Contest::Alone => out.push(Out::Sample(Sample::UnmatchedAnswer)),
                 Contest::Elected(times) => self.on_answer(now, call, answer, times, out),
@@ -510,7 +484,7 @@ impl Machine for Leader {
     }
 
     fn deadline(&self) -> Option<Now> {
-        if matches!(self.phase, Phase::Idle { .. } | Phase::Done) {
+        if matches!(self.phase, Phase::Idle | Phase::Done) {
             return None;
         }
         let ending = match self.ending {
@@ -521,18 +495,13 @@ impl Machine for Leader {
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
         let settled = match self.phase {
             Phase::Settling { until } => Some(until),
-            Phase::Idle { .. }
-            | Phase::Passive
-            | Phase::Standby
-            | Phase::Confirming
-            | Phase::Leading
-            | Phase::Done => None,
+            Phase::Idle | Phase::Standby | Phase::Confirming | Phase::Leading | Phase::Done => None,
         };
         earliest(earliest(loss, settled), earliest(ending, self.errand_deadline(times)))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        if !matches!(self.phase, Phase::Idle { .. } | Phase::Done) {
+        if !matches!(self.phase, Phase::Idle | Phase::Done) {
             self.advance(now, out);
         }
     }

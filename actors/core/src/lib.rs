@@ -41,7 +41,6 @@ mod planted;
 pub mod queue;
 pub mod resource_cache;
 pub mod retirement;
-pub mod starts;
 pub mod watch;
 pub mod work_queue;
 pub mod writer;

@@ -3,7 +3,8 @@
 //! commands pass foreign text through this module where it enters, so that log, API, events, errors and command output
 //! contain no secrets.
 //!
-//! Recently sent tokens are known ([`sent()`]), and in some places further secrets: they are found in every encoding.
+//! Recently sent tokens are known ([`sent()`]), and in some places further secrets: they are found in every encoding,
+//! and so is each part of 16 bytes or more.
 //! Elsewhere secrets are recognised by their form: what follows `Authorization`, `Bearer`, `password` and the like,
 //! JSON web tokens, bootstrap tokens, private keys, and user, password and query of addresses. In doubt, more is
 //! removed.
@@ -11,6 +12,7 @@
 mod find;
 mod needle;
 mod pairs;
+mod part;
 mod printable;
 mod sent;
 

@@ -26,7 +26,7 @@ use crate::view::Snapshot;
 use crate::watch::Ask;
 use crate::xds::sources::Name;
 use crate::{
-    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, watch, writer,
     xds_source,
 };
 
@@ -49,8 +49,6 @@ pub enum Said {
     AdminState(admin_state::Out),
     /// The Leader.
     Leader(leader::Out),
-    /// The keeper of the notes of starts.
-    Starts(starts::Out),
     /// The keeper of pauses.
     Pauses(pauses::Out),
     /// A person, through the admin API.
@@ -82,8 +80,6 @@ pub enum Address {
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of the notes of starts.
-    Starts,
     /// The keeper of pauses.
     Pauses,
     /// The event emitter.
@@ -123,8 +119,6 @@ pub enum Delivery {
     AdminState(admin_state::In),
     /// To the Leader.
     Leader(leader::In),
-    /// To the keeper of the notes of starts.
-    Starts(starts::In),
     /// To the keeper of pauses.
     Pauses(pauses::In),
     /// To the event emitter.
@@ -238,11 +232,6 @@ pub enum HostMessage {
     Answered(RequestId, Answer),
     /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of, or were given up.
     Done(leader::Free),
-    /// After a shutdown, the note of this start is struck, or was given up.
-    Struck {
-        /// Whether no note of this start can be there.
-        is_gone: bool,
-    },
 }
 
 /// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
@@ -300,7 +289,6 @@ pub enum FactKey {
     /// The view of leadership.
     LeadershipView,
     /// The view of the note of this start.
-    StartsView,
     /// The view of the mode and the pauses.
     WishesView,
     /// The view of the shared Lease.
@@ -351,7 +339,6 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Writer(said) => from_writer(said, deliver),
         Said::AdminState(said) => admin::from_admin_state(said, deliver),
         Said::Leader(said) => from_leader(said, deliver),
-        Said::Starts(said) => from_starts(said, deliver),
         Said::Pauses(said) => from_pauses(said, deliver),
         Said::Person(request) => deliver(person::from_person(request)),
         Said::Events(said) => emitter::from_events(said, deliver),
@@ -562,7 +549,6 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             for kind in Kind::OF_LEVELS {
                 deliver(Delivery::Watcher(kind, watch::In::Restored(restore)));
             }
-            deliver(Delivery::Starts(starts::In::Restored));
         }
         leader::Out::Relist => {
             for kind in Kind::OF_LEVELS {
@@ -573,20 +559,6 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
         leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
-    }
-}
-
-fn from_starts(said: starts::Out, deliver: &mut impl FnMut(Delivery)) {
-    match said {
-        starts::Out::ConfigMap(call, ask) => {
-            let keeper = Keeper::Starts;
-            deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
-        }
-        starts::Out::Passive(passive) => deliver(Delivery::Leader(leader::In::Passive(passive))),
-        starts::Out::Begin => deliver(Delivery::Leader(leader::In::Start)),
-        starts::Out::View(view) => deliver(Delivery::Board(board::In::Starts(view))),
-        starts::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
-        starts::Out::Struck { is_gone } => deliver(Delivery::Host(HostMessage::Struck { is_gone })),
     }
 }
 
@@ -648,7 +620,6 @@ impl Delivery {
             Delivery::Writer(_) => Address::Writer,
             Delivery::AdminState(_) => Address::AdminState,
             Delivery::Leader(_) => Address::Leader,
-            Delivery::Starts(_) => Address::Starts,
             Delivery::Pauses(_) => Address::Pauses,
             Delivery::Events(_) => Address::Events,
             Delivery::Board(_) => Address::Board,

@@ -102,8 +102,6 @@ pub enum Sample {
     ForeignLockFailures(u64),
     /// Whether this process leads.
     Leading(bool),
-    /// Whether this process stays out of the election because it has started too often (A4).
-    Passive(bool),
     /// The mode, and what is paused (G6).
     Wishes {
         /// The configured mode.

@@ -45,8 +45,6 @@ pub struct Snapshot {
     pub synced: Synced,
     /// Who leads; `None`: nothing was said of it yet.
     pub leadership: Option<LeadershipView>,
-    /// The note of this start; `None`: nothing was said of it yet.
-    pub starts: Option<StartsView>,
     /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
     pub shared_lease: Option<SharedLeaseView>,
     /// What is known of xDS control planes; `None`: no pool is filled from one.
@@ -88,7 +86,7 @@ pub struct WishesView {
 pub struct LeadershipView {
     /// Who this process is.
     pub identity: Arc<str>,
-    /// What it is, in one word: `passive` (out of the election, see [`StartsView`]), `standby`, `settling` (has won,
+    /// What it is, in one word: `standby`, `settling` (has won,
     /// and waits for the last writes of a predecessor that did not let go), `confirming` (reads most recent data
     /// first), `leader`, `alone` (a dry run), `stopping`.
     pub role: &'static str,
@@ -100,22 +98,6 @@ pub struct LeadershipView {
     pub since: Now,
     /// Until when leadership is certain without another renewal; `None` when it does not lead or nobody competes.
     pub until: Option<Now>,
-    /// What the last failed request said, until one succeeds.
-    pub last_error: Option<Arc<str>>,
-}
-
-/// The note of this start, and whether the process is passive (A4).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StartsView {
-    /// How far it is, in one word: `deciding` (the notes of earlier starts are read, and nothing else has begun),
-    /// `active`, `passive` (out of the election), `stopping`.
-    pub phase: &'static str,
-    /// Until when it is passive at the latest; `None` when it is not.
-    pub until: Option<Now>,
-    /// How many notes of earlier starts counted when it began; `None`: they are not known, or not kept.
-    pub notes: Option<usize>,
-    /// Whether this start is noted now.
-    pub noted: bool,
     /// What the last failed request said, until one succeeds.
     pub last_error: Option<Arc<str>>,
 }
@@ -400,6 +382,16 @@ impl Snapshot {
     pub fn left_out_of(&self, pool: &PoolView) -> BTreeSet<&LeftOutView> {
         let services = pool.services.values().filter_map(|key| self.services.get(key));
         services.flat_map(|service| &service.left_out).filter(|of| of.family == pool.family).collect()
+    }
+
+    /// The pools that have been out of sync for longest although they are to be written, and since when; so many at most.
+    #[must_use]
+    pub fn longest_out_of_sync(&self, most: usize) -> Vec<(Now, &PoolView)> {
+        let late = self.pools.values().filter_map(|view| Some((view.late_since()?, view.as_ref())));
+        let mut late: Vec<(Now, &PoolView)> = late.collect();
+        late.sort_unstable_by(|(one, a), (other, b)| (one, &a.pool).cmp(&(other, &b.pool)));
+        late.truncate(most);
+        late
     }
 
     /// The sums over all pools that are only compared: the paused ones, and in a dry run all.

@@ -13,7 +13,7 @@
 //!
 //! Nodes leave service and come back, by taints and by notices that are true or not (`story/leaving.rs`), and each
 //! process has the machine of the admin state (chapter 8), as in the product. In some worlds a Down may go without the
-//! shared Lease; in some, processes crash as soon as they start, and the next one is passive; in some, people empty,
+//! shared Lease; in some, processes crash as soon as they start; in some, people empty,
 //! rename or delete a Lease; in some, they pause and resume, through any process or by hand, and let go of what guards
 //! hold back.
 //!
@@ -29,8 +29,7 @@
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
 //! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What a person
-//! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes, notes that keep every process
-//! passive half an hour. What was seen is printed.
+//! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes. What was seen is printed.
 
 #[path = "simulation/azure.rs"]
 mod azure;

@@ -126,7 +126,6 @@ fn kind_of(address: Address) -> Address {
         | Address::Directory
         | Address::Writer
         | Address::Leader
-        | Address::Starts
         | Address::AdminState
         | Address::Pauses
         | Address::Events

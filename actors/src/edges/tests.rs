@@ -121,7 +121,6 @@ fn e2_every_end_has_a_mailbox_of_its_own_among_those_that_are_declared() {
         End::Writer,
         End::AdminState,
         End::Leader,
-        End::Starts,
         End::Pauses,
         End::Events,
         End::Board,

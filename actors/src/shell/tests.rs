@@ -74,7 +74,6 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
         writer: all(),
         admin_state: all(),
         leader: all(),
-        starts: all(),
         pauses: all(),
         events: all(),
         board: all(),

@@ -61,6 +61,13 @@ bootstrap configuration is that the chart mounts. */}}
 
 {{/* What contradicts itself, and what a schema of values cannot see. */}}
 {{- define "controller.refuse" -}}
+{{- if and (hasKey .Values "replicas") (ne (int .Values.replicaCount) 2) -}}
+{{- fail "replicas: it is the older name of replicaCount, which is set too; set one of them" -}}
+{{- end -}}
+{{- $budget := .Values.podDisruptionBudget -}}
+{{- if and (ne (toString $budget.minAvailable) "") (ne (toString $budget.maxUnavailable) "") -}}
+{{- fail "podDisruptionBudget: Kubernetes takes one of minAvailable and maxUnavailable; set one of them" -}}
+{{- end -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; set it to false" -}}
 {{- end -}}
@@ -85,7 +92,10 @@ bootstrap configuration is that the chart mounts. */}}
 {{- end -}}
 {{- $usesXds := or $bootstraps .Values.config.pools (dig "xds" "bootstrap" "" .Values.config) -}}
 {{- $network := .Values.networkPolicy -}}
-{{- if and $usesXds $network.enabled (not .Values.hostNetwork) (not $network.egress.xds.ports) (not $network.egress.extra) -}}
+{{- if and $network.enabled (not .Values.hostNetwork) -}}
+{{- if and $usesXds (not $network.egress.xds.ports) (not $network.egress.extra) -}}
 {{- fail "networkPolicy.egress.xds.ports: set the ports of the control plane, because the NetworkPolicy blocks connections to it without them; or set networkPolicy.enabled to false" -}}
+{{- end -}}
+{{- include "controller.refuseProxy" . -}}
 {{- end -}}
 {{- end -}}

@@ -53,6 +53,19 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- end -}}
 
+{{/* The annotations of an object, called with the root and with its own, which win over those for everything. */}}
+{{- define "controller.annotations" -}}
+{{- with mustMerge (dict) (index . 1) (index . 0).Values.commonAnnotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* How many replicas: `replicas` is the older name, and is there only where somebody has set it. */}}
+{{- define "controller.replicaCount" -}}
+{{- int (ternary .Values.replicas .Values.replicaCount (hasKey .Values "replicas")) -}}
+{{- end -}}
+
 {{- define "controller.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "controller.fullname" .) .Values.serviceAccount.name -}}

@@ -3,7 +3,7 @@
 automountServiceAccountToken: true
 # Variables of other Services in this namespace are not for us: POOL_CONTROLLER_* is configuration.
 enableServiceLinks: false
-{{- with .Values.image.pullSecrets }}
+{{- with concat .Values.imagePullSecrets (.Values.image.pullSecrets | default list) }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -42,39 +42,38 @@ tolerations:
   {{- end }}
 {{- end -}}
 
-{{/* The user of a pod, called with the values and whether it is root. */}}
+{{/* The security context of a pod, called with the root and whether it is user 0: the values over the chart's own.
+`security` has older names, and is there only where somebody has set them. */}}
+{{- define "controller.podSecurityContext" -}}
+{{- $values := (index . 0).Values -}}
+{{- $set := mustMergeOverwrite (dict "runAsUser" 65532 "runAsGroup" 65532) (deepCopy ($values.security | default dict)) (deepCopy $values.podSecurityContext) -}}
+{{- $own := dict "runAsNonRoot" true "fsGroup" $set.runAsGroup "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- $context := mustMergeOverwrite $own $set -}}
+{{- if index . 1 -}}
+{{- $context = mustMergeOverwrite $context (dict "runAsNonRoot" false "runAsUser" 0) -}}
+{{- end -}}
+{{- range $empty := list "supplementalGroups" "seLinuxOptions" -}}
+{{- if not (get $context $empty) -}}{{- $_ := unset $context $empty -}}{{- end -}}
+{{- end -}}
+{{ toYaml $context }}
+{{- end -}}
+
+{{/* The user of a pod, called in the same way. */}}
 {{- define "controller.podSecurity" -}}
-{{- $security := (index . 0).security }}
-{{- $root := index . 1 -}}
 securityContext:
-  runAsNonRoot: {{ not $root }}
-  runAsUser: {{ ternary 0 (int $security.runAsUser) $root }}
-  runAsGroup: {{ int $security.runAsGroup }}
-  fsGroup: {{ int $security.runAsGroup }}
-  {{- with $security.supplementalGroups }}
-  supplementalGroups:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with $security.seLinuxOptions }}
-  seLinuxOptions:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  seccompProfile:
-    type: RuntimeDefault
+  {{- include "controller.podSecurityContext" . | nindent 2 }}
 {{- end -}}
 
 {{/* What the pods share that run with the controller's own account, the Deployment's and that of `helm test`. */}}
 {{- define "controller.ownPod" -}}
 serviceAccountName: {{ include "controller.serviceAccountName" . }}
 {{ include "controller.podBasics" . }}
-{{ include "controller.podSecurity" (list .Values .Values.cloudConfig.hostPath.readAsRoot) }}
+{{ include "controller.podSecurity" (list . .Values.cloudConfig.hostPath.readAsRoot) }}
 {{- end -}}
 
 {{- define "controller.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{ mustMergeOverwrite $own (deepCopy .Values.securityContext) | toYaml }}
 {{- end -}}
 
 {{- define "controller.env" -}}

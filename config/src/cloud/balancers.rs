@@ -10,6 +10,16 @@ use crate::problem::{Mismatch, Place, Problem};
 /// The key.
 pub(crate) const KEY: &str = "multipleStandardLoadBalancerConfigurations";
 
+/// The keys of an entry.
+pub(super) const KEYS: [&str; 6] = [
+    "name",
+    "primaryVMSet",
+    "allowServicePlacement",
+    "serviceLabelSelector",
+    "serviceNamespaceSelector",
+    "nodeSelector",
+];
+
 /// One load balancer of a multi-SLB cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BalancerConfiguration {

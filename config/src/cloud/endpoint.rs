@@ -14,8 +14,6 @@ pub enum Cloud {
     China,
     /// AzureUSGovernmentCloud.
     UsGovernment,
-    /// AzureStackCloud; its endpoint is `resourceManagerEndpoint`.
-    Stack,
 }
 
 /// Where tokens come from.
@@ -85,23 +83,18 @@ impl Cloud {
             "" | "AZURECLOUD" | "AZUREPUBLICCLOUD" => Some(Self::Public),
             "AZURECHINACLOUD" => Some(Self::China),
             "AZUREUSGOVERNMENT" | "AZUREUSGOVERNMENTCLOUD" => Some(Self::UsGovernment),
-            "AZURESTACKCLOUD" => Some(Self::Stack),
             _ => None,
         }
     }
 
-    fn addresses(self) -> Option<Addresses> {
-        match self {
-            Self::Public => Some(PUBLIC),
-            Self::China => Some(CHINA),
-            Self::UsGovernment => Some(US_GOVERNMENT),
-            Self::Stack => None,
-        }
-    }
-
-    /// The cloud's own ARM endpoint; none for Azure Stack.
-    pub fn arm_endpoint(self) -> Option<Url> {
-        self.addresses().map(|(arm, _, _)| well_known(arm))
+    /// The cloud's own ARM endpoint.
+    pub fn arm_endpoint(self) -> Url {
+        let (arm, _, _) = match self {
+            Self::Public => PUBLIC,
+            Self::China => CHINA,
+            Self::UsGovernment => US_GOVERNMENT,
+        };
+        well_known(arm)
     }
 }
 

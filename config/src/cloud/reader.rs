@@ -9,11 +9,13 @@ use super::file::{CloudFile, RateLimitFile};
 use super::{
     Cloud, CloudConfig, CloudConfigType, LOAD_BALANCER_RATE_LIMIT, LoadBalancerSku, Login, MAX_RETRIES,
     MIN_READS_PER_SECOND, NODE_IP, NODE_IP_CONFIGURATION, POD_IP, PoolMembers, RETRY_COUNT, balancers,
-    endpoint, environment,
+    endpoint, misspelt,
 };
 use crate::document::{self, Content, Entry};
 use crate::problem::{Mismatch, Problem, Warning};
-use crate::source::Source;
+
+/// The cloud that is refused: its network API (2018-11-01) has neither IP-based backend pools nor the SKU standard.
+const AZURE_STACK: &str = "AzureStackCloud";
 
 /// Text that becomes one segment of an ARM path.
 pub(super) fn resource_name(fields: &mut Fields<'_>, key: &str) -> Option<String> {
@@ -40,16 +42,15 @@ fn check_segment(fields: &mut Fields<'_>, key: &str, name: Option<&str>) {
 pub(super) struct Reader<'a> {
     file_name: &'a str,
     entries: &'a [Entry],
-    environment: Option<&'a Source>,
     secret_given: bool,
     problems: Vec<Problem>,
     warnings: Vec<Warning>,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(file_name: &'a str, entries: &'a [Entry], environment: Option<&'a Source>) -> Self {
+    pub(super) fn new(file_name: &'a str, entries: &'a [Entry]) -> Self {
         let (problems, warnings) = (Vec::new(), Vec::new());
-        Self { file_name, entries, environment, secret_given: false, problems, warnings }
+        Self { file_name, entries, secret_given: false, problems, warnings }
     }
 
     /// Says that there is a Secret beside the file.
@@ -77,6 +78,7 @@ impl<'a> Reader<'a> {
         let items = self.fields().list(balancers::KEY).map(<[document::Node]>::to_vec).unwrap_or_default();
         let document = self.fields().document(balancers::KEY).to_owned();
         let configurations = balancers::read(&document, &items, &mut self.problems);
+        let misspelt = misspelt::keys(self.file_name, self.entries);
         self.check_type(&file);
         self.check_names(&file);
         self.check_numbers(&file);
@@ -97,9 +99,16 @@ impl<'a> Reader<'a> {
             configurations,
             rate_limit,
             load_balancer_rate_limit,
+            misspelt,
         };
         self.check_modes(&config);
-        if self.problems.is_empty() { Ok((config, self.warnings)) } else { Err(self.problems) }
+        if self.problems.is_empty() {
+            self.warnings.extend(config.misspelt.iter().map(misspelt::warning));
+            Ok((config, self.warnings))
+        } else {
+            self.problems.extend(config.misspelt);
+            Err(self.problems)
+        }
     }
 
     fn required(&mut self, key: &str, value: Option<&str>) -> String {
@@ -198,52 +207,29 @@ impl<'a> Reader<'a> {
     /// The cloud, its ARM endpoint, and where tokens for that come from.
     fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url, Login) {
         let name = file.cloud.as_deref().unwrap_or_default();
-        let stack = Cloud::named(name) == Some(Cloud::Stack);
-        let environment = self.environment.filter(|_| stack);
-        let environment = environment.and_then(|source| environment::read(source, &mut self.problems));
-        let (arm, authority_host) = environment.map_or((None, None), |it| (it.arm, it.authority_host));
-        if let (Some((arm, audience)), Some(authority_host)) = (arm, &authority_host) {
-            let login = Login::Known { authority_host: authority_host.clone(), audience };
-            return (Cloud::Stack, arm, login);
+        if name.eq_ignore_ascii_case(AZURE_STACK) {
+            let expected =
+                "a cloud whose backend pools can list IP addresses; the network API of Azure Stack cannot";
+            let remedy = "on Azure Stack, leave the backend pools to the cloud-controller-manager and uninstall this controller";
+            self.fields().refuse("cloud", Mismatch::new(expected, remedy));
+            let arm = Cloud::Public.arm_endpoint();
+            let login = endpoint::login_of(&arm, name);
+            return (Cloud::Public, arm, login);
         }
-        let (cloud, arm) = self.written_endpoint(file);
-        let login = endpoint::login_of(&arm, name);
-        let login = match authority_host {
-            Some(host) => login.with_authority(host),
-            None => login,
-        };
-        (cloud, arm, login)
-    }
-
-    fn written_endpoint(&mut self, file: &CloudFile) -> (Cloud, Url) {
-        let name = file.cloud.as_deref().unwrap_or_default();
         let cloud = Cloud::named(name).unwrap_or_else(|| {
             let message =
                 format!("{} is no known cloud and counts as AzurePublicCloud", document::quoted(name));
             self.warn("cloud", message);
             Cloud::Public
         });
-        let public = Cloud::Public.arm_endpoint().expect("the public cloud has an endpoint");
-        let key = "resourceManagerEndpoint";
-        let own = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address);
-        match (own, cloud.arm_endpoint()) {
-            (Some(Ok(url)), _) => (cloud, url),
-            (Some(Err(mismatch)), _) => {
-                self.fields().refuse(key, mismatch);
-                (cloud, public)
-            }
-            (None, Some(url)) => (cloud, url),
-            (None, None) => {
-                if !self.fields().is_refused(key) {
-                    let mismatch = Mismatch::new(
-                        "the ARM endpoint of this Azure Stack",
-                        "add the key, for example https://management.region.example.com",
-                    );
-                    self.fields().refuse(key, mismatch);
-                }
-                (cloud, public)
-            }
-        }
+        let own = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address).transpose();
+        let arm = own.unwrap_or_else(|mismatch| {
+            self.fields().refuse("resourceManagerEndpoint", mismatch);
+            None
+        });
+        let arm = arm.unwrap_or_else(|| cloud.arm_endpoint());
+        let login = endpoint::login_of(&arm, name);
+        (cloud, arm, login)
     }
 
     fn sku(&mut self, file: &CloudFile) -> LoadBalancerSku {

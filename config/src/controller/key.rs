@@ -12,6 +12,8 @@ pub struct Key {
     pub doc: &'static [&'static str],
     /// What belongs there.
     pub expected: fn() -> String,
+    /// The same as JSON Schema, as far as that can tell it.
+    pub schema: fn() -> serde_json::Value,
     /// What is in force when nobody sets it.
     pub default: DefaultValue,
     /// The first release that knew it.

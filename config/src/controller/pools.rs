@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value as Schema, json};
+
 use super::setting::{AnyValue, IpFamily, Setting};
 use crate::document::{self, Content, Entry, Node, quoted};
 use crate::nearest::nearest;
@@ -52,6 +54,21 @@ impl Setting for Vec<ListedPool> {
 
     fn expected(_rule: &Self::Rule) -> String {
         "a list of maps with loadBalancer, backendPool, source and, if need be, family".to_owned()
+    }
+
+    fn schema(rule: &Self::Rule) -> Schema {
+        let name = <String as Setting>::schema(&MAX_NAME);
+        json!({ "type": "array", "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["loadBalancer", "backendPool", "source"],
+            "properties": {
+                "loadBalancer": name,
+                "backendPool": name,
+                "source": { "type": "string", "pattern": "^(eds|cluster):[^ ]" },
+                "family": IpFamily::schema(rule),
+            },
+        } })
     }
 
     fn show(&self) -> Value {
@@ -154,6 +171,7 @@ impl Reader {
             Some(("eds" | "cluster", name)) => match name.trim() {
                 "" => "add the resource's name",
                 "*" => "name one resource; control planes take * for all of them",
+                bare if bare != name => "remove the space around the name, which would be a part of it",
                 _ => return text.map(str::to_owned),
             },
             Some(_) | None => {

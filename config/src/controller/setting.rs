@@ -6,8 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde_json::{Value as Schema, json};
+
 use crate::document::{Content, Node, as_switch};
 use crate::duration;
+use crate::nearest::resembling;
 use crate::problem::{Fault, Mismatch};
 use crate::selector::{LabelSelector, is_namespace};
 use crate::value::Value;
@@ -25,6 +28,9 @@ pub(crate) trait Setting: Sized {
     /// What belongs there, for problems and the reference configuration.
     fn expected(rule: &Self::Rule) -> String;
 
+    /// What belongs there as JSON Schema, for the chart's values. It may allow more than `read` does.
+    fn schema(rule: &Self::Rule) -> Schema;
+
     /// The value as it is shown.
     fn show(&self) -> Value;
 
@@ -33,6 +39,9 @@ pub(crate) trait Setting: Sized {
         Ok(Node::plain(text))
     }
 }
+
+/// The names of namespaces, as a regular expression.
+const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
 /// A type without further rule.
 pub(crate) struct AnyValue;
@@ -60,6 +69,10 @@ impl Setting for Duration {
         format!("a duration from {} to {}", duration::render(*rule.start()), duration::render(*rule.end()))
     }
 
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "string", "minLength": 2, "pattern": "^([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$" })
+    }
+
     fn show(&self) -> Value {
         Value::Duration(*self)
     }
@@ -81,6 +94,10 @@ impl Setting for u32 {
 
     fn expected(rule: &Self::Rule) -> String {
         format!("a whole number from {} to {}", rule.start(), rule.end())
+    }
+
+    fn schema(rule: &Self::Rule) -> Schema {
+        json!({ "type": "integer", "minimum": rule.start(), "maximum": rule.end() })
     }
 
     fn show(&self) -> Value {
@@ -124,6 +141,10 @@ impl Setting for Fraction {
         "a number from 0 to 1".to_owned()
     }
 
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
+
     fn show(&self) -> Value {
         Value::Decimal(f64::from(self.0) / 1e6)
     }
@@ -141,6 +162,10 @@ impl Setting for bool {
 
     fn expected(_rule: &Self::Rule) -> String {
         "true or false".to_owned()
+    }
+
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "boolean" })
     }
 
     fn show(&self) -> Value {
@@ -163,6 +188,10 @@ impl Setting for String {
 
     fn expected(rule: &Self::Rule) -> String {
         format!("a name of 1 to {rule} letters, digits, `-`, `_` and `.`")
+    }
+
+    fn schema(rule: &Self::Rule) -> Schema {
+        json!({ "type": "string", "pattern": format!("^[A-Za-z0-9_.-]{{1,{rule}}}$") })
     }
 
     fn show(&self) -> Value {
@@ -196,6 +225,10 @@ impl Setting for ObjectName {
         "a name of 1 to 63 lower-case letters, digits and `-`".to_owned()
     }
 
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "string", "pattern": NAMESPACE, "maxLength": 63 })
+    }
+
     fn show(&self) -> Value {
         Value::Text(self.0.clone())
     }
@@ -214,6 +247,10 @@ impl Setting for LabelSelector {
 
     fn expected(_rule: &Self::Rule) -> String {
         "a label selector".to_owned()
+    }
+
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "string" })
     }
 
     fn show(&self) -> Value {
@@ -290,6 +327,14 @@ impl Setting for Vec<String> {
         }
     }
 
+    fn schema(rule: &Self::Rule) -> Schema {
+        let pattern = match rule {
+            Names::Namespaces => NAMESPACE,
+            Names::BackendPools => "^[A-Za-z0-9_.-]{1,80}$",
+        };
+        json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
+    }
+
     fn show(&self) -> Value {
         Value::List(self.clone())
     }
@@ -337,6 +382,14 @@ impl Setting for SocketAddr {
         }
     }
 
+    fn schema(rule: &Self::Rule) -> Schema {
+        let pattern = match rule {
+            Listen::Anywhere => "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]{1,5}$",
+            Listen::Loopback => "^(127\\.[0-9.]+|\\[::1\\]):[0-9]{1,5}$",
+        };
+        json!({ "type": "string", "pattern": pattern })
+    }
+
     fn show(&self) -> Value {
         Value::Text(self.to_string())
     }
@@ -359,14 +412,23 @@ impl Setting for Option<PathBuf> {
         "the absolute path of a file, or \"\" for none".to_owned()
     }
 
+    fn schema(_rule: &Self::Rule) -> Schema {
+        json!({ "type": "string", "pattern": "^(/.*)?$" })
+    }
+
     fn show(&self) -> Value {
         Value::Text(self.as_deref().unwrap_or(Path::new("")).display().to_string())
     }
 }
 
-/// Declares an enum whose variants are words in the file.
+/// Declares an enum whose variants are words in the file. What is `never suggested` does more, or guards less, than the
+/// others: whoever means it has to write it.
 macro_rules! choice {
-    ($(#[doc = $about:literal])+ $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }
+        $( never suggested: $($dangerous:literal),+ )?
+    ) => {
         $(#[doc = $about])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $name { $( $(#[doc = $doc])+ $variant, )+ }
@@ -387,14 +449,23 @@ macro_rules! choice {
                 match node.text() {
                     $( Some($word) => Ok(Self::$variant), )+
                     other => {
-                        let nearest = crate::nearest::nearest(other.unwrap_or_default(), words).unwrap_or_default();
-                        Err(Mismatch::new(Self::expected(rule), format!("write {nearest}")))
+                        let dangerous: &[&str] = &[$($($dangerous),+)?];
+                        let meant = resembling(other.unwrap_or_default(), words);
+                        let remedy = match meant.filter(|word| !dangerous.contains(word)) {
+                            Some(word) => format!("write {word}"),
+                            None => "write one of these words".to_owned(),
+                        };
+                        Err(Mismatch::new(Self::expected(rule), remedy))
                     }
                 }
             }
 
             fn expected(_rule: &Self::Rule) -> String {
                 format!("one of {}", [$($word),+].join(", "))
+            }
+
+            fn schema(_rule: &Self::Rule) -> Schema {
+                json!({ "enum": [$($word),+] })
             }
 
             fn show(&self) -> Value {
@@ -426,6 +497,7 @@ choice! {
         /// It is not judged.
         Off = "off",
     }
+    never suggested: "observe", "off"
 }
 
 choice! {
@@ -438,6 +510,7 @@ choice! {
         /// Everything.
         Enforce = "enforce",
     }
+    never suggested: "enforce"
 }
 
 choice! {
@@ -456,6 +529,7 @@ choice! {
         /// As an application with its certificate, whatever the cloud configuration says.
         ClientCertificate = "clientCertificate",
     }
+    never suggested: "anonymous"
 }
 
 choice! {
@@ -466,6 +540,7 @@ choice! {
         /// S0's letter.
         Upstream = "upstream",
     }
+    never suggested: "upstream"
 }
 
 choice! {

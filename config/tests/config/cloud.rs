@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use config::{Cloud, CloudConfig, Login, Problem, Warning};
+use config::{CloudConfig, Login, Problem, Warning};
 
 /// A valid multi-SLB configuration in YAML; tests put their own lines below it.
 const BASE: &str = "\
@@ -331,9 +331,7 @@ fn c3_each_cloud_has_its_endpoint_authority_and_audience() {
 
 #[test]
 fn c3_a_resource_manager_endpoint_wins_and_is_asked_for_its_authority() {
-    let (config, _) =
-        with("cloud: AzureStackCloud\nresourceManagerEndpoint: https://management.local.example/\n");
-    assert_eq!(config.cloud(), Cloud::Stack);
+    let (config, _) = with("resourceManagerEndpoint: https://management.local.example/\n");
     assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
     let document = "https://management.local.example/metadata/endpoints?api-version=2019-05-01";
     match config.login() {
@@ -342,6 +340,20 @@ fn c3_a_resource_manager_endpoint_wins_and_is_asked_for_its_authority() {
     }
     let (config, _) = with("resourceManagerEndpoint: https://management.azure.com\n");
     assert!(config.login().scope().is_some(), "a known cloud's endpoint has that cloud's authority");
+}
+
+#[test]
+fn c3_azure_stack_is_refused_with_the_reason() {
+    for lines in ["", "resourceManagerEndpoint: https://management.local.example\n"] {
+        assert_eq!(
+            refused(&format!("cloud: AZURESTACKCLOUD\n{lines}")),
+            [
+                "azure.json:9: cloud: found the text \"AZURESTACKCLOUD\", expected a cloud whose backend pools can list IP \
+                 addresses; the network API of Azure Stack cannot; on Azure Stack, leave the backend pools to the \
+                 cloud-controller-manager and uninstall this controller"
+            ]
+        );
+    }
 }
 
 #[test]
@@ -385,13 +397,6 @@ fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
     {
         with(&format!("resourceManagerEndpoint: \"{address}\"\n"));
     }
-    assert_eq!(
-        refused("cloud: AzureStackCloud\n"),
-        [
-            "azure.json: resourceManagerEndpoint: found nothing, expected the ARM endpoint of this Azure Stack; \
-          add the key, for example https://management.region.example.com"
-        ]
-    );
     assert_eq!(
         warnings("cloud: Moon\n"),
         ["azure.json:9: cloud: \"Moon\" is no known cloud and counts as AzurePublicCloud"]
@@ -537,5 +542,62 @@ fn d5_control_plane_nodes_are_left_out_unless_the_file_says_otherwise() {
         ("excludemasterfromstandardlb: false\n", false),
     ] {
         assert_eq!(with(written).0.excludes_control_plane(), expected, "{written}");
+    }
+}
+
+#[test]
+fn c1_a_misspelt_key_is_named_with_the_right_spelling() {
+    let line = |line: &str, meant: &str| {
+        let field = line.split_once(':').map_or(line, |(key, _)| key);
+        format!("azure.json:9: {field}: no such key is known, and it is ignored; did you mean {meant}")
+    };
+    let rows = [
+        ("loadBalancerBackendPoolUpdateMaxRetry: 5", "loadBalancerBackendPoolUpdateMaxRetries"),
+        ("enableLoadbalancerAdminStates: false", "enableLoadBalancerAdminState"),
+        ("cloudProviderRatelimitQSP: 3", "cloudProviderRateLimitQPS"),
+        ("vnetNmae: v", "vnetName"),
+    ];
+    for (text, meant) in rows {
+        assert_eq!(warnings(&format!("{text}\n")), [line(text, meant)], "{text}");
+    }
+    let nested = "loadBalancerRateLimit: {cloudProviderRateLimitBuket: 3}\n";
+    assert_eq!(
+        warnings(nested),
+        [
+            "azure.json:9: loadBalancerRateLimit.cloudProviderRateLimitBuket: no such key is known, and it is ignored; \
+             did you mean cloudProviderRateLimitBucket"
+        ]
+    );
+    // A required key that is missing for that reason.
+    let told = match parse(&BASE.replace("tenantId", "tenentId")) {
+        Ok(_) => panic!("it has no tenant"),
+        Err(problems) => problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    };
+    assert!(told.contains("tenantId: found nothing"), "{told}");
+    assert!(
+        told.contains("found the unknown key \"tenentId\", expected tenantId; correct the key"),
+        "{told}"
+    );
+}
+
+#[test]
+fn c1_keys_of_the_cloud_controller_manager_are_no_misspellings() {
+    let keys = "subnetName securityGroupName securityGroupResourceGroup routeTableName routeTableResourceGroup \
+        primaryAvailabilitySetName vmType primaryScaleSetName tags tagsMap systemTags \
+        preConfiguredBackendPoolLoadBalancerTypes disableAvailabilitySetNodes enableVmssFlexNodes \
+        disableAzureStackCloud useInstanceMetadata enableMultipleStandardLoadBalancers nodePoolsWithoutDedicatedSLB \
+        disableOutboundSNAT maximumLoadBalancerRuleCount availabilitySetNodesCacheTTLInSeconds \
+        vmssCacheTTLInSeconds vmssVirtualMachinesCacheTTLInSeconds vmCacheTTLInSeconds loadBalancerCacheTTLInSeconds \
+        nsgCacheTTLInSeconds routeTableCacheTTLInSeconds plsCacheTTLInSeconds availabilitySetsCacheTTLInSeconds \
+        publicIPCacheTTLInSeconds routeUpdateIntervalInSeconds putVMSSVMBatchSize privateLinkServiceResourceGroup \
+        enableMigrateToIPBasedBackendPoolAPI disableAPICallCache clusterServiceLoadBalancerHealthProbeMode \
+        clusterServiceSharedLoadBalancerHealthProbePort serviceGatewayEnabled enableMinimumRetryAfter \
+        routeRateLimit subnetsRateLimit interfaceRateLimit routeTableRateLimit publicIPAddressRateLimit \
+        securityGroupRateLimit virtualMachineRateLimit storageAccountRateLimit diskRateLimit snapshotRateLimit \
+        virtualMachineScaleSetRateLimit availabilitySetRateLimit attachDetachDiskRateLimit containerServiceRateLimit \
+        deploymentRateLimit privateDNSRateLimit privateEndpointRateLimit virtualNetworkRateLimit \
+        auxiliaryTokenProvider useStandardLoadBalancer providerKeyName providerKeyVersion providerVaultName";
+    for key in keys.split_whitespace() {
+        assert_eq!(warnings(&format!("{key}: x\n")), Vec::<String>::new(), "{key}");
     }
 }

@@ -1,12 +1,12 @@
 //! controller.yaml (C1): defaults, the reference file, environment overrides, and the text of every refusal.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::{
     Compatibility, Config, ControllerConfig, DefaultValue, GuardsMode, KEYS, LogFormat, MembersAdd, Report,
-    Source, environment_name, reference,
+    Source, environment_name, reference, schema,
 };
 
 use crate::load::{CLOUD, env};
@@ -94,8 +94,102 @@ fn c1_the_reference_file_is_in_step_with_the_key_table() {
     let committed = std::fs::read_to_string(&path).expect("the reference file is committed");
     assert!(
         committed == reference(),
-        "config/reference.yaml is not what the key table gives; run this test with UPDATE_REFERENCE=1 and commit"
+        "config/reference.yaml is not what the key table gives; run `make config-reference` and commit"
     );
+}
+
+/// The values' schema of the chart, which has the schema of controller.yaml as one of its definitions.
+fn values_schema() -> (PathBuf, String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../charts/azure-backend-pool-controller/values.schema.json");
+    let text = std::fs::read_to_string(&path).expect("the schema is committed");
+    (path, text)
+}
+
+#[test]
+fn c1_the_charts_schema_is_in_step_with_the_key_table() {
+    let (path, text) = values_schema();
+    let (begin, end) = ("    \"controllerConfig\": ", "\n    },\n");
+    let (before, rest) = text.split_once(begin).expect("the schema has the definition");
+    let (_, after) = rest.split_once(end).expect("the definition ends");
+    let pretty = serde_json::to_string_pretty(&schema()).expect("it is JSON").replace('\n', "\n    ");
+    let generated = format!("{before}{begin}{pretty},\n{after}");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(&path, &generated).expect("the schema is writable");
+    }
+    assert!(
+        values_schema().1 == generated,
+        "values.schema.json is not what the key table gives; run `make config-reference` and commit"
+    );
+}
+
+#[test]
+fn c1_the_schema_has_every_key_and_no_other() {
+    fn paths(schema: &serde_json::Value, path: &str, found: &mut BTreeSet<String>) {
+        for (name, inner) in schema["properties"].as_object().expect("a section has properties") {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            if inner.get("properties").is_some() {
+                assert_eq!(inner["additionalProperties"], false, "{path}");
+                paths(inner, &path, found);
+            } else {
+                found.insert(path);
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    paths(&schema(), "", &mut found);
+    assert_eq!(found, KEYS.iter().map(|key| key.path.to_owned()).collect());
+    let level = &schema()["properties"]["log"]["properties"]["level"];
+    assert_eq!(*level, serde_json::json!({ "enum": ["error", "warn", "info", "debug", "trace"] }));
+}
+
+#[test]
+fn c1_the_api_version_is_a_date_that_knows_admin_states() {
+    let of = |version: &str| valid(&format!("client: {{apiVersion: {version}}}")).client.api_version;
+    assert_eq!(valid("").client.api_version.as_str(), "2025-05-01");
+    for version in ["2021-08-01", "2024-05-01", "2024-05-01-preview"] {
+        assert_eq!(of(version).as_str(), version);
+    }
+    let expected = "expected a version of Azure's network API, 2021-08-01 or later; write";
+    let like = "it like 2024-05-01 or 2024-05-01-preview";
+    let later = "a later one; members of backend pools have no admin state in earlier versions";
+    let rows = [
+        ("latest", like),
+        ("2024-13-01", like),
+        ("2024-05-00", like),
+        ("2024-5-1", like),
+        ("2024-05-01-beta", like),
+        ("2024-05-01&x=y", like),
+        ("20240501", like),
+        ("2018-11-01", later),
+        ("2021-07-31-preview", later),
+    ];
+    for (version, ending) in rows {
+        let problems = refused(&format!("client: {{apiVersion: \"{version}\"}}"), &[]);
+        assert!(
+            problems.len() == 1 && problems[0].ends_with(&format!("{expected} {ending}")),
+            "{problems:?}"
+        );
+    }
+}
+
+#[test]
+fn c1_a_suggestion_is_never_the_value_that_does_more() {
+    let rows = [
+        ("mode: foo", "one of observe, add-only, enforce; write one of these words"),
+        ("mode: enforec", "one of observe, add-only, enforce; write one of these words"),
+        ("mode: observed", "one of observe, add-only, enforce; write observe"),
+        ("mode: addonly", "one of observe, add-only, enforce; write add-only"),
+        ("guards: {mode: of}", "one of enforce, observe, off; write one of these words"),
+        ("guards: {mode: Enforce}", "one of enforce, observe, off; write enforce"),
+        ("compatibility: up-stream", "one of default, upstream; write one of these words"),
+        ("log: {level: warning}", "one of error, warn, info, debug, trace; write one of these words"),
+        ("log: {level: Info}", "one of error, warn, info, debug, trace; write info"),
+    ];
+    for (text, ending) in rows {
+        let problems = refused(text, &[]);
+        assert!(problems.len() == 1 && problems[0].ends_with(ending), "{text}: {problems:?}");
+    }
 }
 
 #[test]

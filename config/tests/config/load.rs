@@ -230,12 +230,30 @@ fn c3_ad_fs_is_refused_where_it_would_be_asked_for_tokens() {
     assert_eq!(
         refused(&without_identity(lines), "", &[]),
         [
-            "azure.json: identitySystem: found \"ADFS\", expected azure_ad; use a managed identity, or an Azure Stack \
-             that is connected to Entra ID"
+            "azure.json: identitySystem: found \"ADFS\", expected azure_ad; remove the key, or use a managed identity; \
+             only Entra ID gives tokens to this controller"
         ]
     );
     assert!(load(&format!("{CLOUD}identitySystem: adfs\n"), "", &[]).is_ok());
     assert!(load(&without_identity(&lines.replace("ADFS", "azure_ad")), "", &[]).is_ok());
+}
+
+#[test]
+fn c3_an_aks_identity_binding_is_refused_where_it_would_be_used() {
+    let proxy = ("AZURE_KUBERNETES_TOKEN_PROXY", "https://10.0.0.1");
+    let federated = without_identity("aadClientId: c\n");
+    let token = ("AZURE_FEDERATED_TOKEN_FILE", "/token");
+    assert_eq!(
+        refused(&federated, "", &[token, proxy]),
+        [
+            "environment variable AZURE_KUBERNETES_TOKEN_PROXY: AZURE_KUBERNETES_TOKEN_PROXY: found an AKS identity binding, \
+             expected workload identity without a token proxy, which this controller cannot use; remove the annotation \
+             azure.workload.identity/use-identity-binding from its Pods, and create a federated credential for its \
+             service account at the managed identity"
+        ]
+    );
+    assert!(load(&federated, "", &[token]).is_ok());
+    assert!(load(CLOUD, "", &[proxy]).is_ok(), "a managed identity needs no proxy");
 }
 
 #[test]

@@ -163,6 +163,12 @@ fn x2_wrong_values_of_an_entry_are_refused_with_position_finding_and_remedy() {
         ("source: EDS:web", format!("source: found the text \"EDS:web\", {source}; {how}")),
         ("source: [eds]", format!("source: found a list, {source}; {how}")),
         ("source:", format!("source: found nothing, {source}; {how}")),
+        (
+            "source: 'eds: web'",
+            format!(
+                "source: found the text \"eds: web\", {source}; remove the space around the name, which would be a part of it"
+            ),
+        ),
         ("source: 'eds:'", format!("source: found the text \"eds:\", {source}; add the resource's name")),
         (
             "source: 'cluster: '",
@@ -179,7 +185,10 @@ fn x2_wrong_values_of_an_entry_are_refused_with_position_finding_and_remedy() {
             "family: ipv6",
             "family: found the text \"ipv6\", expected one of IPv4, IPv6; write IPv6".to_owned(),
         ),
-        ("family: 4", "family: found the number 4, expected one of IPv4, IPv6; write IPv4".to_owned()),
+        (
+            "family: 4",
+            "family: found the number 4, expected one of IPv4, IPv6; write one of these words".to_owned(),
+        ),
         (
             "family: ~",
             "family: found nothing, expected a value; write one, or remove the key to have its default"

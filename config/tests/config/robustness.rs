@@ -103,8 +103,7 @@ proptest! {
     #[test]
     fn c1_any_secret_over_any_file_gives_a_configuration_or_problems(file in documents(), secret in documents()) {
         for (file, secret) in [(file.clone(), secret.clone()), (format!("{CLOUD}{file}"), secret.clone()), (file, format!("{CLOUD}{secret}"))] {
-            let source = CloudSource::from(Source::new("f", file)).with_secret(Source::new("s", secret.clone()));
-            let source = source.with_environment(Source::new("e", secret));
+            let source = CloudSource::from(Source::new("f", file)).with_secret(Source::new("s", secret));
             match Config::load(source, Source::none("controller.yaml"), &env(&[])) {
                 Ok(loaded) => prop_assert!(!loaded.config.effective().is_empty()),
                 Err(report) => prop_assert!(!report.problems().is_empty()),

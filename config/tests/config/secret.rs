@@ -1,7 +1,6 @@
-//! The cloud configuration from a Secret, alone and over a file (C1), and the addresses of an Azure Stack from the
-//! file of `AZURE_ENVIRONMENT_FILEPATH` (C3).
+//! The cloud configuration from a Secret, alone and over a file (C1).
 
-use config::{Cloud, CloudConfig, CloudSource, Config, Login, Problem, Source, Warning, secret_counts};
+use config::{CloudConfig, CloudSource, Config, Problem, Source, Warning, secret_counts};
 
 use crate::load::{CLOUD, env};
 
@@ -130,73 +129,4 @@ fn c1_a_secret_or_a_type_that_cannot_be_used_is_a_problem() {
             "azure.json:9: cloudConfigType: the Secret is not read; pass --cloud-config-secret if this file is not the whole"
         ]
     );
-}
-
-const STACK: &str = r#"{"name": "AzureStackCloud", "resourceManagerEndpoint": "https://arm.stack/",
-    "ACTIVEDIRECTORYENDPOINT": "https://login.stack/", "tokenAudience": "https://audience.stack/x", "foreign": 1}"#;
-
-fn stack(cloud: &str, environment: Source) -> Result<CloudConfig, Vec<String>> {
-    let file = Source::new("azure.json", format!("{CLOUD}{cloud}"));
-    let source = CloudSource::from(file).with_environment(environment);
-    let told = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
-    CloudConfig::read(&source).map(|(config, _)| config).map_err(told)
-}
-
-#[test]
-fn c3_the_environment_file_of_an_azure_stack_wins_and_counts_for_no_other_cloud() {
-    let file = || Source::new("stack.json", STACK);
-    for lines in
-        ["cloud: AzureStackCloud\n", "cloud: AZURESTACKCLOUD\nresourceManagerEndpoint: https://other.stack\n"]
-    {
-        let config = stack(lines, file()).expect("valid");
-        assert_eq!((config.cloud(), config.arm_endpoint().as_str()), (Cloud::Stack, "https://arm.stack/"));
-        match config.login() {
-            Login::Known { authority_host, audience } => {
-                assert_eq!(
-                    (authority_host.as_str(), audience.as_str()),
-                    ("https://login.stack/", "https://audience.stack/x")
-                );
-            }
-            other @ Login::Metadata { .. } => panic!("{other:?}"),
-        }
-    }
-    let public = stack("", file()).expect("valid");
-    assert_eq!(public.arm_endpoint().as_str(), "https://management.azure.com/");
-    assert!(stack("", Source::none("stack.json")).is_ok(), "nobody asks for it");
-}
-
-#[test]
-fn c3_an_environment_file_may_name_the_authority_alone() {
-    let environment = Source::new("stack.json", r#"{"activeDirectoryEndpoint": "https://login.stack/"}"#);
-    let config = stack("cloud: AzureStackCloud\nresourceManagerEndpoint: https://arm.own\n", environment)
-        .expect("valid");
-    match config.login() {
-        Login::Metadata { document, authority_host: Some(host), cloud } => {
-            assert_eq!(document.as_str(), "https://arm.own/metadata/endpoints?api-version=2019-05-01");
-            assert_eq!((host.as_str(), cloud.as_str()), ("https://login.stack/", "AzureStackCloud"));
-        }
-        other @ (Login::Known { .. } | Login::Metadata { .. }) => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn c3_an_environment_file_that_cannot_be_used_is_a_problem_with_its_remedy() {
-    let remedy = "correct the path in AZURE_ENVIRONMENT_FILEPATH, or remove that variable";
-    let rows = [
-        (Source::none("stack.json"), format!("stack.json: whole file: found nothing that can be read, expected the addresses of an Azure Stack as JSON; {remedy}")),
-        (Source::new("stack.json", "[]"), format!("stack.json: whole file: found no map, expected the addresses of an Azure Stack as JSON; {remedy}")),
-        (
-            Source::new("stack.json", r#"{"resourceManagerEndpoint": "https://arm.stack", "tokenAudience": "a"}"#),
-            "stack.json: activeDirectoryEndpoint: found nothing, expected the login endpoint of this Azure Stack; add the key".to_owned(),
-        ),
-        (
-            Source::new("stack.json", r#"{"activeDirectoryEndpoint": "http://login.stack"}"#),
-            "stack.json:1: activeDirectoryEndpoint: found \"http://login.stack\" (plain http), expected an absolute https \
-             address; use https; plain http is allowed to loopback only".to_owned(),
-        ),
-    ];
-    for (environment, expected) in rows {
-        let told = stack("cloud: AzureStackCloud\nresourceManagerEndpoint: https://arm.own\n", environment);
-        assert_eq!(told.map(drop), Err(vec![expected]));
-    }
 }

@@ -1,10 +1,8 @@
-//! What people and earlier processes have noted in our ConfigMap: pauses, that the admin state is switched off, and starts
-//! that have ended badly.
+//! What operators have noted in our ConfigMap: pauses, and that the admin state is switched off.
 
 use actors::clock::Clock;
 use actors::kubernetes::{Place, config_map_facts};
 use pool_core::pauses;
-use pool_core::starts::{self, Outlook};
 use pool_core::wishes::Wishes;
 use serde_json::Value;
 
@@ -41,7 +39,6 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
         let means = "what it was to pause is not known, and may be written";
         findings.warning(Check::OwnObjects, what, means, "correct or remove this key");
     }
-    passive(&starts::outlook(&facts), place, findings);
 }
 
 fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
@@ -73,25 +70,5 @@ fn switched_off(wishes: &Wishes, place: &Place, findings: &mut Findings) {
                      from when it sees the key first";
         let remedy = "remove the key, unless the controller is being uninstalled at this moment";
         findings.warning(Check::OwnObjects, what, means, remedy);
-    }
-}
-
-fn passive(outlook: &Outlook, place: &Place, findings: &mut Findings) {
-    let remedy = format!(
-        "find out in the logs why they have ended; when that is mended, remove the keys start.* of the ConfigMap {place}, or \
-         wait: a note counts for an hour"
-    );
-    let means = "such a process reads and shows, and takes no part in the election, for up to 30 minutes";
-    if let Some(notes) = outlook.all {
-        let what = format!(
-            "{notes} earlier starts are young or have ended badly: whatever starts now begins passive"
-        );
-        return findings.warning(Check::OwnObjects, what, means, &remedy);
-    }
-    for (name, notes) in &outlook.names {
-        let what = format!(
-            "{notes} earlier starts of {name} are young or have ended badly: it begins passive next time"
-        );
-        findings.warning(Check::OwnObjects, what, means, &remedy);
     }
 }

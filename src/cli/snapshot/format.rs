@@ -179,7 +179,7 @@ impl Snapshot {
             created_at,
             created_by: concat!("azure-backend-pool-controller ", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoint: String::new(),
-            api_version: arm::API_VERSION.to_owned(),
+            api_version: String::new(),
             subscription: String::new(),
             resource_group: String::new(),
             filter,

@@ -109,8 +109,8 @@ fn h3_one_node_alone_names_all_of_its_pools() {
     let node = view("node-1", NodeState::Down, &[NodePoolState::Down, NodePoolState::Excluded]);
     let mut shown = whole(&node, &snapshot(Vec::new()), &show());
     let pools = json!([
-        { "loadBalancer": "lb", "backendPool": "a", "state": "down", "adminState": "Down" },
-        { "loadBalancer": "lb", "backendPool": "b", "state": "excluded", "adminState": null },
+        { "loadBalancer": "lb", "backendPool": "a", "listed": false, "state": "down", "adminState": "Down" },
+        { "loadBalancer": "lb", "backendPool": "b", "listed": false, "state": "excluded", "adminState": null },
     ]);
     assert_eq!(shown["inPools"], pools);
     shown.as_object_mut().expect("an object").remove("inPools");
@@ -167,8 +167,8 @@ fn h3_a_node_that_stays_is_shown_with_its_pools() {
     let known = Snapshot { pools: [observed("a", &[]), observed("b", &[1])].into(), ..snapshot(Vec::new()) };
     let shown = quiet(&fact("node-1", 1), &known);
     let pools = json!([
-        { "loadBalancer": "lb", "backendPool": "a", "state": "open", "adminState": "None" },
-        { "loadBalancer": "lb", "backendPool": "b", "state": "foreign", "adminState": "Down" },
+        { "loadBalancer": "lb", "backendPool": "a", "listed": true, "state": "open", "adminState": "None" },
+        { "loadBalancer": "lb", "backendPool": "b", "listed": true, "state": "foreign", "adminState": "Down" },
     ]);
     assert_eq!((&shown["inPools"], &shown["state"]), (&pools, &json!("in_service")));
     assert_eq!((&shown["pools"]["total"], &shown["pools"]["foreign"]), (&json!(2), &json!(1)));

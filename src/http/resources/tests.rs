@@ -319,7 +319,8 @@ fn x4_a_source_says_what_its_pools_get_and_what_is_wrong_without_a_status_code()
 fn h3_where_no_pool_is_filled_from_a_control_plane_there_is_nothing_to_show() {
     let shown = answered("", &Snapshot::default());
     let expected = json!({
-        "snapshotAgeSeconds": null, "nodeId": null, "servers": [], "items": [], "next": null, "sources": [],
+        "snapshotAgeSeconds": null, "nodeId": null, "servers": [], "items": [], "next": null, "total": 0,
+        "sources": [],
     });
     assert_eq!(shown, expected);
     fits("Resources", &shown);
@@ -333,6 +334,7 @@ fn h3_resources_page_each_once_and_in_a_stable_order_also_where_names_have_slash
         let (mut seen, mut after) = (Vec::new(), String::new());
         loop {
             let page = answered(&format!("?limit={limit}{after}"), &snapshot());
+            assert_eq!(page["total"], all.len());
             let items = names(&page["items"], "name");
             assert!(!items.is_empty() && items.len() <= limit, "{page}");
             seen.extend(items);

@@ -368,3 +368,45 @@ fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
     let up = PoolView { observed_down: [].into(), ..down };
     assert_eq!(said(&service(), Some(up)), "right: every pool of it is as it should be");
 }
+
+#[test]
+fn h3_a_verdict_is_about_what_matters_most() {
+    let reason = |service: &ServiceView, pool: Option<PoolView>| {
+        verdict_reason(service, &pool.map_or_else(Snapshot::default, with))
+    };
+    let of = |pool: PoolView| reason(&service(), Some(pool));
+    let elsewhere = ServiceView { candidacy: Candidacy::NotLocal, ..service() };
+    assert_eq!(reason(&elsewhere, Some(pool(PoolState::Failed))), VerdictReason::NotManaged);
+    assert_eq!(reason(&ServiceView { pools: Vec::new(), ..service() }, None), VerdictReason::NoRule);
+    assert_eq!(reason(&service(), None), VerdictReason::OutOfSync);
+    for state in PoolState::ALL {
+        let expected = match state {
+            PoolState::Right => VerdictReason::Right,
+            PoolState::Quarantined => VerdictReason::Quarantined,
+            PoolState::Failed => VerdictReason::Failed,
+            PoolState::Paused => VerdictReason::Paused,
+            PoolState::Unknown
+            | PoolState::Waiting
+            | PoolState::Due
+            | PoolState::Attempting
+            | PoolState::Parked => VerdictReason::OutOfSync,
+        };
+        assert_eq!(of(pool(state)), expected, "{state:?}");
+        let held = of(PoolView { held: hold(HeldReason::Breaker), ..pool(state) });
+        assert_eq!(held, expected.min(VerdictReason::Held), "{state:?}, and a removal is held");
+    }
+    assert_eq!(of(differing(PoolState::Due)), VerdictReason::MissingMembers);
+    let in_parts = ServiceView { data_errors: vec!["an endpoint".into()], ..service() };
+    assert_eq!(reason(&in_parts, Some(pool(PoolState::Right))), VerdictReason::Incomplete);
+}
+
+#[test]
+fn h3_the_reasons_of_verdicts_are_those_of_the_openapi_document() {
+    let document: serde_json::Value =
+        serde_json::from_str(include_str!("../openapi.json")).expect("the document is JSON");
+    let words = VerdictReason::ALL.map(VerdictReason::as_str);
+    assert_eq!(document["components"]["schemas"]["VerdictReason"]["enum"], serde_json::json!(words));
+    assert!(VerdictReason::ALL.is_sorted(), "the worst comes first");
+    let documented = include_str!("../../../docs/admin-api.md");
+    assert!(words.iter().all(|word| documented.contains(&format!("`{word}`"))), "{words:?}");
+}

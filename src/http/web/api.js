@@ -2,127 +2,16 @@
 // The page of the admin listener: it reads the admin API and changes nothing. Names and messages of the cluster and of
 // Azure are foreign text: they enter the page as text nodes and attributes alone, never as markup.
 
-// All that is read of the admin API. The script sees nothing else of an answer, and says so when an answer is not like
-// this. A type that ends in "?" may be null, one that ends in "~" may be absent; objects and lists may be null.
-const API = {
-  "status": {
-    "path": "api/v1/status", "parameters": [],
-    "answer": {
-      "snapshotAgeSeconds": "number?", "version": "text", "dryRun": "flag", "mode": "text?",
-      "leadership": { "identity": "text", "role": "text", "roleSeconds": "number", "holder": "text?", "term": "number",
-        "certainForSeconds": "number?", "lastError": "text?" },
-      "pauses": {
-        "items": [{ "scope": "text", "target": "text?", "ageSeconds": "number?", "since": "text?", "returned": "flag",
-          "by": "text?", "reason": "text?" }],
-        "unreadable": [{ "key": "text", "why": "text", "remedy": "text" }],
-        "termWaits": "flag", "lastError": "text?" },
-      "starts": { "phase": "text", "endsInSeconds": "number?", "lastError": "text?" },
-      "sharedLease": { "state": "text", "stateSeconds": "number", "holder": "text?", "whose": "text",
-        "holderSeconds": "number?", "endsInSeconds": "number?", "wantedSeconds": "number?", "lastError": "text?" },
-      "synced": { "lists": "flag", "discovery": "flag" },
-      "pools": { "total": "number", "byState": "counts" },
-      "services": "number",
-      "outOfSync": { "pools": "number", "longest": "text?", "longestSeconds": "number?", "longestAtLeast": "flag" },
-      "guards": { "mode": "text", "secondReadSeconds": "number?",
-        "removalsStopped": { "seconds": "number", "pools": "number", "of": "number" } },
-      "held": [{ "pool": "text" }],
-      "adminState": { "switchedOff": "flag", "held": "number", "recording": "number",
-        "draining": "number", "down": "number", "restoring": "number", "gone": "number", "refused": "number",
-        "unreadable": [{ "key": "text", "why": "text", "remedy": "text" }],
-        "foreign": [{ "loadBalancer": "text", "backendPool": "text", "backend": "text", "adminState": "text", "node": "text?" }],
-        "lastError": "text?" },
-      "controlPlanes": { "sources": "number", "wrong": "number", "notManageable": "number",
-        "worst": { "source": "text", "assigned": "text", "message": "text" } },
-      "sources": [{ "kind": "text", "phase": "text", "synced": "flag", "objects": "number", "heardSeconds": "number?",
-        "lastError": "text?" }],
-      "loadBalancers": [{ "name": "text", "exists": "flag?", "readSeconds": "number?", "pools": "number",
-        "lastError": "text?" }],
-      "lanes": [{ "loadBalancer": "text", "writing": { "pool": "text", "phase": "text", "seconds": "number" },
-        "waiting": [{ "pool": "text", "seconds": "number" }], "closedForSeconds": "number?", "blockedBy": "text?" }],
-      "gates": [{ "class": "text", "closedForSeconds": "number?", "budgetLeft": "number", "budget": "number" }]
-    }
-  },
-  "pools": {
-    "path": "api/v1/queues", "parameters": ["state", "lb", "contains", "limit", "after"],
-    "answer": {
-      "items": [{ "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number",
-        "services": "list", "source": "text", "required": "number", "observed": "number?", "waitingSeconds": "number?",
-        "outOfSyncSeconds": "number?", "outOfSyncAtLeast": "flag", "provisioningFailed": "flag",
-        "nextInSeconds": "number?", "lastError": "text?", "held": { "reason": "text" }, "wouldHold": { "reason": "text" } }],
-      "next": "text?"
-    }
-  },
-  "pool": {
-    "path": "api/v1/queues/{lb}/{pool}", "parameters": [],
-    "answer": {
-      "pool": {
-        "loadBalancer": "text", "backendPool": "text", "state": "text", "stateSeconds": "number", "services": "list",
-        "source": "text", "note": "text?", "remarks": [{ "detail": "text" }],
-        "waitingSeconds": "number?", "outOfSyncSince": "text?", "outOfSyncSeconds": "number?", "outOfSyncAtLeast": "flag",
-        "nextInSeconds": "number?", "lastError": "text?",
-        "held": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
-        "wouldHold": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
-        "family": "text", "provenance": "text",
-        "members": { "required": [{ "ip": "text", "name": "text", "nodeReady": "flag" }], "tolerated": "list",
-          "observed": "list", "adminStates": "map", "missing": "list", "mustGo": "list" },
-        "observedAt": "text?", "attempt": "text?", "retries": "map", "lastAttempt": { "outcome": "text", "at": "text?" },
-        "wouldChange": { "add": "list", "remove": "list" }, "lostWrites": "number",
-        "pausedBy": [{ "scope": "text", "target": "text~" }]
-      }
-    }
-  },
-  "held": {
-    "path": "api/v1/held", "parameters": ["reason", "lb", "limit", "after"],
-    "answer": {
-      "items": [{ "loadBalancer": "text", "backendPool": "text", "services": "list", "source": "text",
-        "held": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" },
-        "wouldHold": { "reason": "text", "seconds": "number", "waitsFor": "text", "endsInSeconds": "number?", "members": "list" } }],
-      "next": "text?"
-    }
-  },
-  "services": {
-    "path": "api/v1/services", "parameters": ["contains", "limit", "after"],
-    "answer": {
-      "items": [{ "namespace": "text", "name": "text", "verdict": "text", "endpointSlices": "number",
-        "endpoints": "number", "pools": "list" }],
-      "next": "text?"
-    }
-  },
-  "nodes": {
-    "path": "api/v1/nodes", "parameters": ["state", "contains", "limit", "after"],
-    "answer": {
-      "items": [{ "name": "text", "state": "text", "reasons": "list", "signalSeconds": "number?", "ready": "flag",
-        "addresses": "list", "instance": "text?", "retries": "number", "nextInSeconds": "number?", "lastError": "text?",
-        "pools": { "total": "number", "down": "number", "waiting": "number", "failed": "number", "foreign": "number",
-          "unknown": "number", "excluded": "number" } }],
-      "next": "text?"
-    }
-  },
-  "planes": {
-    "path": "api/v1/resources", "parameters": ["contains", "limit", "after"],
-    "answer": {
-      "servers": [{ "uri": "text", "used": "flag", "connected": "flag", "failure": "text?", "cut": "text?" }],
-      "items": [{ "type": "text", "name": "text", "state": "text", "version": "text?", "updatedAt": "text?",
-        "edsName": "text?", "addresses": { "healthy": "number", "degraded": "number", "draining": "number", "out": "number" },
-        "error": { "message": "text" } }],
-      "next": "text?",
-      "sources": [{ "source": "text", "assigned": "text", "error": { "message": "text" },
-        "ambientErrors": [{ "message": "text" }],
-        "pools": [{ "loadBalancer": "text", "backendPool": "text", "state": "text?",
-          "notManageable": { "reason": "text", "detail": "text" } }] }]
-    }
-  },
-  "service": {
-    "path": "api/v1/services/{namespace}/{name}", "parameters": [],
-    "answer": {
-      "verdict": "text",
-      "service": { "namespace": "text", "name": "text", "uid": "text", "candidacy": "text", "paused": "any",
-        "endpointSlices": "number", "endpoints": "number", "dataErrors": "list", "pools": "list",
-        "notManageable": [{ "pool": "text", "reason": "text", "detail": "text" }] }
-    }
-  }
+// Where everything stands. What an answer has is for the API to say: the page shows what it finds (`tolerant`).
+const PATHS = {
+  status: 'api/v1/status', pools: 'api/v1/queues', held: 'api/v1/held', services: 'api/v1/services', nodes: 'api/v1/nodes',
+  planes: 'api/v1/resources', pool: 'api/v1/queues/{}/{}', service: 'api/v1/services/{}/{}', node: 'api/v1/nodes/{}',
 };
-// End of what is read.
+// By what each list can be narrowed.
+const FILTERS = {
+  pools: ['state', 'outOfSync', 'lb', 'contains'], held: ['reason', 'lb'], services: ['verdict', 'sort', 'contains'],
+  nodes: ['state', 'contains'], planes: ['contains'], sources: [],
+};
 
 // What the API's words mean, as docs/admin-api.md and docs/errors.md tell it.
 const WORDS = {
@@ -166,13 +55,25 @@ const WORDS = {
     "restoring": ["wait", "what is Down of it by us is given back"],
     "gone": ["", "its object is gone, and entries of it are left that are Down"]
   },
+  "verdict": {
+    "quarantined": ["bad", "the controller has found an error of its own"],
+    "failed": ["bad", "a pool was not written, or what was tried last has failed"],
+    "not_manageable": ["bad", "a pool is not ours to write"],
+    "paused": ["wait", "a pool is compared and not written"],
+    "missing_members": ["wait", "a pool lacks members, or its writes are stopped for a fault"],
+    "held": ["wait", "a removal is held back"],
+    "out_of_sync": ["wait", "a pool is not as it should be yet"],
+    "no_rule": ["wait", "no load-balancing rule was found yet"],
+    "incomplete": ["wait", "its pools are right, but a member is Down, a node is left out, or an endpoint has no usable node"],
+    "right": ["good", "every pool of it is as it should be"],
+    "not_managed": ["", "it is not for this controller"]
+  },
   "role": {
     "leader": ["good", "leads and writes"],
     "alone": ["wait", "a dry run: acts as the leader and writes nothing"],
     "confirming": ["wait", "leads, and reads most recent lists and pauses before it writes"],
     "settling": ["wait", "has taken over, and waits until the last write of the leader before must have arrived"],
     "standby": ["wait", "does not write: another replica leads, or nobody does yet"],
-    "passive": ["bad", "has started too often, stays out of the election and writes nothing"],
     "stopping": ["wait", "is shutting down"]
   },
   "waitsFor": {
@@ -188,52 +89,44 @@ const OLD_AFTER_MS = 6000;  // What was confirmed longer ago counts as old.
 const ANSWER_WITHIN_MS = 5000;
 const PAGE = 100;           // Entries of one page.
 const VERDICTS = 5;         // Of how many Services of a pool the verdict is asked for.
-const VIEWS = { pools: 'Pools', held: 'Held removals', services: 'Services', nodes: 'Nodes that leave', planes: 'Control planes', sources: 'Cluster and Azure' };
+const VIEWS = { pools: 'Pools', services: 'Services', held: 'Held removals', nodes: 'Nodes that leave', planes: 'Control planes', sources: 'Cluster and Azure' };
 
 // ---- what the API says ----
 
-/** The declared part of an answer; what is missing or of another type is noted in `wrong`. */
-function shaped(shape, value, at, wrong) {
-  if (typeof shape === 'string') {
-    const kind = shape.replace(/[?~]$/, '');
-    const fits = {
-      number: (v) => typeof v === 'number', text: (v) => typeof v === 'string', flag: (v) => typeof v === 'boolean',
-      list: (v) => v === null || Array.isArray(v), map: (v) => typeof v === 'object', counts: (v) => typeof v === 'object',
-      any: (v) => v !== undefined,
-    }[kind];
-    const absent = (shape.endsWith('?') && value === null) || (shape.endsWith('~') && value === undefined);
-    if (!absent && !fits(value)) wrong.push(at);
-    return value ?? null;
-  }
-  if (value === null) return null;
-  if (Array.isArray(shape)) {
-    if (!Array.isArray(value)) { wrong.push(at); return []; }
-    return value.map((item) => shaped(shape[0], item, `${at}[]`, wrong));
-  }
-  if (typeof value !== 'object') { wrong.push(at); return null; }
-  const taken = {};
-  for (const [key, inner] of Object.entries(shape)) taken[key] = shaped(inner, value[key], `${at}.${key}`, wrong);
-  return taken;
+// The keys that the page has looked for in vain since it was drawn last.
+const missed = new Set();
+
+/** An answer as the page reads it: a key that it lacks counts as null, and is noted. */
+function tolerant(value, at) {
+  if (typeof value !== 'object' || value === null) return value;
+  const inList = Array.isArray(value);
+  return new Proxy(value, {
+    get(target, key) {
+      if (typeof key === 'symbol' || inList && typeof target[key] === 'function') return target[key];
+      const of = inList ? `${at}[]` : `${at}.${key}`;
+      if (!inList && !(key in target)) missed.add(of);
+      return tolerant(target[key] ?? null, of);
+    },
+  });
 }
+
+const each = (list) => (Array.isArray(list) ? list : []);
 
 /** Asks the API; gives `{value}`, or `{problem}` where it has answered that there is no such thing; throws otherwise. */
 async function ask(kind, names, parameters, signal) {
-  const { path, answer } = API[kind];
-  const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(names[name]));
+  let rest = names;
+  const path = PATHS[kind].replace(/\{\}/g, () => { const [first, ...others] = rest; rest = others; return encodeURIComponent(first); });
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== '' && value !== null));
-  const url = query.size ? `${filled}?${query}` : filled;
+  const url = query.size ? `${path}?${query}` : path;
   const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
   const response = await fetch(url, { cache: 'no-store', redirect: 'error', signal: AbortSignal.any([signal, limit]) });
   const body = await response.json().catch((error) => {
     if (signal.aborted || limit.aborted) throw error;
     throw new Error(`HTTP ${response.status}, and no JSON: this is not the controller's admin API`);
   });
-  if (response.status === 404 || response.status === 400) return { problem: String(body.detail ?? body.title) };
-  if (!response.ok) throw new Error(`HTTP ${response.status}: ${body.detail ?? ''}`);
-  const wrong = [];
-  const value = shaped(answer, body, kind, wrong);
-  if (wrong.length) throw new Error(`its answers are not as this page knows them (${[...new Set(wrong)].join(', ')}); reload the page`);
-  return { value };
+  if (response.status === 404 || response.status === 400) return { problem: String(body?.detail ?? body?.title) };
+  if (!response.ok) throw new Error(`HTTP ${response.status}: ${body?.detail ?? ''}`);
+  return { value: tolerant(body, kind) };
 }
 
 /** One thing that is read again and again. What it has said belongs to what was asked: another question forgets it. */

@@ -1,6 +1,6 @@
 // What is looked at: it stands in the address, so that a reload or a colleague sees the same. And the rounds.
 
-const look = { view: 'pools', state: '', reason: '', lb: '', contains: '', open: '' };
+const look = { view: 'pools', state: '', outOfSync: '', reason: '', lb: '', verdict: '', sort: '', contains: '', open: '' };
 let pages = [null];  // The `after` of the pages up to the one that is shown.
 
 function readAddress() {
@@ -34,22 +34,21 @@ function page(after, back) {
   element('list').scrollIntoView({ block: 'nearest' });
 }
 
-const status = new Part((signal) => ask('status', {}, {}, signal));
+const status = new Part((signal) => ask('status', [], {}, signal));
 const list = new Part((signal) => {
-  const { view, state, reason, lb, contains } = look;
-  const wanted = { state, reason, lb, contains, limit: PAGE, after: pages.at(-1) };
-  const known = API[view].parameters;
-  return ask(view, {}, Object.fromEntries(Object.entries(wanted).filter(([key]) => known.includes(key))), signal);
+  // What is wrong most comes first, unless the reader wants another order.
+  const wanted = { ...look, sort: look.sort || 'verdict' };
+  const parameters = FILTERS[look.view].map((key) => [key, wanted[key]]);
+  return ask(look.view, [], { ...Object.fromEntries(parameters), limit: PAGE, after: pages.at(-1) }, signal);
 });
 const one = new Part(async (signal) => {
-  const [kind, first, second] = opened();
-  if (kind === 'service') return ask('service', { namespace: first, name: second }, {}, signal);
-  const found = await ask('pool', { lb: first, pool: second }, {}, signal);
-  if (!found.value) return found;
-  const verdicts = found.value.pool.services.slice(0, VERDICTS).map(async (key) => {
-    const [namespace, name] = halves(key);
-    const { value, problem } = await ask('service', { namespace, name }, {}, signal);
-    return [key, value ? value.verdict : problem];
+  const [kind, ...names] = opened();
+  if (!Object.hasOwn(KINDS, kind)) return { problem: 'There is nothing like that.' };
+  const found = await ask(kind, names, {}, signal);
+  if (kind !== 'pool' || !found.value?.pool) return found;
+  const verdicts = each(found.value.pool.services).slice(0, VERDICTS).map(async (key) => {
+    const { value, problem } = await ask('service', halves(key), {}, signal);
+    return { key, verdict: value ? value.verdict : null, problem };
   });
   return { value: { pool: found.value.pool, verdicts: await Promise.all(verdicts) } };
 });
@@ -62,7 +61,8 @@ function halves(name) {
 
 function opened() {
   const at = look.open.indexOf(':');
-  return [look.open.slice(0, at), ...halves(look.open.slice(at + 1))];
+  const [kind, name] = [look.open.slice(0, at), look.open.slice(at + 1)];
+  return [kind, ...(kind === 'node' ? [name] : halves(name))];
 }
 
 // ---- all of it ----
@@ -77,23 +77,27 @@ function drawFilter() {
   for (const label of document.querySelectorAll('#filter label')) label.hidden = !label.dataset.for.split(' ').includes(look.view);
   options(element('state'), 'all', Object.keys(look.view === 'nodes' ? WORDS.nodeState : WORDS.state), look.state);
   options(element('reason'), 'all', Object.keys(WORDS.reason), look.reason);
-  const present = (status.value?.loadBalancers ?? []).filter(({ exists }) => exists !== false);
+  options(element('verdict'), 'all', Object.keys(WORDS.verdict), look.verdict);
+  for (const key of ['outOfSync', 'sort']) if (element(key).value !== look[key]) element(key).value = look[key];
+  const present = each(status.value?.loadBalancers).filter(({ exists }) => exists !== false);
   options(element('lb'), 'all', present.map(({ name }) => name), look.lb);
   const text = element('contains');
   if (document.activeElement !== text && text.value !== look.contains) text.value = look.contains;
 }
 
 function draw() {
-  patch(element('alarm'), drawAlarm());
-  patch(element('who'), drawWho().filter(Boolean));
-  patch(element('attention'), drawAttention());
-  patch(element('numbers'), drawNumbers().flat());
-  patch(element('views'), drawViews());
+  missed.clear();
+  drawPart('alarm', drawAlarm);
+  drawPart('who', drawWho);
+  drawPart('sync', drawSync);
+  drawPart('attention', drawAttention);
+  drawPart('numbers', drawNumbers);
+  drawPart('views', drawViews);
   drawFilter();
-  patch(element('rows'), drawList());
+  drawPart('rows', drawList);
   element('one').hidden = look.open === '';
-  element('halves').classList.toggle('open', look.open !== '');
-  if (look.open !== '') patch(element('one'), drawOne());
+  drawPart('one', drawOne);
+  drawPart('missed', drawMissed);
 }
 
 function round() {
@@ -110,14 +114,14 @@ function wake() {
   draw();  // Whatever is left from before is shown as old first.
   round();
   rounds = setInterval(round, EVERY_MS);
-  ticks = setInterval(() => patch(element('alarm'), drawAlarm()), 1000);
+  ticks = setInterval(() => drawPart('alarm', drawAlarm), 1000);
 }
 
 function start() {
   readAddress();
   element('contains').value = look.contains;
   element('filter').onsubmit = (event) => event.preventDefault();
-  for (const key of ['state', 'reason', 'lb']) element(key).onchange = (event) => turn({ [key]: event.currentTarget.value });
+  for (const key of ['state', 'outOfSync', 'reason', 'lb', 'verdict', 'sort']) element(key).onchange = (event) => turn({ [key]: event.currentTarget.value });
   let typing = null;
   element('contains').oninput = (event) => {
     const contains = event.currentTarget.value.trim();

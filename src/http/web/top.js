@@ -1,18 +1,56 @@
-// The top of the page: who answers, what stands in the way, and numbers.
+// The top of the page: who answers, what is out of sync, what stands in the way, and numbers.
 
 function drawWho() {
   const said = status.value;
   if (!said) return [h('span', { class: 'faint' }, 'reading …')];
-  const { leadership, dryRun, snapshotAgeSeconds, version } = said;
+  const { leadership, dryRun, mode, snapshotAgeSeconds, version, installation: at } = said;
   const since = leadership && ` for ${span(leadership.roleSeconds)}`;
+  const name = (text) => h('span', { class: 'name' }, text ?? 'not told');
   return [
+    h('span', null, 'cluster ', name(at?.clusterName)),
+    h('span', null, 'subscription ', name(at?.subscription)),
+    h('span', null, 'resource group ', name(at?.resourceGroup)),
     leadership ? word('role', leadership.role, since) : h('span', { class: 'tag wait' }, 'role not known yet'),
-    dryRun && h('strong', { class: 'wait' }, 'dry run'),
-    leadership && h('span', null, 'this is ', h('span', { class: 'name' }, leadership.identity), `, term ${leadership.term}`),
+    dryRun ? h('strong', { class: 'wait' }, 'dry run') : h('span', { class: mode === 'enforce' ? '' : 'wait' }, `mode ${mode ?? 'not known yet'}`),
+    leadership && h('span', { class: 'faint' }, 'this is ', name(leadership.identity), `, term ${some(leadership.term)}`),
     h('span', { class: 'faint' }, snapshotAgeSeconds === null ? 'nothing known yet' : `snapshot ${span(snapshotAgeSeconds)} old`),
     h('span', { class: 'faint' }, `version ${version}`),
   ];
 }
+
+/** What is out of sync, with the reason and since when, before anything else. */
+function drawSync() {
+  const said = status.value;
+  if (!said) return [];
+  const { outOfSync, wouldChange, pools, synced, dryRun, mode } = said;
+  const late = outOfSync?.pools ?? 0;
+  const compared = wouldChange?.pools ?? 0;
+  const all = h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'pools', outOfSync: 'true' }) }, 'Show all');
+  const why = dryRun ? 'this is a dry run' : mode === 'observe' ? 'the mode is observe' : 'they are paused';
+  const unknown = pools?.byState?.unknown ?? 0;
+  const titles = [];
+  if (late > 0) titles.push(h('h2', { key: 'late', class: 'bad' }, `${late} of ${count(pools?.total ?? null, 'pool')} ${late === 1 ? 'is' : 'are'} out of sync `, all));
+  if (compared > 0) titles.push(h('h2', { key: 'compared', class: 'wait' }, `${count(compared, 'pool')} would be changed (${wouldChange.add} to add, ${wouldChange.remove} to remove): not written, because ${why} `, late ? null : all));
+  if (!late && !compared) {
+    const isKnown = synced?.lists && synced?.discovery && !unknown && !wouldChange?.unseen;
+    titles.push(h('h2', { key: 'none', class: isKnown ? 'good' : 'wait' }, isKnown ? `${pools?.total === 1 ? 'The only pool is' : `All ${some(pools?.total ?? null)} pools are`} in sync.` : 'No pool is known to be out of sync, but not everything is known yet.'));
+  }
+  return [titles, h('ul', { key: 'list' }, each(outOfSync?.items).map(outOfSyncLine))];
+}
+
+function outOfSyncLine(pool) {
+  const name = poolName(pool);
+  const seconds = pool.outOfSyncSeconds;
+  const since = seconds === null ? 'only compared' : [h('strong', null, `${pool.outOfSyncAtLeast ? 'at least ' : ''}${span(seconds)}`), ` since ${clock(pool.outOfSyncSince)}`];
+  // Pools are out of sync for a moment whenever something changes; a minute is long.
+  return h('li', { key: name, class: seconds > 900 ? 'bad' : seconds > 60 ? 'wait' : '' },
+    h('div', null, opener('pool', name), name.endsWith(filledBy(pool).replace('/', '-')) ? null : h('div', { class: 'faint' }, filledBy(pool))), h('div', null, since), h('div', null, pool.why ?? 'it does not match its level'));
+}
+
+const NO_FILTER = { state: '', outOfSync: '', reason: '', lb: '', contains: '', verdict: '' };
+
+/** What the page looks for in vain in the answers. */
+const drawMissed = () => missed.size > 0 && h('p', { class: 'loud' }, `The answers lack what this page looks for: ${[...missed].sort().join(', ')}. What depends on it is not shown. Reload the page.`);
 
 /** Everything that stands in the way of a write, or will, the worst first (docs/admin-api.md, "Nothing is written"). */
 function troubles(said) {
@@ -26,37 +64,27 @@ function troubles(said) {
   ofAzure(said, bad, wait, strong);
   ofNodes(said, bad, wait, strong);
   ofControlPlanes(said, bad, wait, strong);
-  ofSync(said, bad, wait, strong);
   for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
-    const number = said.pools.byState[state] ?? 0;
+    const number = said.pools?.byState?.[state] ?? 0;
     if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
   }
   return found;
 }
-const show = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'pools', state, reason: '', lb: '', contains: '' }) }, 'Show');
+const show = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'pools', state }) }, 'Show');
 
-/** Pools are out of sync for a moment whenever something changes; a minute is long. */
-function ofSync({ outOfSync }, bad, wait, strong) {
-  const { pools, longest, longestSeconds, longestAtLeast } = outOfSync;
-  if (longestSeconds === null || longestSeconds < 60) return;
-  (longestSeconds > 900 ? bad : wait)(strong(`${count(pools, 'pool')} out of sync: `), h('span', { class: 'name' }, longest), ` for ${longestAtLeast ? 'at least ' : ''}${span(longestSeconds)}.`);
-}
-
-function ofRole({ leadership, starts, synced, sources }, bad, wait, strong) {
+function ofRole({ leadership, synced, sources }, bad, wait, strong) {
   if (!leadership) wait(strong('Nothing is known yet'), ' of who leads.');
   else {
     const { role, holder, identity, lastError } = leadership;
     const silent = !['leader', 'alone'].includes(role);
     const leads = silent && holder !== identity ? (holder ? ` ${holder} leads; ask that one.` : ' Nobody is known to lead.') : '';
-    if (silent) (role === 'passive' ? bad : wait)(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
+    if (silent) wait(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
     if (role === 'alone') wait(strong('Dry run: '), 'nothing is written anywhere.');
     if (lastError) bad(strong('Our own Lease: '), lastError);
   }
-  if (starts?.phase === 'passive') bad(strong('Passive after bad starts'), starts.endsInSeconds === null ? '.' : `, for ${span(starts.endsInSeconds)} at most.`);
-  if (starts?.lastError) wait(strong('Notes of starts: '), starts.lastError);
-  if (!synced.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes are awaited.');
-  if (!synced.discovery) wait(strong('Not synced: '), 'every load balancer has to be asked for, and one to be seen.');
-  for (const { kind, lastError, heardSeconds } of sources) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (last heard ${span(heardSeconds)} ago)`);
+  if (!synced?.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes are awaited.');
+  if (!synced?.discovery) wait(strong('Not synced: '), 'every load balancer has to be asked for, and one to be seen.');
+  for (const { kind, lastError, heardSeconds } of each(sources)) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (${heardSeconds === null ? 'not heard yet' : `last heard ${span(heardSeconds)} ago`})`);
 }
 
 function ofPauses({ mode, pauses }, bad, wait, strong) {
@@ -65,36 +93,42 @@ function ofPauses({ mode, pauses }, bad, wait, strong) {
   if (!pauses) return;
   if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written before our ConfigMap with the pauses can be read.');
   if (pauses.lastError) bad(strong('Pauses: '), pauses.lastError);
-  for (const { key, why, remedy } of pauses.unreadable ?? []) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
+  for (const { key, why, remedy } of each(pauses.unreadable)) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
   const told = ({ by, since, ageSeconds, reason, returned }) =>
-    `by ${by ?? 'somebody'}${since ? ` since ${since} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (a pause that had ended, and is back)' : ''}`;
-  for (const pause of pauses.items ?? []) {
-    if (pause.scope === 'everything') bad(strong('Everything is paused '), told(pause));
-    else wait(strong(`Paused: ${pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`);
+    `by ${by ?? 'somebody'}${since ? ` since ${clock(since)} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (a pause that had ended, and is back)' : ''}`;
+  for (const pause of each(pauses.items)) {
+    if (pause.scope === 'everything') bad(strong('Everything is paused '), told(pause), resumeOf(everything, 'everything'));
+    else wait(strong(`Paused: ${pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`, resumeOf(scopeOf(pause), pause.target));
   }
+}
+
+/** The body of a request about what a pause is of. */
+function scopeOf({ scope, target }) {
+  const [first, second] = halves(target ?? '');
+  return scope === 'pool' ? { scope, loadBalancer: first, backendPool: second } : { scope, namespace: first, name: second };
 }
 
 function ofGuards({ guards, held }, bad, wait, strong) {
   const stopped = guards?.removalsStopped;
-  if (stopped) bad(strong('All removals are stopped'), ` for ${span(stopped.seconds)}: ${stopped.pools} of ${stopped.of} pools would lose most of their members. `, lookAtHeld());
+  if (stopped) bad(strong('All removals are stopped'), ` for ${span(stopped.seconds)}: ${stopped.pools} of ${stopped.of} pools would lose most of their members. `, lookAtHeld(), releaseAll());
   if (guards && guards.mode !== 'enforce') wait(strong(`guards.mode ${guards.mode}: `), 'guards hold nothing back.');
   if (guards?.secondReadSeconds > 60) wait(strong('A second read'), ` has been under way for ${span(guards.secondReadSeconds)}; what is in doubt stays held until it comes.`);
-  if (held.length && !stopped) wait(strong(`${count(held.length, 'pool')} with a held removal. `), lookAtHeld());
+  if (each(held).length && !stopped) wait(strong(`${count(held.length, 'pool')} with a held removal. `), lookAtHeld());
 }
-const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'held', reason: '', lb: '' }) }, 'Show');
+const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'held' }) }, 'Show');
 
 function ofNodes({ adminState }, bad, wait, strong) {
   if (!adminState) return;
   const { held, refused, unreadable, foreign, switchedOff, lastError } = adminState;
   if (held) bad(strong(`${count(held, 'node')} held back: `), 'to leave service, while as many Ready nodes are Down as may be. ', lookAtNodes('held'));
   if (refused) bad(strong(`${count(refused, 'node')} cannot be noted: `), 'our ConfigMap takes no record of them, so they are not cut out of traffic. ', lookAtNodes('recording'));
-  for (const { key, why, remedy } of unreadable ?? []) bad(strong(`Record ${key} cannot be read: `), `${why}; ${remedy}`);
+  for (const { key, why, remedy } of each(unreadable)) bad(strong(`Record ${key} cannot be read: `), `${why}; ${remedy}`);
   if (lastError) wait(strong('Records of nodes: '), lastError);
   if (switchedOff) wait(strong('The admin state is switched off'), ' by a key of our ConfigMap: no node is cut out of traffic.');
-  const [first] = foreign ?? [];
+  const [first] = each(foreign);
   if (first) wait(strong('Admin states of somebody else: '), `${first.adminState} of ${first.node ?? first.backend} in `, h('span', { class: 'name' }, `${first.loadBalancer}/${first.backendPool}`), foreign.length > 1 ? ` and ${foreign.length - 1} more` : '', '. They are left as they are.');
 }
-const lookAtNodes = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'nodes', state, contains: '' }) }, 'Show');
+const lookAtNodes = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'nodes', state }) }, 'Show');
 
 function ofControlPlanes({ controlPlanes }, bad, wait, strong) {
   if (!controlPlanes) return;
@@ -102,7 +136,7 @@ function ofControlPlanes({ controlPlanes }, bad, wait, strong) {
   if (worst) (worst.assigned === 'usable' ? wait : bad)(strong(`Something is wrong with ${wrong} of ${count(sources, 'source')} of control planes: `), h('span', { class: 'name' }, worst.source), ` (${meaning('assigned', worst.assigned)}): ${worst.message}. `, lookAtPlanes());
   if (notManageable) wait(strong(`${count(notManageable, 'pool')} of control planes cannot be written. `), lookAtPlanes());
 }
-const lookAtPlanes = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ view: 'planes', contains: '' }) }, 'Show');
+const lookAtPlanes = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'planes' }) }, 'Show');
 
 /** How many nodes leave service or come back. */
 function nodesAtWork(said) {
@@ -114,23 +148,22 @@ function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong
   if (sharedLease) {
     const { state, holder, whose, wantedSeconds, lastError, endsInSeconds } = sharedLease;
     const ends = endsInSeconds === null ? '' : `, ${span(endsInSeconds)} more at most`;
-    if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${whose.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
+    if (state === 'waiting') (wantedSeconds > 120 ? bad : wait)(strong('The shared Lease '), `is held by ${holder ?? '?'} (${whose?.replaceAll('_', ' ')}); a write waits for ${span(wantedSeconds)}${ends}.`);
     if (lastError) bad(strong('The shared Lease: '), lastError);
   }
-  for (const { loadBalancer, blockedBy, closedForSeconds } of lanes) {
+  for (const { loadBalancer, blockedBy, closedForSeconds } of each(lanes)) {
     if (blockedBy) bad(strong('Writes are blocked on '), h('span', { class: 'name' }, loadBalancer), `: ${blockedBy}`);
     else if (closedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(closedForSeconds)}: Azure asked for a pause, an answer was lost, or a foreign operation runs.`);
   }
-  for (const gate of gates) if (gate.closedForSeconds) bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.closedForSeconds)}.`);
-  for (const { name, lastError } of loadBalancers) if (lastError) wait(strong('Load balancer '), h('span', { class: 'name' }, name), `: ${lastError}`);
+  for (const gate of each(gates)) if (gate.closedForSeconds) bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.closedForSeconds)}.`, openGate(gate.class));
+  for (const { name, lastError } of each(loadBalancers)) if (lastError) wait(strong('Load balancer '), h('span', { class: 'name' }, name), `: ${lastError}`);
 }
 
 function drawAttention() {
   if (!status.value) return [];
   const { bad, wait } = troubles(status.value);
-  const line = (colour) => (text) => h('li', { class: colour }, h('span', null, text));
-  const none = [h('li', { class: 'good' }, h('span', null, h('strong', null, 'No pool has been out of sync for a minute.')))];
-  return [h('ul', null, bad.length + wait.length ? [bad.map(line('bad')), wait.map(line('wait'))] : none)];
+  const line = (colour) => (text) => h('li', { class: colour }, h('div', null, text));
+  return [h('ul', null, bad.map(line('bad')), wait.map(line('wait')))];
 }
 
 const card = (title, value, ...more) => h('div', { class: 'card' }, h('h3', null, title), h('div', { class: 'value' }, value), more);
@@ -138,18 +171,17 @@ const card = (title, value, ...more) => h('div', { class: 'card' }, h('h3', null
 function drawNumbers() {
   const said = status.value;
   if (!said) return [];
-  const { mode, pools, services, controlPlanes, outOfSync, gates, sharedLease, lanes } = said;
+  const { pools, services, controlPlanes, sharedLease } = said;
+  const [gates, lanes] = [each(said.gates), each(said.lanes)];
   const planes = controlPlanes ? ` and ${count(controlPlanes.sources, 'source')}` : '';
-  const states = Object.entries(pools.byState).filter(([, number]) => number > 0).map(([state, number]) => {
+  const states = Object.entries(pools?.byState ?? {}).filter(([, number]) => number > 0).map(([state, number]) => {
     const [colour] = WORDS.state[state] ?? [''];
-    return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ view: 'pools', state }) }, `${number} ${state}`);
+    return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ ...NO_FILTER, view: 'pools', state }) }, `${number} ${state}`);
   });
   const busy = lanes.filter(({ writing }) => writing).length;
-  const waiting = lanes.reduce((sum, lane) => sum + lane.waiting.length, 0);
+  const waiting = lanes.reduce((sum, lane) => sum + each(lane.waiting).length, 0);
   return [
-    h('div', { class: 'card wide' }, h('h3', null, `${count(pools.total, 'pool')} of ${count(services, 'Service')}${planes}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
-    card('Mode', mode ?? 'not known yet'),
-    card('Longest out of sync', outOfSync.longestSeconds === null ? 'none' : span(outOfSync.longestSeconds)),
+    h('div', { class: 'card wide' }, h('h3', null, `${count(pools?.total ?? null, 'pool')} of ${count(services, 'Service')}${planes}`), h('div', { class: 'value states' }, states.length ? states : 'none')),
     card('Lanes', `${busy} of ${lanes.length} busy`, h('div', { class: 'faint' }, `${count(waiting, 'pool')} waiting`)),
     gates.map((gate) => card(`Budget left, ${gate.class}`, `${Math.floor(gate.budgetLeft)} of ${Math.floor(gate.budget)}`,
       h('meter', { min: 0, max: gate.budget, low: gate.budget / 4, optimum: gate.budget, value: gate.budgetLeft, 'aria-label': `budget left for ${gate.class}` }))),
@@ -160,7 +192,7 @@ function drawNumbers() {
 
 function drawLease(lease) {
   if (!lease) return card('Shared Lease', 'not used');
-  const held = lease.holder ? `${lease.holder} (${lease.whose.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'nobody holds it';
+  const held = lease.holder ? `${lease.holder} (${lease.whose?.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'nobody holds it';
   return card('Shared Lease', `${lease.state} for ${span(lease.stateSeconds)}`, h('div', { class: 'faint' }, held));
 }
 

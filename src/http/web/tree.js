@@ -56,9 +56,21 @@ function dress(node, { properties, children }) {
   patch(node, children);
 }
 
+/** Draws one part of the page. One that cannot be drawn says so, and the others go on. */
+function drawPart(id, wanted) {
+  let tree;
+  try {
+    tree = [wanted()].flat(Infinity).filter(Boolean);
+  } catch (error) {
+    console.error(error);
+    tree = [h('p', { class: 'bad broken' }, `This part cannot be shown, because the answer is not as the page expects it (${error.message}). The paths below /api/v1 have what it says.`)];
+  }
+  patch(element(id), tree);
+}
+
 /** A span of time for people. */
 function span(seconds) {
-  if (seconds === null) return '–';
+  if (seconds === null || seconds === undefined) return '–';
   if (seconds < 120) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
   if (minutes < 120) return `${minutes} min`;
@@ -66,20 +78,27 @@ function span(seconds) {
   return `${Math.floor(minutes / 1440)} days`;
 }
 
-const count = (number, of) => `${number} ${of}${number === 1 ? '' : 's'}`;
-const some = (number) => (number === null ? '?' : String(number));
-const joined = (names) => (names === null ? 'not known' : names.length ? names.join(', ') : 'none');
+const count = (number, of) => `${some(number)} ${of}${number === 1 ? '' : 's'}`;
+const some = (number) => String(number ?? '?');
+const joined = (names) => (names === null ? 'not known' : each(names).length ? each(names).join(', ') : 'none');
+/** A time of the API as the reader's clock has it. */
+function clock(time) {
+  const at = new Date(time ?? NaN);
+  if (Number.isNaN(at.getTime())) return time ?? 'not known';
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? at.toLocaleTimeString() : at.toLocaleString();
+}
 
 /** A word of the API with its colour and its meaning; one that is not known here stands for itself. */
 function word(kind, text, extra) {
   const [colour, meaning] = Object.hasOwn(WORDS[kind], text) ? WORDS[kind][text] : ['', ''];
-  return h('span', { class: `tag ${colour}`, title: meaning }, text, extra ?? null);
+  return h('span', { class: `tag ${colour}`, title: meaning }, text ?? 'not told', extra ?? null);
 }
 const meaning = (kind, text) => (Object.hasOwn(WORDS[kind], text) ? [WORDS[kind][text]].flat().at(-1) : '');
 
 function opener(kind, name, also) {
   const open = `${kind}:${name}`;
   const onclick = () => { returnTo = document.activeElement; turn({ open, ...also }, Boolean(also)); element('one').focus({ preventScroll: true }); };
-  return h('button', { class: 'link name', type: 'button', 'aria-expanded': String(look.open === open), 'aria-controls': 'one', onclick }, name);
+  return h('button', { class: 'link name', type: 'button', 'data-open': open, 'aria-expanded': String(look.open === open), 'aria-controls': 'one', onclick }, name);
 }
 let returnTo = null;

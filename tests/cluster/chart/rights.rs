@@ -219,8 +219,13 @@ async fn pause_and_resume(
     leader: &Controller,
     standby: &Controller,
 ) {
-    let operator = format!("{}-operator", release.full_name());
-    let person = story.cluster.token(NAMESPACE, &operator).await;
+    // The commands of the page name the namespace and the account that the chart makes.
+    let status = leader.get("/api/v1/status").await.expect("the leader answers");
+    let installation = &status["installation"];
+    assert_eq!(installation["namespace"], NAMESPACE, "{installation}");
+    assert_eq!(installation["deployment"], release.full_name(), "{installation}");
+    let operator = installation["operatorServiceAccount"].as_str().expect("the chart names it");
+    let person = story.cluster.token(NAMESPACE, operator).await;
     let stranger = story.cluster.token(NAMESPACE, "default").await;
     let everything = json!({ "scope": "everything", "reason": "a drill" });
     let (status, text) = standby.post("/api/v1/pause", &stranger, &everything).await;

@@ -1201,37 +1201,6 @@ proptest! {
 }
 
 #[test]
-fn a4_a_passive_process_asks_nothing_about_the_lease_until_that_ends() {
-    let mut server = Server::default();
-    let mut drive = Drive::new("a", Contest::Elected(TIMES));
-    drive.tell(In::Passive(true));
-    drive.tell(In::Start);
-    drive.at(at(1_799));
-    assert!(drive.asked.is_empty(), "{:?}", drive.asked);
-    let shown = drive.leader.shown.as_ref().map(|view| (view.role, view.until));
-    assert_eq!(shown, Some(("passive", None)));
-    drive.tell(In::Opened(Epoch(0)));
-    assert!(!drive.leads());
-    drive.tell(In::Passive(false));
-    drive.served(&mut server);
-    drive.opened();
-    assert!(drive.leads(), "it competes from now on");
-    drive.tell(In::Passive(true));
-    assert!(drive.leads(), "who is at work goes on");
-}
-
-#[test]
-fn a4_a_passive_process_ends_at_once_and_competes_no_more() {
-    let mut drive = Drive::new("a", Contest::Elected(TIMES));
-    drive.tell(In::Passive(true));
-    drive.tell(In::Start);
-    drive.tell(In::Shutdown);
-    drive.tell(In::Passive(false));
-    drive.tell(In::WriterQuiet { shared_is_free: true });
-    assert!(drive.done && drive.asked.is_empty());
-}
-
-#[test]
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
     let mut drive = Drive::new("a", Contest::Elected(TIMES));
     drive.tell(In::Shutdown);
@@ -1239,15 +1208,6 @@ fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
     assert!(drive.done);
     drive.tell(In::Start);
     assert!(drive.asked.is_empty());
-}
-
-#[test]
-fn a4_passive_may_be_taken_back_before_the_start() {
-    let mut drive = Drive::new("a", Contest::Elected(TIMES));
-    drive.tell(In::Passive(true));
-    drive.tell(In::Passive(false));
-    drive.tell(In::Start);
-    assert_eq!(drive.asked.len(), 1);
 }
 
 #[test]

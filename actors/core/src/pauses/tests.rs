@@ -234,7 +234,8 @@ fn g6_a_config_map_that_cannot_be_read_opens_no_term_and_the_view_says_why() {
 #[test]
 fn g6_what_a_person_edits_is_seen_within_15_seconds() {
     let mut bench = Bench::begun(Server::default());
-    bench.server = Server::with(&[("pause.everything", "the network is being rebuilt"), ("start.a_1", "x")]);
+    bench.server =
+        Server::with(&[("pause.everything", "the network is being rebuilt"), ("snapshot.a_1", "x")]);
     bench.wait(at(16));
     bench.serve();
     let reason = Some("the network is being rebuilt".into());
@@ -247,7 +248,7 @@ fn g6_what_a_person_edits_is_seen_within_15_seconds() {
 
 #[test]
 fn g6_a_pause_is_answered_when_its_write_stands_and_nothing_else_is_touched() {
-    let mut bench = Bench::begun(Server::with(&[("start.a_1", "x"), ("kept", "y")]));
+    let mut bench = Bench::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
     bench.pause(7, Scope::Pool(pool("shop-web")));
     let (call, ask) = bench.next();
     assert!(matches!(ask, ConfigMapAsk::Get));
@@ -256,7 +257,7 @@ fn g6_a_pause_is_answered_when_its_write_stands_and_nothing_else_is_touched() {
     assert!(bench.answers.is_empty(), "nothing is written yet");
     bench.serve();
     assert_eq!(bench.answers, [(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead)))]);
-    assert_eq!(bench.server.keys(), ["kept", "pause.pool.kubernetes.shop-web", "start.a_1"]);
+    assert_eq!(bench.server.keys(), ["kept", "pause.pool.kubernetes.shop-web", "snapshot.a_1"]);
     let text = &bench.server.data.as_ref().expect("it exists")["pause.pool.kubernetes.shop-web"];
     assert_eq!(&**text, "kubernetes/shop-web\nsince: @1000000\nby: alice\nreason: a drill\n");
     let (by, reason) = (Some("alice".into()), Some("a drill".into()));
@@ -268,7 +269,7 @@ fn g6_a_pause_is_answered_when_its_write_stands_and_nothing_else_is_touched() {
     bench.serve();
     let resumed = |n, was| (RequestId(n), Answer::Done(Done::Resumed { was, effect: Effect::WhenRead }));
     assert_eq!(bench.answers[1..], [resumed(8, true), resumed(9, false)]);
-    assert_eq!(bench.server.keys(), ["kept", "start.a_1"]);
+    assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
 /// A write that begins between the two would be one that somebody was told cannot begin.

@@ -1,10 +1,8 @@
 //! Finds known secrets in every encoding: plain, percent-encoded, with JSON or HTML escapes in any mixture, and in
-//! base64. The start of a secret is found too, because a peer that repeats it may cut it.
+//! base64. Parts of them are found too, because a peer that repeats a secret may cut it.
 
 use super::Found;
-
-/// This many bytes from the start of a secret count as the secret.
-const PREFIX: usize = 16;
+use super::part::{Blocks, SHORTEST};
 
 /// The longest encoding of one byte, as in `\u002b`, in bytes.
 const LONGEST_ENCODING: usize = 6;
@@ -21,6 +19,7 @@ pub(super) struct Needles {
     starts: Vec<u64>,
     /// The first byte of each secret.
     firsts: Vec<u8>,
+    parts: Blocks,
 }
 
 impl Needles {
@@ -54,6 +53,7 @@ impl Needles {
             self.firsts.push(first);
         }
         if !self.all.iter().any(|other| other == secret) {
+            self.parts.add(self.all.len(), secret);
             self.all.push(secret.to_vec());
         }
     }
@@ -107,6 +107,7 @@ impl Needles {
                 Some(_) | None => at += 1,
             }
         }
+        self.parts.find(&self.all, text, found);
     }
 }
 
@@ -130,15 +131,15 @@ fn end_of(secret: &[u8], text: &[u8], start: usize) -> Option<usize> {
         }
         same += 1;
     }
-    (same == secret.len() || same >= PREFIX).then_some(at)
+    (same == secret.len() || same >= SHORTEST).then_some(at)
 }
 
-fn is_escape(byte: u8) -> bool {
+pub(super) fn is_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
 /// The byte that is encoded at `at`, and the position after it.
-fn decode_byte(text: &[u8], at: usize) -> Option<(u8, usize)> {
+pub(super) fn decode_byte(text: &[u8], at: usize) -> Option<(u8, usize)> {
     let rest = text.get(at..)?;
     let plain = (*rest.first()?, at + 1);
     let read = match rest {

@@ -1,9 +1,10 @@
 //! Text that is safe for a terminal, a text log and a web page: it moves no cursor, changes no text direction, hides
 //! nothing and begins no new line. Unprintable characters are shown as in `\u{1b}`.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use super::{cut, without_sent};
+use super::{REDACTED, cut, without_sent};
 
 /// The start of an escape for an unprintable character.
 pub(super) const ESCAPE: &str = "\\u{";
@@ -46,11 +47,12 @@ impl Printable {
         Printable::of(text, true)
     }
 
-    /// A JSON document with the same content: unprintable characters become JSON escapes. Line breaks occur only
+    /// A JSON document with the same content: unprintable characters become JSON escapes. A string value with a recently
+    /// sent token is redacted as a whole; names and numbers stay, so that the document stays valid. Line breaks occur only
     /// between its strings, and are kept.
     #[must_use]
     pub fn json(document: &str) -> Printable {
-        let document = without_sent(document);
+        let document = values_without_sent(document);
         let mut out = String::with_capacity(document.len());
         for c in document.chars() {
             if c == '\n' || is_printable(c) {
@@ -80,6 +82,39 @@ impl fmt::Display for Printable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
+}
+
+/// The JSON document without string values in which a recently sent token occurs.
+fn values_without_sent(document: &str) -> Cow<'_, str> {
+    if let Cow::Borrowed(_) = without_sent(document) {
+        return Cow::Borrowed(document);
+    }
+    let mut out = String::with_capacity(document.len());
+    let mut rest = document;
+    while let Some(start) = rest.find('"') {
+        let end = start + string_length(&rest[start..]);
+        let (string, after) = (&rest[start..end], &rest[end..]);
+        let is_name = after.trim_start().starts_with(':');
+        out.push_str(&rest[..start]);
+        match without_sent(string) {
+            Cow::Owned(_) if !is_name => out.extend(["\"", REDACTED, "\""]),
+            Cow::Owned(_) | Cow::Borrowed(_) => out.push_str(string),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// How many bytes the JSON string has that a text begins with, with its quotation marks.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = false;
+    let end = text.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |at| at + 2)
 }
 
 /// Appends the text with unprintable characters escaped.
@@ -184,5 +219,17 @@ mod tests {
     fn c1_printable_text_has_no_sent_token() {
         sent(&Recipient::Authority, "planted-for-terminals");
         assert_eq!(Printable::lines("x planted-for-terminals\n").as_str(), "x <redacted>\n");
+    }
+
+    #[test]
+    fn c1_json_without_a_sent_token_is_the_same_document() {
+        sent(&Recipient::Proxy("json".into()), "91827364554637281900");
+        let document = concat!(
+            "{\n \"91827364554637281900\" : 91827364554637281900,\n",
+            " \"a\": [\"x \\\" 91827364554637281900\\\\\", \"\", \"y\"]\n}",
+        );
+        let shown = Printable::json(document);
+        let expected = document.replacen("\"x \\\" 91827364554637281900\\\\\"", "\"<redacted>\"", 1);
+        assert_eq!(shown.as_str(), expected);
     }
 }

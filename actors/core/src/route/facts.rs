@@ -39,7 +39,6 @@ impl Delivery {
                 leader::In::Gates(_) => Some(FactKey::GateTimes),
                 leader::In::OutOfSync(_) => Some(FactKey::OutOfSync),
                 leader::In::Start
-                | leader::In::Passive(_)
                 | leader::In::Lease(..)
                 | leader::In::Opened(_)
                 | leader::In::Shutdown
@@ -59,7 +58,6 @@ impl Delivery {
                 Kind::Preemptions => None,
             },
             Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
-            | Delivery::Starts(_)
             | Delivery::Pauses(_)
             | Delivery::Pool(_, PoolMessage::Forget)
             | Delivery::Events(events::In::Report(_) | events::In::Ended(_) | events::In::Posted { .. })
@@ -73,7 +71,6 @@ impl Delivery {
                 | HostMessage::EventDropped(_)
                 | HostMessage::NoticeIgnored(..)
                 | HostMessage::Done(_)
-                | HostMessage::Struck { .. }
                 | HostMessage::Quarantined(..),
             ) => None,
         }
@@ -192,7 +189,6 @@ fn board_fact(input: &board::In) -> Option<FactKey> {
         board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
         board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
         board::In::Leadership(_) => Some(FactKey::LeadershipView),
-        board::In::Starts(_) => Some(FactKey::StartsView),
         board::In::Wishes(_) => Some(FactKey::WishesView),
         board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         board::In::Guards(_) => Some(FactKey::GuardsView),

@@ -2,7 +2,7 @@
 
 use super::{Delivery, PoolMessage};
 use crate::{
-    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
+    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, watch, writer,
     xds_source,
 };
 
@@ -35,8 +35,6 @@ inputs! {
     for_admin_state: admin_state::In, Delivery::AdminState(input) => input;
     /// What it tells the Leader.
     for_leader: leader::In, Delivery::Leader(input) => input;
-    /// What it tells the keeper of the notes of starts.
-    for_starts: starts::In, Delivery::Starts(input) => input;
     /// What it tells the keeper of pauses.
     for_pauses: pauses::In, Delivery::Pauses(input) => input;
     /// What it tells the event emitter.

@@ -473,7 +473,6 @@ impl Bench {
             | Delivery::Watcher(..)
             | Delivery::Informer(_)
             | Delivery::Leader(_)
-            | Delivery::Starts(_)
             | Delivery::AdminState(_)
             | Delivery::Pauses(_)
             | Delivery::Kubernetes(_)

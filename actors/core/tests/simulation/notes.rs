@@ -13,7 +13,7 @@ use pool_core::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
 use pool_core::machine::{Now, Wall};
 use pool_core::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::{admin_state, pauses, starts};
+use pool_core::{admin_state, pauses};
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
@@ -26,8 +26,6 @@ use crate::random::Random;
 
 /// The name of our ConfigMap.
 pub const NAME: &str = "azure-backend-pool-controller";
-/// What the keys of notes of starts begin with.
-const PREFIX: &str = "start.";
 /// What the keys of records begin with.
 pub const RECORD: &str = "down.";
 /// What the keys of pauses begin with.
@@ -50,7 +48,6 @@ pub enum NotesStep {
 pub struct NotesPort {
     random: Random,
     plant: Option<Plant>,
-    key: String,
     /// In how many of a thousand cases something becomes of a request that should not.
     pub trouble: u64,
     /// Until when nothing comes through.
@@ -60,16 +57,9 @@ pub struct NotesPort {
 }
 
 impl NotesPort {
-    /// A port without requests, of a process of this identity.
-    pub fn new(random: Random, plant: Option<Plant>, identity: &str) -> NotesPort {
-        NotesPort {
-            random,
-            plant,
-            key: format!("{PREFIX}{identity}"),
-            trouble: 0,
-            cut_until: 0,
-            has_written: false,
-        }
+    /// A port without requests.
+    pub fn new(random: Random, plant: Option<Plant>) -> NotesPort {
+        NotesPort { random, plant, trouble: 0, cut_until: 0, has_written: false }
     }
 
     /// Takes in what the machine asks.
@@ -117,7 +107,6 @@ impl NotesPort {
                     Err(answer) => answer,
                 };
                 vec![Effect::Tell(match keeper {
-                    Keeper::Starts => Delivery::Starts(starts::In::ConfigMap(call, answer)),
                     Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
                     Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
                 })]
@@ -177,9 +166,6 @@ impl NotesPort {
             Some((Arc::from(key.as_str()), Text { text: Arc::from(said), time }))
         });
         let mut data: BTreeMap<Arc<str>, Text> = data.collect();
-        if self.plant == Some(Plant::NotesUncounted) {
-            data.retain(|key, _| !key.starts_with(PREFIX) || **key == *self.key);
-        }
         if self.plant == Some(Plant::PausesUnread) {
             data.retain(|key, _| !key.starts_with(PAUSE));
         }
@@ -200,22 +186,6 @@ impl NotesPort {
 /// The ConfigMap, if it is there.
 pub fn stored(model: &KubeModel) -> Option<Value> {
     model.get(Resource::ConfigMaps, NAMESPACE, NAME)
-}
-
-/// The identities of which notes stand.
-pub fn noted(model: &KubeModel) -> Vec<String> {
-    let object = stored(model).unwrap_or(Value::Null);
-    let keys = object["data"].as_object().into_iter().flatten().map(|(key, _)| key);
-    keys.filter_map(|key| Some(key.strip_prefix(PREFIX)?.to_owned())).collect()
-}
-
-/// A person removes all notes.
-pub fn clear(model: &mut KubeModel, now: u64) {
-    let Some(mut object) = stored(model) else { return };
-    if let Some(data) = object["data"].as_object_mut() {
-        data.retain(|key, _| !key.starts_with(PREFIX));
-    }
-    model.apply(object, now).expect("it is a ConfigMap");
 }
 
 /// What is paused by what is noted.

@@ -91,12 +91,6 @@ pub enum Plant {
     AdminTakesMembers,
     /// Downs go without the shared Lease where nobody has allowed it.
     BypassUnasked,
-    /// That a process is to be passive does not reach its Leader.
-    PassiveUnheard,
-    /// That a process need not be passive any more does not either.
-    PassiveForEver,
-    /// The notes of other starts are not seen.
-    NotesUncounted,
     /// Our Lease counts as let go of where a person has put somebody else's name into it.
     RenamedIsReleased,
     /// Lists lack objects now and then, and how facts came is forgotten on their way to the Directory.
@@ -109,6 +103,10 @@ pub enum Plant {
     BreakerLeaks,
     /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
     BreakerEndsByTime,
+    /// That endpoints leave their slices looks to the Directory as if the watch had just been re-established.
+    EndpointLossesCounted,
+    /// That nodes are left out looks to the Directory as if their endpoints had left.
+    NodeLossesUncounted,
     /// What people wish reaches neither the Directory nor the writer.
     PausesUnheard,
     /// What people wish counts as read for a term that has begun since.
@@ -182,7 +180,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 82] = [
+    pub const ALL: [Plant; 81] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -223,15 +221,14 @@ impl Plant {
         Plant::AllDownsOurs,
         Plant::AdminTakesMembers,
         Plant::BypassUnasked,
-        Plant::PassiveUnheard,
-        Plant::PassiveForEver,
-        Plant::NotesUncounted,
         Plant::RenamedIsReleased,
         Plant::DoubtForgotten,
         Plant::SecondReadAtOnce,
         Plant::FractionIgnored,
         Plant::BreakerLeaks,
         Plant::BreakerEndsByTime,
+        Plant::EndpointLossesCounted,
+        Plant::NodeLossesUncounted,
         Plant::PausesUnheard,
         Plant::WishesOfAnyTerm,
         Plant::PausesUnread,
@@ -276,6 +273,7 @@ impl Plant {
             Plant::DoubtForgotten | Plant::SecondReadAtOnce => &["G2", "G3"],
             Plant::FractionIgnored => &["G3"],
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
+            Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],
@@ -328,9 +326,6 @@ impl Plant {
             | Plant::AllDownsOurs
             | Plant::AdminTakesMembers
             | Plant::BypassUnasked
-            | Plant::PassiveUnheard
-            | Plant::PassiveForEver
-            | Plant::NotesUncounted
             | Plant::RenamedIsReleased
             | Plant::PausesUnread
             | Plant::PauseNotWritten

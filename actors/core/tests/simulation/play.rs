@@ -182,7 +182,7 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
     world.begin()?;
     world.run_until(world.now() + size.seconds * 1_000_000)?;
     let end = world.calm()?;
-    let mut end = world.stir(end)?;
+    let end = world.stir(end)?;
     let mut right_since = None;
     let mut wrong = String::new();
     let mut now = world.now().max(end);
@@ -190,8 +190,6 @@ fn through(world: &mut World, size: Size) -> Result<u64, String> {
     while now < end + within {
         now += LOOK_US;
         world.run_until(now)?;
-        // While all who are there are passive, nobody can lead (A4).
-        end = end.max(world.all_passive_until().unwrap_or(0));
         match rest(world) {
             Err(why) => (right_since, wrong) = (None, why),
             Ok(()) => {

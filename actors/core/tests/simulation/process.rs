@@ -14,7 +14,7 @@ use pool_core::xds::client::{self, Waits};
 use pool_core::xds::membership::{self, AdminStates};
 use pool_core::xds::sources::Name;
 use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, writer, xds_source,
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, writer, xds_source,
 };
 
 use crate::azure::ArmPort;
@@ -76,8 +76,6 @@ pub struct Process {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Until when a receiver takes nothing in.
     pub stalled: BTreeMap<Actor, u64>,
-    /// After it was told to end: whether its writes have, and whether its note is struck or given up.
-    pub ended: (bool, bool),
 }
 
 /// What all processes of a world have in common.
@@ -177,12 +175,11 @@ impl Process {
             replica: Replica::new(params(plant, settings, Arc::clone(&identity))),
             kubernetes: KubernetesPort::new(random.fork(), plant),
             leases: LeasePort::new(random.fork(), plant),
-            notes: NotesPort::new(random.fork(), plant, &identity),
+            notes: NotesPort::new(random.fork(), plant),
             azure: ArmPort::new(random.fork(), plant),
             xds: XdsPort::new(random.fork()),
             snapshot: None,
             stalled: BTreeMap::new(),
-            ended: (false, false),
             identity,
         }
     }
@@ -247,7 +244,6 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             heeding: pauses::Heeding::Pauses,
         },
         admin_state: admin_state_params(settings),
-        starts: starts::Params { identity: Arc::clone(&identity), keeping: starts::Keeping::Notes },
         leader: leader::Params {
             identity,
             contest: leader::Contest::Elected(leader::Times { settle, ..leader::Times::W8 }),

@@ -17,13 +17,11 @@ use pool_core::outbox::Outbox;
 use pool_core::pauses::Pauses;
 use pool_core::queue::PoolQueue;
 use pool_core::route::{Address, Delivery, Said, route};
-use pool_core::starts::Starts;
 use pool_core::watch::Watcher;
 use pool_core::writer::Writer;
 use pool_core::xds_source::XdsSource;
 use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, starts, watch, writer,
-    xds_source,
+    admin_state, directory, discovery, events, informer, leader, pauses, queue, watch, writer, xds_source,
 };
 
 /// How often a machine may act on its deadline in one turn.
@@ -53,8 +51,6 @@ pub enum Actor {
     AdminState,
     /// The Leader.
     Leader,
-    /// The keeper of the notes of starts.
-    Starts,
     /// The keeper of pauses.
     Pauses,
     /// The event emitter.
@@ -91,7 +87,6 @@ impl Actor {
             Address::ArmPort => Actor::ArmPort,
             Address::KubernetesPort => Actor::KubernetesPort,
             Address::Metrics => Actor::Metrics,
-            Address::Starts => Actor::Starts,
             Address::Pauses => Actor::Pauses,
             Address::Host => Actor::Host,
             Address::XdsSource => Actor::XdsSource,
@@ -121,7 +116,6 @@ pub struct Params {
     /// The Leader's.
     pub leader: leader::Params,
     /// The keeper of notes'.
-    pub starts: starts::Params,
     /// The keeper of pauses'.
     pub pauses: pauses::Params,
     /// The emitter's.
@@ -155,7 +149,6 @@ pub struct Replica {
     writer: Writer,
     admin_state: AdminState,
     leader: Leader,
-    starts: Starts,
     pauses: Pauses,
     emitter: Emitter,
     board: Board,
@@ -181,7 +174,6 @@ impl Replica {
             writer: Writer::new(params.writer.clone()),
             admin_state: AdminState::new(params.admin_state.clone()),
             leader: Leader::new(params.leader.clone()),
-            starts: Starts::new(params.starts.clone()),
             pauses: Pauses::new(params.pauses.clone()),
             emitter: Emitter::new(params.events.clone()),
             board: Board::new(),
@@ -200,11 +192,10 @@ impl Replica {
         let watchers = Kind::ALL
             .into_iter()
             .map(|kind| (Actor::Watcher(kind), Delivery::Watcher(kind, watch::In::Start)));
-        // The Leader is told to begin by the keeper of notes (A4).
-        let starts = (Actor::Starts, Delivery::Starts(starts::In::Start));
+        let leader = (Actor::Leader, Delivery::Leader(leader::In::Start));
         let pauses = (Actor::Pauses, Delivery::Pauses(pauses::In::Start));
         let follower = (Actor::XdsSource, Delivery::XdsSource(xds_source::In::Start));
-        watchers.chain([pauses, starts, follower]).collect()
+        watchers.chain([pauses, leader, follower]).collect()
     }
 
     /// Puts a delivery on the edge from `from` to where it goes; tells the edge and how many wait on it now.
@@ -307,7 +298,6 @@ impl Replica {
             }
             Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
             Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Said::Pauses),
-            Actor::Starts => run(&mut self.starts, now, batch, Delivery::for_starts, Said::Starts),
             Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
             Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
             Actor::XdsSource => {

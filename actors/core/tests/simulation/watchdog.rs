@@ -17,8 +17,6 @@ mod looks;
 mod nodes;
 #[path = "watchdog/operations.rs"]
 mod operations;
-#[path = "watchdog/passive.rs"]
-mod passive;
 #[path = "watchdog/puts.rs"]
 mod puts;
 #[path = "watchdog/records.rs"]
@@ -64,14 +62,12 @@ use intake::Unread;
 use looks::Looks;
 use nodes::Nodes;
 use operations::Operations;
-use passive::Start;
 use puts::Puts;
 use records::{Observations, Records};
 use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
 
-pub use passive::Standing as NotesStanding;
 pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
@@ -170,7 +166,6 @@ struct Within {
     is_off: bool,
     /// What it has seen of Downs.
     seen: Observations,
-    start: Start,
     heard: wishes::Heard,
     /// What the API server is to have accepted (E1).
     reports: reports::Reports,
@@ -205,8 +200,6 @@ pub struct Watchdog {
     pub is_off: bool,
     /// Whether a Down may go without the shared Lease (W7).
     bypass: bool,
-    /// When a person last removed the notes of starts.
-    notes_cleared_at: Option<u64>,
     /// When ARM last closed each class to anybody, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
     /// How many writes were counted as lost (W2).
@@ -236,7 +229,7 @@ impl Watchdog {
     }
 
     /// A process starts.
-    pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings, notes: NotesStanding) {
+    pub fn start(&mut self, now: u64, identity: Option<Arc<str>>, settings: &Settings) {
         self.within.push(Within {
             identity,
             lease_seen: None,
@@ -265,7 +258,6 @@ impl Watchdog {
             drains: drains::Heard::default(),
             is_off: settings.admin_state_off,
             seen: Observations::default(),
-            start: Start::new(now, notes),
             heard: wishes::Heard::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
@@ -285,7 +277,6 @@ impl Watchdog {
         within.gauge.clear();
         within.downs.end();
         within.reports.end();
-        within.start = Start::default();
         self.hangs_up(process);
     }
 

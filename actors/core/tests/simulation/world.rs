@@ -317,7 +317,6 @@ impl World {
                 process.replica.check()?;
                 self.watchdog.takes_answered(self.now, number)?;
                 self.watchdog.reports_accepted(self.now, number)?;
-                self.watchdog.passive_ends(self.now, number)?;
                 self.watchdog.looks_around(self.now, number)?;
             }
         }

@@ -43,9 +43,9 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 async fn a4_the_config_map_is_made_and_the_newest_state_alone_can_be_replaced() {
     let (fakes, requests) = stage(Effects::Carried).await;
     assert!(matches!(requests.carry_out(ConfigMapAsk::Get).await, ConfigMapAnswer::Absent));
-    let noted = set("start.pod_a", Written::Time(requests.clock.now()));
+    let noted = set("pause.pool.a", Written::Time(requests.clock.now()));
     let first = seen(requests.carry_out(ConfigMapAsk::Create(noted.clone())).await);
-    let time = first.data["start.pod_a"].time.expect("what was written can be read");
+    let time = first.data["pause.pool.a"].time.expect("what was written can be read");
     assert!(first.read.as_micros().abs_diff(time.as_micros()) < 60_000_000, "{first:?}");
     let again = requests.carry_out(ConfigMapAsk::Create(noted)).await;
     assert!(matches!(again, ConfigMapAnswer::Conflict), "{again:?}");
@@ -55,7 +55,7 @@ async fn a4_the_config_map_is_made_and_the_newest_state_alone_can_be_replaced() 
     assert_eq!(second.data.len(), 2);
     assert_eq!((&*second.data["pause"].text, second.data["pause"].time), ("all", None));
     assert_ne!(second.version, first.version);
-    let strike = ConfigMapEdit { remove: ["start.pod_a".into()].into(), ..ConfigMapEdit::default() };
+    let strike = ConfigMapEdit { remove: ["pause.pool.a".into()].into(), ..ConfigMapEdit::default() };
     let late = requests.carry_out(ConfigMapAsk::Replace(first, strike.clone())).await;
     assert!(matches!(late, ConfigMapAnswer::Conflict), "{late:?}");
     let third = seen(requests.carry_out(ConfigMapAsk::Replace(second, strike)).await);
@@ -177,7 +177,7 @@ fn a4_of_an_odd_config_map_only_what_cannot_be_used_at_all_is_refused() {
 #[tokio::test]
 async fn what_several_commands_keep_at_once_is_all_kept_beside_what_was_there_up_to_a_number() {
     let (fakes, requests) = stage(Effects::Carried).await;
-    seen(requests.carry_out(ConfigMapAsk::Create(set("start.pod_a", Written::Text("x".into())))).await);
+    seen(requests.carry_out(ConfigMapAsk::Create(set("pause.pool.a", Written::Text("x".into())))).await);
     let Exchange { client, place, .. } = requests.exchange;
     let keep_one = async |name: &str| {
         let note = Note { prefix: "snapshot.", name: name.to_owned(), text: "note".to_owned(), most: 3 };
@@ -186,11 +186,11 @@ async fn what_several_commands_keep_at_once_is_all_kept_beside_what_was_there_up
     let kept = tokio::join!(keep_one("1"), keep_one("2"), keep_one("3"));
     assert!(matches!(kept, (Ok(()), Ok(()), Ok(()))), "{kept:?}");
     let wanted =
-        json!({ "start.pod_a": "x", "snapshot.1": "note", "snapshot.2": "note", "snapshot.3": "note" });
+        json!({ "pause.pool.a": "x", "snapshot.1": "note", "snapshot.2": "note", "snapshot.3": "note" });
     assert_eq!(stored(&fakes).await.expect("it is there")["data"], wanted);
     assert!(keep_one("4").await.is_ok());
     let wanted =
-        json!({ "start.pod_a": "x", "snapshot.2": "note", "snapshot.3": "note", "snapshot.4": "note" });
+        json!({ "pause.pool.a": "x", "snapshot.2": "note", "snapshot.3": "note", "snapshot.4": "note" });
     assert_eq!(stored(&fakes).await.expect("it is there")["data"], wanted, "the oldest of its kind goes");
     fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     assert!(matches!(keep_one("5").await, Err(RequestFailure::Denied(_))));

@@ -206,7 +206,6 @@ impl Field {
             | Delivery::Discovery(_)
             | Delivery::Directory(_)
             | Delivery::Leader(_)
-            | Delivery::Starts(_)
             | Delivery::AdminState(_)
             | Delivery::Pauses(_)
             | Delivery::XdsSource(_)
@@ -222,10 +221,7 @@ impl Field {
                 | KubernetesCall::CountLockFailures { .. },
             )
             | Delivery::Host(
-                HostMessage::NoticeIgnored(..)
-                | HostMessage::Answered(..)
-                | HostMessage::Done(_)
-                | HostMessage::Struck { .. },
+                HostMessage::NoticeIgnored(..) | HostMessage::Answered(..) | HostMessage::Done(_),
             ) => {
                 panic!("nobody asks for {delivery:?}")
             }

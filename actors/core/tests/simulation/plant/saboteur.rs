@@ -18,7 +18,7 @@ use pool_core::xds::facts::{Body, Key, Received};
 use pool_core::xds::sources::{Assigned, Note, SourceFact};
 use pool_core::xds_source;
 use pool_core::xds_source::XdsView;
-use pool_core::{admin_state, board, directory, events, informer, leader, queue, watch, writer};
+use pool_core::{admin_state, board, directory, events, informer, queue, watch, writer};
 
 use super::Plant;
 use crate::cluster::address;
@@ -63,6 +63,7 @@ impl Saboteur {
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
         spoil_wishes(plant, &mut delivery);
+        spoil_losses(plant, &mut delivery);
         let lost = match (plant, &mut delivery) {
             (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
                 self.random.per_mille(50)
@@ -380,6 +381,21 @@ fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     }
 }
 
+/// What a planted bug makes of why Services let go of addresses.
+fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
+    let Delivery::Directory(directory::In::Service(_, Some(fact))) = delivery else { return };
+    if plant == Plant::EndpointLossesCounted {
+        let fact = Arc::make_mut(fact);
+        fact.provenance = fact.provenance.max(Provenance::Reconnect);
+    }
+    if plant == Plant::NodeLossesUncounted {
+        for part in Arc::make_mut(fact).parts.values_mut() {
+            part.left_out.retain(|_, node| !node.why.is_everywhere());
+            part.last_known.clear();
+        }
+    }
+}
+
 /// Whether a planted bug loses every delivery of this sort.
 fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
     matches!(
@@ -390,8 +406,6 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
                 Delivery::Writer(writer::In::Standing(Standing::Standby)),
             )
             | (Plant::LossUnheard, Delivery::Events(events::In::Standing(Standing::Standby)))
-            | (Plant::PassiveUnheard, Delivery::Leader(leader::In::Passive(true)))
-            | (Plant::PassiveForEver, Delivery::Leader(leader::In::Passive(false)))
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
             | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
             | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))

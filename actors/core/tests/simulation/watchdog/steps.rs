@@ -82,7 +82,6 @@ impl Watchdog {
             | Actor::Registry
             | Actor::XdsSource
             | Actor::XdsPort
-            | Actor::Starts
             | Actor::Pauses
             | Actor::Board
             | Actor::KubernetesPort

@@ -107,11 +107,7 @@ impl World {
                         }
                         HostMessage::Done(free) => {
                             self.judge_free(process, free)?;
-                            self.ends(process, true)?;
-                        }
-                        HostMessage::Struck { is_gone } => {
-                            self.judge_struck(process, is_gone)?;
-                            self.ends(process, false)?;
+                            self.done(process)?;
                         }
                     }
                 }
@@ -123,7 +119,6 @@ impl World {
             | Actor::Pool(..)
             | Actor::Writer
             | Actor::Leader
-            | Actor::Starts
             | Actor::AdminState
             | Actor::XdsSource
             | Actor::Pauses
@@ -171,10 +166,6 @@ impl World {
         let mut touched = Vec::new();
         for (input, said) in turn.steps {
             self.watchdog.on_step(self.now, now, process, who, input.as_ref(), &said)?;
-            if *who == Actor::Starts {
-                let notes = self.notes_of(process);
-                self.watchdog.on_starts_step(self.now, process, &said, notes)?;
-            }
             if let Some(input) = input.filter(is_telling) {
                 self.trace.note(self.now, Entry::Heard(process, who.clone(), Box::new(input)));
             }

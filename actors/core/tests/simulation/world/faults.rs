@@ -6,11 +6,10 @@ use pool_core::leader::Free;
 use pool_core::lease::LeaseName;
 use pool_core::object::Kind;
 use pool_core::route::Delivery;
-use pool_core::{leader, starts, writer, xds_source};
+use pool_core::{leader, writer, xds_source};
 
 use super::{Happening, World};
 use crate::ccm::lease_object;
-use crate::notes;
 use crate::plant::Plant;
 use crate::process::{Life, Process, used};
 use crate::replica::{Actor, Replica};
@@ -47,8 +46,7 @@ impl World {
         let identity = Arc::clone(&process.identity);
         self.note(format!("{identity} starts as process {number}"));
         self.processes.push(process);
-        let notes = self.notes_of(number);
-        self.watchdog.start(self.now, Some(identity), &self.settings, notes);
+        self.watchdog.start(self.now, Some(identity), &self.settings);
         if let Some(left) = self.crashes.get_mut(&slot).filter(|left| **left > 0) {
             *left -= 1;
             let at = self.now + self.fates.between(300_000, CRASHES_WITHIN_US);
@@ -84,13 +82,6 @@ impl World {
         self.at(self.now + pause, Happening::Start(slot));
     }
 
-    /// A process that was told to end has ended its writes, or struck its note or given that up.
-    pub(super) fn ends(&mut self, number: usize, writes: bool) -> Result<(), String> {
-        let (quiet, struck) = &mut self.processes[number].ended;
-        *(if writes { quiet } else { struck }) = true;
-        if self.processes[number].ended == (true, true) { self.done(number) } else { Ok(()) }
-    }
-
     /// What a process says at its end that it has let go of, nobody has in its name.
     pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
@@ -101,16 +92,7 @@ impl World {
         Ok(())
     }
 
-    /// A note that a process says is gone is not there.
-    pub(super) fn judge_struck(&self, number: usize, is_gone: bool) -> Result<(), String> {
-        let identity = &self.processes[number].identity;
-        if is_gone && notes::noted(&self.kube).iter().any(|noted| **noted == **identity) {
-            return Err(format!("A4: process {number} says that its note is gone, and it is there"));
-        }
-        Ok(())
-    }
-
-    fn done(&mut self, number: usize) -> Result<(), String> {
+    pub(super) fn done(&mut self, number: usize) -> Result<(), String> {
         let process = &self.processes[number];
         if !process.ending {
             return Err(format!("W8: process {number} ends, and nobody has told it to"));
@@ -248,7 +230,9 @@ impl World {
             | Often::FailingPolls
             | Often::Hanging
             | Often::EmptyWatches
-            | Often::LostEvents => return false,
+            | Often::LostEvents
+            | Often::EmptiedServices
+            | Often::LabelledNodes => return false,
         }
         true
     }
@@ -259,11 +243,7 @@ impl World {
             return;
         }
         self.note(format!("process {number} is told to end"));
-        let shutdowns = [
-            Delivery::Writer(writer::In::Shutdown),
-            Delivery::Leader(leader::In::Shutdown),
-            Delivery::Starts(starts::In::Shutdown),
-        ];
+        let shutdowns = [Delivery::Writer(writer::In::Shutdown), Delivery::Leader(leader::In::Shutdown)];
         let follower = self.planes.as_ref().map(|_| Delivery::XdsSource(xds_source::In::Shutdown));
         for delivery in shutdowns.into_iter().chain(follower) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
@@ -297,7 +277,6 @@ impl World {
             Actor::Writer,
             Actor::Leader,
             Actor::AdminState,
-            Actor::Starts,
             Actor::Events,
             Actor::Board,
             Actor::KubernetesPort,
@@ -398,7 +377,9 @@ impl World {
                 | Often::Hanging
                 | Often::EmptyWatches
                 | Often::LostEvents
-                | Often::SlowIntake,
+                | Often::SlowIntake
+                | Often::EmptiedServices
+                | Often::LabelledNodes,
             )
             | None => (150, 200),
         };
@@ -454,7 +435,9 @@ impl World {
                     | Often::Hanging
                     | Often::EmptyWatches
                     | Often::LostEvents
-                    | Often::SlowIntake,
+                    | Often::SlowIntake
+                    | Often::EmptiedServices
+                    | Often::LabelledNodes,
                 )
                 | None => None,
             };

@@ -9,7 +9,6 @@ use super::{Happening, World};
 use crate::ccm::lease_object;
 use crate::clock::wall;
 use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
-use crate::notes;
 use crate::plant::Plant;
 use crate::process::Process;
 
@@ -73,19 +72,7 @@ impl World {
                 until = until.max(self.now + u64::try_from(ends - wall(self.now)).unwrap_or(0));
             }
         }
-        if self.fates.per_mille(700) {
-            notes::clear(&mut self.kube, self.now);
-            self.watchdog.notes_cleared(self.now);
-            self.note("a person removes the notes of starts".to_owned());
-        }
         until
-    }
-
-    /// Until when nobody can lead, since whoever is there is passive, and ends that by himself.
-    pub fn all_passive_until(&self) -> Option<u64> {
-        let ends = |number: usize| self.watchdog.passive_until(number).ok_or(());
-        let there = (0..self.processes.len()).filter(|number| self.processes[*number].is_there());
-        there.map(ends).collect::<Result<Vec<u64>, ()>>().ok()?.into_iter().min()
     }
 
     /// A place in which each process crashes as soon as it has started.

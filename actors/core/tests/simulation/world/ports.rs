@@ -3,7 +3,7 @@
 use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
 use pool_core::config_map::Keeper;
 use pool_core::ids::CallId;
-use pool_core::lease::{LeaseAsk, LeaseName};
+use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
 use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
 use pool_core::sample::GateClass;
@@ -20,7 +20,7 @@ use crate::notes::{self, NotesStep};
 use crate::plant::Plant;
 use crate::process::{Life, Process};
 use crate::trace::Entry;
-use crate::watchdog::{NotesStanding, Put};
+use crate::watchdog::Put;
 
 /// Within which time an answer that is not late arrives.
 const SOON_US: u64 = 5_000_000;
@@ -71,20 +71,13 @@ impl World {
 
     /// Our ConfigMap was written by a process.
     pub(super) fn notes_written(&mut self, process: usize) -> Result<(), String> {
-        let noted = notes::noted(&self.kube);
-        self.note(format!("notes of starts: {noted:?}"));
         self.note_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
-            return Err("A4: what is none of a note is gone".to_owned());
+            return Err("A4: a key of somebody else is gone".to_owned());
         }
         self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
-        self.watchdog.notes_written(&noted)
-    }
-
-    /// The notes that stand, as they count for a process.
-    pub(super) fn notes_of(&self, process: usize) -> NotesStanding {
-        NotesStanding::of(&notes::noted(&self.kube), &self.processes[process].identity)
+        Ok(())
     }
 
     pub(super) fn at_kubernetes(&mut self, process: usize, call: KubernetesCall) -> Result<(), String> {
@@ -94,20 +87,9 @@ impl World {
             KubernetesCall::Open { call, kind, ask, given_up: _ } => {
                 kubernetes.open(&mut self.kube, now, kind, call, ask)
             }
-            KubernetesCall::Lease { call, lease, ask } => {
-                match &ask {
-                    LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
-                        self.watchdog.writes(process, "a Lease")?
-                    }
-                    LeaseAsk::Get | LeaseAsk::Await(..) => {}
-                }
-                leases.call(now, clock, lease, call, &ask)
-            }
+            KubernetesCall::Lease { call, lease, ask } => leases.call(now, clock, lease, call, &ask),
             KubernetesCall::ConfigMap { keeper, call, ask } => notes.call(now, clock, (keeper, call), &ask),
-            KubernetesCall::Taint { call, ask } => {
-                self.watchdog.writes(process, "a taint")?;
-                kubernetes.taint(now, call, ask)
-            }
+            KubernetesCall::Taint { call, ask } => kubernetes.taint(now, call, ask),
             KubernetesCall::CountLockFailures { call, since } => {
                 let ago = clock.now(now).since(since).as_micros();
                 let began = crate::clock::wall(now) - i64::try_from(ago).unwrap_or(0);
@@ -116,7 +98,6 @@ impl World {
                 vec![Effect::TellAt(now + 2_000, Delivery::Writer(told))]
             }
             KubernetesCall::Post { call, event } => {
-                self.watchdog.writes(process, "an event")?;
                 self.watchdog.on_post(now, process).map_err(|why| format!("{why}: {event:?}"))?;
                 let (effects, accepted) = kubernetes.post(now, call);
                 self.watchdog.on_posted(now, process, &event, accepted);
@@ -174,7 +155,6 @@ impl World {
         let sent = azure.send(&self.arm, now, &call);
         self.watchdog.sends(now, process, class_of(&sent.request))?;
         if let Some(put) = put_of(process, &sent) {
-            self.watchdog.writes(process, "a pool")?;
             self.watchdog.sends_put(now, &put)?;
         }
         let transit = self.processes[process].azure.transit();
