@@ -139,9 +139,9 @@ async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_wh
     }
     assert_ne!(members["attempt"], states["attempt"]);
     let raw = stage.log_text();
-    let line = raw.lines().find(|line| line.contains("wrote backend pool")).expect("the line");
+    let written = raw.lines().find(|line| line.contains("wrote backend pool")).expect("the line");
     for key in ["pool", "correlation_id", "attempt", "caller", "operation", "added_nodes"] {
-        assert_eq!(line.matches(&format!("\"{key}\":")).count(), 1, "{key}: {line}");
+        assert_eq!(written.matches(&format!("\"{key}\":")).count(), 1, "{key}: {written}");
     }
 
     let fault = Fault { limit: Some(1), ..unreadable() };
