@@ -7,14 +7,17 @@
 //! Each event becomes one line of printable text without recently sent tokens, whatever its fields contain: the writer
 //! escapes and redacts each line. Therefore text lines have no colours.
 
+mod json_lines;
+
 use std::io;
 use std::sync::Arc;
 
 use pool_core::redact::Printable;
-
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+
+use self::json_lines::JsonLines;
 
 /// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
 /// listeners and their threads, a failed request to ARM before it is decided what follows from it; and what anybody can
@@ -120,7 +123,7 @@ pub fn start(form: Form, level: &str) -> Log {
         .with_writer(Lines { inner: writer, form });
     let (levels, started) = match form {
         Form::Json => {
-            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let builder = builder.json().event_format(JsonLines).with_filter_reloading();
             let handle = builder.reload_handle();
             (Levels(Arc::new(move |filter| handle.reload(filter).is_ok())), builder.try_init())
         }

@@ -285,7 +285,7 @@ async fn z2_a_story_that_ends_wrong_busy_or_without_the_error_that_it_expects_fa
                 arm operation 10m\narm retry-after 1\narm visible at-once\n\
                 controller members.removalDelay 0s\nsettle 30s\n";
     let stories = [
-        ("a wrong pool", world, "settle 3s\nat 0s arm down\n", "pools are wrong"),
+        ("a wrong pool", world, "settle 3s\nat 0s arm down\n", "pools are out of sync"),
         ("no stop", world, "settle 30s\nexpect removals stopped\n", "removals were never stopped"),
         ("no hold", world, "settle 30s\nexpect held breaker 1\n", "0 pools were held for breaker"),
         (
@@ -301,12 +301,12 @@ async fn z2_a_story_that_ends_wrong_busy_or_without_the_error_that_it_expects_fa
             "`arm silent-loss 0.000000001` has reached nobody",
         ),
         ("no error", world, "settle 30s\nexpect log ERROR of no kind\n", "no error in the log says"),
-        ("busy", busy, "", "FAILED: 4 things still wait."),
+        ("busy", busy, "", "FAILED: the queue depth is still 4."),
         (
             "silent",
             world,
             "controller members.removalDelay 0s\nsettle 30s\nat 15s controller stands still\n",
-            "FAILED: the service did not say what still waits.",
+            "FAILED: the controller did not report what still waits.",
         ),
     ];
     let mut playing = JoinSet::new();

@@ -215,6 +215,7 @@ mod stories {
         g6_add_only_sets_down_as_enforce_does
         g6_observe_sets_nothing_down_and_taints_nothing
         g6_observe_writes_nothing
+        h3_the_last_attempt_names_what_it_changed_and_why
         n1_each_taint_turns_traffic_away_until_it_is_gone
         n1_freeze_reboot_failed_queries_and_cordons_cost_no_call
         n1_notices_come_in_either_group_of_events_and_as_conditions

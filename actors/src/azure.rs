@@ -79,8 +79,8 @@ impl AzurePort {
         match request {
             ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),
             ArmRequest::GetPool(pool) => About::Pool(pool.clone()),
-            ArmRequest::PutPool { pool, edit, permit, .. } => {
-                About::Put(Write::begins(pool.clone(), permit.attempt, edit))
+            ArmRequest::PutPool { pool, edit, permit, record, .. } => {
+                About::Put(Write::begins(pool.clone(), permit.attempt, edit, Arc::clone(record)))
             }
             ArmRequest::Poll(operation) => {
                 let known = self.running.values().find(|(running, _)| running == operation);

@@ -34,6 +34,8 @@ pub struct Ledger {
     moves: u64,
     history: Vec<(u64, usize)>,
     emptied: usize,
+    /// How long members stayed that no Service wants any more.
+    removals_us: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -46,6 +48,33 @@ struct Entry {
     waiting: Vec<u64>,
     /// Whether it held no member when it was last seen.
     empty: bool,
+    /// Whether it held all required members when it was last seen.
+    held: bool,
+    /// The members that it held then and may not hold.
+    surplus: BTreeSet<IpAddr>,
+    /// Since when those of them that were wanted before are not.
+    leaving: BTreeMap<IpAddr, u64>,
+}
+
+impl Entry {
+    /// Whether the pool is in sync: it holds all required members, and other members only as long as
+    /// `members.removalDelay` keeps those that were wanted before.
+    fn is_in_sync(&self, now_us: u64, removal_delay_us: u64) -> bool {
+        let may_stay = |ip: &IpAddr| {
+            let since = self.leaving.get(ip);
+            since.is_some_and(|since| now_us <= since.saturating_add(removal_delay_us))
+        };
+        self.held && self.surplus.iter().all(may_stay)
+    }
+}
+
+/// How many pools are in sync at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InSync {
+    /// Pools that are in sync.
+    pub pools: usize,
+    /// Those of them that hold members that `members.removalDelay` lets stay.
+    pub keeping: usize,
 }
 
 /// Steps of the history that are kept; later ones are left out.
@@ -66,6 +95,8 @@ impl Ledger {
         if gained {
             entry.waiting.push(changed_us);
         }
+        let leaving = entry.wanted.allowed.difference(&wanted.allowed).filter(|ip| members.contains(ip));
+        entry.leaving.extend(leaving.map(|ip| (*ip, changed_us)));
         entry.wanted = wanted;
         self.observe(&pool, members, changed_us);
     }
@@ -83,7 +114,12 @@ impl Ledger {
     /// Notes what a pool holds at `at_us`. A pool that nobody spoke of is ignored.
     pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
         let Some(entry) = self.pools.get_mut(pool) else { return };
-        if entry.wanted.is_held_by(members) {
+        entry.held = entry.wanted.is_held_by(members);
+        entry.surplus = members.difference(&entry.wanted.allowed).copied().collect();
+        let gone = entry.leaving.extract_if(.., |ip, _| !entry.surplus.contains(ip));
+        let gone = gone.filter(|(ip, _)| !members.contains(ip));
+        self.removals_us.extend(gone.map(|(_, since)| at_us.saturating_sub(since)));
+        if entry.held {
             let waits = entry.waiting.drain(..).map(|since| (at_us, at_us.saturating_sub(since)));
             self.waits.extend(waits);
         }
@@ -147,6 +183,16 @@ impl Ledger {
         self.wrong
     }
 
+    /// How many pools are in sync now.
+    #[must_use]
+    pub fn in_sync(&self, now_us: u64, removal_delay_us: u64) -> InSync {
+        let in_sync = self.pools.values().filter(|entry| entry.is_in_sync(now_us, removal_delay_us));
+        in_sync.fold(InSync::default(), |sum, entry| InSync {
+            pools: sum.pools + 1,
+            keeping: sum.keeping + usize::from(!entry.surplus.is_empty()),
+        })
+    }
+
     /// Moves when a pool becomes right or wrong.
     #[must_use]
     pub fn moves(&self) -> u64 {
@@ -203,6 +249,21 @@ impl Ledger {
         let mut waits: Vec<u64> = self.waits.iter().map(|(_, waited)| *waited).collect();
         waits.sort_unstable();
         waits
+    }
+
+    /// How long each member stayed after the change that no longer wants it, in microseconds, sorted; without those that
+    /// are still there.
+    #[must_use]
+    pub fn removals_us(&self) -> Vec<u64> {
+        let mut removals = self.removals_us.clone();
+        removals.sort_unstable();
+        removals
+    }
+
+    /// How many members are still there that are no longer wanted.
+    #[must_use]
+    pub fn leaving(&self) -> usize {
+        self.pools.values().map(|entry| entry.leaving.len()).sum()
     }
 
     /// How many changes still wait.
@@ -267,6 +328,43 @@ mod tests {
         ledger.observe(&pool, &ips(&[]), 5_000);
         assert_eq!(ledger.emptied(), 1, "the second time nothing was required");
         assert_eq!(ledger.history(), [(0, 0), (1_000, 1), (3_000, 0), (4_000, 1), (5_000, 0)]);
+    }
+
+    #[test]
+    fn a_pool_is_in_sync_while_removal_delay_keeps_its_old_members() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        let look = |ledger: &Ledger, now_us| {
+            let InSync { pools, keeping } = ledger.in_sync(now_us, 30_000);
+            (pools, keeping)
+        };
+        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        assert_eq!(look(&ledger, 0), (1, 0));
+        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+        assert_eq!(look(&ledger, 1_000), (0, 0), "a required member is missing");
+        ledger.observe(&pool, &ips(&[1, 2]), 2_000);
+        assert_eq!((look(&ledger, 31_000), ledger.wrong(), ledger.leaving()), ((1, 1), 1, 1));
+        assert_eq!(look(&ledger, 31_001), (0, 0), "the delay has passed");
+        ledger.observe(&pool, &ips(&[2]), 32_000);
+        assert_eq!(
+            (look(&ledger, 32_000), ledger.removals_us(), ledger.leaving()),
+            ((1, 0), vec![31_000], 0)
+        );
+        ledger.observe(&pool, &ips(&[2, 9]), 33_000);
+        assert_eq!(look(&ledger, 33_000), (0, 0), "nothing keeps a member that was never wanted");
+    }
+
+    #[test]
+    fn a_member_that_is_wanted_again_was_not_removed() {
+        let mut ledger = Ledger::default();
+        let pool = PoolName::new("lb", "pool");
+        ledger.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
+        ledger.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 1_000);
+        ledger.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]), 2_000);
+        assert_eq!((ledger.removals_us(), ledger.leaving()), (vec![], 0));
+        ledger.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 5_000);
+        ledger.observe(&pool, &ips(&[1]), 9_000);
+        assert_eq!(ledger.removals_us(), [4_000], "from the last change");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use fakes::{Arm, Fakes, Settings};
 pub use files::{BadOverlay, Files, Options as FileOptions, Reserved, lay_over, vnet_id};
 pub use holds::{Hold, Holds, OURS};
 pub use lanes::{Fate as WriteFate, Lanes, Write};
-pub use ledger::{Ledger, PoolName};
+pub use ledger::{InSync, Ledger, PoolName};
 pub use notation::{BadNotation, duration, fault, latency};
 pub use outages::Outages;
 pub use owner::{Model, Owner};

@@ -1,5 +1,7 @@
 //! Keys of controller.yaml as flags and scenarios set them, and the times among them, which a faster story divides.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::notation;
@@ -40,6 +42,19 @@ fn place<'a>(controller: &'a mut Value, key: &str) -> &'a mut Value {
     at
 }
 
+/// `members.removalDelay` as the controller has it with these keys.
+pub(crate) fn removal_delay(controller: &Value) -> Duration {
+    let set = controller["members"]["removalDelay"].as_str();
+    if let Some(set) = set.and_then(|text| notation::duration(text).ok()) {
+        return set;
+    }
+    let default = TIMES.into_iter().find(|(key, ..)| *key == "members.removalDelay");
+    match (controller["compatibility"].as_str(), default) {
+        (Some("upstream"), _) | (_, None) => Duration::ZERO,
+        (_, Some((_, ms, _))) => Duration::from_millis(ms),
+    }
+}
+
 /// Divides every time, whether it is set or has its default.
 pub(crate) fn faster(controller: &mut Value, speed: u32) {
     for (key, default_ms, least_ms) in TIMES {
@@ -69,5 +84,18 @@ mod tests {
         faster(&mut controller, 1000);
         assert_eq!(controller["discovery"]["interval"], "5000ms", "no less is allowed");
         assert_eq!(controller["batching"]["retryInterval"], "100ms");
+    }
+
+    #[test]
+    fn z2_the_removal_delay_is_the_one_that_the_controller_has() {
+        let cases = [
+            (json!({}), 30),
+            (json!({"members": {"removalDelay": "5s"}}), 5),
+            (json!({"compatibility": "upstream"}), 0),
+            (json!({"compatibility": "upstream", "members": {"removalDelay": "5s"}}), 5),
+        ];
+        for (controller, seconds) in cases {
+            assert_eq!(removal_delay(&controller), Duration::from_secs(seconds), "{controller}");
+        }
     }
 }

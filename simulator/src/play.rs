@@ -9,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::churn::Churn;
 use crate::fakes::Fakes;
+use crate::ledger::InSync;
 use crate::reins::Reins;
 use crate::story::{Act, Happening};
 use crate::truth::{self, Addresses, States, WrongEntry, WrongPool};
@@ -33,6 +34,8 @@ pub struct Play<'a> {
     reins: Option<Reins>,
     /// How many seconds the cluster's wall clock is ahead of ours.
     ahead_s: i64,
+    /// `members.removalDelay`.
+    removal_delay_us: u64,
 }
 
 /// Where a run is.
@@ -53,8 +56,8 @@ pub struct Progress {
     pub changes: u64,
     /// Changes that will have been made in the end.
     pub changes_total: u64,
-    /// Pools that are not right.
-    pub wrong: usize,
+    /// Pools that are in sync, those among them that hold old members within `members.removalDelay`.
+    pub in_sync: InSync,
     /// All pools.
     pub pools: usize,
     /// ARM's sums.
@@ -80,13 +83,30 @@ impl<'a> Play<'a> {
         let addresses = fakes.cluster.ask(|cluster, _| Arc::new(Addresses::of(&cluster.model))).await;
         let scopes = (0..world.services().len()).map(|service| Arc::new(world.scope(service))).collect();
         let churn = churn.planned(&world);
-        Self { fakes, world, churn, addresses, scopes, happenings: VecDeque::new(), reins: None, ahead_s: 0 }
+        Self {
+            fakes,
+            world,
+            churn,
+            addresses,
+            scopes,
+            happenings: VecDeque::new(),
+            reins: None,
+            ahead_s: 0,
+            removal_delay_us: 0,
+        }
     }
 
     /// The same run with these things happening in it, in the order of time.
     #[must_use]
     pub fn with(mut self, happenings: &[Happening]) -> Self {
         self.happenings = happenings.iter().cloned().collect();
+        self
+    }
+
+    /// The same run, whose progress counts a pool as in sync while this `members.removalDelay` keeps old members in it.
+    #[must_use]
+    pub fn with_removal_delay(mut self, delay: Duration) -> Self {
+        self.removal_delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self
     }
 
@@ -244,11 +264,13 @@ impl<'a> Play<'a> {
 
     async fn progress(&self, stage: Stage) -> Progress {
         let (changes, changes_total) = (self.churn.made(), self.churn.total(&self.world));
-        let told = |azure: &mut crate::azure::Azure, _| {
-            (azure.ledger.wrong(), azure.ledger.pools(), azure.model.counters())
+        let delay_us = self.removal_delay_us;
+        let told = move |azure: &mut crate::azure::Azure, now_us| {
+            let ledger = &azure.ledger;
+            (ledger.in_sync(now_us, delay_us), ledger.pools(), azure.model.counters())
         };
-        let (wrong, pools, arm) = self.fakes.azure.ask(told).await;
-        Progress { stage, changes, changes_total, wrong, pools, arm }
+        let (in_sync, pools, arm) = self.fakes.azure.ask(told).await;
+        Progress { stage, changes, changes_total, in_sync, pools, arm }
     }
 }
 

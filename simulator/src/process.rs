@@ -1,4 +1,4 @@
-//! The service under test: a child process, its log, and what it costs.
+//! The controller under test: a child process, its log, and what it costs.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,13 +46,13 @@ struct Begin {
 #[derive(Debug, Error)]
 pub enum Ended {
     /// It has ended by itself.
-    #[error("the service ended with {0}")]
+    #[error("the controller ended with {0}")]
     Exited(ExitStatus),
     /// It did not become ready in time.
-    #[error("the service was not ready after {0:?}")]
+    #[error("the controller was not ready after {0:?}")]
     NotReady(Duration),
     /// The operating system refused something.
-    #[error("the service could not be started or watched")]
+    #[error("the controller could not be started or watched")]
     Io(#[source] io::Error),
 }
 
@@ -84,7 +84,7 @@ impl Process {
     /// Waits until `/readyz` at this address answers 200.
     ///
     /// # Errors
-    /// The service ended, or was not ready within that time.
+    /// The controller ended, or was not ready within that time.
     pub async fn ready(&mut self, health: SocketAddr, within: Duration) -> Result<(), Ended> {
         let mut again = tokio::time::interval(ASK_EVERY);
         let asking = async {
@@ -107,7 +107,7 @@ impl Process {
         pid_of(&self.child).map(|_| Reins::of(self.pid.subscribe(), self.asked.0.clone()))
     }
 
-    /// Waits until the service ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
+    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
     /// who holds its reins asks for that.
     pub async fn ended(&mut self) -> Ended {
         loop {
@@ -169,7 +169,7 @@ impl Process {
 }
 
 impl Begin {
-    /// Starts the service; what it says goes to `log`, or through where there is none.
+    /// Starts the controller; what it says goes to `log`, or through where there is none.
     fn spawn(&self, log: Option<File>) -> io::Result<Child> {
         let Self { program, files, .. } = self;
         let mut command = Command::new(program);

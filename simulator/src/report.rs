@@ -23,7 +23,7 @@ use measure::Picture;
 /// Wrong pools and warnings that a report names.
 const NAMED: usize = 20;
 /// Whose verdict is meant where a report has two.
-const SERVICE: &str = "The service";
+const SERVICE: &str = "The controller";
 const UPSTREAM: &str = "Upstream's updater";
 
 /// The numbers of a run. Times are seconds.
@@ -86,13 +86,17 @@ pub struct Report {
     pub converged_seconds_by_load_balancer: BTreeMap<String, Option<f64>>,
     /// From a change that requires new members until all of its pool's required members were there.
     pub convergence_seconds: Convergence,
+    /// From a change that no longer wants a member until the member was gone; `members.removalDelay` is part of it.
+    pub removal_seconds: Convergence,
+    /// `members.removalDelay`.
+    pub removal_delay_seconds: f64,
     /// Attempts that failed and were announced to be made again.
     pub retries: u64,
     /// Kubernetes Events by reason, repetitions counted.
     pub events: BTreeMap<String, u64>,
-    /// User and system time of the service; nothing when it was not started here.
+    /// User and system time of the controller; nothing when it was not started here.
     pub cpu_seconds: Option<f64>,
-    /// Most resident memory of the service.
+    /// Most resident memory of the controller.
     pub max_rss_bytes: Option<u64>,
     /// The seed of world and changes.
     pub seed: u64,
@@ -104,10 +108,10 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// What happened in the story without reaching anybody, so that the run shows nothing of it: a failure.
     pub unreached: Vec<String>,
-    /// What the service has left behind; nothing where none was started here.
+    /// What the controller has left behind; nothing where none was started here.
     #[serde(flatten)]
     pub aftermath: Option<Aftermath>,
-    /// The same story with upstream's updater in the service's place; nothing where nobody asked for it.
+    /// The same story with upstream's updater in the controller's place; nothing where nobody asked for it.
     pub upstream: Option<Box<Report>>,
     /// What is drawn.
     #[serde(skip)]
@@ -131,13 +135,13 @@ pub struct Unserved {
 /// Who held the shared Lease, from the start until all pools were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Lease {
-    /// The part of the time in which the service held it, from 0 to 1.
+    /// The part of the time in which the controller held it, from 0 to 1.
     pub duty: f64,
     /// The part of the time in which somebody else held it.
     pub others: f64,
-    /// How often the service took it.
+    /// How often the controller took it.
     pub holds: usize,
-    /// The longest of these holds in seconds: for so long at most nobody else could have it because of the service.
+    /// The longest of these holds in seconds: for so long at most nobody else could have it because of the controller.
     pub longest_hold_seconds: f64,
 }
 
@@ -188,7 +192,7 @@ impl Convergence {
 }
 
 impl Report {
-    /// Whether the service did its job: everything right, no two PUTs of one load balancer at a time, as many nodes cut off
+    /// Whether the controller did its job: everything right, no two PUTs of one load balancer at a time, as many nodes cut off
     /// in time as the story expects, and nothing left behind that should not be.
     #[must_use]
     pub fn passed(&self) -> bool {
@@ -219,7 +223,7 @@ impl Report {
         html::page(self)
     }
 
-    /// What the service has left behind, in words.
+    /// What the controller has left behind, in words.
     fn leftovers(&self) -> Vec<String> {
         let Some(aftermath) = &self.aftermath else { return Vec::new() };
         let Aftermath { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = aftermath;
@@ -232,22 +236,22 @@ impl Report {
         }
         match queue_depth_end {
             Some(0) => {}
-            Some(depth) => left.push(format!("{depth} things still wait")),
-            None => left.push("the service did not say what still waits".to_owned()),
+            Some(depth) => left.push(format!("the queue depth is still {depth}")),
+            None => left.push("the controller did not report what still waits".to_owned()),
         }
         left
     }
 
-    /// Whether the service did its job, and if not why, in one sentence.
+    /// Whether the controller did its job, and if not why, in one sentence.
     #[must_use]
     pub fn verdict(&self) -> String {
         if self.passed() {
-            return format!("PASSED: all {} pools are right.", self.pools);
+            return format!("PASSED: all {} pools are in sync.", self.pools);
         }
         let mut reasons = Vec::new();
         let AdminState { wrong_entries, reached_in_time, reached_expected, .. } = &self.admin_state;
         if self.wrong_pools > 0 || !self.converged && *wrong_entries == 0 {
-            reasons.push(format!("{} of {} pools are wrong", self.wrong_pools, self.pools));
+            reasons.push(format!("{} of {} pools are out of sync", self.wrong_pools, self.pools));
         }
         if *wrong_entries > 0 {
             reasons.push(format!("{wrong_entries} entries have a wrong admin state"));

@@ -257,6 +257,12 @@ impl Story {
         Ok(())
     }
 
+    /// `members.removalDelay` of the controller.
+    #[must_use]
+    pub fn removal_delay(&self) -> Duration {
+        pace::removal_delay(&self.controller)
+    }
+
     /// The same story in one `speed`-th of the time: what happens, ARM's waiting times and Retry-Afters, and the
     /// controller's own times. What docs/simulator.md names stays as it is.
     #[must_use]

@@ -22,18 +22,18 @@ use super::{say, tell, write};
 
 pub(super) use self::args::SimulateArgs;
 
-/// How long the service may take to become ready.
+/// How long the controller may take to become ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How long the service may take to end.
+/// How long the controller may take to end.
 const END_WITHIN: Duration = Duration::from_secs(35);
-/// How long the service may take, after every pool is right, until nothing waits any more.
+/// How long the controller may take, after every pool is right, until nothing waits any more.
 const REST_WITHIN: Duration = Duration::from_secs(60);
 /// The most lines of the service's last words that are repeated.
 const LAST_LINES: usize = 10;
 /// A time that does not end while anybody watches.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Runs the simulation; fails when the service has not done its job.
+/// Runs the simulation; fails when the controller has not done its job.
 pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
     if args.asks_for_names() {
         return say(args::names());
@@ -62,7 +62,7 @@ pub(super) fn simulate(args: &SimulateArgs) -> anyhow::Result<()> {
     })
 }
 
-/// The fakes with their world, and the files for the service.
+/// The fakes with their world, and the files for the controller.
 struct Stage {
     /// As it is told.
     told: Story,
@@ -153,7 +153,7 @@ impl Stage {
             .with_context(|| format!("failed to start {}", program.display()))?;
         tell([printable!("configuration in {}", self.folder.display())]);
         if let Some(log) = &log {
-            tell([printable!("the service's log is {}", log.display())]);
+            tell([printable!("the controller's log: {}", log.display())]);
         }
         let mut stop = std::pin::pin!(stop);
         let performed = tokio::select! {
@@ -173,11 +173,11 @@ impl Stage {
             }
             None => error,
         })?;
-        let status = ended.context("failed to end the service")?;
-        if status.success() { Ok(()) } else { bail!("the service ended with {status}") }
+        let status = ended.context("failed to end the controller")?;
+        if status.success() { Ok(()) } else { bail!("the controller ended with {status}") }
     }
 
-    /// Where the service's log goes; `None`: through to whoever watches.
+    /// Where the controller's log goes; `None`: through to whoever watches.
     fn log(&self, args: &SimulateArgs) -> Option<PathBuf> {
         if self.story.log_full {
             return Some(PathBuf::from("/dev/full"));
@@ -185,7 +185,7 @@ impl Stage {
         (!args.verbose).then(|| self.folder.join("service.log"))
     }
 
-    /// Plays the run, unless the service ends before it.
+    /// Plays the run, unless the controller ends before it.
     async fn watched(
         &self,
         args: &SimulateArgs,
@@ -193,11 +193,11 @@ impl Stage {
         rival: Option<&Rival>,
     ) -> anyhow::Result<Report> {
         process.ready(self.health.address, READY_WITHIN).await?;
-        tell([printable!("the service is ready; watch it at http://{}/", self.admin.address)]);
+        tell([printable!("the controller is ready; watch it at http://{}/", self.admin.address)]);
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(self.story.pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
-        let play = play.holding(process.reins());
+        let play = play.holding(process.reins()).with_removal_delay(self.story.removal_delay());
         let watcher = Watcher::start(self.admin.address, self.health.address);
         let mut shown = Shown::new();
         let outcome = tokio::select! {
@@ -226,7 +226,9 @@ impl Stage {
         }
         report.aftermath = Some(aftermath);
         if args.compare_upstream {
-            tell([printable!("now upstream's updater with the same story, on simulated time")]);
+            tell([printable!(
+                "playing the same story with cloud-provider-azure's updater, in simulated time"
+            )]);
             report.upstream = Some(Box::new(Report::of_upstream(&self.told, &self.world, args.seed)));
         }
         Ok(report)
@@ -245,8 +247,8 @@ impl Stage {
         if !args.exit_when_done {
             tell([
                 printable!(
-                    "everything goes on; http://{0}/ shows the service, and the simulated API server lets every bearer \
-                     token ask it for something, as in",
+                    "everything keeps running: open http://{0}/, or send a request. The simulated API server accepts \
+                     any bearer token:",
                     self.admin.address
                 ),
                 printable!(
@@ -254,7 +256,7 @@ impl Stage {
                      http://{0}/api/v1/pause",
                     self.admin.address
                 ),
-                printable!("Ctrl-C ends it"),
+                printable!("press Ctrl-C to stop"),
             ]);
             tokio::select! {
                 () = stop => {}
@@ -262,7 +264,7 @@ impl Stage {
             }
         }
         if !report.passed() {
-            bail!("the service has not done its job: {}", report.verdict());
+            bail!("the simulation failed: {}", report.verdict());
         }
         match (args.within, report.first_event_to_converged_seconds) {
             (Some(limit), Some(took)) if took > limit.as_secs_f64() => {

@@ -11,10 +11,12 @@ use pool_core::level::Source;
 use pool_core::machine::{Now, Wall};
 use pool_core::sample::GateClass;
 use pool_core::view::{
-    Candidacy, GateView, GuardsView, LaneView, LbView, LeadershipView, LeftOutView, PoolView, ResourceView,
-    ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange, admin_state_word,
+    Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PoolView,
+    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
+    admin_state_word,
 };
 use pool_core::wishes::{Pause, Wishes};
+use pool_core::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
 
 use super::verdict::why;
@@ -130,7 +132,7 @@ impl Show {
             "retries": pool.retries.iter()
                 .map(|(uid, counts)| (uid.to_string(), json!(counts)))
                 .collect::<serde_json::Map<_, _>>(),
-            "lastAttempt": pool.last_end.map(|(end, at)| json!({ "outcome": end.as_str(), "at": self.time(at) })),
+            "lastAttempt": pool.last_end.as_ref().map(|last| self.last_attempt(last)),
             "wouldChange": pool.would_change().as_ref()
                 .map(|(added, removed)| json!({ "add": ips(added), "remove": ips(removed) })),
             "lostWrites": pool.lost_writes,
@@ -142,6 +144,25 @@ impl Show {
             shown.extend(more);
         }
         shown
+    }
+
+    /// How the last attempt of a pool ended, and what it changed.
+    fn last_attempt(&self, last: &LastAttempt) -> Value {
+        let LastAttempt { end, at, record } = last;
+        let unknown = WriteRecord::default();
+        let WriteRecord { trigger, services, added, removed, down, restored, correlation_id } =
+            record.as_deref().unwrap_or(&unknown);
+        json!({
+            "outcome": end.as_str(),
+            "at": self.time(*at),
+            "trigger": trigger.map(Trigger::as_str),
+            "services": services.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "added": members(added),
+            "removed": members(removed),
+            "down": members(down),
+            "restored": members(restored),
+            "correlationId": correlation_id,
+        })
     }
 
     /// A removal that is held back.
@@ -438,4 +459,16 @@ fn resource(resource: &ResourceView) -> Value {
         "error": resource.error.as_ref()
             .map(|(reason, message)| json!({ "reason": reason.as_str(), "message": message })),
     })
+}
+
+/// Members that a write changes: how many, and the first of them.
+fn members(list: &MemberList) -> Value {
+    let MemberList { count, named } = list;
+    let named = named.iter().map(|member| {
+        json!({
+            "node": (!member.node.is_empty()).then_some(&member.node),
+            "address": member.backend.as_ref().map(ToString::to_string),
+        })
+    });
+    json!({ "count": count, "members": named.collect::<Vec<_>>() })
 }

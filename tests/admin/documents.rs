@@ -10,6 +10,7 @@ use pool_core::assignment::HeldReason;
 use pool_core::resource_cache::{CacheState, State};
 use pool_core::sample::PoolState;
 use pool_core::view::{NodePoolState, Whose};
+use pool_core::write_record::Trigger;
 use pool_core::xds::facts::Kind;
 use serde_json::Value;
 
@@ -110,6 +111,15 @@ fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
     assert_eq!(said, described);
     let whose: BTreeSet<String> = Whose::ALL.iter().map(|whose| whose.as_str().to_owned()).collect();
     assert_eq!(whose, of("SharedLease", "whose"));
+}
+
+#[test]
+fn every_trigger_of_an_attempt_is_explained_and_no_other() {
+    let words: BTreeSet<String> = Trigger::ALL.iter().map(|trigger| trigger.as_str().to_owned()).collect();
+    assert_eq!(words, first_cells(&read("docs/admin-api.md"), "The last attempt"));
+    let api = api();
+    let last = &api["components"]["schemas"]["Pool"]["properties"]["lastAttempt"]["anyOf"][0];
+    assert_eq!(words, enumerated(&last["properties"]["trigger"]));
 }
 
 #[test]
@@ -305,7 +315,7 @@ fn every_log_line_of_a_warning_or_an_error_is_explained() {
     let explained = first_cells(&read("docs/errors.md"), "Log");
     let mut told = BTreeSet::new();
     for file in sources(&["src/", "actors/src/", "actors/arm/src/", "actors/xds/src/"]) {
-        for call in ["tracing::warn!(", "tracing::error!("] {
+        for call in ["tracing::warn!(", "tracing::error!(", "log_write!(warn,"] {
             for (at, _) in file.match_indices(call) {
                 told.insert(message(&file[at + call.len()..]));
             }

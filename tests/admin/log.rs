@@ -34,15 +34,32 @@ async fn the_log_tells_each_written_pool_and_each_failure_with_its_remedy_and_li
     assert_eq!((&written["level"], &written["pool"]), (&json!("INFO"), &json!("kubernetes/shop-good")));
     assert_eq!((&written["added"], &written["removed"]), (&json!(1), &json!(1)));
     assert!(written["took_ms"].is_u64() && written["correlation_id"].is_string(), "{written}");
+    assert_eq!(
+        (&written["services"], &written["trigger"]),
+        (&json!(["shop/good"]), &json!("endpoints_changed"))
+    );
+    let lists = ["added_nodes", "added_addresses", "removed_nodes", "removed_addresses"];
+    for list in lists {
+        let texts = written[list].as_array().unwrap_or_else(|| panic!("{list} is no array: {written}"));
+        assert!(texts.len() == 1 && texts[0].is_string(), "{written}");
+    }
+    assert!(written.get("down_nodes").is_none(), "an empty list is left out: {written}");
+    let shown = stage.get("/api/v1/queues/kubernetes/shop-good").await;
+    assert_eq!(shown["pool"]["lastAttempt"]["correlationId"], written["correlation_id"], "{shown}");
+    assert_eq!(
+        shown["pool"]["lastAttempt"]["added"]["members"][0]["node"], written["added_nodes"][0],
+        "{shown}"
+    );
 
     let failed = line(&stage, "failed to write backend pool").await;
     assert_eq!((&failed["level"], &failed["pool"]), (&json!("WARN"), &json!("kubernetes/shop-bad")));
     let text = |field: &str| failed[field].as_str().unwrap_or_default().to_owned();
     assert!(text("failure").starts_with("HTTP 403 AuthorizationFailed: no write for you"), "{failed}");
     assert!(text("remedy").contains("Network Contributor"), "{failed}");
-    let span = in_span(&failed, "put_backend_pool", "pool");
-    let id = span["correlation_id"].as_str().expect("a refusal has one too");
-    assert!(text("failure").contains(id) && span["caller"] == MEMBERS, "{failed}");
+    in_span(&failed, "put_backend_pool", "pool");
+    let id = failed["correlation_id"].as_str().expect("a refusal has one too");
+    assert!(text("failure").contains(id) && failed["caller"] == MEMBERS, "{failed}");
+    assert_eq!(failed["services"], json!(["shop/bad"]), "{failed}");
     let event = line(&stage, "event").await;
     assert_eq!((&event["level"], &event["about"]), (&json!("INFO"), &json!("Service shop/bad")));
     assert_eq!(event["reason"], "LoadBalancerBackendPoolUpdateFailed");
@@ -77,20 +94,19 @@ async fn an_asynchronous_write_is_told_when_its_operation_has_ended() {
     assert_eq!((&written["pool"], &written["added"]), (&json!("kubernetes/shop-web"), &json!(1)));
     assert!(written["took_ms"].as_u64().is_some_and(|took| took >= 1_500), "{written}");
     assert!(written["correlation_id"].is_string(), "{written}");
-    let span = in_span(&written, "poll_operation", "pool");
-    assert_eq!((&span["caller"], span["attempt"].is_string()), (&json!(MEMBERS), true), "{written}");
-    assert_eq!(span["correlation_id"], written["correlation_id"], "that of the PUT");
+    in_span(&written, "poll_operation", "pool");
+    assert_eq!((&written["caller"], written["attempt"].is_string()), (&json!(MEMBERS), true), "{written}");
+    assert_eq!(written["added_nodes"], json!([node_name(1)]), "{written}");
 }
 
 /// In whose name members are written.
 const MEMBERS: &str = "LocalServiceBackendPoolUpdater";
 
-/// The span of a line within a call to Azure: of this operation, and about the same as the line.
-fn in_span<'a>(line: &'a Value, operation: &str, about: &str) -> &'a Value {
-    let span = &line["span"];
-    assert_eq!((&span["name"], &span["operation"]), (&json!("arm"), &json!(operation)), "{line}");
-    assert_eq!((&span[about], line[about].is_string()), (&line[about], true), "{line}");
-    span
+/// A line within a call to Azure: of this operation, and about a pool or load balancer. It has each field of its span
+/// once.
+fn in_span(line: &Value, operation: &str, about: &str) {
+    assert_eq!((&line["span"], &line["operation"]), (&json!("arm"), &json!(operation)), "{line}");
+    assert!(line[about].is_string() && line.get("spans").is_none(), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,30 +119,38 @@ async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_wh
     let is_of_web =
         |line: &Value| line["message"] == "wrote backend pool" && line["pool"] == "kubernetes/shop-web";
     let members = stage.logged("a write of members", is_of_web).await.swap_remove(0);
-    let of_members = in_span(&members, "put_backend_pool", "pool");
+    in_span(&members, "put_backend_pool", "pool");
     assert_eq!(members["added"], 1, "{members}");
-    assert_eq!(of_members["caller"], MEMBERS, "{members}");
-    assert!(of_members.get("load_balancer").is_none(), "the pool says it: {members}");
+    assert_eq!(members["caller"], MEMBERS, "{members}");
+    assert!(members.get("load_balancer").is_none(), "the pool says it: {members}");
 
     taint(&stage, 0, &[OUT_OF_SERVICE]).await;
     let is_down = |line: &Value| is_of_web(line) && line["down"] == 1;
     let states = stage.logged("a write of admin states", is_down).await.swap_remove(0);
-    let of_states = in_span(&states, "put_backend_pool", "pool");
+    in_span(&states, "put_backend_pool", "pool");
     assert_eq!(states["added"], 0, "{states}");
-    assert_eq!(of_states["caller"], "AdminStateController", "{states}");
-    for (line, span) in [(&members, of_members), (&states, of_states)] {
-        assert!(span["attempt"].is_string() && span["correlation_id"].is_string(), "{line}");
-        assert_eq!(span["correlation_id"], line["correlation_id"], "{line}");
+    assert_eq!(states["caller"], "AdminStateController", "{states}");
+    assert_eq!(
+        (&states["trigger"], &states["down_nodes"]),
+        (&json!("node_admin_state"), &json!([node_name(0)]))
+    );
+    for line in [&members, &states] {
+        assert!(line["attempt"].is_string() && line["correlation_id"].is_string(), "{line}");
     }
-    assert_ne!(of_members["attempt"], of_states["attempt"]);
+    assert_ne!(members["attempt"], states["attempt"]);
+    let raw = stage.log_text();
+    let written = raw.lines().find(|line| line.contains("wrote backend pool")).expect("the line");
+    for key in ["pool", "correlation_id", "attempt", "caller", "operation", "added_nodes"] {
+        assert_eq!(written.matches(&format!("\"{key}\":")).count(), 1, "{key}: {written}");
+    }
 
     let fault = Fault { limit: Some(1), ..unreadable() };
     stage.fakes.tune_arm(|arm| arm.faults = vec![fault]).await;
     let failed = line(&stage, "failed to read load balancer").await;
-    let of_failed = in_span(&failed, "get_load_balancer", "load_balancer");
-    let id = of_failed["correlation_id"].as_str().expect("Azure has answered");
+    in_span(&failed, "get_load_balancer", "load_balancer");
+    let id = failed["correlation_id"].as_str().expect("Azure has answered");
     assert!(failed["failure"].as_str().is_some_and(|text| text.contains(id)), "{failed}");
-    assert!(of_failed.get("caller").is_none() && of_failed.get("attempt").is_none(), "{failed}");
+    assert!(failed.get("caller").is_none() && failed.get("attempt").is_none(), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,7 +184,7 @@ async fn an_unreadable_load_balancer_is_not_called_absent() {
     let synced = stage.logged("what was found", is_synced).await.swap_remove(0);
     assert_eq!(
         (&synced["message"], &synced["unread"]),
-        (&json!("synced without some load balancers"), &json!("[\"kubernetes\"]")),
+        (&json!("synced without some load balancers"), &json!(["kubernetes"])),
         "{synced}"
     );
 }
@@ -176,6 +200,9 @@ async fn a_cluster_name_that_fits_no_load_balancer_is_told_once() {
     stage.wait_until_ready().await;
     let told = line(&stage, "synced, but no managed load balancer exists").await;
     assert_eq!(told["level"], "WARN");
-    assert!(told["looked_for"].as_str().is_some_and(|names| names.contains("kubernetes-internal")), "{told}");
+    assert!(
+        told["looked_for"].as_array().is_some_and(|names| names.contains(&json!("kubernetes-internal"))),
+        "{told}"
+    );
     assert!(told["remedy"].as_str().is_some_and(|remedy| remedy.contains("clusterName")), "{told}");
 }

@@ -292,6 +292,11 @@ impl Stage {
         log_lines(&self.log)
     }
 
+    /// The log as it was written.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
     /// Waits until the log has such lines, and gives them.
     pub async fn logged(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Vec<Value> {
         eventually(&format!("the log says {what}"), PATIENCE, || async {

@@ -107,7 +107,7 @@ impl Client {
                 let answer = answer::pool(&pool, &response);
                 (Method::Get, response, answer)
             }
-            ArmRequest::PutPool { pool, base, edit, if_match, permit } => {
+            ArmRequest::PutPool { pool, base, edit, if_match, permit, record: _ } => {
                 let request = self.put(&pool, &base, &edit, if_match.as_ref())?;
                 let response = self.send(request, Some(permit)).await?;
                 let answer = answer::put(&response);

@@ -15,6 +15,7 @@ use crate::ids::{
     SubnetId,
 };
 use crate::machine::Now;
+use crate::write_record::WriteRecord;
 
 /// One call to ARM.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub enum ArmRequest {
         if_match: Option<Etag>,
         /// Until when the request may be sent (W8).
         permit: Permit,
+        /// What it changes and why, for the log.
+        record: Arc<WriteRecord>,
     },
     /// GET of an asynchronous operation's state.
     Poll(Operation),

@@ -23,6 +23,7 @@ pub mod report;
 pub mod sample;
 pub mod view;
 pub mod wishes;
+pub mod write_record;
 
 pub mod admin_state;
 pub mod board;

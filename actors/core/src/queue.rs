@@ -42,6 +42,7 @@ use crate::queue::show::Shown;
 use crate::report::{Ended, Report};
 use crate::sample::Sample;
 use crate::view::{OutOfSync, PoolView};
+use crate::write_record::{Trigger, WriteRecord};
 
 /// What every PoolQueue is told once, at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -179,6 +180,8 @@ pub struct Taken {
     pub services: BTreeMap<ServiceUid, ServiceKey>,
     /// Whether it is written although it is right, because its provisioning state stays `Failed`.
     pub rewrites: bool,
+    /// What started the attempt.
+    pub trigger: Trigger,
 }
 
 /// How an attempt ended (Q6).
@@ -192,6 +195,8 @@ pub enum Outcome {
         added: BTreeSet<IpAddr>,
         /// What was removed.
         removed: BTreeSet<IpAddr>,
+        /// The same, for people.
+        record: Arc<WriteRecord>,
     },
     /// Nothing had to change.
     Unchanged {
@@ -329,6 +334,8 @@ struct Attempt {
     changes: Changes,
     /// What it took.
     assignment: Arc<Assignment>,
+    /// What started it.
+    trigger: Trigger,
 }
 
 impl PoolQueue {

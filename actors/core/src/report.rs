@@ -10,6 +10,7 @@ use crate::error::NotManageable;
 use crate::ids::{LbName, NodeName, NodeUid, PoolId, ServiceKey, ServiceUid};
 use crate::object::{Kind, LeftOut};
 use crate::sample::Caller;
+use crate::write_record::WriteRecord;
 
 /// A Service that an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -150,10 +151,8 @@ pub enum What {
         pool: PoolId,
         /// How many members it has now.
         members: usize,
-        /// How many were added.
-        added: usize,
-        /// How many were removed.
-        removed: usize,
+        /// What was changed and why.
+        record: Arc<WriteRecord>,
     },
     /// An attempt failed and will be repeated.
     Retrying {

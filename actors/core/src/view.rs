@@ -17,6 +17,7 @@ use crate::object::{Kind, LeftOut};
 use crate::resource_cache::{Reason, State};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::wishes::{Mode, Wishes};
+use crate::write_record::WriteRecord;
 use crate::xds_source::XdsView;
 
 mod nodes;
@@ -257,8 +258,8 @@ pub struct PoolView {
     pub retries: BTreeMap<ServiceUid, Vec<u32>>,
     /// The attempt under way.
     pub attempt: Option<AttemptId>,
-    /// How the last attempt ended, and when.
-    pub last_end: Option<(AttemptEnd, Now)>,
+    /// How the last attempt ended.
+    pub last_end: Option<LastAttempt>,
     /// What the last failure said.
     pub last_error: Option<Arc<str>>,
     /// A removal that is held back.
@@ -273,6 +274,17 @@ pub struct PoolView {
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
     /// Writes of it that were lost since the start of the process.
     pub lost_writes: u64,
+}
+
+/// How the last attempt of a pool ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LastAttempt {
+    /// How.
+    pub end: AttemptEnd,
+    /// When.
+    pub at: Now,
+    /// What it changed and why; `None`: it was interrupted without an answer.
+    pub record: Option<Arc<WriteRecord>>,
 }
 
 /// Since when a pool has not matched its level (Q8, E2).

@@ -60,6 +60,7 @@ mod lease;
 pub mod plan;
 mod polls;
 mod progress;
+mod record;
 mod shown;
 mod slot;
 mod standing;

@@ -1,18 +1,19 @@
 //! What the log says of calls to ARM: one line for each written pool, and one with its remedy for each failed call.
-//! Each line stands in the span of its call, which says what the call is about and in whose name it is made. What a
-//! failure means for the pool is the machines' business, and told as an event.
+//! Each line is in the span of its call, which has the pool or load balancer, the caller, the attempt and the
+//! correlation id, so lines do not repeat these. What a failure means for the pool is the machines' business, and told
+//! as an event.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use pool_core::arm::{
-    AdminState, ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted,
-};
+use pool_core::arm::{ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted};
 use pool_core::ids::{AttemptId, LbName, Operation, PoolId};
 use pool_core::sample::{ArmVerb, Caller};
+use pool_core::write_record::{Trigger, WriteRecord};
 use tokio::time::Instant;
 use tracing::Span;
+use tracing::field::{DebugValue, debug};
 
 /// What a call is about.
 #[derive(Clone, Debug)]
@@ -34,36 +35,16 @@ pub(super) struct Write {
     pub(super) attempt: AttemptId,
     /// In whose names it is made, in S1's words; `None`: it changes neither members nor admin states.
     pub(super) caller: Option<Arc<str>>,
-    pub(super) added: usize,
-    pub(super) removed: usize,
-    /// Entries that are Down from now on, new ones among them; `None`: not one.
-    pub(super) down: Option<usize>,
-    /// Entries that are Down no longer; `None`: not one.
-    pub(super) restored: Option<usize>,
+    /// What it changes and why.
+    pub(super) record: Arc<WriteRecord>,
     pub(super) began: Instant,
     pub(super) correlation_id: Option<Arc<str>>,
 }
 
 impl Write {
     /// One that begins now.
-    pub(super) fn begins(pool: PoolId, attempt: AttemptId, edit: &Edit) -> Write {
-        let born = edit.add.iter().filter_map(|new| new.admin_state);
-        let states: Vec<AdminState> = born.chain(edit.set_admin.values().copied()).collect();
-        let with = |state: AdminState| {
-            let entries = states.iter().filter(|set| **set == state).count();
-            (entries > 0).then_some(entries)
-        };
-        Write {
-            pool,
-            attempt,
-            caller: caller(edit),
-            added: edit.add.len(),
-            removed: edit.remove.len(),
-            down: with(AdminState::Down),
-            restored: with(AdminState::None),
-            began: Instant::now(),
-            correlation_id: None,
-        }
+    pub(super) fn begins(pool: PoolId, attempt: AttemptId, edit: &Edit, record: Arc<WriteRecord>) -> Write {
+        Write { pool, attempt, caller: caller(edit), record, began: Instant::now(), correlation_id: None }
     }
 }
 
@@ -79,7 +60,7 @@ fn caller(edit: &Edit) -> Option<Arc<str>> {
 }
 
 /// The span of a call: whatever is logged within it says what the call is about, and in whose name it is made (S1).
-/// ARM's correlation id is added once it is known.
+/// ARM's correlation id is added once it is known. The level lets every `log.level` show the span's fields.
 pub(super) fn span(about: &About) -> Span {
     let (verb, load_balancer, pool, write) = match about {
         About::LoadBalancer(lb) => (ArmVerb::GetLoadBalancer, Some(lb), None, None),
@@ -88,7 +69,7 @@ pub(super) fn span(about: &About) -> Span {
         About::Poll(Some(write)) => (ArmVerb::Poll, None, Some(&write.pool), Some(write)),
         About::Poll(None) => (ArmVerb::Poll, None, None, None),
     };
-    tracing::info_span!(
+    tracing::error_span!(
         "arm",
         operation = verb.as_str(),
         load_balancer = load_balancer.map(tracing::field::display),
@@ -151,8 +132,7 @@ fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
     let write = Write { correlation_id: accepted.correlation_id.clone(), ..write };
     match (&accepted.operation, accepted.provisioning) {
         (Some(operation), Provisioning::Updating | Provisioning::Failed | Provisioning::Unknown) => {
-            let Write { pool, correlation_id, .. } = &write;
-            tracing::debug!(%pool, correlation_id = correlation_id.as_deref(), "write accepted; its operation runs");
+            tracing::debug!("write accepted; its operation runs");
             Some(Accepted(operation.clone(), write))
         }
         (None, _) | (Some(_), Provisioning::Succeeded) => {
@@ -162,12 +142,43 @@ fn put(write: Write, accepted: &PutAccepted) -> Option<Accepted> {
     }
 }
 
+/// Logs what a write changes and why, with further fields and a message.
+macro_rules! log_write {
+    ($level:ident, $write:expr, $($more:tt)+) => {{
+        let WriteRecord { trigger, services, added, removed, down, restored, correlation_id: _ } = &*$write.record;
+        tracing::$level!(
+            trigger = trigger.map(Trigger::as_str),
+            services = listed(services.iter().map(ToString::to_string).collect()),
+            added = added.count,
+            added_nodes = listed(added.nodes()),
+            added_addresses = listed(added.addresses()),
+            removed = removed.count,
+            removed_nodes = listed(removed.nodes()),
+            removed_addresses = listed(removed.addresses()),
+            down = counted(down.count),
+            down_nodes = listed(down.nodes()),
+            down_addresses = listed(down.addresses()),
+            restored = counted(restored.count),
+            restored_nodes = listed(restored.nodes()),
+            restored_addresses = listed(restored.addresses()),
+            took_ms = millis($write.began.elapsed()),
+            $($more)+
+        )
+    }};
+}
+
 fn written(write: &Write) {
-    let Write { pool, added, removed, down, restored, began, correlation_id, attempt: _, caller: _ } = write;
-    tracing::info!(
-        %pool, added, removed, down, restored, took_ms = millis(began.elapsed()),
-        correlation_id = correlation_id.as_deref(), "wrote backend pool"
-    );
+    log_write!(info, write, "wrote backend pool");
+}
+
+/// A list as a field, which is an array in JSON; `None` leaves an empty one out.
+fn listed(names: Vec<String>) -> Option<DebugValue<Vec<String>>> {
+    (!names.is_empty()).then(|| debug(names))
+}
+
+/// A count as a field; `None` leaves 0 out.
+fn counted(count: usize) -> Option<usize> {
+    (count > 0).then_some(count)
 }
 
 fn millis(span: Duration) -> u64 {
@@ -176,22 +187,17 @@ fn millis(span: Duration) -> u64 {
 
 fn failed(about: &About, failure: &Failure) {
     if is_ordinary(about, failure) {
-        tracing::debug!(?about, %failure, "call to Azure not answered with success");
+        tracing::debug!(%failure, "call to Azure not answered with success");
         return;
     }
     let remedy = remedy(failure);
     match about {
-        About::LoadBalancer(lb) => {
-            tracing::warn!(load_balancer = %lb, %failure, remedy, "failed to read load balancer");
+        About::LoadBalancer(_) => tracing::warn!(%failure, remedy, "failed to read load balancer"),
+        About::Pool(_) => tracing::warn!(%failure, remedy, "failed to read backend pool"),
+        About::Put(write) => log_write!(warn, write, %failure, remedy, "failed to write backend pool"),
+        About::Poll(Some(write)) => {
+            log_write!(warn, write, %failure, remedy, "the operation that writes a backend pool failed");
         }
-        About::Pool(pool) => tracing::warn!(%pool, %failure, remedy, "failed to read backend pool"),
-        About::Put(Write { pool, added, removed, down, restored, began, .. }) => tracing::warn!(
-            %pool, added, removed, down, restored, took_ms = millis(began.elapsed()), %failure, remedy,
-            "failed to write backend pool"
-        ),
-        About::Poll(Some(Write { pool, began, .. })) => tracing::warn!(
-            %pool, took_ms = millis(began.elapsed()), %failure, remedy, "the operation that writes a backend pool failed"
-        ),
         About::Poll(None) => tracing::warn!(%failure, remedy, "an operation failed"),
     }
 }
@@ -262,7 +268,7 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool_core::arm::NewEntry;
+    use pool_core::arm::{AdminState, NewEntry};
     use pool_core::ids::AddressName;
 
     #[test]

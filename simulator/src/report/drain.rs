@@ -225,7 +225,7 @@ impl<'a> Seen<'a> {
         Some(Course { signal, open, sent_us, cut_us })
     }
 
-    /// What PUTs the service has sent. All else is left out.
+    /// What PUTs the controller has sent. All else is left out.
     fn puts(&self) -> AdminState {
         let taken = self.downs.puts().iter().filter(|put| put.taken && put.sent_us >= self.began_us);
         let mut all = AdminState::default();
@@ -271,7 +271,7 @@ impl<'a> Seen<'a> {
         ends
     }
 
-    /// How long each write of the service took of a load balancer, in microseconds.
+    /// How long each write of the controller took of a load balancer, in microseconds.
     fn turns(&self, load_balancer: &str) -> Vec<u64> {
         let own = self.writes.iter().filter(|write| write.load_balancer == load_balancer && !write.foreign);
         let done = own.filter(|write| match write.fate {

@@ -49,17 +49,19 @@ fn section(title: &str, picture: &str, more: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{picture}{more}</section>\n", escaped(title))
 }
 
-/// The pictures of one run; where the service does not run, there is no word of it.
+/// The pictures of one run; where the controller does not run, there is no word of it.
 fn run(title: &str, report: &Report, with_service: bool) -> String {
     let picture = &report.picture;
-    let service = if with_service { "<i class=\"ours\"></i>the service " } else { "" };
+    let service = if with_service { "<i class=\"ours\"></i>the controller " } else { "" };
     let legend = format!(
         "<p class=\"legend\">{service}<i class=\"others\"></i>the cloud-controller-manager \
          <i class=\"cut\"></i>superseded <i class=\"bad\"></i>refused or lost</p>\n"
     );
     let (share, longest) = (report.lease.duty * 100.0, report.lease.longest_hold_seconds);
     let held = match with_service {
-        true => format!("The service held it for {share:.0} % of the time, at most {longest:.1} s at once."),
+        true => {
+            format!("The controller held it for {share:.0} % of the time, at most {longest:.1} s at once.")
+        }
         false => format!("Others held it for {:.0} % of the time.", report.lease.others * 100.0),
     };
     let duty = format!("<p class=\"note\">{held}</p>\n");
@@ -78,11 +80,12 @@ fn tiles(report: &Report) -> String {
         ("entries with a wrong admin state", wrong_entries, wrong_entries.to_string()),
     ];
     let leaving = leaving.into_iter().filter(|(_, count, _)| *count > 0);
+    let p = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), span);
     let tiles = [
-        ("pools wrong at the end", format!("{} of {}", report.wrong_pools, report.pools)),
-        ("all right after the first change", shown(report.first_event_to_converged_seconds)),
-        ("new members there, p50", took.p50.map_or_else(|| "-".to_owned(), span)),
-        ("p99", took.p99.map_or_else(|| "-".to_owned(), span)),
+        ("change → members in place, p50", p(took.p50)),
+        ("change → members in place, p99", p(took.p99)),
+        ("pools out of sync at the end", format!("{} of {}", report.wrong_pools, report.pools)),
+        ("all done after the first change", shown(report.first_event_to_converged_seconds)),
         ("changes still waiting", took.waiting.to_string()),
         ("writes", report.picture.writes.len().to_string()),
     ];
@@ -103,13 +106,13 @@ fn points(picture: &Picture) -> Vec<(f64, f64)> {
     points
 }
 
-/// Pools that are not right over time, of both where both were played; then the service's own time alone.
+/// Pools that are not right over time, of both where both were played; then the controller's own time alone.
 fn converging(report: &Report) -> String {
     let ours = points(&report.picture);
     let own_length = report.picture.length_us as f64 / 1e6;
     let legend = |both: bool| {
         let upstream = if both { " <i class=\"others\"></i>upstream's updater" } else { "" };
-        format!("<p class=\"legend\"><i class=\"ours\"></i>the service{upstream}</p>\n")
+        format!("<p class=\"legend\"><i class=\"ours\"></i>the controller{upstream}</p>\n")
     };
     let draw = |length: f64, other: Option<&[(f64, f64)]>| {
         let all = ours.iter().chain(other.unwrap_or_default());

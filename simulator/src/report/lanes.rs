@@ -12,7 +12,7 @@ const ROW: f64 = 18.0;
 const MOST_ROWS: usize = 48;
 /// The window of Azure's quotas in seconds (reference: 1000 writes and 10000 reads in 5 minutes).
 const WINDOW_S: f64 = 300.0;
-/// The writes and reads of a window that the service allows itself by default (design.md W9).
+/// The writes and reads of a window that the controller allows itself by default (design.md W9).
 const BUDGETS: [(bool, f64, &str); 2] = [(true, 500.0, "writes"), (false, 5_000.0, "reads")];
 
 fn seconds(us: u64) -> f64 {
@@ -87,7 +87,7 @@ fn word_of(write: &Write) -> String {
 /// Who held the shared Lease.
 pub(super) fn lease(picture: &Picture) -> String {
     let mut chart = Chart::new(Axis::Time(seconds(picture.length_us)), 46.0 + 2.0 * ROW, 1.0);
-    for (number, (name, ours)) in [("service", true), ("others", false)].into_iter().enumerate() {
+    for (number, (name, ours)) in [("controller", true), ("others", false)].into_iter().enumerate() {
         let top = 12.0 + ROW * number as f64;
         chart.row_name(name, top + 12.0);
         for hold in picture.holds.iter().filter(|hold| hold.is_ours() == ours) {
@@ -121,7 +121,7 @@ pub(super) fn budget(picture: &Picture) -> String {
         let most = if most > budget * 0.3 { most.max(budget) * 1.1 } else { most };
         let mut chart = Chart::new(Axis::Time(seconds(picture.length_us)), 150.0, round_up(most));
         chart.grid(|value| format!("{value:.0}"));
-        chart.limit(budget, "the service's budget");
+        chart.limit(budget, "the controller's budget");
         chart.line("others", &others, true);
         chart.line("ours", &ours, true);
         let what = format!("{name} in the five minutes before each moment");

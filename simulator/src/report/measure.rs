@@ -38,7 +38,7 @@ pub struct Told<'a> {
     pub seed: u64,
     /// When it began, in microseconds.
     pub began_us: u64,
-    /// What the service has cost.
+    /// What the controller has cost.
     pub usage: Option<Usage>,
     /// The cloud-controller-manager's sums, and its longest wait for the lock in microseconds.
     pub manager: Option<(ccm::Counters, u64)>,
@@ -52,6 +52,8 @@ struct Beheld {
     emptied: usize,
     waits_us: Vec<u64>,
     waiting: usize,
+    removals_us: Vec<u64>,
+    leaving: usize,
     all_right_us: Option<u64>,
     to_right_us: Option<u64>,
     by_balancer: BTreeMap<String, Option<u64>>,
@@ -62,7 +64,7 @@ struct Beheld {
     outages: Outages,
     downs: Downs,
     signals: Signals,
-    /// The service's writes and those of others, since the run began.
+    /// The controller's writes and those of others, since the run began.
     writes: Vec<Write>,
     picture: Picture,
 }
@@ -106,6 +108,8 @@ impl Beheld {
             emptied: ledger.emptied(),
             waits_us: ledger.waits_us(),
             waiting: ledger.waiting(),
+            removals_us: ledger.removals_us(),
+            leaving: ledger.leaving(),
             all_right_us: ledger.all_right_since_us(),
             to_right_us: ledger.first_change_to_right_us(),
             by_balancer: ledger.first_change_to_right_by_load_balancer_us(),
@@ -184,7 +188,8 @@ impl Report {
         let beheld = Beheld::of_azure(&ended.azure, ended.began_us).and_cluster(&ended.cluster);
         let manager = Some((ended.counters, 0));
         let told = Told { story, speed: 1, seed, began_us: ended.began_us, usage: None, manager };
-        Self::of(beheld, &told, world, ended.outcome, ended.ended_us)
+        let report = Self::of(beheld, &told, world, ended.outcome, ended.ended_us);
+        Self { removal_delay_seconds: 0.0, ..report }
     }
 
     fn of(beheld: Beheld, told: &Told, world: &World, outcome: Outcome, now_us: u64) -> Self {
@@ -229,6 +234,8 @@ impl Report {
                 .map(|(lb, took)| (lb, took.map(seconds)))
                 .collect(),
             convergence_seconds: Convergence::of(&beheld.waits_us, beheld.waiting),
+            removal_seconds: Convergence::of(&beheld.removals_us, beheld.leaving),
+            removal_delay_seconds: told.story.removal_delay().as_secs_f64(),
             retries: events.get(RETRYING).copied().unwrap_or(0),
             events,
             cpu_seconds: told.usage.map(|usage| usage.cpu_seconds),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{AdminState, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
+use super::{AdminState, Convergence, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
 use crate::aftermath::{Aftermath, Held};
 use crate::truth::WrongEntry;
 
@@ -13,7 +13,7 @@ pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
     // Ours comes last: the end of the text is what people read, and what the exit code says.
     format!(
-        "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe service:\n\n{}\n{SERVICE}: {}\n",
+        "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe controller:\n\n{}\n{SERVICE}: {}\n",
         table(upstream),
         upstream.verdict(),
         table(report),
@@ -22,6 +22,7 @@ pub(super) fn text(report: &Report) -> String {
 }
 
 fn table(report: &Report) -> String {
+    let headline = headline(report);
     let mut rows = course(report);
     rows.extend(leaving(&report.admin_state));
     rows.extend(calls(report));
@@ -29,11 +30,22 @@ fn table(report: &Report) -> String {
     rows.extend(report.aftermath.as_ref().map(guards).unwrap_or_default());
     rows.extend(ending(report));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let mut text = String::new();
+    let mut text = format!("{headline}\n\n");
     for (name, value) in rows {
         writeln!(text, "{name:width$}  {value}").expect("writing to a string cannot fail");
     }
     text
+}
+
+/// The number that matters most: how long it took from a change until the new members were in their pools.
+fn headline(report: &Report) -> String {
+    let Convergence { count, waiting, p50, p99, max: _ } = report.convergence_seconds;
+    let took = match count {
+        0 => "no change needed new members".to_owned(),
+        _ => format!("p50 {}, p99 {}", span(p50), span(p99)),
+    };
+    let waiting = if waiting == 0 { String::new() } else { format!(" ({waiting} still missing)") };
+    format!("change → members in place: {took}{waiting}")
 }
 
 /// What was played, and how long pools took.
@@ -55,17 +67,21 @@ fn course(report: &Report) -> Vec<Row> {
         None if report.converged => "from the beginning".to_owned(),
         None => "never".to_owned(),
     };
-    rows.push(("all pools right", right));
+    rows.push(("all pools done", right));
     let took = &report.convergence_seconds;
-    let waited = format!(
-        "p50 {}, p99 {}, max {} ({} changes, {} still waiting)",
-        span(took.p50),
-        span(took.p99),
-        span(took.max),
-        took.count,
-        took.waiting
-    );
-    rows.push(("new members there", waited));
+    if took.count > 0 {
+        rows.push((
+            "members in place",
+            format!("{}, at most {} after a change", changes(took.count), span(took.max)),
+        ));
+    }
+    let gone = &report.removal_seconds;
+    if gone.count > 0 {
+        let delay = report.removal_delay_seconds;
+        let gone =
+            format!("p50 {}, p99 {}, of which removalDelay is {delay} s", span(gone.p50), span(gone.p99));
+        rows.push(("old members removed", gone));
+    }
     if report.emptied_pools > 0 {
         rows.push(("emptied", format!("{} times a pool lost its last member", report.emptied_pools)));
     }
@@ -112,7 +128,10 @@ fn calls(report: &Report) -> Vec<Row> {
         ("ARM calls", calls),
         ("ARM refusals", refusals),
         ("PUTs at once per LB", format!("at most {}", report.max_concurrent_puts_per_lb)),
-        ("lane turn", format!("{:.1} s", report.lane_turn_seconds)),
+        (
+            "one write takes",
+            format!("{:.1} s of its load balancer (by ARM's settings)", report.lane_turn_seconds),
+        ),
     ]
 }
 
@@ -138,7 +157,7 @@ fn others(report: &Report) -> Vec<Row> {
     rows
 }
 
-/// What the service's guards held back, and what waited.
+/// What the controller's guards held back, and what waited.
 fn guards(aftermath: &Aftermath) -> Vec<Row> {
     let mut rows: Vec<Row> = aftermath
         .held
@@ -151,7 +170,7 @@ fn guards(aftermath: &Aftermath) -> Vec<Row> {
         rows.push(("removals stopped", format!("all of them, for {seconds:.1} s at most")));
     }
     let end = aftermath.queue_depth_end.map_or_else(|| "unknown".to_owned(), |depth| depth.to_string());
-    rows.push(("waiting", format!("{} at most, {end} at the end", aftermath.queue_depth_max)));
+    rows.push(("queue depth", format!("{} at most, {end} at the end", aftermath.queue_depth_max)));
     rows
 }
 
@@ -160,7 +179,10 @@ fn ending(report: &Report) -> Vec<Row> {
     let events = report.events.iter();
     let mut rows: Vec<Row> = events.map(|(reason, count)| ("event", format!("{count} × {reason}"))).collect();
     if let (Some(cpu), Some(rss)) = (report.cpu_seconds, report.max_rss_bytes) {
-        rows.push(("service", format!("{cpu:.2} s CPU, {:.1} MiB at most", rss as f64 / 1_048_576.0)));
+        rows.push((
+            "controller",
+            format!("{cpu:.2} s of CPU time, at most {:.1} MiB of memory", rss as f64 / 1_048_576.0),
+        ));
     }
     rows.extend(report.wrong_pool_details.iter().map(|wrong| {
         let place = format!("{}/{}", wrong.load_balancer, wrong.pool);
@@ -174,6 +196,10 @@ fn ending(report: &Report) -> Vec<Row> {
         rows.extend(report.warnings.iter().map(|warning| ("warning", warning.clone())));
     }
     rows
+}
+
+fn changes(count: usize) -> String {
+    if count == 1 { "1 change".to_owned() } else { format!("{count} changes") }
 }
 
 fn span(seconds: Option<f64>) -> String {

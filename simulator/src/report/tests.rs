@@ -40,6 +40,8 @@ fn report() -> Report {
         first_event_to_converged_seconds: Some(1.5),
         converged_seconds_by_load_balancer: BTreeMap::from([("lb-0".to_owned(), Some(1.5))]),
         convergence_seconds: Convergence::of(&[1_000_000], 0),
+        removal_seconds: Convergence::of(&[30_500_000], 0),
+        removal_delay_seconds: 30.0,
         retries: 0,
         events: BTreeMap::from([("LoadBalancerBackendPoolUpdated".to_owned(), 5)]),
         cpu_seconds: Some(0.25),
@@ -53,6 +55,21 @@ fn report() -> Report {
         upstream: None,
         picture: Picture::default(),
     }
+}
+
+#[test]
+fn z2_the_first_line_says_how_long_members_took() {
+    let first = |report: Report| report.text().lines().next().unwrap_or_default().to_owned();
+    let took = Convergence::of(&[1_000_000, 2_000_000], 0);
+    let of = |convergence_seconds| Report { convergence_seconds, ..report() };
+    assert_eq!(first(of(took)), "change → members in place: p50 1.000 s, p99 2.000 s");
+    let late = Convergence { waiting: 3, ..took };
+    assert_eq!(first(of(late)), "change → members in place: p50 1.000 s, p99 2.000 s (3 still missing)");
+    assert_eq!(first(of(Convergence::of(&[], 0))), "change → members in place: no change needed new members");
+    let text = report().text();
+    let removed = "old members removed  p50 30.500 s, p99 30.500 s, of which removalDelay is 30 s";
+    assert!(text.lines().any(|line| line == removed), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
 #[test]
@@ -72,6 +89,8 @@ fn z2_the_json_report_has_every_promised_key() {
         "max_concurrent_puts_per_lb",
         "first_event_to_converged_seconds",
         "convergence_seconds",
+        "removal_seconds",
+        "removal_delay_seconds",
         "retries",
         "events",
         "cpu_seconds",
@@ -149,9 +168,9 @@ fn n2_the_verdict_fails_for_wrong_admin_states_and_for_nodes_that_were_not_reach
 
 #[test]
 fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
-    assert!(report().passed() && report().text().contains("PASSED: all 3 pools are right."));
+    assert!(report().passed() && report().text().contains("PASSED: all 3 pools are in sync."));
     let wrong = Report { converged: false, wrong_pools: 2, ..report() };
-    assert!(!wrong.passed() && wrong.text().contains("FAILED: 2 of 3 pools are wrong."));
+    assert!(!wrong.passed() && wrong.text().contains("FAILED: 2 of 3 pools are out of sync."));
     let overlapped = Report { max_concurrent_puts_per_lb: 2, ..report() };
     assert!(!overlapped.passed() && overlapped.text().contains("FAILED: 2 PUTs ran at once"));
     let idle = Report { unreached: vec!["arm down".to_owned()], ..report() };
@@ -165,9 +184,11 @@ fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
         ..report()
     };
     assert!(left(Some(0)).passed());
-    assert!(!left(Some(2)).passed() && left(Some(2)).verdict() == "FAILED: 2 things still wait.");
+    assert!(!left(Some(2)).passed() && left(Some(2)).verdict() == "FAILED: the queue depth is still 2.");
     let silent = left(None);
-    assert!(!silent.passed() && silent.verdict() == "FAILED: the service did not say what still waits.");
+    assert!(
+        !silent.passed() && silent.verdict() == "FAILED: the controller did not report what still waits."
+    );
     let json: Value = serde_json::from_str(&silent.json()).expect("JSON");
     assert_eq!(json.get("queue_depth_end"), Some(&Value::Null));
     // Upstream's updater leaves nothing that could be asked.
@@ -270,7 +291,7 @@ fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
         assert!(!page.contains(foreign), "{foreign}");
     }
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-    // Convergence and waiting once for both, guards of the service alone; lanes, Lease, writes and reads of each.
+    // Convergence and waiting once for both, guards of the controller alone; lanes, Lease, writes and reads of each.
     assert_eq!(page.matches("<svg").count(), 3 + 2 * 4);
     for (open, close) in
         [("<section>", "</section>"), ("<rect", "</rect>"), ("<g ", "</g>"), ("<div", "</div>")]
@@ -281,8 +302,8 @@ fn z2_the_page_needs_nothing_else_and_has_every_picture_of_both_runs() {
         "Simulation: a &lt;b&gt;",
         "shop-&lt;web&gt;",
         "503 &amp; more",
-        "The service: PASSED: all 3 pools are right.",
-        "Upstream's updater: FAILED: 2 of 3 pools are wrong.",
+        "The controller: PASSED: all 3 pools are in sync.",
+        "Upstream's updater: FAILED: 2 of 3 pools are out of sync.",
         "up to 60 pools held from 10 s to 61 s",
         "all removals stopped from 20 s to 61 s",
     ] {
@@ -319,10 +340,10 @@ fn g5_text_and_page_say_what_guards_held_back_and_what_waited() {
 #[test]
 fn z2_a_report_with_two_verdicts_says_whose_they_are_and_ends_with_ours() {
     let text = drawn().text();
-    assert_eq!(text.lines().last(), Some("The service: PASSED: all 3 pools are right."), "{text}");
-    assert!(text.contains("\nUpstream's updater: FAILED: 2 of 3 pools are wrong.\n"), "{text}");
+    assert_eq!(text.lines().last(), Some("The controller: PASSED: all 3 pools are in sync."), "{text}");
+    assert!(text.contains("\nUpstream's updater: FAILED: 2 of 3 pools are out of sync.\n"), "{text}");
     let alone = Report { upstream: None, ..drawn() };
-    assert_eq!(alone.text().lines().last(), Some("PASSED: all 3 pools are right."));
+    assert_eq!(alone.text().lines().last(), Some("PASSED: all 3 pools are in sync."));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The picture of what the service said of itself: what waited, and when guards held removals back.
+//! The picture of what the controller said of itself: what waited, and when guards held removals back.
 
 use super::lanes;
 use super::measure::Picture;

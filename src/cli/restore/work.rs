@@ -57,7 +57,7 @@ impl Fate {
         let Some(view) = view else {
             return Fate::Failed("it is gone, or not manageable any more".to_owned());
         };
-        let end = view.last_end.filter(|(_, at)| *at >= since).map(|(end, _)| end);
+        let end = view.last_end.as_ref().filter(|last| last.at >= since).map(|last| last.end);
         let why = || view.last_error.as_deref().unwrap_or("no error was told").to_owned();
         if view.level.keeps == Keeps::All {
             return Fate::Failed("its endpoints have moved meanwhile: it would serve nobody now".to_owned());

@@ -50,13 +50,13 @@ pub(in crate::cli) struct SimulateArgs {
     /// restart of all Services.
     #[arg(long, value_enum)]
     pattern: Option<Changes>,
-    /// The model of a cloud-controller-manager beside the service: off (the default), on, or on with its own updater.
+    /// The model of a cloud-controller-manager beside the controller: off (the default), on, or on with its own updater.
     #[arg(long, value_parser = Beside::parse, value_name = "off|on|updater")]
     ccm: Option<Beside>,
     /// The seed of everything that is random.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Divides the story's times, ARM's, and the service's own by this; not those of the two Leases, nor pauses that no
+    /// Divides the story's times, ARM's, and the controller's own by this; not those of the two Leases, nor pauses that no
     /// key sets (docs/simulator.md).
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) speed: u32,
@@ -72,7 +72,7 @@ pub(in crate::cli) struct SimulateArgs {
     /// The Retry-After of answers that started an operation, in seconds [default: 10].
     #[arg(long)]
     retry_after: Option<u32>,
-    /// The service's members.removalDelay, where it is not the default.
+    /// The controller's members.removalDelay, where it is not the default.
     #[arg(long, value_parser = simulator::duration)]
     removal_delay: Option<Duration>,
     /// Misbehaviour of ARM on writes: every:N:STATUS, every:N:STATUS:RETRY-AFTER, every:N:lock:RETRY-AFTER, every:N:lost
@@ -100,7 +100,7 @@ pub(in crate::cli) struct SimulateArgs {
     /// Ends after the report instead of leaving everything running until Ctrl-C.
     #[arg(long)]
     pub(super) exit_when_done: bool,
-    /// Where the service's admin API listens.
+    /// Where the controller's admin API listens.
     #[arg(long, default_value = "127.0.0.1:8081")]
     pub(super) listen: SocketAddr,
     /// Keys of controller.yaml, laid over those of the simulation.
@@ -109,7 +109,7 @@ pub(in crate::cli) struct SimulateArgs {
     /// Where configuration and log are written [default: a new folder for temporary files].
     #[arg(long)]
     pub(super) folder: Option<PathBuf>,
-    /// Shows the service's log instead of writing it to a file.
+    /// Shows the controller's log instead of writing it to a file.
     #[arg(long)]
     pub(super) verbose: bool,
     /// Starts ARM and Kubernetes alone, for a service that you start; pods change until Ctrl-C.

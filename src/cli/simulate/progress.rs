@@ -3,52 +3,56 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use simulator::{Progress, Stage};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use simulator::{InSync, Progress, Stage};
 use tokio::time::Instant;
 
 use crate::cli::tell;
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// A bar with its counts. It fits 80 columns with counts of five digits.
+const BAR: &str = "{prefix:>13} [{bar:24}] {pos}/{len} {msg}";
 
 /// What people see of a run.
 pub(super) enum Shown {
-    Bars { changes: ProgressBar, right: ProgressBar },
+    Bars { changes: ProgressBar, in_sync: ProgressBar, began: Instant },
     Lines { next: Instant },
 }
 
 impl Shown {
     /// Chooses by what standard error is.
     pub(super) fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self::Lines { next: Instant::now() };
+        if std::io::stderr().is_terminal() {
+            Self::bars(ProgressDrawTarget::stderr())
+        } else {
+            Self::Lines { next: Instant::now() }
         }
-        let both = MultiProgress::new();
+    }
+
+    fn bars(target: ProgressDrawTarget) -> Self {
+        let both = MultiProgress::with_draw_target(target);
         let bar = |name: &'static str| {
-            let form = "{prefix:>12} [{bar:40}] {pos}/{len} {msg}";
-            let style = ProgressStyle::with_template(form).expect("the template is valid");
+            let style = ProgressStyle::with_template(BAR).expect("the template is valid");
             both.add(ProgressBar::new(0)).with_style(style.progress_chars("=> ")).with_prefix(name)
         };
-        Self::Bars { changes: bar("changes"), right: bar("pools right") }
+        Self::Bars { changes: bar("changes"), in_sync: bar("pools in sync"), began: Instant::now() }
     }
 
     /// Shows this state.
     pub(super) fn show(&mut self, progress: &Progress) {
-        let right = progress.pools.saturating_sub(progress.wrong);
-        let calls = format!(
-            "{} GET, {} PUT, {} polls",
-            progress.arm.load_balancer_gets + progress.arm.pool_gets,
-            progress.arm.pool_puts,
-            progress.arm.polls
-        );
+        let Progress { stage, changes: made, changes_total, in_sync: InSync { pools, keeping }, .. } =
+            *progress;
+        let gets = progress.arm.load_balancer_gets + progress.arm.pool_gets;
+        let puts = progress.arm.pool_puts;
         match self {
-            Self::Bars { changes, right: bar } => {
-                changes.set_length(progress.changes_total);
-                changes.set_position(progress.changes);
-                bar.set_length(progress.pools as u64);
-                bar.set_position(right as u64);
-                bar.set_message(calls);
+            Self::Bars { changes, in_sync, began } => {
+                changes.set_length(changes_total);
+                changes.set_message(elapsed(began.elapsed()));
+                changes.set_position(made);
+                in_sync.set_length(progress.pools as u64);
+                in_sync.set_message(format!("{gets} GETs, {puts} PUTs"));
+                in_sync.set_position(pools as u64);
             }
             Self::Lines { next } => {
                 let now = Instant::now();
@@ -56,14 +60,13 @@ impl Shown {
                     return;
                 }
                 *next = now + LINE_EVERY;
-                let stage = match progress.stage {
+                let stage = match stage {
                     Stage::Changing => "changing",
                     Stage::Settling => "settling",
                 };
                 tell([printable!(
-                    "{stage}: {}/{} changes, {right}/{} pools right, {calls}",
-                    progress.changes,
-                    progress.changes_total,
+                    "{stage}: {made}/{changes_total} changes, {pools}/{} pools in sync ({keeping} within \
+                     removalDelay), {gets} GETs, {puts} PUTs",
                     progress.pools
                 )]);
             }
@@ -73,11 +76,97 @@ impl Shown {
     /// Leaves the last state standing.
     pub(super) fn finish(&self) {
         match self {
-            Self::Bars { changes, right } => {
+            Self::Bars { changes, in_sync, .. } => {
                 changes.abandon();
-                right.abandon();
+                in_sync.abandon();
             }
             Self::Lines { .. } => {}
         }
+    }
+}
+
+/// The time since the start, such as `1m05s`.
+fn elapsed(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{:02}s", seconds / 60, seconds % 60) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::{Sender, channel};
+
+    use indicatif::TermLike;
+    use simulator::models::arm::Counters;
+
+    use super::*;
+
+    /// A terminal of 80 columns that hands over what is written to it.
+    #[derive(Debug)]
+    struct Narrow(Sender<String>);
+
+    impl Narrow {
+        fn tell(&self, text: &str) -> io::Result<()> {
+            self.0.send(text.to_owned()).map_err(io::Error::other)
+        }
+    }
+
+    impl TermLike for Narrow {
+        fn width(&self) -> u16 {
+            80
+        }
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.tell(text)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.tell(text)
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn z2_the_bars_fit_80_columns_and_show_the_elapsed_time() {
+        let (sender, written) = channel();
+        let mut shown = Shown::bars(ProgressDrawTarget::term_like(Box::new(Narrow(sender))));
+        tokio::time::advance(Duration::from_secs(3_725)).await;
+        let arm = Counters {
+            load_balancer_gets: 60_000,
+            pool_gets: 39_999,
+            pool_puts: 99_999,
+            ..Counters::default()
+        };
+        let progress = Progress {
+            stage: Stage::Settling,
+            changes: 99_999,
+            changes_total: 99_999,
+            in_sync: InSync { pools: 99_990, keeping: 7 },
+            pools: 99_999,
+            arm,
+        };
+        shown.show(&progress);
+        shown.finish();
+        drop(shown);
+        let lines: Vec<String> = written.try_iter().map(|text| text.trim_end().to_owned()).collect();
+        let ends_with = |end: &str| lines.iter().any(|line| line.ends_with(end));
+        assert!(ends_with("] 99999/99999 62m05s"), "{lines:?}");
+        assert!(ends_with("] 99990/99999 99999 GETs, 99999 PUTs"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() < 80), "{lines:?}");
     }
 }

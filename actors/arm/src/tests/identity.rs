@@ -87,6 +87,7 @@ fn put() -> ArmRequest {
         edit: Edit::default(),
         if_match: None,
         permit: permit(NOW.plus(Duration::from_secs(1))),
+        record: Arc::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What goes over the wire, and what comes of what comes back.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pool_core::arm::{ArmAnswer, ArmRequest, Edit, FailureKind, OperationState, RetryAfter};
@@ -21,6 +22,7 @@ fn put(send_before: Now) -> ArmRequest {
         edit: Edit { remove: BTreeSet::from([0]), ..Edit::default() },
         if_match: Some(Etag::new("W/\"seen\"")),
         permit: permit(send_before),
+        record: Arc::default(),
     }
 }
 
@@ -46,6 +48,7 @@ async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_bo
             edit: Edit { remove: BTreeSet::from([0]), ..Edit::default() },
             if_match: read.etag,
             permit: permit(NOW),
+            record: Arc::default(),
         })
         .await
         .answer;
@@ -175,8 +178,10 @@ async fn w5_the_bytes_of_a_polls_address_are_sent_as_they_are_and_foreign_hosts_
 #[tokio::test]
 async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
     let (mut server, client) = started(vec![reply(200, "", POOL)]).await;
-    let request =
-        |base, edit| ArmRequest::PutPool { pool: pool_id(), base, edit, if_match: None, permit: permit(NOW) };
+    let request = |base, edit| {
+        let (pool, permit, record) = (pool_id(), permit(NOW), Arc::default());
+        ArmRequest::PutPool { pool, base, edit, if_match: None, permit, record }
+    };
     let beyond = Edit { remove: BTreeSet::from([1]), ..Edit::default() };
     let foreign = pool_core::arm::Document::new("another port's");
     for request in [request(document(POOL), beyond), request(foreign, Edit::default())] {
@@ -188,6 +193,7 @@ async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
         edit: Edit::default(),
         if_match: Some(Etag::new("a\r\nb")),
         permit: permit(NOW),
+        record: Arc::default(),
     };
     assert_eq!(failure(client.execute(bad_header).await.answer).kind, FailureKind::Refused);
     assert!(server.received().is_none());

@@ -2,13 +2,17 @@
 
 mod conditions;
 mod terms;
+mod updated;
 mod volume;
 mod words;
+
+use std::net::IpAddr;
 
 use super::*;
 use crate::arm::{Failure, FailureKind, RetryAfter};
 use crate::ids::{Epoch, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
 use crate::report::{ServiceRef, What};
+use crate::write_record::{MemberList, Trigger, WriteRecord};
 
 fn params() -> Params {
     Params { capacity: 100, per_second: 10, burst: 20 }
@@ -37,8 +41,22 @@ fn failure(message: &str) -> Arc<Failure> {
     })
 }
 
+/// A write for `shop/web` that adds and removes these addresses of nodes.
+fn record(added: &[u8], removed: &[u8]) -> WriteRecord {
+    let list = |last: &[u8]| {
+        let mut list = MemberList::default();
+        for n in last {
+            list.push(&name(&format!("node-{n}")), Some(IpAddr::from([10, 0, 0, *n]).into()));
+        }
+        list
+    };
+    let service = ServiceKey::new("shop", "web");
+    let of = WriteRecord::of(Trigger::Endpoints, [&service].into_iter(), Some("c-1".into()));
+    WriteRecord { added: list(added), removed: list(removed), ..of }
+}
+
 fn updated(members: usize) -> What {
-    What::Updated { pool: pool(), members, added: 2, removed: 1 }
+    What::Updated { pool: pool(), members, record: Arc::new(record(&[4, 5], &[6])) }
 }
 
 fn name(text: &str) -> Arc<str> {

@@ -14,6 +14,7 @@ use crate::object::Kind;
 use crate::report::{Effect, LeftOutNodes, Report, What};
 use crate::sample::Caller;
 use crate::view::admin_state_word;
+use crate::write_record::{MemberList, MemberRecord, WriteRecord};
 
 /// What stands before the newest message of events that were combined.
 const COMBINED: &str = "(combined from similar events): ";
@@ -21,6 +22,10 @@ const COMBINED: &str = "(combined from similar events): ";
 const LONGEST: usize = 1024 - COMBINED.len();
 /// So many of several sources are named.
 const NAMED: usize = 3;
+/// So many added and removed members are named.
+const NAMED_MEMBERS: usize = 5;
+/// The longest name of a node in the list of changed members, in bytes.
+const LONGEST_NODE: usize = 63;
 const CUT: &str = "…";
 /// The most of what is known of a source.
 const LONGEST_NOTE: usize = 320;
@@ -105,10 +110,7 @@ pub(super) fn told(report: &Report) -> String {
 /// The message, short enough to be combined with others.
 pub(super) fn message(what: &What, of_source: bool) -> String {
     match what {
-        What::Updated { pool, members, added, removed } => cut(format!(
-            "Load balancer backend pool updated successfully: {pool} has {} ({added} added, {removed} removed)",
-            counted(*members, "member"),
-        )),
+        What::Updated { pool, members, record } => updated(pool, *members, record),
         What::Retrying { pool: _, retry, max, failure } => {
             let head = format!("Backend pool update failed, will retry ({retry}/{max}): {}: ", code(failure));
             around(&head, &error(failure), "")
@@ -171,6 +173,55 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
              when fewer are Down, when it is not Ready, or when a person releases it"
         )),
         What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
+    }
+}
+
+/// The pool, what was changed, for which Services, why, and ARM's correlation id. The names of members are cut where
+/// they take too much room.
+fn updated(pool: &PoolId, members: usize, record: &WriteRecord) -> String {
+    let WriteRecord { trigger, services, added, removed, correlation_id, down: _, restored: _ } = record;
+    let head = format!(
+        "Load balancer backend pool updated successfully: {pool} has {} ({} added, {} removed)",
+        counted(members, "member"),
+        added.count,
+        removed.count
+    );
+    let changed = [("Added", added), ("Removed", removed)];
+    let changed = changed.into_iter().filter(|(_, list)| list.count > 0);
+    let middle: String = changed.map(|(word, list)| format!(". {word}: {}", first_members(list))).collect();
+    let mut tail = String::new();
+    let services: BTreeSet<Arc<str>> = services.iter().map(|key| Arc::from(key.to_string())).collect();
+    if !services.is_empty() {
+        let noun = if services.len() == 1 { "Service" } else { "Services" };
+        write!(tail, ". {noun}: {}", some(&services)).expect("writing to a String cannot fail");
+    }
+    if let Some(trigger) = trigger {
+        write!(tail, ". Trigger: {}", trigger.as_str()).expect("writing to a String cannot fail");
+    }
+    if let Some(id) = correlation_id {
+        write!(tail, " (correlation id {id})").expect("writing to a String cannot fail");
+    }
+    around(&head, &middle, &tail)
+}
+
+/// The first members of a list, and how many more there are.
+fn first_members(list: &MemberList) -> String {
+    let first: Vec<String> = list.named.iter().take(NAMED_MEMBERS).map(member).collect();
+    let names = first.join(", ");
+    match list.count.saturating_sub(first.len()) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
+}
+
+/// The node with its address, as far as both are known.
+fn member(member: &MemberRecord) -> String {
+    let node = cut_to(member.node.to_string(), LONGEST_NODE);
+    match &member.backend {
+        Some(backend) if node.is_empty() || node == backend.to_string() => backend.to_string(),
+        Some(backend) => format!("{node} ({backend})"),
+        None if node.is_empty() => "an entry without a name".to_owned(),
+        None => node,
     }
 }
 

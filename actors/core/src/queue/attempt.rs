@@ -7,6 +7,7 @@ use crate::ids::AttemptId;
 use crate::machine::Now;
 use crate::queue::{Attempt, Out, Phase, PoolQueue, Taken};
 use crate::sample::AttemptEnd;
+use crate::write_record::Trigger;
 
 impl PoolQueue {
     /// Answers a Take, exactly once, in every phase: with nothing, when it is of another term than the assignment.
@@ -44,11 +45,26 @@ impl PoolQueue {
     /// The attempt begins: all waiting changes move into it, those in a window too (Q2, Q3).
     fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
+        let trigger = self.trigger();
         self.asked = false;
         let changes = self.waiting.take();
-        let taken = self.taken(now, &assignment);
-        self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment });
+        let taken = self.taken(now, &assignment, trigger);
+        self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment, trigger });
         Some(taken)
+    }
+
+    /// What starts an attempt that begins now.
+    fn trigger(&self) -> Trigger {
+        // A rewrite asks for an attempt as an operator does.
+        if self.rewrites {
+            Trigger::ProvisioningFailed
+        } else if self.asked {
+            Trigger::OperatorRequest
+        } else if self.waiting.changes.any_of_a_service() {
+            Trigger::Endpoints
+        } else {
+            Trigger::Comparison
+        }
     }
 
     /// A new grant for the running attempt (W4): the newest level, or nothing, which ends it silently.
@@ -65,17 +81,19 @@ impl PoolQueue {
         }
         attempt.changes.join(self.waiting.take());
         attempt.assignment = Arc::clone(&newest);
-        Some(self.taken(now, &newest))
+        let trigger = attempt.trigger;
+        Some(self.taken(now, &newest, trigger))
     }
 
     /// What the lane gets: the level, less what is left alone while we back off from a fight (W11).
-    fn taken(&self, now: Now, assignment: &Assignment) -> Taken {
+    fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> Taken {
         let services = assignment.services.iter();
         Taken {
             level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
             family: assignment.family,
             services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
             rewrites: self.rewrites && assignment.held.is_none(),
+            trigger,
         }
     }
 }

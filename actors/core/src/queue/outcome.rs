@@ -18,6 +18,8 @@ use crate::queue::rest::{Failed, Fault, Heard, Rest};
 use crate::queue::{Attempt, Due, Out, Outcome, Phase, PoolQueue};
 use crate::report::{Report, Subject, What};
 use crate::sample::{AttemptEnd, Sample};
+use crate::view::LastAttempt;
+use crate::write_record::WriteRecord;
 
 /// What an attempt changed in the pool: added, removed.
 type Changed = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
@@ -41,12 +43,14 @@ impl PoolQueue {
                 return;
             }
         };
+        let record = record_of(&attempt, &outcome);
+        self.shown.record = Some(Arc::clone(&record));
         match outcome {
-            Outcome::Written { members, added, removed } => {
+            Outcome::Written { members, added, removed, record: _ } => {
                 self.written = Some(id);
-                self.completed(now, &attempt, members, Some((added, removed)), out);
+                self.completed(now, &attempt, members, Some((added, removed)), record, out);
             }
-            Outcome::Unchanged { members } => self.completed(now, &attempt, members, None, out),
+            Outcome::Unchanged { members } => self.completed(now, &attempt, members, None, record, out),
             Outcome::Withheld { members, added, removed } => {
                 self.withheld(now, members, (added, removed), out);
             }
@@ -81,7 +85,8 @@ impl PoolQueue {
             self.ended = Some(now);
             self.not_before = self.not_before.max(now.plus(interval.max(paced)));
         }
-        self.shown.last_end = Some((how, now));
+        let record = self.shown.record.take();
+        self.shown.last_end = Some(LastAttempt { end: how, at: now, record });
         self.shown.dirty = true;
         out.push(Out::Sample(Sample::AttemptEnded(how)));
     }
@@ -93,6 +98,7 @@ impl PoolQueue {
         attempt: &Attempt,
         members: BTreeSet<IpAddr>,
         changed: Option<Changed>,
+        record: Arc<WriteRecord>,
         out: &mut Vec<Out>,
     ) {
         let how = if changed.is_some() { AttemptEnd::Written } else { AttemptEnd::Unchanged };
@@ -100,8 +106,7 @@ impl PoolQueue {
         self.measure_programming(now, attempt, changed.is_some(), out);
         let (added, removed) = changed.unwrap_or_default();
         let fight = self.fights.written(now, &added, &removed);
-        let (added, removed) = (added.len(), removed.len());
-        let what = What::Updated { pool: self.pool.clone(), members: members.len(), added, removed };
+        let what = What::Updated { pool: self.pool.clone(), members: members.len(), record };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
             out.push(Out::Sample(Sample::Attempt { took, failed: false }));
@@ -360,6 +365,22 @@ impl PoolQueue {
         }
         any
     }
+}
+
+/// What an attempt has changed and why, for people.
+fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
+    let correlation_id = match outcome {
+        Outcome::Written { record, .. } => return Arc::clone(record),
+        Outcome::Retriable { failure, .. } | Outcome::Terminal { failure } => failure.correlation_id.clone(),
+        Outcome::Unchanged { .. }
+        | Outcome::Withheld { .. }
+        | Outcome::NotGranted
+        | Outcome::Stale
+        | Outcome::NotManageable(_)
+        | Outcome::Interrupted => None,
+    };
+    let services = attempt.assignment.services.values().map(|share| &share.key);
+    Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
 }
 
 /// How an attempt of a pool that is nobody's any more, or quarantined, ends: a failure of it is not tried again.

@@ -10,8 +10,9 @@ use crate::machine::Now;
 use crate::queue::changes::Owner;
 use crate::queue::rest::Rest;
 use crate::queue::{Out, Phase, PoolQueue};
-use crate::sample::{AttemptEnd, PoolState, Sample};
-use crate::view::PoolView;
+use crate::sample::{PoolState, Sample};
+use crate::view::{LastAttempt, PoolView};
+use crate::write_record::WriteRecord;
 
 /// What was shown last, and what is only there to be shown.
 #[derive(Default, Debug)]
@@ -20,8 +21,10 @@ pub(super) struct Shown {
     state: Option<(PoolState, Now)>,
     /// Whether something visible changed since the last view.
     pub dirty: bool,
-    /// How the last attempt ended, and when.
-    pub last_end: Option<(AttemptEnd, Now)>,
+    /// How the last attempt ended.
+    pub last_end: Option<LastAttempt>,
+    /// What the attempt that is about to end has changed.
+    pub record: Option<Arc<WriteRecord>>,
     /// What the last failure said.
     pub last_error: Option<Arc<str>>,
     /// What a dry run would have changed: added, removed.
@@ -140,7 +143,7 @@ impl PoolQueue {
             next_at: next_at.filter(|at| *at > now),
             retries: self.retries(assignment),
             attempt: attempt.map(|attempt| attempt.id),
-            last_end: self.shown.last_end,
+            last_end: self.shown.last_end.clone(),
             last_error: self.shown.last_error.clone(),
             held: assignment.held.clone(),
             would_hold: assignment.would_hold.clone(),

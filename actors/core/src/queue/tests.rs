@@ -1,6 +1,7 @@
 //! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
 
 mod asked;
+mod audit;
 mod conditions;
 mod fights;
 mod neighbours;
@@ -73,7 +74,12 @@ fn forbidden() -> Outcome {
 }
 
 fn written(members: &[u8]) -> Outcome {
-    Outcome::Written { members: ips(members), added: ips(members), removed: BTreeSet::new() }
+    Outcome::Written {
+        members: ips(members),
+        added: ips(members),
+        removed: BTreeSet::new(),
+        record: Arc::default(),
+    }
 }
 
 fn facts(members: &[u8]) -> Arc<PoolFacts> {

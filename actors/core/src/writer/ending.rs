@@ -282,7 +282,8 @@ fn left_behind<'a>(write: &'a Write, end: &'a End) -> Vec<&'a Put> {
 fn outcome_of(end: End) -> Option<Outcome> {
     Some(match end {
         End::Written { put, members, .. } => {
-            Outcome::Written { members, added: put.change.added.clone(), removed: put.change.removed.clone() }
+            let Change { added, removed, .. } = put.change.clone();
+            Outcome::Written { members, added, removed, record: Arc::clone(&put.record) }
         }
         End::Unchanged(members) => Outcome::Unchanged { members },
         End::Withheld(put) => {

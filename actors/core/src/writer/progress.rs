@@ -19,6 +19,7 @@ use super::ending::{End, tell_outcome};
 use super::gate::gate_closed;
 use super::lane::{Closed, Pick};
 use super::plan::{Change, Plan, plan};
+use super::record::record;
 use super::slot::Slot;
 use super::traffic::unexpected;
 use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
@@ -290,8 +291,7 @@ impl Writer {
                 let end = match write.course.found() {
                     // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
                     Some(put) => {
-                        let put =
-                            Arc::new(Put { change: put.change.clone(), draining, leaves_restores: false });
+                        let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
                         End::Written { put, members, etag: read.etag.clone() }
                     }
                     None => End::Unchanged(members),
@@ -309,16 +309,20 @@ impl Writer {
                 let is_right = change.keeps_members() && !rewrites;
                 if write.taken().is_some() && is_right {
                     let members = change.members.clone();
-                    let outcome = match write.course.found().map(|put| &put.change) {
-                        Some(Change { added, removed, .. }) => {
-                            Outcome::Written { members, added: added.clone(), removed: removed.clone() }
-                        }
+                    let outcome = match write.course.found() {
+                        Some(Put { change: Change { added, removed, .. }, record, .. }) => Outcome::Written {
+                            members,
+                            added: added.clone(),
+                            removed: removed.clone(),
+                            record: Arc::clone(record),
+                        },
                         None => Outcome::Unchanged { members },
                     };
                     write.membership = Membership::Not;
                     tell_outcome(pace, pool.clone(), attempt, outcome, out);
                 }
-                let put = Arc::new(Put { change: *change, draining, leaves_restores });
+                let record = Arc::new(record(&read.facts, &change, write.taken().map(|taken| &**taken)));
+                let put = Arc::new(Put { change: *change, draining, leaves_restores, record });
                 self.put(now, &pool.lb, &read, put, out);
             }
         }
@@ -371,7 +375,7 @@ impl Writer {
             self.budget.spend(now, GateClass::Writes);
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
-        let edit = put.change.edit.clone();
+        let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
         // Whoever waits longer than this before it is sent must not be sent at all: its watchdog comes first.
         let send_before = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
@@ -390,6 +394,7 @@ impl Writer {
             edit,
             if_match: read.etag.clone().filter(|_| self.params.if_match || bypass),
             permit: Permit { attempt, send_before },
+            record,
         };
         out.push(Out::Call(ArmCall { id, request }));
     }
@@ -427,7 +432,8 @@ impl Writer {
         let put = Arc::clone(put);
         let failure = match answer {
             ArmAnswer::Put(accepted) => {
-                let PutAccepted { provisioning, operation, retry_after, etag, correlation_id: _ } = accepted;
+                let PutAccepted { provisioning, operation, retry_after, etag, correlation_id } = accepted;
+                let put = Arc::new(put.answered(correlation_id));
                 if provisioning == Provisioning::Succeeded {
                     self.end(now, &pool.lb, End::written(put, etag), out);
                 } else if current {

@@ -1,5 +1,6 @@
 //! The writer on the test's clock, one rule at a time.
 
+mod audit;
 mod breaker;
 mod budget;
 pub(in crate::writer) mod fake;
@@ -36,6 +37,7 @@ use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName,
 use crate::level::{Level, Member};
 use crate::queue::Class;
 use crate::sample::{ArmResult, ArmVerb};
+use crate::write_record::Trigger;
 
 const EPOCH: Epoch = Epoch(1);
 
@@ -95,6 +97,7 @@ fn wants(pool: &PoolId, required: &[u8]) -> Taken {
         family: Family::V4,
         services: BTreeMap::from([owner(pool)]),
         rewrites: false,
+        trigger: Trigger::Endpoints,
     }
 }
 
@@ -444,7 +447,7 @@ fn w2_a_write_is_a_get_and_a_put_with_its_etag_and_an_answer_that_says_succeeded
     assert_eq!(if_match, Some(Etag::new("W/7")));
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let found = outcome(&said, attempt);
-    let Outcome::Written { members, added, removed } = found else { panic!("{found:?}") };
+    let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
     assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
 }
 

@@ -11,6 +11,7 @@ use crate::arm::{PoolRead, Provisioning, RetryAfter};
 use crate::ids::{AttemptId, Etag, Operation, PoolId};
 use crate::machine::{Now, step_of};
 use crate::queue::{Due, Taken};
+use crate::write_record::WriteRecord;
 
 use super::classify::Stage;
 use super::plan::Change;
@@ -180,7 +181,7 @@ impl Phase {
 }
 
 /// What a PUT was made of, for judging what is read back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Put {
     /// What it changes.
     pub change: Change,
@@ -188,6 +189,16 @@ pub(super) struct Put {
     pub draining: Arc<Draining>,
     /// Whether it leaves restores undone, which do not go without the shared Lease (W7).
     pub leaves_restores: bool,
+    /// What it changes and why, for people.
+    pub record: Arc<WriteRecord>,
+}
+
+impl Put {
+    /// The same PUT after ARM has answered it with this correlation id.
+    pub(super) fn answered(&self, correlation_id: Option<Arc<str>>) -> Put {
+        let record = WriteRecord { correlation_id, ..(*self.record).clone() };
+        Put { record: Arc::new(record), ..self.clone() }
+    }
 }
 
 /// An accepted PUT whose operation runs.

@@ -488,7 +488,11 @@ impl Bench {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
         };
-        let text = format!("{} {severity} {}: {}", service.key.name, event.reason, event.message);
+        // S0 says how an update begins; names, trigger and correlation id follow.
+        let updated = event.reason == "LoadBalancerBackendPoolUpdated";
+        let message = if updated { event.message.split_inclusive(')').next() } else { None };
+        let message = message.unwrap_or(&event.message);
+        let text = format!("{} {severity} {}: {message}", service.key.name, event.reason);
         self.told.push((self.now, text));
         let answer = Ok(Arc::from(format!("event-{}", call.0)));
         self.push(self.now, Delivery::Events(events::In::Posted { call, answer }));

@@ -241,7 +241,7 @@ fn s0_cancellation_a_term_that_ends_at_any_moment_tells_nothing_and_the_next_one
         assert_eq!(puts - asked, 1, "{:?}", bench.requests());
         assert_eq!(bench.told(), [updated("web", 1, 1, 1)]);
         assert_eq!(bench.failures(), [false]);
-        let ends = bench.view(&web()).last_end.map(|(end, _)| end);
+        let ends = bench.view(&web()).last_end.as_ref().map(|last| last.end);
         assert_eq!(ends, Some(AttemptEnd::Written));
     });
 }

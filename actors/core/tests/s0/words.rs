@@ -39,7 +39,7 @@ pub fn failed(profile: Profile, code: &str) -> String {
     )
 }
 
-/// `lb/shop-web` was updated.
+/// `lb/shop-web` was updated: what S0 says of it. Names, trigger and correlation id follow, which are not S0's.
 pub fn updated(service: &str, members: u8, added: u8, removed: u8) -> String {
     let plural = if members == 1 { "" } else { "s" };
     format!(

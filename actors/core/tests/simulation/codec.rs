@@ -44,7 +44,7 @@ pub fn request(request: &ArmRequest) -> (Request, Option<Value>) {
         ArmRequest::GetLoadBalancer(lb) => get(path(lb, "")),
         ArmRequest::GetPool(pool) => get(pool_path(pool)),
         ArmRequest::Poll(operation) => get(operation.as_str().to_owned()),
-        ArmRequest::PutPool { pool, base, edit, if_match, permit: _ } => {
+        ArmRequest::PutPool { pool, base, edit, if_match, .. } => {
             let base = base.get::<Value>().expect("the document of a PUT is one of this port");
             let body = apply(base, edit);
             let headers =

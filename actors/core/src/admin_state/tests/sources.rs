@@ -212,7 +212,7 @@ impl World {
             Plan::Edit(change) => {
                 self.put(&change);
                 let Change { members, added, removed, .. } = *change;
-                Outcome::Written { members, added, removed }
+                Outcome::Written { members, added, removed, record: Arc::default() }
             }
         };
         self.bench.pass(1);

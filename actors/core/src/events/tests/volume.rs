@@ -86,14 +86,16 @@ fn e1_the_tenth_different_message_within_ten_minutes_is_the_first_of_a_combined_
     assert!(alone, "{told:?}");
     let words = "(combined from similar events): Load balancer backend pool updated successfully: \
                  kubernetes/shop-web has";
-    assert_eq!(*told[9].message, *format!("{words} 10 members (2 added, 1 removed)"));
+    let begins = format!("{words} 10 members (2 added, 1 removed)");
+    assert!(told[9].message.starts_with(&begins), "{}", told[9].message);
     let (repeat, newest) = (&told[11], &told[12]);
     assert_eq!(
         (&*repeat.message, repeat.count),
         (&*told[1].message, 2),
         "one that was told alone stays alone"
     );
-    assert_eq!(*newest.message, *format!("{words} 12 members (2 added, 1 removed)"), "never a stale text");
+    let begins = format!("{words} 12 members (2 added, 1 removed)");
+    assert!(newest.message.starts_with(&begins), "never a stale text: {}", newest.message);
     assert_eq!(newest.count, 3);
     drive.at(13 * 60_000 + 600_001).tell(&["web"], updated(20));
     assert!(drive.take_next().message.starts_with("Load balancer"), "ten quiet minutes end the likeness");

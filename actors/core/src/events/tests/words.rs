@@ -122,7 +122,9 @@ fn outcomes() -> Vec<Row> {
             updated(3),
             "LoadBalancerBackendPoolUpdated",
             Severity::Normal,
-            "Load balancer backend pool updated successfully: kubernetes/shop-web has 3 members (2 added, 1 removed)",
+            "Load balancer backend pool updated successfully: kubernetes/shop-web has 3 members (2 added, 1 removed). \
+             Added: node-4 (10.0.0.4), node-5 (10.0.0.5). Removed: node-6 (10.0.0.6). Service: shop/web. \
+             Trigger: endpoints_changed (correlation id c-1)",
         ),
         (
             What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
@@ -541,7 +543,7 @@ fn with_note(what: What, note: &str) -> String {
 #[test]
 fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
     let message = with_note(updated(3), "xDS node id: replica-1");
-    assert!(message.ends_with(" (2 added, 1 removed) [xDS node id: replica-1]"), "{message}");
+    assert!(message.ends_with(" (correlation id c-1) [xDS node id: replica-1]"), "{message}");
     let retries = What::FailedExhausted {
         pool: pool(),
         retries: 3,

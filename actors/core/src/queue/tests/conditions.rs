@@ -88,7 +88,12 @@ fn a_contest_ends_with_its_back_off() {
         drive.at(ms).see(&[1, 9]);
         let due = drive.queue.deadline().map_or(drive.now, |at| at.max(drive.now));
         drive.at(due.as_micros() / 1_000);
-        drive.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[9]) });
+        drive.attempt(Outcome::Written {
+            members: ips(&[1]),
+            added: ips(&[]),
+            removed: ips(&[9]),
+            record: Arc::default(),
+        });
     }
     assert!(drive.events().contains(&"fight web".to_owned()));
     assert_eq!(drive.ended(), []);

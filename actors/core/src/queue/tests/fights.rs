@@ -14,7 +14,12 @@ impl Drive {
     fn undo(&mut self) -> &mut Drive {
         let due = self.queue.deadline().map_or(self.now, |at| at.max(self.now));
         self.at(due.as_micros() / 1_000);
-        self.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[9]) })
+        self.attempt(Outcome::Written {
+            members: ips(&[1]),
+            added: ips(&[]),
+            removed: ips(&[9]),
+            record: Arc::default(),
+        })
     }
 
     /// Member 1 is seen missing at this moment.
@@ -23,7 +28,12 @@ impl Drive {
     }
 
     fn restore(&mut self) -> &mut Drive {
-        self.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[1]), removed: ips(&[]) })
+        self.attempt(Outcome::Written {
+            members: ips(&[1]),
+            added: ips(&[1]),
+            removed: ips(&[]),
+            record: Arc::default(),
+        })
     }
 
     fn ms(&self) -> u64 {
@@ -104,7 +114,15 @@ fn w11_a_service_s_change_during_the_back_off_goes_on_and_leaves_what_is_fought_
     drive.foreign_addition(6_000).want("web", &[1, 2]).at(until - 50_000);
     let (id, level) = drive.taken_level();
     assert!(level.required.contains_key(&ip(2)) && level.tolerated == ips(&[9]));
-    drive.finish(id, Outcome::Written { members: ips(&[1, 2, 9]), added: ips(&[2]), removed: ips(&[]) });
+    drive.finish(
+        id,
+        Outcome::Written {
+            members: ips(&[1, 2, 9]),
+            added: ips(&[2]),
+            removed: ips(&[]),
+            record: Arc::default(),
+        },
+    );
     assert_eq!(drive.events().last().map(String::as_str), Some("updated web"));
     drive.take_said();
     drive.see(&[1, 2, 9]).at(until - 1);
@@ -144,7 +162,12 @@ fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
     for _ in 0..3 {
         let ms = drive.ms() + 6_000;
         drive.at(ms).see(&[1, 2, 9]).at(ms + 500);
-        drive.attempt(Outcome::Written { members: ips(&[1, 2]), added: ips(&[]), removed: ips(&[9]) });
+        drive.attempt(Outcome::Written {
+            members: ips(&[1, 2]),
+            added: ips(&[]),
+            removed: ips(&[9]),
+            record: Arc::default(),
+        });
     }
     let ms = drive.ms() + 6_000;
     drive.at(ms).see(&[1, 2, 9]).want("web", &[1]).at(ms + 500);
@@ -175,7 +198,12 @@ fn w11_members_that_a_service_gave_up_are_no_fight() {
         let ms = drive.ms() + 6_000;
         drive.at(ms).want("web", &[2 + n]).at(ms + 500);
         let removed = drive.view.as_ref().and_then(|view| view.observed.clone()).expect("seen");
-        drive.attempt(Outcome::Written { members: ips(&[2 + n]), added: ips(&[2 + n]), removed });
+        drive.attempt(Outcome::Written {
+            members: ips(&[2 + n]),
+            added: ips(&[2 + n]),
+            removed,
+            record: Arc::default(),
+        });
     }
     assert_eq!(drive.fights(), 0);
 }
@@ -201,7 +229,8 @@ fn w11_each_member_is_restored_at_once_the_first_time() {
     let mut drive = Drive::right(params());
     drive.want("web", &[1, 2]).see(&[1, 2]);
     drive.at(10_000).see(&[2]).at(10_500);
-    let both = |added| Outcome::Written { members: ips(&[1, 2]), added, removed: ips(&[]) };
+    let both =
+        |added| Outcome::Written { members: ips(&[1, 2]), added, removed: ips(&[]), record: Arc::default() };
     drive.attempt(both(ips(&[1])));
     drive.at(20_000).see(&[2]).at(25_000);
     assert!(drive.due.is_none(), "member 1 was restored ten seconds ago");
@@ -243,7 +272,12 @@ fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_of
     for _ in 0..6 {
         let ms = drive.ms() + 6_000;
         drive.at(ms).see(&[9]).at(ms + 500);
-        drive.attempt(Outcome::Written { members: ips(&[1]), added: ips(&[1]), removed: ips(&[9]) });
+        drive.attempt(Outcome::Written {
+            members: ips(&[1]),
+            added: ips(&[1]),
+            removed: ips(&[9]),
+            record: Arc::default(),
+        });
     }
     for _ in 0..6 {
         let ms = drive.ms() + 4_000;

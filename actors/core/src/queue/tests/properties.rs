@@ -252,6 +252,7 @@ impl World {
             members: self.real.clone(),
             added: self.real.difference(&before).copied().collect(),
             removed: before.difference(&self.real).copied().collect(),
+            record: Arc::default(),
         }
     }
 

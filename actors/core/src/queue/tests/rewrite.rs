@@ -38,7 +38,10 @@ fn a_failed_pool_is_written_once_when_it_is_asked_for() {
     drive.at(660_000).step(In::Rewrite);
     let id = drive.take();
     assert!(drive.taken(id).expect("a level").rewrites);
-    drive.finish(id, Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[]) });
+    drive.finish(
+        id,
+        Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[]), record: Arc::default() },
+    );
     assert!(drive.is_late(), "the next look tells whether it helped");
     drive.at(720_000).see_failed(&[1]);
     assert_eq!((drive.due, drive.state()), (None, PoolState::Right));

@@ -69,7 +69,12 @@ fn lifted(members: &[u8]) -> States {
 }
 
 fn nothing_moved(members: &[u8]) -> Outcome {
-    Outcome::Written { members: ips(members), added: BTreeSet::new(), removed: BTreeSet::new() }
+    Outcome::Written {
+        members: ips(members),
+        added: BTreeSet::new(),
+        removed: BTreeSet::new(),
+        record: Arc::default(),
+    }
 }
 
 #[test]
@@ -191,7 +196,7 @@ fn w11_while_what_somebody_else_adds_is_left_there_states_are_set_right_all_the_
     for n in 1..=3 {
         drive.at(n * 60_000).see_down(&[1, 2, 9], &[2]).at(n * 60_000 + 1_000);
         let (members, removed) = (ips(&[1, 2]), ips(&[9]));
-        drive.attempt(Outcome::Written { members, added: BTreeSet::new(), removed });
+        drive.attempt(Outcome::Written { members, added: BTreeSet::new(), removed, record: Arc::default() });
     }
     let fights = drive.samples.iter().filter(|sample| **sample == Sample::Fight).count();
     assert_eq!(fights, 1, "what is added is left from now on");
@@ -233,7 +238,7 @@ fn x4_all_that_a_pool_tells_goes_to_the_controller_with_what_is_known_of_its_sou
     drive.word(&[1], &[], States::default()).at(1_000);
     let attempt = drive.take();
     let (added, removed) = (BTreeSet::new(), ips(&[2]));
-    drive.finish(attempt, Outcome::Written { members: ips(&[1]), added, removed });
+    drive.finish(attempt, Outcome::Written { members: ips(&[1]), added, removed, record: Arc::default() });
     let (facts, began) = (facts(&[1, 2]), drive.at(5_000).now);
     drive.step(In::Verified(WriteFate::Lost { attempt, facts, began }));
     told.extend(drive.events_of_source());

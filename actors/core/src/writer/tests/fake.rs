@@ -219,7 +219,7 @@ impl FakeArm {
                     Some((lb, pool)) => ArmAnswer::Pool(lb.read(pool)),
                 }
             }
-            ArmRequest::PutPool { pool, base, edit, if_match, permit: _ } => {
+            ArmRequest::PutPool { pool, base, edit, if_match, .. } => {
                 self.put(now, pool, base, edit, if_match.as_ref())
             }
             ArmRequest::Poll(operation) => self.poll(operation),

@@ -18,6 +18,7 @@ use crate::ids::{AddressName, Epoch, Etag, Family, NodeUid, PoolName};
 use crate::level::{Level, Member};
 use crate::proof::prove;
 use crate::queue::Class;
+use crate::write_record::Trigger;
 
 const LBS: usize = 3;
 const POOLS: usize = 3;
@@ -400,6 +401,7 @@ impl World {
                     family: Family::V4,
                     services: BTreeMap::from([owner(&id)]),
                     rewrites: false,
+                    trigger: Trigger::Endpoints,
                 });
                 self.tell(In::Taken(id, attempt, taken));
             }

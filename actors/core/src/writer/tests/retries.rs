@@ -50,7 +50,7 @@ fn assert_about(millis: u64, seconds: u64) {
 /// What an attempt found, changed and removed.
 fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
     let found = outcome(said, attempt);
-    let Outcome::Written { members, added, removed } = found else { panic!("{found:?}") };
+    let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
     (members, added, removed)
 }
 

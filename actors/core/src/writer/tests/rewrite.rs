@@ -20,7 +20,9 @@ fn a_right_pool_is_written_as_it_is() {
     let (attempt, call, edit) = rewritten(&mut bench, &web);
     assert!(edit.is_empty());
     let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
-    let Outcome::Written { members, added, removed } = outcome(&said, attempt) else { panic!("{said:?}") };
+    let Outcome::Written { members, added, removed, .. } = outcome(&said, attempt) else {
+        panic!("{said:?}")
+    };
     assert_eq!((members.len(), added.len(), removed.len()), (1, 0, 0));
 }
 

@@ -21,6 +21,7 @@ use crate::lease::{LeaseEdit, LeaseFacts, LeaseName};
 use crate::level::{Level, Member};
 use crate::object::{RequestFailure, ResourceVersion};
 use crate::queue::Class;
+use crate::write_record::Trigger;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
@@ -290,7 +291,8 @@ impl World {
                     let level =
                         self.levels.iter().find(|(id, _)| *id == pool).expect("a known pool").1.clone();
                     let services = BTreeMap::from([owner(&pool)]);
-                    let taken = Taken { level, family: Family::V4, services, rewrites: false };
+                    let (rewrites, trigger) = (false, Trigger::Endpoints);
+                    let taken = Taken { level, family: Family::V4, services, rewrites, trigger };
                     self.tell(number, In::Taken(pool, attempt, Some(taken)));
                 }
                 Out::Finished(pool, attempt, _) => {
