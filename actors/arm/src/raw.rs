@@ -80,7 +80,7 @@ impl RawClient {
         settings.check()?;
         let transport = Transport::new(Arc::new(HttpTransport::new(&settings)?));
         let pipeline = pipeline::build(&settings, &Arc::new(Gates::default()), transport)?;
-        let addresses = Addresses::new(settings.endpoint, settings.subscription, settings.resource_group);
+        let addresses = Addresses::new(&settings);
         Ok(RawClient { addresses, pipeline })
     }
 

@@ -14,7 +14,7 @@ use crate::environment::Environment;
 use crate::wait;
 
 /// The version of the network API: the product's own.
-const NETWORK: &str = arm::API_VERSION;
+const NETWORK: &str = "2025-05-01";
 /// How long an operation may run.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
@@ -51,6 +51,7 @@ impl Azure {
             endpoint: environment.endpoint.clone(),
             subscription: environment.subscription.clone(),
             resource_group: environment.resource_group.clone(),
+            api_version: NETWORK.to_owned(),
             identity: environment.identity.clone(),
             login: environment.login.clone(),
             user_agent: "azure-backend-pool-controller-e2e".to_owned(),

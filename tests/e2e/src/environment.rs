@@ -153,9 +153,7 @@ fn endpoint(cloud: Option<&str>, named: Option<&str>) -> anyhow::Result<Url> {
             "AZURE_ENVIRONMENT is {cloud}: set AzurePublicCloud, AzureChinaCloud or AzureUSGovernmentCloud"
         )
     })?;
-    known
-        .arm_endpoint()
-        .context("AZURE_ENVIRONMENT is an Azure Stack: set AZURE_RESOURCE_MANAGER_ENDPOINT too")
+    Ok(known.arm_endpoint())
 }
 
 /// Every endpoint says where its tokens come from.
