@@ -10,6 +10,7 @@ mod nonsense;
 mod recorded;
 mod redaction;
 mod refusals;
+mod resource;
 mod server;
 mod set_up;
 mod tokens;
