@@ -1,37 +1,54 @@
-//! A deterministic, sans-IO model of Azure Resource Manager for load balancers and their backend pools
-//! (design.md Z1).
+//! A deterministic, sans-IO model of Azure Resource Manager for load balancers, their backend pools, and the network
+//! and compute resources around them (design.md Z1).
 //!
 //! The model owns the load balancers, the operations that run on them, the quotas and the planned faults. A
 //! caller hands it requests together with the time, and gets back what Azure would answer and how long the
 //! answer takes; waiting and HTTP are left to the caller. All time is a number of microseconds and must not go
 //! backwards; all randomness comes from [`Settings::seed`].
 //!
-//! Left out: deleting load balancers over HTTP (use [`ArmModel::remove_load_balancer`]), making permissions and locks over
-//! HTTP (they are [`Settings`]), every other resource type,
-//! dates in headers (the HTTP wrapper owns the wall clock).
+//! Left out: making permissions and locks over HTTP (they are [`Settings`]), other resource groups and subscriptions,
+//! resource types that no migration needs, dates in headers (the HTTP wrapper owns the wall clock).
 
 mod access;
+mod actions;
+mod addresses;
 mod answer;
 mod balancer;
 mod build;
+mod durations;
 mod fault;
+mod frontend;
 mod inspect;
+mod interfaces;
 mod journal;
 mod lock;
 mod operation;
 mod path;
+mod prepare;
 pub(crate) mod random;
 mod read;
+mod references;
+mod removal;
 mod render;
+mod requests;
+mod resource_type;
+mod resources;
+mod rules;
+mod scale_set;
+mod schedule;
+mod seed;
 mod settings;
+mod show;
 mod store;
 mod throttle;
+pub mod topology;
 mod traffic;
 mod validate;
 mod write;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -41,17 +58,21 @@ use fault::{After, Before, Faults};
 use operation::Operations;
 use path::{Route, Target};
 use random::Random;
+use resources::Resources;
+use schedule::Schedule;
 use store::LoadBalancer;
 use throttle::{Throttle, Verb};
 
 pub use access::{Lock, Permission};
 pub use build::{PoolSpec, SyncMode, VirtualNetwork};
+pub use durations::{Durations, ScaleSetBlocks};
 pub use inspect::Member;
 pub use journal::{Counters, Kind, LogEntry};
 pub use settings::{
     BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency, NicAdminState,
     Quotas, Settings, UnfinishedWrite, Visibility,
 };
+pub use store::Sku;
 pub use traffic::{Flows, Traffic};
 
 /// An HTTP method.
@@ -156,6 +177,18 @@ pub enum Reply {
 pub struct ArmModel {
     settings: Settings,
     balancers: BTreeMap<String, LoadBalancer>,
+    resources: Resources,
+    schedule: Schedule,
+    /// Private addresses that are being cleaned up, by the key of their subnet, with the end of that.
+    held_addresses: BTreeMap<(String, IpAddr), u64>,
+    /// How long after they have become free somebody else takes private addresses.
+    rivals: BTreeMap<IpAddr, u64>,
+    /// How many public addresses were given.
+    public_addresses: u32,
+    /// How many instances were restarted by upgrades.
+    restarts: u64,
+    /// Whether a test is filling the model, which is past the rules about new resources.
+    is_seeding: bool,
     operations: Operations,
     throttle: Throttle,
     faults: Faults,
@@ -196,6 +229,13 @@ impl ArmModel {
         let mut seeds = Random::new(settings.seed);
         Self {
             balancers: BTreeMap::new(),
+            resources: Resources::default(),
+            schedule: Schedule::default(),
+            held_addresses: BTreeMap::new(),
+            rivals: BTreeMap::new(),
+            public_addresses: 0,
+            restarts: 0,
+            is_seeding: false,
             operations: Operations::default(),
             throttle: Throttle::new(settings.quotas),
             faults: Faults::new(&settings),
@@ -230,17 +270,26 @@ impl ArmModel {
 
     /// The next moment at which time alone changes something, in microseconds.
     pub fn deadline(&self) -> Option<u64> {
-        self.operations.next_end()
+        self.operations.next_end().into_iter().chain(self.schedule.next()).min()
     }
 
-    /// Lets time pass; operations whose end has come are ended, in the order of their ends.
+    /// Lets time pass; operations whose end has come are ended, and what is planned happens, in the order of the times.
     pub fn tick(&mut self, now_us: u64) {
-        self.now = self.now.max(now_us);
-        while let Some((id, operation)) = self.operations.end_due(self.now) {
-            let key = operation.load_balancer.clone();
-            let end = operation.planned.clone();
-            self.complete(&key, id, &end);
+        let target = self.now.max(now_us);
+        while let Some(at) = self.deadline().filter(|at| *at <= target) {
+            self.now = self.now.max(at);
+            if let Some((id, operation)) = self.operations.end_due(at) {
+                let (key, end) = (operation.owner.clone(), operation.planned.clone());
+                if key.starts_with('/') {
+                    self.complete_resource(&key, id, &end);
+                } else {
+                    self.complete(&key, id, &end);
+                }
+            } else if let Some(event) = self.schedule.take_due(at) {
+                self.happen(event);
+            }
         }
+        self.now = target;
     }
 
     /// What the gateway checks before the resource provider sees a request.
@@ -336,6 +385,12 @@ impl ArmModel {
             (Method::Delete, Route::Pool { load_balancer, pool }) => {
                 self.delete_pool(call, load_balancer, pool, bad_end)
             }
+            (Method::Delete, Route::LoadBalancer { name }) => self.delete_load_balancer(call, name, bad_end),
+            (Method::Patch, Route::LoadBalancer { name }) => self.patch_load_balancer(call, name),
+            (_, Route::LoadBalancerAction { name, action }) => self.act_on_load_balancer(call, name, action),
+            (_, Route::Resource(path)) => self.answer_resource(call, path, bad_end),
+            (Method::Get, Route::ResourceGroup) => self.read_group(),
+            (Method::Get, Route::Usages) => self.usages(),
             (
                 Method::Get
                 | Method::Head
@@ -358,12 +413,10 @@ impl ArmModel {
                 | Route::Permissions
                 | Route::Locks { .. }
                 | Route::Operation { .. }
-                | Route::OperationResult { .. },
-            ) => Answer::gateway(
-                405,
-                "HttpMethodNotSupported",
-                "The requested resource does not support this method.",
-            ),
+                | Route::OperationResult { .. }
+                | Route::ResourceGroup
+                | Route::Usages,
+            ) => requests::method_not_supported(),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::path::Route;
+use super::resource_type::Part;
 use super::settings::Settings;
 use super::{ArmModel, Call, Method};
 
@@ -38,7 +39,7 @@ pub struct Lock {
 }
 
 impl Permission {
-    fn gives(&self, action: &str) -> bool {
+    pub(super) fn gives(&self, action: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, action));
         any(&self.actions) && !any(&self.not_actions)
     }
@@ -49,19 +50,25 @@ impl ArmModel {
     pub(super) fn authorize(&self, call: &Call) -> Result<(), Answer> {
         let Some(action) = action(call.request.method, &call.target.route) else { return Ok(()) };
         let scope = call.request.path_and_query.split('?').next().unwrap_or_default();
-        if !self.settings.permissions.iter().any(|permission| permission.gives(action)) {
+        if !self.settings.permissions.iter().any(|permission| permission.gives(&action)) {
             let message = format!(
                 "The client 'simulated' with object id '00000000-0000-0000-0000-000000000000' does not have authorization to perform action '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh your credentials."
             );
             return Err(Answer::gateway(403, "AuthorizationFailed", &message));
         }
         let writes = !matches!(call.request.method, Method::Get | Method::Head);
-        let lock =
-            self.settings.locks.iter().find(|lock| lock.level == "ReadOnly" && is_at(scope, &lock.scope));
-        match lock.filter(|_| writes) {
+        let deletes = call.request.method == Method::Delete;
+        let forbids = |lock: &&Lock| match lock.level.as_str() {
+            "ReadOnly" => writes,
+            "CanNotDelete" => deletes,
+            _ => false,
+        };
+        let word = if deletes { "delete" } else { "write" };
+        let lock = self.settings.locks.iter().find(|lock| forbids(lock) && is_at(scope, &lock.scope));
+        match lock {
             Some(lock) => {
                 let message = format!(
-                    "The scope '{scope}' cannot perform write operation because following scope(s) are locked: '{}'. Please remove the lock and try again.",
+                    "The scope '{scope}' cannot perform {word} operation because following scope(s) are locked: '{}'. Please remove the lock and try again.",
                     lock.scope
                 );
                 Err(Answer::gateway(409, "ScopeLocked", &message))
@@ -108,25 +115,35 @@ fn is_at(resource: &str, scope: &str) -> bool {
 }
 
 /// The action that a request needs; polls need none, as their addresses are signed.
-fn action(method: Method, route: &Route) -> Option<&'static str> {
-    let (read, write) = match route {
-        Route::LoadBalancers | Route::LoadBalancer { .. } => {
-            ("Microsoft.Network/loadBalancers/read", "Microsoft.Network/loadBalancers/write")
+fn action(method: Method, route: &Route) -> Option<String> {
+    let kind = match route {
+        Route::LoadBalancers | Route::LoadBalancer { .. } => "Microsoft.Network/loadBalancers".to_owned(),
+        Route::LoadBalancerAction { action, .. } => {
+            return Some(format!("Microsoft.Network/loadBalancers/{action}/action"));
         }
-        Route::Pools { .. } | Route::Pool { .. } => (
-            "Microsoft.Network/loadBalancers/backendAddressPools/read",
-            "Microsoft.Network/loadBalancers/backendAddressPools/write",
-        ),
-        Route::Permissions => {
-            ("Microsoft.Authorization/permissions/read", "Microsoft.Authorization/permissions/write")
+        Route::Pools { .. } | Route::Pool { .. } => {
+            "Microsoft.Network/loadBalancers/backendAddressPools".to_owned()
         }
-        Route::Locks { .. } => ("Microsoft.Authorization/locks/read", "Microsoft.Authorization/locks/write"),
+        Route::Permissions => "Microsoft.Authorization/permissions".to_owned(),
+        Route::Locks { .. } => "Microsoft.Authorization/locks".to_owned(),
+        Route::Resource(path) => {
+            if let (Part::Action(action), Method::Post) = (&path.part, method) {
+                return Some(format!("{}/{action}/action", path.kind.name()));
+            }
+            path.kind.name()
+        }
+        Route::ResourceGroup => "Microsoft.Resources/subscriptions/resourceGroups".to_owned(),
+        Route::Usages => "Microsoft.Network/locations/usages".to_owned(),
         Route::Operation { .. } | Route::OperationResult { .. } | Route::Elsewhere => return None,
     };
-    match method {
-        Method::Get | Method::Head => Some(read),
-        Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Other => Some(write),
-    }
+    // A pool's deletion has needed the right to write it so far.
+    let deletes = !matches!(route, Route::Pools { .. } | Route::Pool { .. });
+    let verb = match method {
+        Method::Get | Method::Head => "read",
+        Method::Delete if deletes => "delete",
+        Method::Put | Method::Post | Method::Patch | Method::Delete | Method::Other => "write",
+    };
+    Some(format!("{kind}/{verb}"))
 }
 
 /// Whether an action is one that a pattern means: without case, `*` for any text.

@@ -57,6 +57,11 @@ impl Answer {
         if by_gateway { answer.with("x-ms-failure-cause", "gateway") } else { answer }
     }
 
+    /// An error as the compute provider writes it.
+    pub(crate) fn flat(status: u16, code: &'static str, message: &str) -> Self {
+        Self::error(status, code, &json!({"error": {"code": code, "message": message}}))
+    }
+
     /// An error of the resource provider without details.
     pub(crate) fn provider(status: u16, code: &'static str, message: &str) -> Self {
         Self::error(status, code, &json!({"error": {"code": code, "message": message, "details": []}}))

@@ -10,17 +10,29 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::answer::Answer;
+use super::durations::TimedWrite;
+use super::frontend::Proposal;
 use super::lock::Start;
 use super::operation::{Effect, OperationName, Running};
 use super::render::{self, LoadBalancerView, State};
+use super::rules::{self, Rule};
 use super::settings::{Settings, UnfinishedWrite, Visibility};
-use super::store::{Child, Content, LoadBalancer, Pool, Reference, Rule, Shape, key};
+use super::store::{self, Child, Content, LastWrite, LoadBalancer, Pool, Reference, Shape, Sku, key};
 use super::validate::{self, Checked};
 use super::write::PlannedEnd;
 use super::{ArmModel, Call};
 
 const TOP_READ_ONLY: [&str; 7] = ["id", "name", "etag", "type", "location", "sku", "properties"];
-const READ_ONLY: [&str; 3] = ["provisioningState", "resourceGuid", "inboundNatPools"];
+const READ_ONLY: [&str; 2] = ["provisioningState", "resourceGuid"];
+/// What children say of each other, and what the provider adds to them.
+const CHILD_READ_ONLY: [&str; 6] = [
+    "provisioningState",
+    "loadBalancingRules",
+    "inboundNatRules",
+    "outboundRules",
+    "inboundNatPools",
+    "backendIPConfiguration",
+];
 
 impl ArmModel {
     pub(super) fn put_load_balancer(&mut self, call: &Call, name: &str, bad_end: PlannedEnd) -> Answer {
@@ -39,11 +51,15 @@ impl ArmModel {
         }
         let id = existing.map_or_else(|| self.new_id(name), |lb| lb.id.to_string());
         let body = Body { name, id: &id, existing, settings: &self.settings };
-        let shape = match body.read(&call.request.body) {
-            Ok(shape) => shape,
+        let shape = body.read(&call.request.body).and_then(|(sku, mut shape)| {
+            self.check_load_balancer(&Proposal { name, id: &id, sku }, &mut shape)?;
+            Ok((sku, shape))
+        });
+        let (sku, shape) = match shape {
+            Ok(read) => read,
             Err(refusal) => return refusal,
         };
-        let answer = self.write_load_balancer(call, name, shape, bad_end);
+        let answer = self.write_load_balancer(call, (name, sku), shape, bad_end);
         let accepted = client_request_id.filter(|_| answer.status < 300);
         if let Some((id, lb)) = accepted.zip(self.balancers.get_mut(&lb_key)) {
             lb.remember(id, answer.clone());
@@ -51,12 +67,23 @@ impl ArmModel {
         answer
     }
 
-    fn write_load_balancer(&mut self, call: &Call, name: &str, goal: Shape, bad_end: PlannedEnd) -> Answer {
+    fn write_load_balancer(
+        &mut self,
+        call: &Call,
+        (name, sku): (&str, Sku),
+        goal: Shape,
+        bad_end: PlannedEnd,
+    ) -> Answer {
         let lb_key = key(name);
         let existed = self.balancers.contains_key(&lb_key);
-        let before = self.load_balancer_mut(name).shape();
+        let lb = self.load_balancer_mut(name);
+        lb.sku = sku;
+        let before = lb.shape();
         let running = self.balancers.get(&lb_key).and_then(|lb| lb.running.as_ref());
-        let same_kind = running.is_some_and(|running| running.name == OperationName::PutLoadBalancer);
+        let same_kind = running.is_some_and(|running| match running.name {
+            OperationName::PutLoadBalancer | OperationName::DeleteLoadBalancer => true,
+            OperationName::PutPool | OperationName::DeletePool => false,
+        });
         if existed && running.is_none() && before == goal {
             self.journal.counters.unchanged += 1;
             return Answer::json(200, self.balancer_body(&lb_key, None, State::Succeeded));
@@ -75,10 +102,12 @@ impl ArmModel {
         let lb = self.load_balancer_mut(name);
         lb.etag = etag;
         let before = lb.shape();
-        let Some(duration) = self.settings.operation else {
+        let Some(duration) = self.settings.time_of(TimedWrite::LoadBalancer(sku)) else {
             let lb = self.load_balancer_mut(name);
             lb.busy_until = call.answered_at;
+            lb.last_write = LastWrite::Succeeded;
             lb.become_shape(goal);
+            self.follow_references();
             return Answer::json(status, self.balancer_body(&lb_key, None, State::Succeeded));
         };
         let kept = match self.settings.unfinished_write {
@@ -94,6 +123,7 @@ impl ArmModel {
         };
         if self.settings.visibility == Visibility::AtOnce {
             self.load_balancer_mut(name).become_shape(goal.clone());
+            self.follow_references();
         }
         let running = Running { id, name: OperationName::PutLoadBalancer, pool: None, on_success, on_abort };
         let ends_at = self.operation_end(call.answered_at, duration);
@@ -116,6 +146,8 @@ impl ArmModel {
     }
 }
 
+const POOL: &str = "backendAddressPool";
+
 /// What a body is read against.
 struct Body<'a> {
     name: &'a str,
@@ -125,7 +157,7 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    fn read(&self, body: &[u8]) -> Result<Shape, Answer> {
+    fn read(&self, body: &[u8]) -> Result<(Sku, Shape), Answer> {
         validate::check_name(self.name)?;
         let mut top = validate::object(body)?;
         let mut properties = match top.shift_remove("properties") {
@@ -135,11 +167,18 @@ impl Body<'_> {
                 return Err(validate::malformed("The properties of a load balancer must be an object."));
             }
         };
+        let given = Sku::of(top.get("sku"));
+        let sku = self.existing.map(|lb| lb.sku).or(given).unwrap_or(Sku::Standard);
+        if let Some(given) = given.filter(|given| *given != sku) {
+            return Err(Rule::SkuCannotBeChanged.refuse(&rules::sku_change(sku, given, self.id)));
+        }
         top.retain(|name, _| !TOP_READ_ONLY.contains(&name.as_str()));
         let mut pools = BTreeMap::new();
         for pool in take(&mut properties, "backendAddressPools")? {
-            let (name, content, nic_backed) = self.pool(pool)?;
-            pools.insert(key(&name), Pool { nic_backed, ..Pool::new(&name, content) });
+            let (name, content) = self.pool(pool)?;
+            let known = self.existing.and_then(|lb| lb.pools.get(&key(&name)));
+            let (nic_backed, derived) = known.map_or((false, false), |pool| (pool.nic_backed, pool.derived));
+            pools.insert(key(&name), Pool { nic_backed, derived, ..Pool::new(&name, content) });
         }
         let frontends = children(take(&mut properties, "frontendIPConfigurations")?);
         let probes = children(take(&mut properties, "probes")?);
@@ -147,22 +186,39 @@ impl Body<'_> {
         for child in children(take(&mut properties, "loadBalancingRules")?) {
             rules.push(self.rule(child, &mut pools, &frontends)?);
         }
+        let inbound_nat_pools = children(take(&mut properties, "inboundNatPools")?);
         let mut used = |kind: &str, list: fn(&mut Pool) -> &mut Vec<Arc<str>>| {
             let mut references = Vec::new();
             for child in children(take(&mut properties, kind)?) {
-                let pool = self.refer(&child, kind, &mut pools)?;
-                list(pool).push(child.name.clone());
-                references.push(Reference { name: child.name, pool: pool.name.clone() });
+                let stands_alone = kind == "inboundNatRules" && !child.properties.contains_key(POOL);
+                let mut used = None;
+                if !stands_alone {
+                    let pool = self.refer(&child, kind, &mut pools)?;
+                    list(pool).push(child.name.clone());
+                    used = Some(pool.name.clone());
+                }
+                references.push(Reference { name: child.name, pool: used, properties: child.properties });
             }
             Ok(references)
         };
         let outbound_rules = used("outboundRules", |pool| &mut pool.outbound_rules)?;
         let inbound_nat_rules = used("inboundNatRules", |pool| &mut pool.inbound_nat_rules)?;
         properties.retain(|name, _| !READ_ONLY.contains(&name.as_str()));
-        Ok(Shape { top, properties, pools, rules, outbound_rules, inbound_nat_rules, frontends, probes })
+        let shape = Shape {
+            top,
+            properties,
+            pools,
+            rules,
+            outbound_rules,
+            inbound_nat_rules,
+            frontends,
+            probes,
+            inbound_nat_pools,
+        };
+        Ok((sku, shape))
     }
 
-    fn pool(&self, pool: Value) -> Result<(String, Content, bool), Answer> {
+    fn pool(&self, pool: Value) -> Result<(String, Content), Answer> {
         let name = pool["name"].as_str().unwrap_or_default().to_owned();
         let existing = self.existing.and_then(|lb| lb.pools.get(&key(&name)));
         let name = existing.map_or(name, |pool| pool.name.to_string());
@@ -173,7 +229,7 @@ impl Body<'_> {
         if let Some(known) = existing.filter(|_| silent) {
             content.addresses.clone_from(&known.content.addresses);
         }
-        Ok((name, content, existing.is_some_and(|pool| pool.nic_backed)))
+        Ok((name, content))
     }
 
     fn rule(
@@ -181,7 +237,7 @@ impl Body<'_> {
         child: Child,
         pools: &mut BTreeMap<String, Pool>,
         frontends: &[Child],
-    ) -> Result<Rule, Answer> {
+    ) -> Result<store::Rule, Answer> {
         let frontend = last_segment(&child.properties, "frontendIPConfiguration");
         if !frontends.iter().any(|known| key(&known.name) == key(frontend)) {
             return Err(self.dangling("frontendIPConfigurations", frontend, "loadBalancingRules", &child));
@@ -189,7 +245,12 @@ impl Body<'_> {
         let pool = self.refer(&child, "loadBalancingRules", pools)?;
         pool.rules.push(child.name.clone());
         let with_probe = !last_segment(&child.properties, "probe").is_empty();
-        Ok(Rule { name: child.name, pool: pool.name.clone(), with_probe, properties: child.properties })
+        Ok(store::Rule {
+            name: child.name,
+            pool: pool.name.clone(),
+            with_probe,
+            properties: child.properties,
+        })
     }
 
     /// The pool that a child uses.
@@ -199,7 +260,7 @@ impl Body<'_> {
         kind: &str,
         pools: &'a mut BTreeMap<String, Pool>,
     ) -> Result<&'a mut Pool, Answer> {
-        let pool = last_segment(&child.properties, "backendAddressPool");
+        let pool = last_segment(&child.properties, POOL);
         let pool_key = key(pool);
         pools.get_mut(&pool_key).ok_or_else(|| self.dangling("backendAddressPools", pool, kind, child))
     }
@@ -240,14 +301,21 @@ fn children(listed: Vec<Value>) -> Vec<Child> {
                 Map::new()
             }
         };
-        properties.shift_remove("provisioningState");
-        Child { name, properties }
+        properties.retain(|name, _| !CHILD_READ_ONLY.contains(&name.as_str()));
+        let mut top = match value {
+            Value::Object(top) => top,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Map::new()
+            }
+        };
+        top.retain(|name, _| !["id", "name", "etag", "type", "properties"].contains(&name.as_str()));
+        Child { name, top, properties }
     };
     listed.into_iter().map(child).collect()
 }
 
 /// The name at the end of the id that a property refers to; empty where there is none.
-fn last_segment<'a>(properties: &'a Map<String, Value>, name: &str) -> &'a str {
+pub(super) fn last_segment<'a>(properties: &'a Map<String, Value>, name: &str) -> &'a str {
     let id = properties.get(name).and_then(|reference| reference["id"].as_str()).unwrap_or_default();
     id.rsplit('/').next().unwrap_or_default()
 }

@@ -128,7 +128,7 @@ impl ArmModel {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.outbound_rules);
             lb.outbound_rules.retain(|known| known.name != name);
-            lb.outbound_rules.push(Reference { name, pool });
+            lb.outbound_rules.push(Reference { name, pool: Some(pool), properties: Map::new() });
         });
     }
 
@@ -137,7 +137,7 @@ impl ArmModel {
         self.change(load_balancer, |lb| {
             let (name, pool) = lb.refer(rule, pool, |pool| &mut pool.inbound_nat_rules);
             lb.inbound_nat_rules.retain(|known| known.name != name);
-            lb.inbound_nat_rules.push(Reference { name, pool });
+            lb.inbound_nat_rules.push(Reference { name, pool: Some(pool), properties: Map::new() });
         });
     }
 

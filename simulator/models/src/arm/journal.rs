@@ -61,6 +61,10 @@ impl Kind {
                 | Route::Pool { .. }
                 | Route::Operation { .. }
                 | Route::OperationResult { .. }
+                | Route::LoadBalancerAction { .. }
+                | Route::Resource(_)
+                | Route::ResourceGroup
+                | Route::Usages
                 | Route::Elsewhere,
             ) => Self::Other,
         }

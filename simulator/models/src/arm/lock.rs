@@ -4,6 +4,7 @@ use super::ArmModel;
 use super::answer::Answer;
 use super::operation::{self, Effect, End, Operation, OperationName, Running};
 use super::random::Guid;
+use super::resource_type::Provider;
 use super::settings::{BadEnd, ConcurrentWrite, Latency};
 use super::store::{LastWrite, LoadBalancer};
 use super::write::{PlannedEnd, parent_not_found};
@@ -61,6 +62,7 @@ impl ArmModel {
             self.journal.counters.superseded += 1;
             self.operations.end_early(running.id, operation::superseded((running.name, running.id), later));
             lb.take_effect(running.pool.as_deref(), running.on_abort);
+            self.follow_references();
         }
     }
 
@@ -85,6 +87,10 @@ impl ArmModel {
         if let Some(pool) = running.pool.and_then(|pool| lb.pools.get_mut(&pool)) {
             pool.last_write = last_write;
         }
+        if running.name == OperationName::DeleteLoadBalancer && *end == End::Succeeded {
+            self.vanish(lb_key);
+        }
+        self.follow_references();
     }
 
     pub(super) fn operation_end(&mut self, answered_at: u64, duration: Latency) -> u64 {
@@ -99,15 +105,25 @@ impl ArmModel {
         self.start(Start { load_balancer: lb_key, id, running, ends_at, bad_end: None }, now);
     }
 
-    pub(super) fn start(&mut self, start: Start, now: u64) {
-        self.journal.counters.doomed += u64::from(start.bad_end.is_some());
-        let planned = match start.bad_end {
+    /// How an operation ends, counted where that is badly.
+    pub(super) fn planned_end(&mut self, bad_end: PlannedEnd) -> End {
+        self.journal.counters.doomed += u64::from(bad_end.is_some());
+        match bad_end {
             None => End::Succeeded,
             Some((BadEnd::Failed, code, message)) => End::Failed { code, message },
             Some((BadEnd::Canceled, code, message)) => End::Canceled { code, message },
+        }
+    }
+
+    pub(super) fn start(&mut self, start: Start, now: u64) {
+        let planned = self.planned_end(start.bad_end);
+        let operation = Operation {
+            owner: start.load_balancer.to_owned(),
+            provider: Provider::Network,
+            ends_at: start.ends_at,
+            planned,
+            ended: None,
         };
-        let load_balancer = start.load_balancer.to_owned();
-        let operation = Operation { load_balancer, ends_at: start.ends_at, planned, ended: None };
         self.operations.start(start.id, operation, now);
         if let Some(lb) = self.balancers.get_mut(start.load_balancer) {
             lb.running = Some(start.running);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::path::Target;
 use super::random::{Guid, Random};
+use super::resource_type::Provider;
 use super::store::{Content, Shape};
 
 /// How long an ended operation can still be polled, in microseconds (one hour).
@@ -18,6 +19,7 @@ pub(crate) enum OperationName {
     PutPool,
     DeletePool,
     PutLoadBalancer,
+    DeleteLoadBalancer,
 }
 
 impl OperationName {
@@ -26,6 +28,7 @@ impl OperationName {
             Self::PutPool => "PutLoadBalancerBackendAddressPoolOperation",
             Self::DeletePool => "DeleteLoadBalancerBackendAddressPoolOperation",
             Self::PutLoadBalancer => "PutLoadBalancerOperation",
+            Self::DeleteLoadBalancer => "DeleteLoadBalancerOperation",
         }
     }
 }
@@ -61,7 +64,10 @@ pub(crate) enum End {
 /// The record of one operation, which outlives its run.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    pub(crate) load_balancer: String,
+    /// The key of the load balancer, or the key of the resource's id, which begins with a slash.
+    pub(crate) owner: String,
+    /// Whose operation it is: the compute provider's polls say more.
+    pub(crate) provider: Provider,
     pub(crate) ends_at: u64,
     /// How it ends when nothing interferes.
     pub(crate) planned: End,

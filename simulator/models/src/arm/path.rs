@@ -1,6 +1,7 @@
 //! What a request's path and query mean. Names are decoded; key words compare without case, as ARM's do.
 
 use super::random::Guid;
+use super::resource_type::{Provider, ResourcePath};
 
 /// A parsed path and query. Nothing here is checked against the store.
 #[derive(Debug)]
@@ -22,19 +23,26 @@ pub(crate) enum Route {
     Locks { scope: String },
     Operation { id: Option<Guid> },
     OperationResult { id: Option<Guid> },
+    LoadBalancerAction { name: String, action: String },
+    Resource(ResourcePath),
+    ResourceGroup,
+    Usages,
     Elsewhere,
 }
 
 impl Route {
     pub(crate) fn load_balancer(&self) -> Option<&str> {
         match self {
-            Self::LoadBalancer { name } => Some(name),
+            Self::LoadBalancer { name } | Self::LoadBalancerAction { name, .. } => Some(name),
             Self::Pools { load_balancer } | Self::Pool { load_balancer, .. } => Some(load_balancer),
             Self::LoadBalancers
             | Self::Permissions
             | Self::Locks { .. }
             | Self::Operation { .. }
             | Self::OperationResult { .. }
+            | Self::Resource(_)
+            | Self::ResourceGroup
+            | Self::Usages
             | Self::Elsewhere => None,
         }
     }
@@ -47,8 +55,12 @@ impl Route {
             | Self::Pools { .. }
             | Self::Permissions
             | Self::Locks { .. }
+            | Self::LoadBalancerAction { .. }
             | Self::Operation { .. }
             | Self::OperationResult { .. }
+            | Self::Resource(_)
+            | Self::ResourceGroup
+            | Self::Usages
             | Self::Elsewhere => None,
         }
     }
@@ -93,32 +105,53 @@ fn authorization(words: &[&str]) -> Option<Route> {
 }
 
 fn route(rest: &[&str], in_group: bool) -> Route {
-    let [providers, network, rest @ ..] = rest else {
+    let [providers, provider, rest @ ..] = rest else {
+        return if rest.is_empty() && in_group { Route::ResourceGroup } else { Route::Elsewhere };
+    };
+    let Some(provider) = Provider::parse(provider).filter(|_| is(providers, "providers")) else {
         return Route::Elsewhere;
     };
-    if !is(providers, "providers") || !is(network, "Microsoft.Network") {
-        return Route::Elsewhere;
-    }
+    let found = match provider {
+        Provider::Network => network(rest, in_group),
+        Provider::Compute => None,
+    };
+    found.or_else(|| operation(rest)).unwrap_or_else(|| {
+        ResourcePath::parse(provider, rest, in_group).map_or(Route::Elsewhere, Route::Resource)
+    })
+}
+
+/// Load balancers and what is below them.
+fn network(rest: &[&str], in_group: bool) -> Option<Route> {
+    let pools = |word: &str| is(word, "backendAddressPools");
+    let owned = |name: &str| name.to_owned();
     match rest {
-        [kind] if is(kind, "loadBalancers") => Route::LoadBalancers,
+        [kind] if is(kind, "loadBalancers") => Some(Route::LoadBalancers),
         [kind, name] if in_group && is(kind, "loadBalancers") => {
-            Route::LoadBalancer { name: (*name).to_owned() }
+            Some(Route::LoadBalancer { name: owned(name) })
         }
-        [kind, name, child] if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") => {
-            Route::Pools { load_balancer: (*name).to_owned() }
+        [kind, name, child] if in_group && is(kind, "loadBalancers") && pools(child) => {
+            Some(Route::Pools { load_balancer: owned(name) })
         }
-        [kind, name, child, pool]
-            if in_group && is(kind, "loadBalancers") && is(child, "backendAddressPools") =>
-        {
-            Route::Pool { load_balancer: (*name).to_owned(), pool: (*pool).to_owned() }
+        [kind, name, child, pool] if in_group && is(kind, "loadBalancers") && pools(child) => {
+            Some(Route::Pool { load_balancer: owned(name), pool: owned(pool) })
         }
+        [kind, name, action] if in_group && is(kind, "loadBalancers") => {
+            Some(Route::LoadBalancerAction { name: owned(name), action: action.to_lowercase() })
+        }
+        [kind, _, child] if is(kind, "locations") && is(child, "usages") => Some(Route::Usages),
+        _ => None,
+    }
+}
+
+fn operation(rest: &[&str]) -> Option<Route> {
+    match rest {
         [kind, _, child, id] if is(kind, "locations") && is(child, "operations") => {
-            Route::Operation { id: Guid::parse(id) }
+            Some(Route::Operation { id: Guid::parse(id) })
         }
         [kind, _, child, id] if is(kind, "locations") && is(child, "operationResults") => {
-            Route::OperationResult { id: Guid::parse(id) }
+            Some(Route::OperationResult { id: Guid::parse(id) })
         }
-        _ => Route::Elsewhere,
+        _ => None,
     }
 }
 

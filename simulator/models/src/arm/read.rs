@@ -6,6 +6,7 @@ use super::answer::Answer;
 use super::operation::{self, End, Operation};
 use super::random::Guid;
 use super::render::{self, LoadBalancerView, Page, PoolView};
+use super::resource_type::Provider;
 use super::store::{LoadBalancer, key};
 use super::{ArmModel, Call};
 
@@ -72,7 +73,7 @@ impl ArmModel {
             Ok(operation) => operation,
             Err(refusal) => return refusal,
         };
-        let body = match &operation.ended {
+        let mut body = match &operation.ended {
             None => return self.still_running(Answer::json(200, br#"{"status":"InProgress"}"#.to_vec())),
             Some(End::Succeeded) => json!({"status": "Succeeded"}),
             Some(End::Failed { code, message }) => {
@@ -85,6 +86,12 @@ impl ArmModel {
                 json!({"status": "Canceled", "error": error})
             }
         };
+        if let (Provider::Compute, Some(id)) = (operation.provider, id) {
+            // The model knows no wall time; recordings hide theirs likewise.
+            body["startTime"] = "2001-02-03T04:05:06Z".into();
+            body["endTime"] = "2001-02-03T04:05:06Z".into();
+            body["name"] = id.to_string().into();
+        }
         Answer::json(200, body.to_string().into_bytes())
     }
 
@@ -126,7 +133,7 @@ impl ArmModel {
     }
 
     /// The gateway knows load balancers itself, so it answers for those that are not there.
-    fn load_balancer_not_found(&self, name: &str) -> Answer {
+    pub(super) fn load_balancer_not_found(&self, name: &str) -> Answer {
         let group = &self.settings.resource_group;
         let message = format!(
             "The Resource 'Microsoft.Network/loadBalancers/{name}' under resource group '{group}' was not found. For more details please go to https://aka.ms/ARMResourceNotFoundFix"
@@ -134,14 +141,14 @@ impl ArmModel {
         Answer::gateway(404, "ResourceNotFound", &message)
     }
 
-    fn next_link(&self, call: &Call, path: &str, skip: usize) -> String {
+    pub(super) fn next_link(&self, call: &Call, path: &str, skip: usize) -> String {
         let endpoint = &self.settings.endpoint;
         let version = call.target.query("api-version").unwrap_or_default();
         format!("{endpoint}{path}?api-version={version}&$skipToken={skip}")
     }
 }
 
-fn skip_token(call: &Call) -> usize {
+pub(super) fn skip_token(call: &Call) -> usize {
     call.target.query("$skipToken").and_then(|token| token.parse().ok()).unwrap_or(0)
 }
 

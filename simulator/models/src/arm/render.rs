@@ -49,7 +49,13 @@ impl State {
 
 /// The state of a load balancer.
 pub(crate) fn state(lb: &LoadBalancer) -> State {
-    if lb.running.is_some() { State::Updating } else { State::idle(lb.last_write) }
+    match lb.running.as_ref().map(|running| running.name) {
+        Some(OperationName::DeleteLoadBalancer) => State::Deleting,
+        Some(OperationName::PutPool | OperationName::DeletePool | OperationName::PutLoadBalancer) => {
+            State::Updating
+        }
+        None => State::idle(lb.last_write),
+    }
 }
 
 /// The state of one pool.
@@ -57,7 +63,9 @@ pub(crate) fn pool_state(lb: &LoadBalancer, key: &str, pool: &Pool) -> State {
     match &lb.running {
         Some(running) if running.pool.as_deref() == Some(key) => match running.name {
             OperationName::DeletePool => State::Deleting,
-            OperationName::PutPool | OperationName::PutLoadBalancer => State::Updating,
+            OperationName::PutPool | OperationName::PutLoadBalancer | OperationName::DeleteLoadBalancer => {
+                State::Updating
+            }
         },
         Some(_) | None => State::idle(pool.last_write),
     }
@@ -260,7 +268,8 @@ impl Serialize for LoadBalancerView<'_> {
         map.serialize_entry("type", TYPE)?;
         map.serialize_entry("location", &self.settings.location)?;
         map.serialize_entry("properties", &Properties(self))?;
-        map.serialize_entry("sku", &serde_json::json!({"name": "Standard", "tier": "Regional"}))?;
+        let sku = serde_json::json!({"name": self.lb.sku.name(), "tier": "Regional"});
+        map.serialize_entry("sku", &sku)?;
         entries(&mut map, &self.lb.top)?;
         map.end()
     }
@@ -274,7 +283,7 @@ impl<'a> WriteEntries for LoadBalancerView<'a> {
         entries(map, &lb.properties)?;
         let bare = lb.bare_frontends();
         let child = |kind, name, content| ChildView { lb, kind, name, content };
-        let given = |kind, known: &'a store::Child| child(kind, &known.name, Child::Given(&known.properties));
+        let given = |kind, known: &'a store::Child| child(kind, &known.name, Child::Given(known));
         let frontends = || {
             let bare = bare.iter().map(|name| child("frontendIPConfigurations", name, Child::Frontend));
             lb.frontends.iter().map(|known| given("frontendIPConfigurations", known)).chain(bare)
@@ -299,7 +308,8 @@ impl<'a> WriteEntries for LoadBalancerView<'a> {
             rules.map(|rule| child("outboundRules", &rule.name, Child::Uses(rule)))
         };
         map.serialize_entry("outboundRules", &Sequence(outbound))?;
-        map.serialize_entry("inboundNatPools", &[(); 0])
+        let pools = || lb.inbound_nat_pools.iter().map(|pool| given("inboundNatPools", pool));
+        map.serialize_entry("inboundNatPools", &Sequence(pools))
     }
 }
 
@@ -314,7 +324,7 @@ struct ChildView<'a> {
 #[derive(Clone, Copy)]
 enum Child<'a> {
     Frontend,
-    Given(&'a Map<String, Value>),
+    Given(&'a store::Child),
     Rule(&'a Rule),
     Probe(&'a Rule),
     Uses(&'a Reference),
@@ -334,6 +344,9 @@ impl Serialize for ChildView<'_> {
             }
         }
         map.serialize_entry("type", &Type(self.kind))?;
+        if let Child::Given(known) = self.content {
+            entries(&mut map, &known.top)?;
+        }
         map.end()
     }
 }
@@ -344,7 +357,7 @@ impl WriteEntries for ChildView<'_> {
         map.serialize_entry("provisioningState", "Succeeded")?;
         match self.content {
             Child::Frontend => map.serialize_entry("privateIPAllocationMethod", "Dynamic"),
-            Child::Given(properties) => entries(map, properties),
+            Child::Given(known) => entries(map, &known.properties),
             Child::Rule(rule) if !rule.properties.is_empty() => entries(map, &rule.properties),
             Child::Rule(rule) => {
                 let frontend = Link(ChildId(self.lb, "frontendIPConfigurations", rule.frontend()));
@@ -370,7 +383,15 @@ impl WriteEntries for ChildView<'_> {
                 map.serialize_entry("loadBalancingRules", &Links(self.lb, "loadBalancingRules", &rules))
             }
             Child::Uses(rule) => {
-                map.serialize_entry("backendAddressPool", &pool(&rule.pool))?;
+                if let Some(target) = self.lb.nat_targets.get(&store::key(&rule.name)) {
+                    map.serialize_entry("backendIPConfiguration", &serde_json::json!({ "id": target }))?;
+                }
+                if !rule.properties.is_empty() {
+                    return entries(map, &rule.properties);
+                }
+                if let Some(used) = &rule.pool {
+                    map.serialize_entry("backendAddressPool", &pool(used))?;
+                }
                 map.serialize_entry("protocol", "All")
             }
         }

@@ -1,8 +1,11 @@
 //! The knobs of the model, each with its unit and its default; plain data that a scenario file can hold.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::access::{Lock, Permission};
+use super::durations::{Durations, ScaleSetBlocks};
 use super::random::Random;
 
 /// How the modelled ARM behaves. Times are microseconds where the name ends in `_us`, seconds where in `_s`.
@@ -35,6 +38,24 @@ pub struct Settings {
     pub etag_changes_at_end: bool,
     /// Status of a PUT that changes an existing pool asynchronously (a new pool always answers 201). Default 200.
     pub update_status: u16,
+    /// How long operations run by what they write. None: [`Settings::operation`] decides for all. Default None.
+    pub durations: Option<Durations>,
+    /// Whether new Basic load balancers and public IPs are refused, as since 2025-09-30. Default true.
+    pub basic_retired: bool,
+    /// Which references of a scale set keep a load balancer from being deleted. Default all.
+    pub scale_set_blocks: ScaleSetBlocks,
+    /// Status of a refusal because a scale set uses the load balancer; reports show 400 and 409. Default 400.
+    pub in_use_status: u16,
+    /// Most Standard public IPs of the subscription. Default 1000.
+    pub standard_public_ip_limit: u64,
+    /// Most Standard load balancers of the subscription. Default 1000.
+    pub standard_load_balancer_limit: u64,
+    /// How long the private IP of a deleted frontend stays taken, in microseconds. Default 0.
+    pub address_hold_us: u64,
+    /// How long `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
+    pub ip_migration_us: u64,
+    /// Tags of the resource group. Default none.
+    pub group_tags: BTreeMap<String, String>,
     /// What happens to a write while another one runs on the same LB. Default `refuse`.
     pub concurrent_write: ConcurrentWrite,
     /// Seconds named by a lock refusal, in its message and header. Default 11.
@@ -86,6 +107,15 @@ impl Default for Settings {
             unfinished_write: UnfinishedWrite::Reverted,
             etag_changes_at_end: true,
             update_status: 200,
+            durations: None,
+            basic_retired: true,
+            scale_set_blocks: ScaleSetBlocks::default(),
+            in_use_status: 400,
+            standard_public_ip_limit: 1000,
+            standard_load_balancer_limit: 1000,
+            address_hold_us: 0,
+            ip_migration_us: 0,
+            group_tags: BTreeMap::new(),
             concurrent_write: ConcurrentWrite::Refuse,
             lock_retry_after_s: 11,
             lock_retry_after_header: true,

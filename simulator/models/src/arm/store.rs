@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::answer::Answer;
@@ -19,6 +20,8 @@ pub(crate) struct LoadBalancer {
     pub(crate) id: Arc<str>,
     pub(crate) etag: Guid,
     pub(crate) resource_guid: Guid,
+    /// Set at creation; no write changes it.
+    pub(crate) sku: Sku,
     pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
     pub(crate) pools: BTreeMap<String, Pool>,
@@ -29,11 +32,41 @@ pub(crate) struct LoadBalancer {
     pub(crate) frontends: Vec<Child>,
     /// Likewise.
     pub(crate) probes: Vec<Child>,
+    pub(crate) inbound_nat_pools: Vec<Child>,
+    /// By the keys of inbound NAT rules, the IP configurations that use them.
+    pub(crate) nat_targets: BTreeMap<String, String>,
     pub(crate) running: Option<Running>,
     /// Until when a synchronous write holds the lock, in microseconds.
     pub(crate) busy_until: u64,
     pub(crate) last_write: LastWrite,
     remembered: VecDeque<(String, Answer)>,
+}
+
+/// A tier of load balancers and of public IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Sku {
+    /// The retired one.
+    Basic,
+    /// The one that is left.
+    Standard,
+}
+
+impl Sku {
+    /// As in bodies.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "Basic",
+            Self::Standard => "Standard",
+        }
+    }
+
+    /// The tier that the `sku` of a body names.
+    pub(crate) fn of(sku: Option<&Value>) -> Option<Self> {
+        let name = sku?.get("name")?.as_str()?;
+        [Self::Basic, Self::Standard].into_iter().find(|sku| sku.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// How the last write of a resource ended.
@@ -54,12 +87,15 @@ pub(crate) struct Shape {
     pub(crate) inbound_nat_rules: Vec<Reference>,
     pub(crate) frontends: Vec<Child>,
     pub(crate) probes: Vec<Child>,
+    pub(crate) inbound_nat_pools: Vec<Child>,
 }
 
-/// A frontend or a probe as a PUT gave it.
+/// A frontend, a probe or an inbound NAT pool as a PUT gave it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Child {
     pub(crate) name: Arc<str>,
+    /// What stands beside the properties, such as zones.
+    pub(crate) top: Map<String, Value>,
     pub(crate) properties: Map<String, Value>,
 }
 
@@ -80,11 +116,14 @@ impl Rule {
     }
 }
 
-/// An outbound or inbound NAT rule that uses a pool.
+/// An outbound or inbound NAT rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) name: Arc<str>,
-    pub(crate) pool: Arc<str>,
+    /// The pool that it uses; an inbound NAT rule of one machine uses none.
+    pub(crate) pool: Option<Arc<str>>,
+    /// As a PUT gave them; empty where the model invents them.
+    pub(crate) properties: Map<String, Value>,
 }
 
 /// A backend address pool.
@@ -95,6 +134,8 @@ pub(crate) struct Pool {
     pub(crate) last_write: LastWrite,
     /// Whether network interfaces own the membership.
     pub(crate) nic_backed: bool,
+    /// Whether its members follow from the interfaces in the model, and not from what a test has put there.
+    pub(crate) derived: bool,
     pub(crate) rules: Vec<Arc<str>>,
     pub(crate) outbound_rules: Vec<Arc<str>>,
     pub(crate) inbound_nat_rules: Vec<Arc<str>>,
@@ -107,6 +148,7 @@ impl Pool {
             content,
             last_write: LastWrite::Succeeded,
             nic_backed: false,
+            derived: false,
             rules: Vec::new(),
             outbound_rules: Vec::new(),
             inbound_nat_rules: Vec::new(),
@@ -159,6 +201,7 @@ impl LoadBalancer {
             id: id.into(),
             etag,
             resource_guid,
+            sku: Sku::Standard,
             top: Map::new(),
             properties: Map::new(),
             pools: BTreeMap::new(),
@@ -167,6 +210,8 @@ impl LoadBalancer {
             inbound_nat_rules: Vec::new(),
             frontends: Vec::new(),
             probes: Vec::new(),
+            inbound_nat_pools: Vec::new(),
+            nat_targets: BTreeMap::new(),
             running: None,
             busy_until: 0,
             last_write: LastWrite::Succeeded,
@@ -217,15 +262,19 @@ impl LoadBalancer {
             inbound_nat_rules: self.inbound_nat_rules.clone(),
             frontends: self.frontends.clone(),
             probes: self.probes.clone(),
+            inbound_nat_pools: self.inbound_nat_pools.clone(),
         }
     }
 
     pub(crate) fn become_shape(&mut self, shape: Shape) {
-        let Shape { top, properties, pools, rules, outbound_rules, inbound_nat_rules, frontends, probes } =
-            shape;
-        (self.top, self.properties) = (top, properties);
-        (self.pools, self.rules) = (pools, rules);
-        (self.outbound_rules, self.inbound_nat_rules) = (outbound_rules, inbound_nat_rules);
-        (self.frontends, self.probes) = (frontends, probes);
+        self.top = shape.top;
+        self.properties = shape.properties;
+        self.pools = shape.pools;
+        self.rules = shape.rules;
+        self.outbound_rules = shape.outbound_rules;
+        self.inbound_nat_rules = shape.inbound_nat_rules;
+        self.frontends = shape.frontends;
+        self.probes = shape.probes;
+        self.inbound_nat_pools = shape.inbound_nat_pools;
     }
 }

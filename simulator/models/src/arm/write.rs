@@ -1,12 +1,14 @@
 //! PUT and DELETE of a pool. Who may write, and how operations end, is left to `lock`.
 
 use super::answer::Answer;
+use super::durations::TimedWrite;
 use super::lock::Start;
 use super::operation::{self, Effect, End, Operation, OperationName, Running};
 use super::random::Guid;
 use super::render::{self, PoolView, State};
+use super::resource_type::Provider;
 use super::settings::{BadEnd, Latency, UnfinishedWrite, Visibility};
-use super::store::{Content, LastWrite, LoadBalancer, Pool, key};
+use super::store::{Content, LastWrite, LoadBalancer, Pool, Sku, key};
 use super::validate::Checked;
 use super::{ArmModel, Call};
 
@@ -48,6 +50,9 @@ impl ArmModel {
             Ok(content) => content,
             Err(refusal) => return refusal,
         };
+        if lb.sku == Sku::Basic && content.addresses.iter().any(|one| one.text("ipAddress").is_some()) {
+            return super::frontend::ip_members_on_basic(&lb.id);
+        }
         let answer = self.write_pool(PoolWrite {
             load_balancer: &lb_key,
             pool,
@@ -93,7 +98,7 @@ impl ArmModel {
             return parent_not_found(lb);
         };
         lb.etag = etag;
-        let Some(duration) = self.settings.operation else {
+        let Some(duration) = self.settings.time_of(TimedWrite::LoadBalancer(lb.sku)) else {
             lb.pools.remove(&pool_key);
             lb.busy_until = call.answered_at;
             return Answer::empty(200);
@@ -108,7 +113,7 @@ impl ArmModel {
         let ends_at = self.operation_end(call.answered_at, duration);
         self.start(Start { load_balancer: &lb_key, id, running, ends_at, bad_end }, call.now);
         let version = call.target.query("api-version").unwrap_or_default();
-        let location = self.operation_url("operationResults", id, version);
+        let location = self.operation_url(Provider::Network, "operationResults", id, version);
         self.asynchronous(Answer::empty(202), id, version).with("Location", location)
     }
 
@@ -138,9 +143,10 @@ impl ArmModel {
         let lost = pool.content.addresses != write.content.addresses
             && self.outcomes.chance(self.settings.silent_loss);
         self.journal.counters.silently_lost += u64::from(lost);
+        let duration = self.settings.time_of(TimedWrite::LoadBalancer(lb.sku));
         let taken = if write.foreign && !lost { left_out(&pool.content, &write.content) } else { Vec::new() };
         self.journal.note_taken(write.load_balancer, &pool_key, taken);
-        match self.settings.operation {
+        match duration {
             None => self.apply_at_once(write, &pool_key, created, lost),
             Some(duration) => self.apply_by_operation(write, &pool_key, created, lost, (id, duration)),
         }
@@ -218,23 +224,50 @@ impl ArmModel {
     fn unchanged(&mut self, write: &PoolWrite, pool_key: &str) -> Answer {
         let body = self.pool_body(write.load_balancer, pool_key, &write.content, State::Succeeded);
         let answer = Answer::json(200, body);
-        if self.settings.operation.is_none() {
+        if self.settings.time_of(TimedWrite::LoadBalancer(Sku::Standard)).is_none() {
             return answer;
         }
+        self.with_ended_operation(
+            answer,
+            write.load_balancer,
+            Provider::Network,
+            (write.now, write.api_version),
+        )
+    }
+
+    /// Adds the address of an operation that has ended already, as Azure does for a write that changes nothing.
+    pub(super) fn with_ended_operation(
+        &mut self,
+        answer: Answer,
+        owner: &str,
+        provider: Provider,
+        (now, api_version): (u64, &str),
+    ) -> Answer {
         let id = self.identities.guid();
         let operation = Operation {
-            load_balancer: write.load_balancer.to_owned(),
-            ends_at: write.now,
+            owner: owner.to_owned(),
+            provider,
+            ends_at: now,
             planned: End::Succeeded,
             ended: Some(End::Succeeded),
         };
-        self.operations.start(id, operation, write.now);
-        self.asynchronous(answer, id, write.api_version)
+        self.operations.start(id, operation, now);
+        self.asynchronous_of(provider, answer, id, api_version)
     }
 
-    pub(super) fn asynchronous(&self, mut answer: Answer, id: Guid, api_version: &str) -> Answer {
+    pub(super) fn asynchronous(&self, answer: Answer, id: Guid, api_version: &str) -> Answer {
+        self.asynchronous_of(Provider::Network, answer, id, api_version)
+    }
+
+    pub(super) fn asynchronous_of(
+        &self,
+        provider: Provider,
+        mut answer: Answer,
+        id: Guid,
+        api_version: &str,
+    ) -> Answer {
         answer.operation = Some(id);
-        let url = self.operation_url("operations", id, api_version);
+        let url = self.operation_url(provider, "operations", id, api_version);
         let answer = answer.with("Azure-AsyncOperation", url).with("Azure-AsyncNotification", "Enabled");
         match self.settings.operation_retry_after_s {
             Some(seconds) => answer.with("Retry-After", seconds.to_string()),
@@ -242,10 +275,16 @@ impl ArmModel {
         }
     }
 
-    fn operation_url(&self, kind: &str, id: Guid, api_version: &str) -> String {
+    pub(super) fn operation_url(
+        &self,
+        provider: Provider,
+        kind: &str,
+        id: Guid,
+        api_version: &str,
+    ) -> String {
         let super::Settings { endpoint, subscription, location, seed, .. } = &self.settings;
         let query = operation::signed_query(*seed, id, api_version);
-        let provider = "providers/Microsoft.Network/locations";
+        let provider = format!("providers/{}/locations", provider.name());
         format!("{endpoint}/subscriptions/{subscription}/{provider}/{location}/{kind}/{id}?{query}")
     }
 

@@ -141,9 +141,14 @@ fn z1_unknown_subscriptions_resource_types_and_methods_are_refused_by_the_gatewa
     let mut model = model(Settings::default());
     let elsewhere = path("lb").replace("subscriptions/0000", "subscriptions/1111");
     assert_eq!(code(&get(&mut model, &elsewhere, 0)), "SubscriptionNotFound");
-    let other = path("lb").replace("loadBalancers", "publicIPAddresses");
-    assert_eq!((get(&mut model, &other, 0).status, get(&mut model, "/", 0).status), (404, 400));
-    for method in [Method::Delete, Method::Post, Method::Patch, Method::Head] {
+    for (kind, wanted) in
+        [("publicIPAddresses", "ResourceNotFound"), ("publicIPPrefixes", "InvalidResourceType")]
+    {
+        let other = get(&mut model, &path("lb").replace("loadBalancers", kind), 0);
+        assert_eq!((other.status, code(&other).as_str()), (404, wanted));
+    }
+    assert_eq!(get(&mut model, "/", 0).status, 400);
+    for method in [Method::Post, Method::Head] {
         assert_eq!(send(&mut model, &request(method, &path("lb"), &[], "{}"), 0).status, 405);
     }
 }

@@ -1,0 +1,204 @@
+//! Keeps references equal on both sides: what a public IP, a pool or a NAT rule shows follows from what uses it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::ArmModel;
+use super::addresses::{next_public_address, text};
+use super::random::Random;
+use super::resource_type::ResourceType;
+use super::resources::{Etag, balancer_child, ip_configurations, link, links};
+use super::schedule::Event;
+use super::store::{Address, LoadBalancer, Pool, key};
+
+/// By the keys of load balancer and pool, the ids of the IP configurations that are members.
+type Members = BTreeMap<(String, String), BTreeSet<String>>;
+
+impl ArmModel {
+    /// By the key of each public IP in use, the ids of what uses it.
+    pub(super) fn public_ip_users(&self) -> BTreeMap<String, Vec<String>> {
+        let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut note = |address: &str, user: String| users.entry(key(address)).or_default().push(user);
+        for balancer in self.balancers.values() {
+            for frontend in &balancer.frontends {
+                if let Some(address) = link(&frontend.properties, "publicIPAddress") {
+                    note(address, format!("{}/frontendIPConfigurations/{}", balancer.id, frontend.name));
+                }
+            }
+        }
+        for resource in self.resources.iter() {
+            if resource.kind == ResourceType::NetworkInterface {
+                for configuration in ip_configurations(resource.kind, &resource.body) {
+                    if let Some(address) = link(configuration.properties, "publicIPAddress") {
+                        note(address, configuration.id(&resource.id));
+                    }
+                }
+            }
+            if resource.kind == ResourceType::NatGateway {
+                for address in links(&resource.body.properties, "publicIpAddresses") {
+                    note(address, resource.id.clone());
+                }
+            }
+        }
+        users
+    }
+
+    /// Brings every public IP, pool and NAT rule to what uses it.
+    pub(super) fn follow_references(&mut self) {
+        if self.resources.is_empty() {
+            return;
+        }
+        self.follow_public_ips();
+        let (members, nat) = self.users_of_balancers();
+        for (lb_key, balancer) in &mut self.balancers {
+            let mut changed = false;
+            for (pool_key, pool) in &mut balancer.pools {
+                let wanted = members.get(&(lb_key.clone(), pool_key.clone()));
+                changed |= follow_members(pool, wanted);
+            }
+            let targets = nat.get(lb_key).cloned().unwrap_or_default();
+            changed |= balancer.nat_targets != targets;
+            balancer.nat_targets = targets;
+            if changed {
+                balancer.etag = self.identities.guid();
+            }
+        }
+    }
+
+    /// A dynamic address comes and goes with its user; the etag changes with the user.
+    fn follow_public_ips(&mut self) {
+        let users = self.public_ip_users();
+        for address in self.resources.iter_mut().filter(|one| one.kind == ResourceType::PublicIpAddress) {
+            let user = users.get(&address.key()).and_then(|users| users.first()).cloned();
+            if address.kept.attached == user {
+                continue;
+            }
+            address.etag = Etag::Weak(self.identities.guid());
+            let properties = &mut address.body.properties;
+            if text(properties, "publicIPAllocationMethod") == Some("Dynamic") {
+                if user.is_none() {
+                    properties.shift_remove("ipAddress");
+                } else if !properties.contains_key("ipAddress") {
+                    let is_v6 = text(properties, "publicIPAddressVersion") == Some("IPv6");
+                    let given = next_public_address(&mut self.public_addresses, is_v6);
+                    properties.insert("ipAddress".to_owned(), given.into());
+                }
+            }
+            address.kept.attached = user;
+        }
+    }
+
+    /// The members of pools, and by load balancer and NAT rule the IP configurations that use one.
+    fn users_of_balancers(&self) -> (Members, BTreeMap<String, BTreeMap<String, String>>) {
+        let mut members = Members::new();
+        let mut nat: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+        for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {
+            for configuration in ip_configurations(resource.kind, resource.in_force()) {
+                let id = configuration.id(&resource.id);
+                for pool in links(configuration.properties, "loadBalancerBackendAddressPools") {
+                    if let Some((balancer, _, pool)) = balancer_child(pool) {
+                        members.entry((key(balancer), key(pool))).or_default().insert(id.clone());
+                    }
+                }
+                for rule in links(configuration.properties, "loadBalancerInboundNatRules") {
+                    if let Some((balancer, _, rule)) = balancer_child(rule) {
+                        nat.entry(key(balancer)).or_default().insert(key(rule), id.clone());
+                    }
+                }
+            }
+        }
+        nat.retain(|balancer, rules| match self.balancers.get(balancer) {
+            Some(lb) => {
+                rules.retain(|rule, _| lb.inbound_nat_rules.iter().any(|known| key(&known.name) == *rule));
+                true
+            }
+            None => false,
+        });
+        (members, nat)
+    }
+
+    /// Takes a deleted load balancer away: interfaces lose their references to it, its private addresses become free.
+    pub(super) fn vanish(&mut self, lb_key: &str) {
+        let Some(gone) = self.balancers.remove(lb_key) else { return };
+        for frontend in &gone.frontends {
+            self.free_address(&frontend.properties);
+        }
+        for interface in self.resources.iter_mut().filter(|one| one.kind == ResourceType::NetworkInterface) {
+            if forget(&mut interface.body.properties, &gone) {
+                interface.etag = Etag::Weak(self.identities.guid());
+            }
+        }
+    }
+
+    fn free_address(&mut self, properties: &Map<String, Value>) {
+        let subnet = link(properties, "subnet").map(key);
+        let address = text(properties, "privateIPAddress").and_then(|text| text.parse::<IpAddr>().ok());
+        let Some((subnet, address)) = subnet.zip(address) else { return };
+        if self.settings.address_hold_us > 0 {
+            let until = self.now.saturating_add(self.settings.address_hold_us);
+            self.held_addresses.insert((subnet.clone(), address), until);
+        }
+        if let Some(after_us) = self.rivals.get(&address).copied() {
+            self.schedule.plan(self.now.saturating_add(after_us), Event::TakeAddress { subnet, address });
+        }
+    }
+}
+
+/// Brings the members of a pool to the interfaces that refer to it; says whether anything changed.
+fn follow_members(pool: &mut Pool, wanted: Option<&BTreeSet<String>>) -> bool {
+    let has_ips = pool.content.addresses.iter().any(|address| address.text("ipAddress").is_some());
+    let Some(wanted) = wanted.filter(|_| !has_ips) else {
+        if pool.derived {
+            (pool.derived, pool.nic_backed) = (false, false);
+            pool.content.addresses.clear();
+            return true;
+        }
+        return false;
+    };
+    let known: BTreeSet<String> =
+        pool.content.addresses.iter().filter_map(Address::network_interface).map(str::to_owned).collect();
+    if pool.derived && known == *wanted {
+        return false;
+    }
+    let earlier = std::mem::take(&mut pool.content.addresses);
+    let addresses = wanted.iter().map(|id| {
+        let same = earlier.iter().find(|known| known.network_interface() == Some(id));
+        same.cloned().unwrap_or_else(|| member(id))
+    });
+    pool.content.addresses = addresses.collect();
+    (pool.derived, pool.nic_backed) = (true, true);
+    true
+}
+
+/// A member of a pool that an interface has joined; its name is a GUID made of the interface's id.
+fn member(id: &str) -> Address {
+    let seed = key(id)
+        .bytes()
+        .fold(7, |seed: u64, byte| seed.wrapping_mul(0x0100_0000_01B3).wrapping_add(u64::from(byte)));
+    let mut properties = Map::new();
+    properties.insert("networkInterfaceIPConfiguration".to_owned(), json!({ "id": id }));
+    Address { name: Random::new(seed).guid().to_string(), top: Map::new(), properties }
+}
+
+/// Takes the references to a load balancer out of an interface; says whether there were any.
+pub(super) fn forget(properties: &mut Map<String, Value>, gone: &LoadBalancer) -> bool {
+    let mut changed = false;
+    let listed = properties.get_mut("ipConfigurations").and_then(Value::as_array_mut);
+    for configuration in listed.into_iter().flatten() {
+        let Some(properties) = configuration.get_mut("properties").and_then(Value::as_object_mut) else {
+            continue;
+        };
+        for kind in ["loadBalancerBackendAddressPools", "loadBalancerInboundNatRules"] {
+            let Some(links) = properties.get_mut(kind).and_then(Value::as_array_mut) else { continue };
+            let before = links.len();
+            links.retain(|one| {
+                let balancer = one.get("id").and_then(Value::as_str).and_then(balancer_child);
+                balancer.is_none_or(|(balancer, _, _)| key(balancer) != key(&gone.name))
+            });
+            changed |= links.len() != before;
+        }
+    }
+    changed
+}

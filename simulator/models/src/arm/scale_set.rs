@@ -1,0 +1,280 @@
+//! Scale sets: the model and its instances hold references of their own, and the upgrade policy decides when an instance
+//! follows the model.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::addresses::{Asker, next_public_address, text};
+use super::answer::Answer;
+use super::interfaces::Writer;
+use super::resource_type::{Provider, ResourcePath, ResourceType};
+use super::resources::{Body, Etag, IpConfiguration, Kept, Resource, Task, Work, ip_configurations, link};
+use super::rules::Rule;
+use super::store::{Sku, key};
+use super::write::PlannedEnd;
+use super::{ArmModel, Call};
+
+const PROFILE: &str = "virtualMachineProfile";
+const NETWORK: &str = "networkProfile";
+const INSTANCE_NETWORK: &str = "networkProfileConfiguration";
+
+impl ArmModel {
+    /// Sections that the body leaves out stay as they are. A change beyond the network needs a restart of instances.
+    pub(super) fn prepare_scale_set(
+        &mut self,
+        id: &str,
+        existing: Option<&Resource>,
+        body: &mut Body,
+        kept: &mut Kept,
+    ) -> Result<(), Answer> {
+        if let Some(known) = existing {
+            keep_omitted(&mut body.top, &known.body.top);
+            keep_omitted(&mut body.properties, &known.body.properties);
+            if let (Some(Value::Object(profile)), Some(Value::Object(before))) =
+                (body.properties.get_mut(PROFILE), known.body.properties.get(PROFILE))
+            {
+                keep_omitted(profile, before);
+            }
+            check_address_skus(id, known, body)?;
+            if restart_part(&known.body) != restart_part(body) {
+                kept.restart_change += 1;
+            }
+        }
+        body.properties.entry("orchestrationMode").or_insert("Uniform".into());
+        self.check_configurations(&Writer { kind: ResourceType::ScaleSet, id, body })
+    }
+
+    pub(super) fn prepare_instance(
+        &mut self,
+        id: &str,
+        existing: Option<&Resource>,
+        body: &mut Body,
+        kept: &mut Kept,
+    ) -> Result<(), Answer> {
+        body.properties.shift_remove(NETWORK);
+        if let Some(known) = existing {
+            keep_omitted(&mut body.top, &known.body.top);
+            keep_omitted(&mut body.properties, &known.body.properties);
+            check_address_skus(id, known, body)?;
+        }
+        self.check_configurations(&Writer { kind: ResourceType::ScaleSetVm, id, body })?;
+        self.address_instance(id, body, kept)
+    }
+
+    /// Gives the IP configurations of an instance their addresses; those that stay keep theirs.
+    fn address_instance(&mut self, id: &str, body: &Body, kept: &mut Kept) -> Result<(), Answer> {
+        let configurations = ip_configurations(ResourceType::ScaleSetVm, body);
+        let paths: BTreeSet<String> = configurations.iter().map(IpConfiguration::path).collect();
+        kept.addresses.retain(|path, _| paths.contains(path));
+        let mut given = std::collections::BTreeMap::new();
+        for one in &configurations {
+            let own = one.id(id);
+            let earlier = kept.addresses.get(&one.path()).map(String::as_str);
+            let address =
+                self.private_address(&Asker { id: &own, owner: id }, one.properties, earlier, &given)?;
+            if let Ok(parsed) = address.parse() {
+                given.insert(parsed, own);
+            }
+            kept.addresses.insert(one.path(), address);
+            if !one.properties.contains_key("publicIPAddressConfiguration") {
+                kept.public_addresses.remove(&one.path());
+            } else if !kept.public_addresses.contains_key(&one.path()) {
+                let address = next_public_address(&mut self.public_addresses, false);
+                kept.public_addresses.insert(one.path(), address);
+            }
+        }
+        Ok(())
+    }
+
+    /// After a write of the model: as many instances as the capacity says, and those that follow by themselves follow.
+    pub(super) fn settle_scale_set(&mut self, id: &str) {
+        let Some(set) = self.resources.get(id).cloned() else { return };
+        if text(&set.body.properties, "orchestrationMode") == Some("Flexible") {
+            return;
+        }
+        let capacity = set.body.top.get("sku").and_then(|sku| sku.get("capacity")?.as_u64()).unwrap_or(0);
+        let present: Vec<String> =
+            self.resources.instances(id).into_iter().map(|one| one.id.clone()).collect();
+        let count = present.len() as u64;
+        for surplus in present.iter().skip(usize::try_from(capacity).unwrap_or(usize::MAX)) {
+            self.resources.remove(surplus);
+        }
+        let highest = present.iter().filter_map(|id| super::resources::last(id).parse::<u64>().ok()).max();
+        for number in
+            (0..capacity.saturating_sub(count)).map(|at| at + highest.map_or(0, |highest| highest + 1))
+        {
+            self.add_instance(&set, number);
+        }
+        let mode = set.body.properties.get("upgradePolicy").and_then(|policy| policy.get("mode")?.as_str());
+        if matches!(mode, Some("Automatic" | "Rolling")) {
+            let all = self.resources.instances(id).into_iter().map(Resource::key).collect();
+            self.upgrade(id, &all);
+        }
+    }
+
+    fn add_instance(&mut self, set: &Resource, number: u64) {
+        let id = format!("{}/virtualMachines/{number}", set.id);
+        let mut body = Body::default();
+        body.top.insert("location".to_owned(), self.settings.location.clone().into());
+        body.top.insert("sku".to_owned(), set.body.top.get("sku").cloned().unwrap_or(Value::Null));
+        body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(set));
+        let mut kept = Kept { restart_change: set.kept.restart_change, ..Kept::default() };
+        // A subnet without free addresses leaves the scale set smaller than it should be, as in Azure.
+        if self.address_instance(&id, &body, &mut kept).is_err() {
+            return;
+        }
+        let guid = self.identities.guid();
+        let kind = ResourceType::ScaleSetVm;
+        self.resources.insert(Resource {
+            kind,
+            id,
+            body,
+            etag: Etag::Number(1),
+            guid,
+            failed: false,
+            running: None,
+            kept,
+        });
+    }
+
+    /// Brings instances to the model; one that is protected from actions of its scale set stays as it is.
+    pub(super) fn upgrade(&mut self, set: &str, instances: &BTreeSet<String>) {
+        let Some(set) = self.resources.get(set).cloned() else { return };
+        for id in instances {
+            let Some(instance) = self.resources.get(id).cloned() else { continue };
+            if is_protected(&instance) || self.is_latest(&instance, &set) {
+                continue;
+            }
+            let mut body = instance.body.clone();
+            body.properties.insert(INSTANCE_NETWORK.to_owned(), network_of(&set));
+            let mut kept = instance.kept.clone();
+            if kept.restart_change != set.kept.restart_change {
+                kept.restart_change = set.kept.restart_change;
+                self.restarts += 1;
+            }
+            if self.address_instance(&instance.id, &body, &mut kept).is_err() {
+                continue;
+            }
+            if let Some(known) = self.resources.get_mut(id) {
+                (known.body, known.kept) = (body, kept);
+                if let Etag::Number(number) = known.etag {
+                    known.etag = Etag::Number(number + 1);
+                }
+            }
+        }
+    }
+
+    /// Whether an instance is as the model wants it.
+    pub(super) fn is_latest(&self, instance: &Resource, set: &Resource) -> bool {
+        let network = instance.body.properties.get(INSTANCE_NETWORK);
+        instance.kept.restart_change == set.kept.restart_change && network == Some(&network_of(set))
+    }
+
+    /// POST `manualupgrade`: applies everything that the model has and the instances have not.
+    pub(super) fn upgrade_by_hand(
+        &mut self,
+        call: &Call,
+        path: &ResourcePath,
+        bad_end: PlannedEnd,
+    ) -> Answer {
+        let id = self.resource_id(path);
+        if path.kind != ResourceType::ScaleSet {
+            return super::requests::method_not_supported();
+        }
+        let Some(set) = self.resources.get(&id).cloned() else { return self.resource_not_found(&id) };
+        let wanted: Vec<String> = match super::validate::object(&call.request.body) {
+            Ok(body) => {
+                let listed = body.get("instanceIds").and_then(Value::as_array);
+                listed.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned)).collect()
+            }
+            Err(refusal) => return refusal,
+        };
+        if let Err(refusal) = self.check_at_rest(&set) {
+            return refusal;
+        }
+        let is_wanted = |name: &str| wanted.iter().any(|wanted| wanted == "*" || wanted == name);
+        let all = self.resources.instances(&id);
+        let missing = wanted.iter().find(|name| *name != "*" && !all.iter().any(|one| one.name() == *name));
+        if let Some(missing) = missing {
+            let message = format!(
+                "The provided instanceId {missing} is not an active Virtual Machine Scale Set VM instanceId."
+            );
+            return Answer::flat(400, "InvalidParameter", &message);
+        }
+        let chosen = all.into_iter().filter(|one| is_wanted(one.name())).map(Resource::key).collect();
+        let work = Work { id: self.operation_id(), task: Task::Upgrade(chosen), before: None };
+        let version = call.target.query("api-version").unwrap_or_default().to_owned();
+        self.run(&id, work, call.answered_at, bad_end, |model, started| match started {
+            Some(operation) => {
+                let provider = Provider::Compute;
+                let location = model.operation_url(provider, "operationResults", operation, &version);
+                let answer = model.asynchronous_of(provider, Answer::empty(202), operation, &version);
+                answer.with("Location", location)
+            }
+            None => Answer::empty(200),
+        })
+    }
+
+    /// How many instances were restarted by upgrades.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+}
+
+/// The part of the model that an instance has: the interfaces.
+fn network_of(set: &Resource) -> Value {
+    let profile = set.body.properties.get(PROFILE).and_then(|profile| profile.get(NETWORK));
+    let interfaces = profile.and_then(|profile| profile.get("networkInterfaceConfigurations"));
+    json!({"networkInterfaceConfigurations": interfaces.cloned().unwrap_or_else(|| json!([]))})
+}
+
+/// What of a model instances take by a restart: everything but the network.
+fn restart_part(body: &Body) -> (Map<String, Value>, Option<Value>) {
+    let mut profile = body.properties.get(PROFILE).and_then(Value::as_object).cloned().unwrap_or_default();
+    profile.shift_remove(NETWORK);
+    let size = body.top.get("sku").and_then(|sku| sku.get("name").cloned());
+    (profile, size)
+}
+
+/// Keeps what a body leaves out.
+fn keep_omitted(into: &mut Map<String, Value>, before: &Map<String, Value>) {
+    for (name, value) in before {
+        if !into.contains_key(name) {
+            into.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+/// The SKU of a public IP that belongs to instances stays as it is.
+fn check_address_skus(id: &str, known: &Resource, body: &Body) -> Result<(), Answer> {
+    let sku = |one: &IpConfiguration| {
+        let own = one.properties.get("publicIPAddressConfiguration")?;
+        Some(Sku::of(own.get("sku")).unwrap_or(Sku::Basic))
+    };
+    let before = ip_configurations(known.kind, &known.body);
+    for one in ip_configurations(known.kind, body) {
+        let earlier = before.iter().find(|known| known.path() == one.path()).and_then(sku);
+        if let (Some(earlier), Some(now)) = (earlier, sku(&one))
+            && earlier != now
+        {
+            let message =
+                format!("SKU cannot be updated on public IP addresses of virtual machine scale set {id}.");
+            return Err(Rule::ScaleSetPublicIpSku.refuse(&message));
+        }
+    }
+    Ok(())
+}
+
+fn is_protected(instance: &Resource) -> bool {
+    let policy = instance.body.properties.get("protectionPolicy");
+    policy.is_some_and(|policy| policy.get("protectFromScaleSetActions") == Some(&Value::Bool(true)))
+}
+
+/// The id of the virtual network in which an IP configuration is.
+pub(super) fn network_of_subnet(configuration: &IpConfiguration) -> Option<String> {
+    let subnet = link(configuration.properties, "subnet")?;
+    let at = key(subnet).rfind("/subnets/")?;
+    Some(subnet[..at].to_owned())
+}
