@@ -4,6 +4,7 @@
 mod apply;
 mod azure;
 mod facts;
+mod ip_pools;
 mod journal;
 mod plan;
 
@@ -33,6 +34,9 @@ enum What {
     Plan(plan::PlanArgs),
     /// Carries a plan out, or continues one that was interrupted. Exit code 3: it stopped, or an address is not served yet.
     Apply(apply::ApplyArgs),
+    /// Changes the pools of Standard load balancers from members by interface to members by address, as
+    /// `loadBalancerBackendPoolConfigurationType: nodeIP` needs it. Exit code 3: something blocks it, or it stopped.
+    IpPools(ip_pools::IpPoolsArgs),
 }
 
 /// What both commands read first.
@@ -75,5 +79,6 @@ pub(super) fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         What::Plan(args) => plan::plan(args),
         What::Apply(args) => apply::apply(args),
+        What::IpPools(args) => ip_pools::ip_pools(args),
     }
 }

@@ -211,7 +211,7 @@ impl Apply {
                 self.judge(now, at, Some(&reply.body), out);
             }
             Meaning::Absent => self.judge(now, at, None, out),
-            Meaning::Later { after, why } => self.tasks[at].wait(now, after, &why, self.past_return),
+            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
             Meaning::Stale => self.tasks[at].refused(now, "412 in answer to a read".to_owned()),
             Meaning::InUse { why, .. } | Meaning::Refused(why) => self.tasks[at].refused(now, why),
         }
@@ -242,7 +242,7 @@ impl Apply {
             Judged::Write(call) => self.write(now, at, &goal, live, call, out),
             Judged::Wait(why) => {
                 let patient = self.past_return;
-                self.tasks[at].wait(now, None, &why, patient);
+                self.tasks[at].not_ready(now, &why, patient);
             }
             Judged::Never(why) => self.tasks[at].progress = Progress::Failed(why),
         }
@@ -271,7 +271,7 @@ impl Apply {
             self.tasks[at].progress = Progress::Recording;
             return;
         }
-        if self.tasks[at].progress == Progress::Recording || !self.tasks[at].may_write() {
+        if !self.tasks[at].may_write() {
             return;
         }
         self.has_written = true;
@@ -287,9 +287,9 @@ impl Apply {
             Meaning::Done(reply) => self.tasks[at].accepted(now, reply, every),
             Meaning::InUse { scale_sets, why } => self.on_in_use(at, scale_sets, why),
             Meaning::Refused(why) => self.tasks[at].refused(now, why),
-            Meaning::Later { after, why } => self.tasks[at].wait(now, after, &why, self.past_return),
-            Meaning::Absent => self.tasks[at].wait(now, None, "it does not exist", self.past_return),
-            Meaning::Stale => self.tasks[at].wait(now, None, "others change it too", self.past_return),
+            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
+            Meaning::Absent => self.tasks[at].later(now, None, "it does not exist", self.past_return),
+            Meaning::Stale => self.tasks[at].later(now, None, "others change it too", self.past_return),
         }
     }
 
@@ -302,10 +302,29 @@ impl Apply {
     fn on_recorded(&mut self, now: Now, result: Result<(), String>, out: &mut Vec<ApplyOut>) {
         let Recording::Sent { again } = self.recording else { return };
         if let Err(why) = result {
-            if self.stage == Stage::Journal {
-                self.stop(vec![format!("the journal could not be stored: {why}")], out);
-            }
             self.recording = Recording::At(now.plus(RECORD_AGAIN));
+            match self.stage {
+                Stage::Journal => self.stop(vec![format!("the journal could not be stored: {why}")], out),
+                // Everything is done, and the next run finds it so.
+                Stage::Close => self.finish(out),
+                Stage::Look
+                | Stage::StaticAddresses
+                | Stage::HandOver
+                | Stage::Compare
+                | Stage::Convert
+                | Stage::DetachModels
+                | Stage::ListInstances
+                | Stage::DetachNodes
+                | Stage::Delete
+                | Stage::CheckAddresses
+                | Stage::BuildInternal
+                | Stage::BuildPublic
+                | Stage::AttachModels
+                | Stage::ListAgain
+                | Stage::AttachNodes
+                | Stage::Retake
+                | Stage::Prove => {}
+            }
             return;
         }
         self.recording = if again { Recording::At(now) } else { Recording::Stored };
@@ -417,6 +436,7 @@ impl Apply {
             Stage::Look
             | Stage::StaticAddresses
             | Stage::Compare
+            | Stage::Convert
             | Stage::DetachModels
             | Stage::ListInstances
             | Stage::DetachNodes

@@ -201,7 +201,8 @@ fn error(reply: &Reply) -> (String, String) {
     let inner = items(&error["details"]).iter().find(|detail| !text(&detail["code"]).is_empty());
     let shown = inner.unwrap_or(error);
     let code = text(&shown["code"]).to_owned();
-    let message = [text(&shown["message"]), text(&error["message"])].into_iter().find(|text| !text.is_empty());
+    let message =
+        [text(&shown["message"]), text(&error["message"])].into_iter().find(|text| !text.is_empty());
     let code_shown = if code.is_empty() { "no code" } else { &code };
     let message = told(message.unwrap_or("no message"), &[], LONGEST);
     (code.clone(), format!("{} {code_shown}: {message}", reply.status))
@@ -238,7 +239,8 @@ mod tests {
         let message = "Load balancer /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l is \
                        in use by '/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v'.";
         for status in [400, 409] {
-            let body = json!({"error": {"code": "LoadBalancerInUseByVirtualMachineScaleSet", "message": message}});
+            let body =
+                json!({"error": {"code": "LoadBalancerInUseByVirtualMachineScaleSet", "message": message}});
             let Meaning::InUse { scale_sets, .. } = refused(status, body) else { panic!("{status}") };
             let names: Vec<&str> = scale_sets.iter().map(ResourceId::name).collect();
             assert_eq!(names, ["v"]);
@@ -256,7 +258,10 @@ mod tests {
     fn the_details_name_the_cause() {
         let body = json!({"error": {"code": "RetryableError", "message": "m", "details":
             [{"code": "PublicIPAndLBSkuDoNotMatch", "message": "skus differ"}]}});
-        assert_eq!(refused(400, body), Meaning::Refused("400 PublicIPAndLBSkuDoNotMatch: skus differ".to_owned()));
+        assert_eq!(
+            refused(400, body),
+            Meaning::Refused("400 PublicIPAndLBSkuDoNotMatch: skus differ".to_owned())
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 use crate::resource_id::ResourceId;
 
 pub use scope::{Frontend, Scope};
-pub use survey::{CallId, Survey, SurveyIn, SurveyOut};
 pub(crate) use survey::security_groups;
+pub use survey::{CallId, Survey, SurveyIn, SurveyOut};
 
 /// How nodes are members of the cluster's pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -48,9 +48,22 @@ pub struct Service {
     pub addresses: Vec<IpAddr>,
 }
 
+/// What is to be done with the cluster's load balancers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Standard load balancers take the place of Basic ones.
+    #[default]
+    Standard,
+    /// The pools of Standard load balancers name their members by address, and no longer by interface.
+    IpPools,
+}
+
 /// What the configuration and the API server say.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cluster {
+    /// What is to be done.
+    #[serde(default)]
+    pub purpose: Purpose,
     /// The cluster's name, which its pools have too.
     pub name: String,
     /// The resource group of the nodes.
@@ -170,7 +183,8 @@ fn canonical(body: &Value) -> String {
                 .map(|(key, value)| (key, canonical(value)))
                 .collect();
             members.sort();
-            let members: Vec<String> = members.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+            let members: Vec<String> =
+                members.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
             format!("{{{}}}", members.join(","))
         }
         Value::Array(items) => {

@@ -34,7 +34,9 @@ pub enum JournalError {
     #[error("the journal is not readable")]
     Unreadable(#[source] serde_json::Error),
     /// Another version of this program wrote it.
-    #[error("the journal has format {0}, and this version reads format {FORMAT}; use the version that wrote it")]
+    #[error(
+        "the journal has format {0}, and this version reads format {FORMAT}; use the version that wrote it"
+    )]
     Format(u32),
     /// It does not hold what it was made from.
     #[error("the digest of the journal does not fit its content; use its other copy")]

@@ -131,9 +131,9 @@ impl LeaseHold {
         self.next = now;
         match (asked, answer) {
             (Asked::Look, LeaseAnswer::Seen(facts)) => self.on_seen(now, facts, out),
-            (Asked::Look, LeaseAnswer::Absent) => self.ask(now, Asked::Take, |edit| {
-                LeaseAsk::Create(LeaseEdit { acquired: true, ..edit })
-            }, out),
+            (Asked::Look, LeaseAnswer::Absent) => {
+                self.ask(now, Asked::Take, |edit| LeaseAsk::Create(LeaseEdit { acquired: true, ..edit }), out)
+            }
             (Asked::Take | Asked::Renew, LeaseAnswer::Seen(facts)) => {
                 self.told = None;
                 self.held = Some((facts, sent));
@@ -166,14 +166,23 @@ impl LeaseHold {
             }
             Some(_) | None => {
                 let transition = facts.holder.as_ref() != Some(&self.params.holder);
-                self.ask(now, Asked::Take, |edit| {
-                    LeaseAsk::Replace(facts, LeaseEdit { acquired: true, transition, ..edit })
-                }, out);
+                self.ask(
+                    now,
+                    Asked::Take,
+                    |edit| LeaseAsk::Replace(facts, LeaseEdit { acquired: true, transition, ..edit }),
+                    out,
+                );
             }
         }
     }
 
-    fn ask(&mut self, now: Now, what: Asked, ask: impl FnOnce(LeaseEdit) -> LeaseAsk, out: &mut Vec<LeaseOut>) {
+    fn ask(
+        &mut self,
+        now: Now,
+        what: Asked,
+        ask: impl FnOnce(LeaseEdit) -> LeaseAsk,
+        out: &mut Vec<LeaseOut>,
+    ) {
         self.last += 1;
         let id = CallId(self.last);
         self.asked = Some((id, now, what));
@@ -188,8 +197,12 @@ impl LeaseHold {
         if self.asked.is_none() && now >= self.next {
             match (self.is_wanted, self.held.clone()) {
                 (true, None) => self.ask(now, Asked::Look, |_| LeaseAsk::Get, out),
-                (true, Some((facts, _))) => self.ask(now, Asked::Renew, |edit| LeaseAsk::Replace(facts, edit), out),
-                (false, Some((facts, _))) => self.ask(now, Asked::Release, |edit| LeaseAsk::Replace(facts, edit), out),
+                (true, Some((facts, _))) => {
+                    self.ask(now, Asked::Renew, |edit| LeaseAsk::Replace(facts, edit), out)
+                }
+                (false, Some((facts, _))) => {
+                    self.ask(now, Asked::Release, |edit| LeaseAsk::Replace(facts, edit), out)
+                }
                 (false, None) => {}
             }
         }

@@ -160,11 +160,13 @@ pub struct Leaving {
     pub load_balancers: BTreeSet<ResourceId>,
     /// Public addresses with the SKU Basic.
     pub addresses: BTreeSet<ResourceId>,
+    /// Single pools of load balancers that stay.
+    pub pools: BTreeSet<ResourceId>,
 }
 
 impl Leaving {
     fn holds(&self, reference: &ResourceId) -> bool {
-        self.load_balancers.iter().any(|lb| reference.below(lb).is_some())
+        self.pools.contains(reference) || self.load_balancers.iter().any(|lb| reference.below(lb).is_some())
     }
 }
 
@@ -175,7 +177,9 @@ impl Leaving {
 pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Value> {
     let mut edited = body.clone();
     edit_configurations(kind, &mut edited, |_, configuration| {
-        let Some(properties) = configuration.get_mut("properties").and_then(Value::as_object_mut) else { return };
+        let Some(properties) = configuration.get_mut("properties").and_then(Value::as_object_mut) else {
+            return;
+        };
         for key in REFERENCES {
             if let Some(list) = properties.get_mut(key).and_then(Value::as_array_mut) {
                 list.retain(|item| id(item).is_none_or(|reference| !leaving.holds(&reference)));
@@ -184,7 +188,12 @@ pub fn detached(kind: MemberKind, body: &Value, leaving: &Leaving) -> Option<Val
         if properties.get(ADDRESS).and_then(id).is_some_and(|address| leaving.addresses.contains(&address)) {
             properties.remove(ADDRESS);
         }
-        if properties.get(ADDRESS_CONFIGURATION).is_some_and(|of| of.is_object() && is_basic_configuration(of)) {
+        let leaves = !leaving.load_balancers.is_empty();
+        if leaves
+            && properties
+                .get(ADDRESS_CONFIGURATION)
+                .is_some_and(|of| of.is_object() && is_basic_configuration(of))
+        {
             properties.remove(ADDRESS_CONFIGURATION);
         }
     });
@@ -231,7 +240,9 @@ impl Attachment {
             pools: held(POOLS),
             nat_rules: held(NAT_RULES),
             nat_pools: held(NAT_POOLS),
-            address: address.map(|address| json!({ "id": address })).or_else(|| configured.map(standard_configuration)),
+            address: address
+                .map(|address| json!({ "id": address }))
+                .or_else(|| configured.map(standard_configuration)),
         }
     }
 
@@ -289,7 +300,8 @@ pub fn attached(
         }
     });
     if let (MemberKind::Model, Some(probe), None) = (kind, probe, health_probe(body)) {
-        edited["properties"]["virtualMachineProfile"]["networkProfile"]["healthProbe"] = json!({ "id": probe });
+        edited["properties"]["virtualMachineProfile"]["networkProfile"]["healthProbe"] =
+            json!({ "id": probe });
     }
     (edited != *body).then_some(edited)
 }

@@ -4,6 +4,7 @@
 mod azure_rules;
 mod blocker;
 mod cluster_rules;
+mod ip_pools;
 mod steps;
 mod text;
 
@@ -15,6 +16,7 @@ use crate::inventory::Inventory;
 use crate::work::Work;
 
 pub use blocker::{Blocker, Reason};
+pub use ip_pools::PoolsPlan;
 pub use steps::{Outage, Step};
 
 /// The word by which a person accepts that no outbound path was found.
@@ -94,7 +96,13 @@ struct Findings {
 }
 
 impl Findings {
-    fn block(&mut self, reason: Reason, object: impl ToString, finding: impl Into<String>, remedy: impl Into<String>) {
+    fn block(
+        &mut self,
+        reason: Reason,
+        object: impl ToString,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         let (object, finding, remedy) = (object.to_string(), finding.into(), remedy.into());
         self.blockers.push(Blocker { reason, object, finding, remedy });
     }

@@ -128,8 +128,7 @@ impl Ord for ResourceId {
 mod tests {
     use super::*;
 
-    const POOL: &str =
-        "/subscriptions/s/resourceGroups/G/providers/Microsoft.Network/loadBalancers/lb/backendAddressPools/p";
+    const POOL: &str = "/subscriptions/s/resourceGroups/G/providers/Microsoft.Network/loadBalancers/lb/backendAddressPools/p";
 
     #[test]
     fn ids_that_differ_in_case_are_the_same() {
@@ -144,7 +143,10 @@ mod tests {
         assert_eq!(pool.up_to("loadBalancers"), Some(lb.clone()));
         assert_eq!(pool.below(&lb), Some("/backendAddressPools/p"));
         assert_eq!(lb.below(&lb), None);
-        assert_eq!(pool.resource_group().map(String::from).as_deref(), Some("/subscriptions/s/resourceGroups/G"));
+        assert_eq!(
+            pool.resource_group().map(String::from).as_deref(),
+            Some("/subscriptions/s/resourceGroups/G")
+        );
     }
 
     #[test]

@@ -53,13 +53,14 @@ pub struct Target {
 impl Target {
     /// The pools that all nodes of the cluster join.
     pub fn cluster_pools<'a>(&'a self, cluster: &'a Cluster) -> impl Iterator<Item = (&'a str, bool)> {
-        let names = items(&self.body["properties"]["backendAddressPools"]).iter().map(|pool| text(&pool["name"]));
+        let names =
+            items(&self.body["properties"]["backendAddressPools"]).iter().map(|pool| text(&pool["name"]));
         names.filter_map(move |name| cluster_pool(name, cluster).map(|is_ipv6| (name, is_ipv6)))
     }
 }
 
 /// Whether a pool is one that the cloud-controller-manager fills, and if so whether it is for IPv6.
-fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
+pub(crate) fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
     let base = cluster.name.as_str();
     if name.eq_ignore_ascii_case(base) {
         return Some(false);
@@ -77,7 +78,9 @@ pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> Re
     let cluster = &inventory.cluster;
     let name = basic.name();
     let (base, suffix) = match name.len().checked_sub(INTERNAL.len()) {
-        Some(at) if name.is_char_boundary(at) && name[at..].eq_ignore_ascii_case(INTERNAL) => (&name[..at], INTERNAL),
+        Some(at) if name.is_char_boundary(at) && name[at..].eq_ignore_ascii_case(INTERNAL) => {
+            (&name[..at], INTERNAL)
+        }
         Some(_) | None => (name, ""),
     };
     let sets = scope.scale_sets.iter().chain(inventory.of_kind("availabilitysets").map(|(id, _)| id));
@@ -171,7 +174,9 @@ fn child(collection: &str, item: &Value, successors: &BTreeMap<ResourceId, Resou
         properties.remove(key);
     }
     if collection != "loadBalancingRules" {
-        for key in ["loadBalancingRules", "inboundNatRules", "inboundNatPools", "outboundRules", "outboundRule"] {
+        for key in
+            ["loadBalancingRules", "inboundNatRules", "inboundNatPools", "outboundRules", "outboundRule"]
+        {
             properties.remove(key);
         }
     }
@@ -281,7 +286,11 @@ pub fn missing(wanted: &Value, live: &Value) -> Vec<String> {
         let there = items(&live["properties"][collection]);
         for item in items(&wanted["properties"][collection]) {
             let same = |other: &&Value| text(&other["name"]).eq_ignore_ascii_case(text(&item["name"]));
-            if !there.iter().find(same).is_some_and(|other| includes(&other["properties"], &item["properties"])) {
+            if !there
+                .iter()
+                .find(same)
+                .is_some_and(|other| includes(&other["properties"], &item["properties"]))
+            {
                 missing.push(format!("{collection} {}", text(&item["name"])));
             }
         }
@@ -339,8 +348,10 @@ pub fn completed(wanted: &Value, live: &Value) -> Value {
 pub fn settings(body: &Value) -> Value {
     let none = BTreeMap::new();
     let all = COLLECTIONS.map(|collection| {
-        let mut all: Vec<Value> =
-            items(&body["properties"][collection]).iter().map(|item| child(collection, item, &none)).collect();
+        let mut all: Vec<Value> = items(&body["properties"][collection])
+            .iter()
+            .map(|item| child(collection, item, &none))
+            .collect();
         all.sort_by_key(|item| text(&item["name"]).to_ascii_lowercase());
         (collection.to_owned(), Value::Array(all))
     });

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::inventory::{Inventory, Membership, Scope};
-use crate::json::text;
+use crate::inventory::{Inventory, Membership, Purpose, Scope};
+use crate::json::{items, text};
 use crate::members::{Attachment, Configuration, Leaving, MemberKind, configurations, health_probe};
 use crate::resource_id::ResourceId;
-use crate::target::{Target, repointed, targets};
+use crate::target::{Target, cluster_pool, repointed, targets};
 
 /// What becomes of a public address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +58,8 @@ pub struct Work {
     pub instances: u64,
     /// Instances of nodes that belong into no pool.
     pub excluded: BTreeSet<ResourceId>,
+    /// Pools that are to name their members by address, by load balancer, with the number of members.
+    pub pools: BTreeMap<ResourceId, BTreeMap<String, usize>>,
     /// The public addresses of nodes that leave their interfaces for a while.
     pub leaving: BTreeSet<ResourceId>,
 }
@@ -69,6 +71,10 @@ impl Work {
         let scope = Scope::of(inventory);
         if scope.load_balancers.is_empty() {
             return Work::default();
+        }
+        match inventory.cluster.purpose {
+            Purpose::Standard => {}
+            Purpose::IpPools => return Work::of_pools(inventory, &scope),
         }
         let targets = targets(inventory, &scope);
         let successors: BTreeMap<ResourceId, ResourceId> = targets
@@ -82,23 +88,55 @@ impl Work {
             .filter(|(_, kind, _)| *kind != MemberKind::Instance)
             .map(|(id, kind, body)| (id.clone(), joined.member(id, kind, body, &leaving, &successors)))
             .collect();
-        let addresses = scope.addresses.iter().filter_map(|id| Some((id.clone(), address(inventory.body(id)?))));
+        let addresses =
+            scope.addresses.iter().filter_map(|id| Some((id.clone(), address(inventory.body(id)?))));
         let nodes = &inventory.cluster.nodes;
         Work {
+            pools: BTreeMap::new(),
             addresses: addresses.collect(),
             members,
             instances: u64::try_from(scope.instances.len()).unwrap_or(u64::MAX),
-            excluded: nodes.iter().filter(|node| node.excluded).filter_map(|node| node.machine.clone()).collect(),
+            excluded: nodes
+                .iter()
+                .filter(|node| node.excluded)
+                .filter_map(|node| node.machine.clone())
+                .collect(),
             leaving: leaving.addresses,
             basic: scope.load_balancers,
             targets,
         }
     }
 
+    fn of_pools(inventory: &Inventory, scope: &Scope) -> Work {
+        let mut work = Work::default();
+        for (lb, body) in scope.load_balancers.iter().filter_map(|lb| Some((lb, inventory.body(lb)?))) {
+            let pools = items(&body["properties"]["backendAddressPools"]).iter();
+            let ours = pools.filter(|pool| cluster_pool(text(&pool["name"]), &inventory.cluster).is_some());
+            let converted = ours.filter(|pool| by_interface(pool) > 0 && by_address(pool) == 0);
+            let counted: BTreeMap<String, usize> =
+                converted.map(|pool| (text(&pool["name"]).to_owned(), by_interface(pool))).collect();
+            if !counted.is_empty() {
+                work.pools.insert(lb.clone(), counted);
+            }
+        }
+        let nodes = scope.members(inventory).filter(|(_, kind, _)| *kind != MemberKind::Instance);
+        let detached = |kind| Member { kind, attachments: Vec::new(), probe: None };
+        work.members = nodes.map(|(id, kind, _)| (id.clone(), detached(kind))).collect();
+        work
+    }
+
     /// What nodes must not refer to any more.
     #[must_use]
     pub fn leaving(&self) -> Leaving {
-        Leaving { load_balancers: self.basic.clone(), addresses: self.leaving.clone() }
+        let pools = self
+            .pools
+            .iter()
+            .flat_map(|(lb, pools)| pools.keys().map(|pool| lb.child("backendAddressPools", pool)));
+        Leaving {
+            load_balancers: self.basic.clone(),
+            addresses: self.leaving.clone(),
+            pools: pools.collect(),
+        }
     }
 
     /// The scale sets.
@@ -114,6 +152,17 @@ impl Work {
         }
         self.members.get(id).or_else(|| self.members.get(&id.up_to("virtualMachineScaleSets")?))
     }
+}
+
+/// How many members a pool has by interface.
+pub(crate) fn by_interface(pool: &Value) -> usize {
+    items(&pool["properties"]["backendIPConfigurations"]).len()
+}
+
+/// How many members a pool has by address.
+pub(crate) fn by_address(pool: &Value) -> usize {
+    let entries = items(&pool["properties"]["loadBalancerBackendAddresses"]).iter();
+    entries.filter(|entry| !text(&entry["properties"]["ipAddress"]).is_empty()).count()
 }
 
 fn address(body: &Value) -> Address {

@@ -25,14 +25,14 @@ use pool_core::lease::{LeaseAnswer, LeaseName};
 use pool_core::machine::{Machine as _, Now, earliest};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::journal::Store;
+use super::journal::{Kind, Store};
 use super::{Common, Outside, azure, facts};
 use crate::cli::{say, tell};
 use crate::service;
 use crate::wiring::params;
 
 /// The exit code that says that the migration has not reached its end.
-const NOT_DONE: u8 = 3;
+pub(super) const NOT_DONE: u8 = 3;
 /// How long both Leases are waited for at the end.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 /// The most time before the end of a hold at which a change may still be sent, as the controller has it.
@@ -75,7 +75,7 @@ enum Answered {
     Recorded(Result<(), String>),
 }
 
-struct Run<'a> {
+pub(super) struct Run<'a> {
     outside: &'a Outside,
     own: LeaseHold,
     shared: LeaseHold,
@@ -84,7 +84,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(outside: &'a Outside) -> Run<'a> {
+    pub(super) fn new(outside: &'a Outside) -> Run<'a> {
         let own = LeaseParams {
             holder: format!("migrate-basic-lb_{}", uuid::Uuid::new_v4()).into(),
             duration: Duration::from_secs(45),
@@ -103,7 +103,8 @@ impl<'a> Run<'a> {
             leaves_name: true,
         };
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("[{bar:40}] {pos}/{len} {msg}").expect("the template is valid");
+            let style =
+                ProgressStyle::with_template("[{bar:40}] {pos}/{len} {msg}").expect("the template is valid");
             ProgressBar::new(0).with_style(style)
         });
         Run {
@@ -116,14 +117,14 @@ impl<'a> Run<'a> {
     }
 
     /// Waits until no controller leads: this process then holds its Lease.
-    async fn hold_own_lease(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn hold_own_lease(&mut self) -> anyhow::Result<()> {
         let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
         self.lease(LeaseName::Own, LeaseIn::Want(true));
         while self.own.send_before().is_none() {
             let deadline = self.own.deadline();
             tokio::select! {
                 Some(answered) = self.answers.next() => drop(self.on_lease(answered)),
-                () = azure::until(self.outside.clock, deadline) => drop(self.tick_leases()),
+                () = azure::until(self.outside.clock, deadline) => self.tick_leases(),
                 _ = interrupt.recv() => bail!("interrupted before anything was changed"),
             }
         }
@@ -131,7 +132,7 @@ impl<'a> Run<'a> {
     }
 
     /// Gives both Leases back.
-    async fn release(&mut self) {
+    pub(super) async fn release(&mut self) {
         let clock = self.outside.clock;
         let end = clock.now().plus(RELEASE_WITHIN);
         self.lease(LeaseName::Shared, LeaseIn::Want(false));
@@ -140,15 +141,14 @@ impl<'a> Run<'a> {
             let deadline = earliest(earliest(self.own.deadline(), self.shared.deadline()), Some(end));
             tokio::select! {
                 Some(answered) = self.answers.next() => drop(self.on_lease(answered)),
-                () = azure::until(clock, deadline) => drop(self.tick_leases()),
+                () = azure::until(clock, deadline) => self.tick_leases(),
             }
         }
     }
 
     async fn migrate(&mut self, args: &'a ApplyArgs, plan: &Plan) -> anyhow::Result<ExitCode> {
         let outside = self.outside;
-        let own = params::leases(&outside.config).own;
-        let store = Arc::new(Store { kubernetes: outside.kubernetes.clone(), own, file: &args.journal });
+        let store = Arc::new(Store::of(outside, Kind::Migration, &args.journal));
         let (journal, is_stored) = match store.read().await? {
             Some(journal) if journal.digest == plan.digest => (journal, true),
             Some(journal) if !journal.done => bail!(
@@ -173,7 +173,9 @@ impl<'a> Run<'a> {
             Outcome::Done => {
                 say([
                     printable!("Every load balancer is migrated, and all addresses are as they were."),
-                    printable!("Start the cloud-controller-manager now, with loadBalancerSku: standard, and configure outbound traffic."),
+                    printable!(
+                        "Start the cloud-controller-manager now, with loadBalancerSku: standard, and configure outbound traffic."
+                    ),
                 ])?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -191,7 +193,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn drive(&mut self, mut machine: Apply, store: &Arc<Store<'a>>) -> anyhow::Result<Outcome> {
+    pub(super) async fn drive(
+        &mut self,
+        mut machine: Apply,
+        store: &Arc<Store<'a>>,
+    ) -> anyhow::Result<Outcome> {
         let clock = self.outside.clock;
         let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
@@ -233,12 +239,17 @@ impl<'a> Run<'a> {
         match said {
             ApplyOut::Call(id, call) => {
                 let (arm, permit) = (&self.outside.arm, self.permit());
-                self.answers.push(Box::pin(async move { Answered::Azure(id, azure::call(arm, call, permit).await) }));
+                self.answers
+                    .push(Box::pin(async move { Answered::Azure(id, azure::call(arm, call, permit).await) }));
             }
             ApplyOut::Record(journal) => {
                 let store = Arc::clone(store);
                 self.answers.push(Box::pin(async move {
-                    Answered::Recorded(store.write(&journal).await.map_err(|why| format!("{why:#}")))
+                    let stored = store.write(&journal).await.map_err(|why| format!("{why:#}"));
+                    if let Err(why) = &stored {
+                        tell([printable!("the journal could not be stored: {why}")]);
+                    }
+                    Answered::Recorded(stored)
                 }));
             }
             ApplyOut::Lease(wanted) => self.lease(LeaseName::Shared, LeaseIn::Want(wanted)),
@@ -305,13 +316,16 @@ impl<'a> Run<'a> {
         for said in out {
             match said {
                 LeaseOut::Ask(call, ask) => {
-                    let (client, clock, place) = (self.outside.kubernetes.clone(), self.outside.clock, place.clone());
+                    let (client, clock, place) =
+                        (self.outside.kubernetes.clone(), self.outside.clock, place.clone());
                     self.answers.push(Box::pin(async move {
                         Answered::Lease(lease, call, ask_lease(client, place, clock, lease, ask).await)
                     }));
                 }
                 LeaseOut::HeldBy(holder) => {
-                    tell([printable!("{holder} holds the Lease {place}: waiting until it is given back or expires")]);
+                    tell([printable!(
+                        "{holder} holds the Lease {place}: waiting until it is given back or expires"
+                    )]);
                 }
                 LeaseOut::Failed(why) => tell([printable!("the Lease {place} could not be written: {why}")]),
                 LeaseOut::Held(_) => {}
@@ -326,7 +340,11 @@ fn check(plan: &Plan, now: &Plan) -> anyhow::Result<()> {
         bail!("what the plan was made from has changed since: make a new plan, read it, and apply that");
     }
     if !now.blockers.is_empty() {
-        tell(now.blockers.iter().map(|it| printable!("- {}: {}; remedy: {}", it.object, it.finding, it.remedy)));
+        tell(
+            now.blockers
+                .iter()
+                .map(|it| printable!("- {}: {}; remedy: {}", it.object, it.finding, it.remedy)),
+        );
         bail!("{} findings block the migration", now.blockers.len());
     }
     Ok(())

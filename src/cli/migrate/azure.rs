@@ -27,7 +27,11 @@ pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) 
     let body = call.body.map(|body| body.to_string());
     let call = ResourceCall { method, address, body, if_match: call.if_match };
     let reply = arm.resource(call, permit).await.map_err(|failure| failure.to_string())?;
-    let body = if reply.body.is_empty() { Value::Null } else { serde_json::from_str(&reply.body).unwrap_or(Value::Null) };
+    let body = if reply.body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_str(&reply.body).unwrap_or(Value::Null)
+    };
     Ok(Reply { status: reply.status, body, operation: reply.operation, retry_after: reply.retry_after })
 }
 

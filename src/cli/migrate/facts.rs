@@ -6,11 +6,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use config::{Config, LoadBalancerSku, PoolMembers};
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
-use kube::api::ListParams;
+use kube::api::{ListParams, ObjectList};
 use kube::{Api, ResourceExt as _};
-use migration::inventory::{self, Cluster, Membership};
+use migration::inventory::{self, Cluster, Membership, Purpose};
 use migration::resource_id::ResourceId;
 
 use super::Outside;
@@ -34,8 +36,10 @@ pub(super) async fn read(outside: &Outside, kubeconfig: Option<&PathBuf>) -> any
     names.retain(|name| !name.to_ascii_lowercase().ends_with("-internal"));
     let list = ListParams::default();
     let nodes = Api::<Node>::all(kubernetes.clone()).list(&list).await.context("failed to list Nodes")?;
-    let services = Api::<Service>::all(kubernetes.clone()).list(&list).await.context("failed to list Services")?;
+    let services =
+        Api::<Service>::all(kubernetes.clone()).list(&list).await.context("failed to list Services")?;
     Ok(Cluster {
+        purpose: Purpose::Standard,
         name: config.controller.cluster_name.clone(),
         resource_group: group(cloud.subscription_id(), cloud.resource_group()),
         load_balancer_group: group(cloud.network_subscription(), cloud.load_balancer_resource_group()),
@@ -96,7 +100,8 @@ async fn api_server(outside: &Outside, kubeconfig: Option<&PathBuf>) -> anyhow::
     let mut hosts = BTreeSet::from([service::api_server_host(kubeconfig).await?]);
     // kubeadm writes there by which address nodes join.
     let maps: Api<ConfigMap> = Api::namespaced(outside.kubernetes.clone(), "kube-public");
-    let info = maps.get_opt("cluster-info").await.context("failed to get ConfigMap kube-public/cluster-info")?;
+    let info =
+        maps.get_opt("cluster-info").await.context("failed to get ConfigMap kube-public/cluster-info")?;
     let info = info.and_then(|map| map.data).and_then(|mut data| data.remove("kubeconfig"));
     hosts.extend(info.as_deref().into_iter().flat_map(servers));
     let mut addresses = BTreeSet::new();
@@ -110,7 +115,8 @@ async fn api_server(outside: &Outside, kubeconfig: Option<&PathBuf>) -> anyhow::
 
 /// The hosts of the servers that a kubeconfig names.
 fn servers(kubeconfig: &str) -> Vec<String> {
-    let urls = kubeconfig.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("server:"));
+    let urls =
+        kubeconfig.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("server:"));
     let urls = urls.filter_map(|url| url.trim().trim_matches(['"', '\'']).parse::<http::Uri>().ok());
     urls.filter_map(|url| Some(url.host()?.trim_matches(['[', ']']).to_owned())).collect()
 }
@@ -120,15 +126,28 @@ async fn webhooks(outside: &Outside) -> anyhow::Result<Vec<String>> {
     let list = ListParams::default();
     let client = || outside.kubernetes.clone();
     let context = "failed to list webhook configurations";
-    let validating = Api::<ValidatingWebhookConfiguration>::all(client()).list(&list).await.context(context)?;
-    let mutating = Api::<MutatingWebhookConfiguration>::all(client()).list(&list).await.context(context)?;
+    let validating =
+        listed(Api::<ValidatingWebhookConfiguration>::all(client()).list(&list).await).context(context)?;
+    let mutating =
+        listed(Api::<MutatingWebhookConfiguration>::all(client()).list(&list).await).context(context)?;
     let fails = |policy: Option<&String>| policy.is_none_or(|policy| policy == "Fail");
-    let validating = validating.items.iter().flat_map(|it| it.webhooks.iter().flatten());
-    let validating = validating.filter(|hook| hook.client_config.service.is_some() && fails(hook.failure_policy.as_ref()));
-    let mutating = mutating.items.iter().flat_map(|it| it.webhooks.iter().flatten());
-    let mutating = mutating.filter(|hook| hook.client_config.service.is_some() && fails(hook.failure_policy.as_ref()));
+    let validating = validating.iter().flat_map(|it| it.webhooks.iter().flatten());
+    let validating =
+        validating.filter(|hook| hook.client_config.service.is_some() && fails(hook.failure_policy.as_ref()));
+    let mutating = mutating.iter().flat_map(|it| it.webhooks.iter().flatten());
+    let mutating =
+        mutating.filter(|hook| hook.client_config.service.is_some() && fails(hook.failure_policy.as_ref()));
     let names = validating.map(|hook| hook.name.clone()).chain(mutating.map(|hook| hook.name.clone()));
     Ok(names.collect::<BTreeSet<_>>().into_iter().collect())
+}
+
+/// The items of a list; an API server that does not have the type has none.
+fn listed<T: Clone>(list: kube::Result<ObjectList<T>>) -> kube::Result<Vec<T>> {
+    match list {
+        Ok(list) => Ok(list.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use kube::{Api, ResourceExt as _};
 use migration::journal::Journal;
 use serde_json::json;
 
+use super::Outside;
 use crate::cli::deposit::{Existing, Readers, deposit};
 use crate::cli::snapshot::format::sha256;
+use crate::wiring::params;
 
 /// The most bytes of one part: an object of Kubernetes has at most 1 MiB.
 const PART: usize = 800 * 1024;
@@ -22,14 +24,29 @@ const LABEL: &str = "azure-backend-pool-controller/migration-journal";
 /// The key of the text.
 const KEY: &str = "journal";
 
-/// Where the journal is stored.
-pub(super) struct Store<'a> {
-    pub(super) kubernetes: kube::Client,
-    pub(super) own: Place,
-    pub(super) file: &'a Path,
+/// What a journal is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The migration from Basic to Standard.
+    Migration,
+    /// The change to pools by address.
+    IpPools,
 }
 
-impl Store<'_> {
+/// Where the journal is stored.
+pub(super) struct Store<'a> {
+    kubernetes: kube::Client,
+    own: Place,
+    kind: Kind,
+    file: &'a Path,
+}
+
+impl<'a> Store<'a> {
+    /// The places of a journal: this file, and ConfigMaps beside the controller's own Lease.
+    pub(super) fn of(outside: &Outside, kind: Kind, file: &'a Path) -> Store<'a> {
+        Store { kubernetes: outside.kubernetes.clone(), own: params::leases(&outside.config).own, kind, file }
+    }
+
     /// Stores the journal in both places and reads it back.
     pub(super) async fn write(&self, journal: &Journal) -> anyhow::Result<()> {
         let text = journal.text();
@@ -63,7 +80,11 @@ impl Store<'_> {
     }
 
     fn head(&self) -> String {
-        format!("{}-migration", self.own.name)
+        let kind = match self.kind {
+            Kind::Migration => "migration",
+            Kind::IpPools => "ip-pools",
+        };
+        format!("{}-{kind}", self.own.name)
     }
 
     async fn write_parts(&self, text: &str) -> anyhow::Result<()> {
@@ -75,11 +96,16 @@ impl Store<'_> {
         }
         let count = parts.len().to_string();
         self.put(&self.head(), &[("version", version), ("parts", &count), ("sha256", &hash)]).await?;
-        let all = maps.list(&ListParams::default().labels(LABEL)).await.context("failed to list the journal")?;
-        let is_old = |name: &str| name != self.head() && !name.contains(version);
+        let all =
+            maps.list(&ListParams::default().labels(LABEL)).await.context("failed to list the journal")?;
+        let head = self.head();
+        let is_old = |name: &str| {
+            name.strip_prefix(&head).is_some_and(|rest| !rest.is_empty() && !rest.contains(version))
+        };
         for old in all.iter().map(kube::ResourceExt::name_any).filter(|name| is_old(name)) {
             let deleted = maps.delete(&old, &DeleteParams::default()).await;
-            deleted.with_context(|| format!("failed to delete ConfigMap {old}, a part of an older journal"))?;
+            deleted
+                .with_context(|| format!("failed to delete ConfigMap {old}, a part of an older journal"))?;
         }
         Ok(())
     }
@@ -116,12 +142,19 @@ impl Store<'_> {
         for number in 0..count {
             let name = format!("{}-{}-{number}", self.head(), value("version"));
             let Some(mut part) = read(&name).await? else {
-                bail!("ConfigMap {}/{name}, a part of the journal, does not exist; pass --journal with its file", self.own.namespace)
+                bail!(
+                    "ConfigMap {}/{name}, a part of the journal, does not exist; pass --journal with its file",
+                    self.own.namespace
+                )
             };
             text.push_str(&part.remove(KEY).unwrap_or_default());
         }
         if sha256(text.as_bytes()) != value("sha256") {
-            bail!("the journal in namespace {} is damaged; delete ConfigMap {} to use its file", self.own.namespace, self.head());
+            bail!(
+                "the journal in namespace {} is damaged; delete ConfigMap {} to use its file",
+                self.own.namespace,
+                self.head()
+            );
         }
         Ok(Some(text))
     }

@@ -65,7 +65,11 @@ impl Client {
     ///
     /// # Errors
     /// Nothing was sent, or there was no answer. A status that is no success is an answer.
-    pub async fn resource(&self, call: ResourceCall, permit: Option<Permit>) -> Result<ResourceReply, Failure> {
+    pub async fn resource(
+        &self,
+        call: ResourceCall,
+        permit: Option<Permit>,
+    ) -> Result<ResourceReply, Failure> {
         let url = match &call.address {
             ResourceAddress::Path(path) => self.addresses.path(path),
             ResourceAddress::Url(url) => self.addresses.operation(&Operation::new(url.as_str())),

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::call::Call;
 use crate::inventory::Inventory;
-use crate::json::{id, is_basic, object, provisioning, text};
+use crate::json::{id, is_basic, items, object, provisioning, text};
 use crate::members::{Leaving, MemberKind, attached, detached, put_body};
 use crate::resource_id::ResourceId;
 use crate::target::{PrivateAddress, completed, missing, settings, without};
-use crate::work::{Address, AddressFate, Work};
+use crate::work::{Address, AddressFate, Work, by_address, by_interface};
 
 /// What is to be reached for one object.
 #[derive(Clone, PartialEq, Debug)]
@@ -34,6 +34,8 @@ pub(super) enum Goal {
     Build(usize),
     /// A public address is Standard.
     Upgrade(ResourceId),
+    /// The pools of a load balancer name their members by address.
+    Convert(ResourceId),
     /// A node refers to everything that came.
     Attach(MemberKind, ResourceId),
 }
@@ -72,10 +74,12 @@ impl Goal {
             | Goal::Detach(_, id)
             | Goal::Delete(id)
             | Goal::Upgrade(id)
+            | Goal::Convert(id)
             | Goal::Attach(_, id) => Call::get(id),
             Goal::Instances(id) => Call::get(&id.child_list("virtualMachines")),
             Goal::Free(_, address) => {
-                let network = address.subnet.up_to("virtualNetworks").unwrap_or_else(|| address.subnet.clone());
+                let network =
+                    address.subnet.up_to("virtualNetworks").unwrap_or_else(|| address.subnet.clone());
                 let check = network.child_list("CheckIPAddressAvailability");
                 Call::get_with(&check, &format!("ipAddress={}", address.address))
             }
@@ -93,6 +97,7 @@ impl Goal {
             | Goal::Instances(id)
             | Goal::Delete(id)
             | Goal::Upgrade(id)
+            | Goal::Convert(id)
             | Goal::Attach(_, id) => id.to_string(),
             Goal::Free(_, address) => format!("{} in {}", address.address, address.subnet.name()),
             Goal::Build(target) => work.targets[*target].id.to_string(),
@@ -110,7 +115,8 @@ impl Goal {
             | Goal::Delete(_)
             | Goal::Free(..)
             | Goal::Build(_)
-            | Goal::Upgrade(_) => None,
+            | Goal::Upgrade(_)
+            | Goal::Convert(_) => None,
         }
     }
 
@@ -144,6 +150,7 @@ impl Goal {
                 },
                 None => Judged::Reached,
             },
+            Goal::Convert(id) => convert(id, live, context),
             Goal::Attach(kind, id) => attach(*kind, id, live, context),
         }
     }
@@ -157,6 +164,7 @@ impl Goal {
             | Goal::Delete(_)
             | Goal::Build(_)
             | Goal::Upgrade(_)
+            | Goal::Convert(_)
             | Goal::Attach(..) => true,
         }
     }
@@ -200,7 +208,10 @@ fn changed_address(address: &Address, live: &Value) -> Option<Judged> {
     let ip = text(&live["properties"]["ipAddress"]).parse().ok();
     (address.ip.is_some() && ip != address.ip).then(|| {
         let shown = ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string());
-        Judged::Never(format!("its address was {}, and is {shown} now", address.ip.map_or(String::new(), |ip| ip.to_string())))
+        Judged::Never(format!(
+            "its address was {}, and is {shown} now",
+            address.ip.map_or(String::new(), |ip| ip.to_string())
+        ))
     })
 }
 
@@ -215,7 +226,9 @@ fn writable(live: &Value) -> Value {
 }
 
 fn upgrade(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
-    let Some(live) = live else { return Judged::Never("the public address does not exist any more".to_owned()) };
+    let Some(live) = live else {
+        return Judged::Never("the public address does not exist any more".to_owned());
+    };
     if let Some(never) = changed_address(address, live) {
         return never;
     }
@@ -256,9 +269,9 @@ fn replace(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
 fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
     let then = context.inventory.body(id).map(settings);
     match live {
-        Some(live) if is_basic(live) && Some(settings(live)) != then && !context.past_return => Judged::Never(
-            "it has changed since the plan was made: make a new plan".to_owned(),
-        ),
+        Some(live) if is_basic(live) && Some(settings(live)) != then && !context.past_return => {
+            Judged::Never("it has changed since the plan was made: make a new plan".to_owned())
+        }
         Some(_) | None => Judged::Reached,
     }
 }
@@ -294,7 +307,31 @@ fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Judged {
     }
 }
 
+fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let (Some(live), Some(wanted)) = (live, context.work.pools.get(id)) else {
+        return Judged::Never("the load balancer does not exist any more".to_owned());
+    };
+    let pools = items(&live["properties"]["backendAddressPools"]);
+    let ours = |name: &String| pools.iter().find(|pool| text(&pool["name"]).eq_ignore_ascii_case(name));
+    let mut unconverted = Vec::new();
+    for (name, count) in wanted {
+        // A pool that was deleted has no members.
+        let Some(pool) = ours(name) else { continue };
+        match by_address(pool) {
+            0 if by_interface(pool) > 0 => unconverted.push(name),
+            there if there < *count => {
+                return Judged::Wait(format!("pool {name} has {there} of {count} addresses"));
+            }
+            _ => {}
+        }
+    }
+    if unconverted.is_empty() {
+        return Judged::Reached;
+    }
+    Judged::Write(Call::post(&id.child_list("migrateToIpBased"), json!({ "pools": unconverted })))
+}
+
 /// The instances of a page of a list.
 pub(super) fn instances(page: &Value) -> impl Iterator<Item = ResourceId> + '_ {
-    crate::json::items(&page["value"]).iter().filter_map(id)
+    items(&page["value"]).iter().filter_map(id)
 }

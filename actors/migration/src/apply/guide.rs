@@ -1,10 +1,13 @@
 //! What an operator does when a migration has stopped.
 
 use super::Stage;
+use crate::inventory::Purpose;
 
 /// What has happened, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Guide {
+    /// What was to be done.
+    pub purpose: Purpose,
     /// Where the migration stopped.
     pub stage: Stage,
     /// Whether a Basic load balancer was deleted, so that there is no way back.
@@ -21,7 +24,10 @@ impl Guide {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("The migration stopped while {}.", self.stage.title())];
         lines.extend(self.problems.iter().map(|problem| format!("- {problem}")));
-        if self.past_return {
+        if self.purpose == Purpose::IpPools {
+            lines.push("The load balancers and their frontends are as they were.".to_owned());
+            lines.push("Remove the cause and run the command again: it continues here.".to_owned());
+        } else if self.past_return {
             lines.extend(recovery());
         } else if self.stage < Stage::DetachModels {
             lines.push("Traffic was not interrupted, and nothing was deleted.".to_owned());
@@ -42,7 +48,10 @@ impl Guide {
                 .to_owned(),
         ];
         lines.extend(self.nodes.iter().map(|node| format!("- {node}")));
-        lines.push("Then read the backend pools of the Basic load balancers, which must list all nodes again.".to_owned());
+        lines.push(
+            "Then read the backend pools of the Basic load balancers, which must list all nodes again."
+                .to_owned(),
+        );
         lines
     }
 }

@@ -13,6 +13,8 @@ pub enum Stage {
     HandOver,
     /// The Basic load balancers are compared with the journal.
     Compare,
+    /// Pools get members by address.
+    Convert,
     /// The models of scale sets are detached.
     DetachModels,
     /// The instances of scale sets are listed.
@@ -51,12 +53,15 @@ impl Stage {
             Stage::StaticAddresses => "making public addresses static",
             Stage::HandOver => "leaving the shared Lease to others for a moment",
             Stage::Compare => "comparing the load balancers with the plan",
+            Stage::Convert => "changing pools to members by address",
             Stage::DetachModels => "detaching the models of scale sets",
             Stage::ListInstances | Stage::ListAgain => "listing instances",
             Stage::DetachNodes => "detaching nodes",
             Stage::Delete => "deleting Basic load balancers",
             Stage::CheckAddresses => "checking private addresses",
-            Stage::BuildInternal => "creating internal load balancers and raising public addresses to Standard",
+            Stage::BuildInternal => {
+                "creating internal load balancers and raising public addresses to Standard"
+            }
             Stage::BuildPublic => "creating public load balancers",
             Stage::AttachModels => "attaching the models of scale sets",
             Stage::AttachNodes => "attaching nodes",
@@ -73,6 +78,7 @@ impl Stage {
             Stage::Journal | Stage::Look | Stage::HandOver | Stage::Close => false,
             Stage::StaticAddresses
             | Stage::Compare
+            | Stage::Convert
             | Stage::DetachModels
             | Stage::ListInstances
             | Stage::DetachNodes
@@ -95,7 +101,7 @@ impl Stage {
             Stage::Look => Stage::StaticAddresses,
             Stage::StaticAddresses => Stage::HandOver,
             Stage::HandOver => Stage::Compare,
-            Stage::Compare => Stage::DetachModels,
+            Stage::Compare | Stage::Convert => Stage::DetachModels,
             Stage::DetachModels => Stage::ListInstances,
             Stage::ListInstances => Stage::DetachNodes,
             Stage::DetachNodes => Stage::Delete,

@@ -43,6 +43,7 @@ impl Apply {
             | Goal::Instances(_)
             | Goal::Delete(_)
             | Goal::Build(_)
+            | Goal::Convert(_)
             | Goal::Attach(..) => {}
         }
     }
@@ -50,7 +51,8 @@ impl Apply {
     /// The frontends of targets that have a public address.
     fn frontends_of(&self, address: &ResourceId) -> Vec<(usize, String)> {
         let targets = self.work.targets.iter().enumerate();
-        let all = targets.flat_map(|(at, target)| Frontend::all(&target.id, &target.body).map(move |of| (at, of)));
+        let all =
+            targets.flat_map(|(at, target)| Frontend::all(&target.id, &target.body).map(move |of| (at, of)));
         all.filter(|(_, frontend)| frontend.public.as_ref() == Some(address))
             .map(|(at, frontend)| (at, frontend.name.to_owned()))
             .collect()
@@ -91,6 +93,7 @@ impl Apply {
                 | Goal::Instances(_)
                 | Goal::Delete(_)
                 | Goal::Build(_)
+                | Goal::Convert(_)
                 | Goal::Attach(..) => Vec::new(),
             };
             if frontends.is_empty() {
@@ -111,13 +114,17 @@ impl Apply {
     }
 
     fn following(&self) -> Option<Stage> {
+        let only_pools = !self.work.pools.is_empty();
         match self.stage {
+            Stage::Look if only_pools => Some(Stage::Convert),
+            Stage::DetachNodes if only_pools => Some(Stage::Prove),
             Stage::Look if self.alive.is_empty() => Some(Stage::CheckAddresses),
             Stage::Journal
             | Stage::Look
             | Stage::StaticAddresses
             | Stage::HandOver
             | Stage::Compare
+            | Stage::Convert
             | Stage::DetachModels
             | Stage::ListInstances
             | Stage::DetachNodes
@@ -155,12 +162,11 @@ impl Apply {
             self.listed.clear();
         }
         let goals = self.goals();
-        let task = |goal| if stage == Stage::Retake { Task::once_more(goal, now) } else { Task::new(goal, now) };
+        let task =
+            |goal| if stage == Stage::Retake { Task::once_more(goal, now) } else { Task::new(goal, now) };
         self.tasks = goals.into_iter().map(task).collect();
-        let wished = match stage {
-            Stage::HandOver => self.hand_over_until.is_none() && self.wished_lease,
-            _ => stage.needs_lease(),
-        };
+        let is_handed_over = stage == Stage::HandOver && self.hand_over_until.is_none();
+        let wished = if is_handed_over { self.wished_lease } else { stage.needs_lease() };
         if wished != self.wished_lease {
             self.wished_lease = wished;
             out.push(ApplyOut::Lease(wished));
@@ -174,23 +180,33 @@ impl Apply {
             let all = work.targets.iter().enumerate();
             all.filter(move |(_, target)| target.public.is_empty() == internal).map(|(at, _)| Goal::Build(at))
         };
-        let scale_sets = || work.scale_sets().chain(&self.named_by_errors).collect::<BTreeSet<_>>().into_iter().cloned();
+        let scale_sets =
+            || work.scale_sets().chain(&self.named_by_errors).collect::<BTreeSet<_>>().into_iter().cloned();
         let interfaces = || {
             let all = work.members.iter().filter(|(_, member)| member.kind == MemberKind::NetworkInterface);
             all.map(|(id, _)| id.clone())
         };
+        let converted = || work.pools.keys().cloned().map(Goal::Convert);
         let detach = |kind| move |id| Goal::Detach(kind, id);
         let attach = |kind| move |id| Goal::Attach(kind, id);
         match self.stage {
             Stage::Journal | Stage::HandOver | Stage::Close => Vec::new(),
             Stage::Look => {
-                let targets = work.targets.iter().map(|target| &target.id);
-                work.basic.iter().chain(targets).collect::<BTreeSet<_>>().into_iter().cloned().map(Goal::Look).collect()
+                let targets = work.targets.iter().map(|target| &target.id).chain(work.pools.keys());
+                work.basic
+                    .iter()
+                    .chain(targets)
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .cloned()
+                    .map(Goal::Look)
+                    .collect()
             }
             Stage::StaticAddresses => {
                 let kept = work.addresses.iter().filter(|(_, address)| address.fate == AddressFate::Kept);
                 kept.map(|(id, _)| Goal::Static(id.clone())).collect()
             }
+            Stage::Convert => converted().collect(),
             Stage::Compare => self.alive.iter().cloned().map(Goal::Unchanged).collect(),
             Stage::DetachModels => scale_sets().map(detach(MemberKind::Model)).collect(),
             Stage::ListInstances | Stage::ListAgain => scale_sets().map(Goal::Instances).collect(),
@@ -210,7 +226,7 @@ impl Apply {
                 instances.chain(interfaces().map(attach(MemberKind::NetworkInterface))).collect()
             }
             Stage::Retake => self.retaken(),
-            Stage::Prove => internal(true).chain(internal(false)).collect(),
+            Stage::Prove => internal(true).chain(internal(false)).chain(converted()).collect(),
         }
     }
 
@@ -243,12 +259,17 @@ impl Apply {
     /// Ends with a guide.
     pub(super) fn stop(&mut self, problems: Vec<String>, out: &mut Vec<ApplyOut>) {
         let nodes = self.work.members.keys().chain(self.journal.later.keys()).map(ToString::to_string);
-        let guide =
-            Guide { stage: self.stage, past_return: self.past_return, problems, nodes: nodes.collect() };
+        let guide = Guide {
+            purpose: self.journal.inventory.cluster.purpose,
+            stage: self.stage,
+            past_return: self.past_return,
+            problems,
+            nodes: nodes.collect(),
+        };
         self.end(Outcome::Stopped(guide), out);
     }
 
-    fn finish(&mut self, out: &mut Vec<ApplyOut>) {
+    pub(super) fn finish(&mut self, out: &mut Vec<ApplyOut>) {
         let outcome = if self.unavailable.is_empty() {
             Outcome::Done
         } else {

@@ -122,9 +122,13 @@ impl Task {
         self.writes <= WRITES
     }
 
-    /// Waits and reads again; `patient`: however long it takes.
-    pub(super) fn wait(&mut self, now: Now, after: Option<Duration>, why: &str, patient: bool) {
-        self.waits += 1;
+    /// Azure asks to come later, or there was no answer; `patient`: the task tries however long it takes.
+    pub(super) fn later(&mut self, now: Now, after: Option<Duration>, why: &str, patient: bool) {
+        self.wait(now, after, why, (!patient).then_some(WAITS));
+    }
+
+    /// The object is not ready; `patient`: the task waits however long it takes.
+    pub(super) fn not_ready(&mut self, now: Now, why: &str, patient: bool) {
         let most = match &self.goal {
             // Other frontends do not wait for one that is taken.
             Goal::Free(..) => Some(3),
@@ -138,9 +142,15 @@ impl Task {
             | Goal::Delete(_)
             | Goal::Build(_)
             | Goal::Upgrade(_)
+            | Goal::Convert(_)
             | Goal::Attach(..) => (!patient).then_some(WAITS),
         };
-        self.progress = match self.limit.or(most) {
+        self.wait(now, None, why, self.limit.or(most));
+    }
+
+    fn wait(&mut self, now: Now, after: Option<Duration>, why: &str, most: Option<u32>) {
+        self.waits += 1;
+        self.progress = match most {
             Some(most) if self.waits > most => Progress::Failed(why.to_owned()),
             Some(_) | None => {
                 Progress::Ready(now.plus(after.unwrap_or_default().max(step_of(&DELAYS, self.waits - 1))))
@@ -170,7 +180,10 @@ impl Task {
             Some(operation) if is_running => {
                 Progress::Polling(now.plus(reply.retry_after.unwrap_or_default().max(every)), operation)
             }
-            Some(_) | None if is_running => Progress::Ready(now.plus(every)),
+            // The addresses of a pool that is converted appear one after the other.
+            Some(_) | None if is_running || matches!(self.goal, Goal::Convert(_)) => {
+                Progress::Ready(now.plus(every))
+            }
             Some(_) | None => Progress::Ready(now),
         };
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::Inventory;
+use super::{Inventory, Purpose};
 use crate::json::{id, ids, is_basic, items, text};
 use crate::members::{Configuration, Leaving, MemberKind, configurations, health_probe};
 use crate::resource_id::ResourceId;
@@ -103,20 +103,30 @@ impl Scope {
     /// What nodes must not refer to any more.
     #[must_use]
     pub fn leaving(&self) -> Leaving {
-        Leaving { load_balancers: self.load_balancers.clone(), addresses: self.addresses.clone() }
+        Leaving {
+            load_balancers: self.load_balancers.clone(),
+            addresses: self.addresses.clone(),
+            pools: BTreeSet::new(),
+        }
     }
 
     /// By name, and by references of nodes in scope.
     fn add_load_balancers(&mut self, inventory: &Inventory) {
         let cluster = &inventory.cluster;
         let named = cluster.load_balancers.iter().flat_map(|name| {
-            [name.clone(), format!("{name}-internal")]
-                .map(|name| cluster.load_balancer_group.child("providers/Microsoft.Network/loadBalancers", &name))
+            [name.clone(), format!("{name}-internal")].map(|name| {
+                cluster.load_balancer_group.child("providers/Microsoft.Network/loadBalancers", &name)
+            })
         });
         let referenced: Vec<ResourceId> =
             self.members(inventory).flat_map(|(_, kind, body)| balancers_of(kind, body)).collect();
-        for lb in named.chain(referenced) {
-            if inventory.body(&lb).is_some_and(is_basic) {
+        let all: Vec<ResourceId> = match cluster.purpose {
+            Purpose::Standard => named.chain(referenced).collect(),
+            Purpose::IpPools => named.collect(),
+        };
+        for lb in all {
+            let is_for = cluster.purpose == Purpose::Standard;
+            if inventory.body(&lb).is_some_and(|body| is_basic(body) == is_for) {
                 self.load_balancers.insert(lb);
             }
         }
@@ -165,8 +175,9 @@ impl Scope {
     }
 
     fn add_machine(&mut self, inventory: &Inventory, machine: &ResourceId) {
-        let interfaces =
-            inventory.body(machine).map(|body| ids(&body["properties"]["networkProfile"]["networkInterfaces"]));
+        let interfaces = inventory
+            .body(machine)
+            .map(|body| ids(&body["properties"]["networkProfile"]["networkInterfaces"]));
         self.interfaces.extend(interfaces.into_iter().flatten());
     }
 

@@ -185,7 +185,9 @@ impl Asked {
                 Call::get_with(id, "$expand=instanceView")
             }
             // Of the subscription's locks, only those that hold for all of it.
-            (None, Want::List(id)) if id.name().eq_ignore_ascii_case("locks") && id.resource_group().is_none() => {
+            (None, Want::List(id))
+                if id.name().eq_ignore_ascii_case("locks") && id.resource_group().is_none() =>
+            {
                 Call::get_with(id, "$filter=atScope()")
             }
             (None, Want::List(id) | Want::Resource(id)) => Call::get(id),
@@ -227,7 +229,8 @@ fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
             wanted.resource(cluster.load_balancer_group.child(balancers, &name));
         }
     }
-    for machine in cluster.nodes.iter().filter(|node| !node.excluded).filter_map(|node| node.machine.as_ref()) {
+    for machine in cluster.nodes.iter().filter(|node| !node.excluded).filter_map(|node| node.machine.as_ref())
+    {
         wanted.resource(machine.up_to("virtualMachineScaleSets").unwrap_or_else(|| machine.clone()));
     }
     for scale_set in &scope.scale_sets {
@@ -270,10 +273,15 @@ pub(crate) fn security_groups(kind: MemberKind, body: &Value) -> Vec<ResourceId>
         MemberKind::Model | MemberKind::Instance => {
             let profile = match kind {
                 MemberKind::Model => &body["properties"]["virtualMachineProfile"]["networkProfile"],
-                MemberKind::NetworkInterface | MemberKind::Instance => &body["properties"]["networkProfileConfiguration"],
+                MemberKind::NetworkInterface | MemberKind::Instance => {
+                    &body["properties"]["networkProfileConfiguration"]
+                }
             };
             let interfaces = items(&profile["networkInterfaceConfigurations"]);
-            interfaces.iter().filter_map(|interface| id(&interface["properties"]["networkSecurityGroup"])).collect()
+            interfaces
+                .iter()
+                .filter_map(|interface| id(&interface["properties"]["networkSecurityGroup"]))
+                .collect()
         }
     }
 }
@@ -297,11 +305,14 @@ impl Wanted {
     /// Locks, rights, tags and quotas.
     fn about_groups(&mut self, inventory: &Inventory, scope: &Scope) {
         let cluster = &inventory.cluster;
-        let mut groups: BTreeSet<ResourceId> = scope.changing().filter_map(ResourceId::resource_group).collect();
+        let mut groups: BTreeSet<ResourceId> =
+            scope.changing().filter_map(ResourceId::resource_group).collect();
         groups.extend([cluster.resource_group.clone(), cluster.load_balancer_group.clone()]);
         for group in groups {
             let subscription = group.up_to("subscriptions");
-            self.0.extend(subscription.map(|all| Want::List(all.child_list("providers/Microsoft.Authorization/locks"))));
+            self.0.extend(
+                subscription.map(|all| Want::List(all.child_list("providers/Microsoft.Authorization/locks"))),
+            );
             self.list(group.child_list("providers/Microsoft.Authorization/locks"));
             self.list(group.child_list("providers/Microsoft.Authorization/permissions"));
             self.resource(group);
@@ -310,7 +321,9 @@ impl Wanted {
             let location = inventory.body(lb).map(|body| text(&body["location"]).to_owned());
             if let (Some(location), Some(subscription)) = (location, lb.up_to("subscriptions")) {
                 self.list(
-                    subscription.child("providers/Microsoft.Network/locations", &location).child_list("usages"),
+                    subscription
+                        .child("providers/Microsoft.Network/locations", &location)
+                        .child_list("usages"),
                 );
             }
         }

@@ -32,11 +32,7 @@ const RIGHTS: [&str; 14] = [
 /// Runs all of them.
 pub(super) fn check(inventory: &Inventory, work: &Work, _: &Accepted, findings: &mut Findings) {
     let scope = Scope::of(inventory);
-    unreadable(inventory, findings);
-    states(inventory, &scope, findings);
-    scale_sets(inventory, &scope, findings);
-    instances(inventory, &scope, findings);
-    locks(inventory, findings);
+    check_nodes(inventory, &scope, findings);
     rights(inventory, &scope, findings);
     quotas(inventory, work, findings);
     names(inventory, work, findings);
@@ -44,6 +40,15 @@ pub(super) fn check(inventory: &Inventory, work: &Work, _: &Accepted, findings: 
     security_groups(inventory, &scope, findings);
     special_addresses(inventory, &scope, findings);
     floating_ip(inventory, &scope, findings);
+}
+
+/// Those that every change of nodes needs.
+pub(super) fn check_nodes(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
+    unreadable(inventory, findings);
+    states(inventory, scope, findings);
+    scale_sets(inventory, scope, findings);
+    instances(inventory, scope, findings);
+    locks(inventory, findings);
 }
 
 fn unreadable(inventory: &Inventory, findings: &mut Findings) {
@@ -66,7 +71,9 @@ fn states(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         let state = provisioning(body);
         let remedy = match state.as_str() {
             "succeeded" | "" => continue,
-            "failed" | "canceled" => "read it and write it back unchanged, which usually heals it, and plan again",
+            "failed" | "canceled" => {
+                "read it and write it back unchanged, which usually heals it, and plan again"
+            }
             _ => "wait until the operation has ended, and plan again",
         };
         findings.block(Reason::NotSucceeded, id, format!("its provisioning state is {state}"), remedy);
@@ -78,14 +85,20 @@ fn scale_sets(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         let properties = &body["properties"];
         if text(&properties["orchestrationMode"]).eq_ignore_ascii_case("Flexible") {
             let remedy = "move its nodes to a uniform scale set or to an availability set";
-            findings.block(Reason::FlexibleScaleSet, id, "it is flexible, which Basic does not support", remedy);
+            findings.block(
+                Reason::FlexibleScaleSet,
+                id,
+                "it is flexible, which Basic does not support",
+                remedy,
+            );
         }
         let policy = &properties["upgradePolicy"];
         if text(&policy["mode"]).eq_ignore_ascii_case("Rolling") {
             let remedy = "set upgradePolicy.mode to Manual until the migration has ended";
             findings.block(Reason::UpgradePolicy, id, "its upgrade policy is Rolling", remedy);
         }
-        let automatic = policy["automaticOSUpgradePolicy"]["enableAutomaticOSUpgrade"].as_bool() == Some(true);
+        let automatic =
+            policy["automaticOSUpgradePolicy"]["enableAutomaticOSUpgrade"].as_bool() == Some(true);
         if automatic && health_probe(body).is_some() {
             findings.block(
                 Reason::UpgradePolicy,
@@ -105,7 +118,8 @@ fn instances(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
             let remedy = "remove the protection from scale set actions until the migration has ended";
             findings.block(Reason::ProtectedInstance, id, "it is protected from scale set actions", remedy);
         }
-        let statuses = items(&properties["instanceView"]["statuses"]).iter().map(|status| text(&status["code"]));
+        let statuses =
+            items(&properties["instanceView"]["statuses"]).iter().map(|status| text(&status["code"]));
         let power = statuses.filter_map(|code| code.strip_prefix("PowerState/")).next();
         if let Some(power) = power.filter(|power| *power != "running") {
             let remedy = "start it or delete it, and plan again";
@@ -130,7 +144,12 @@ fn locks(inventory: &Inventory, findings: &mut Findings) {
         let level = text(&lock["properties"]["level"]);
         let object = text(&lock["id"]);
         let remedy = "remove the lock until the migration has ended";
-        findings.block(Reason::Locked, object, format!("a lock of level {level} is on it or above it"), remedy);
+        findings.block(
+            Reason::Locked,
+            object,
+            format!("a lock of level {level} is on it or above it"),
+            remedy,
+        );
     }
 }
 
@@ -140,7 +159,8 @@ fn rights(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         let permissions = inventory.items(list);
         let may = |right: &str| {
             permissions.iter().any(|permission| {
-                let named = |key: &str| items(&permission[key]).iter().any(|action| matches(text(action), right));
+                let named =
+                    |key: &str| items(&permission[key]).iter().any(|action| matches(text(action), right));
                 named("actions") && !named("notActions")
             })
         };
@@ -171,15 +191,25 @@ fn matches(pattern: &str, action: &str) -> bool {
 }
 
 fn quotas(inventory: &Inventory, work: &Work, findings: &mut Findings) {
+    let with_family = |ipv6: bool| {
+        work.addresses.values().filter(|address| address.ip.is_some_and(|ip| ip.is_ipv6()) == ipv6).count()
+    };
     let needed = [
         ("StandardSkuLoadBalancers", work.targets.len()),
         ("StandardSkuPublicIpAddresses", work.addresses.len()),
+        ("IPv4StandardSkuPublicIpAddresses", with_family(false)),
+        ("IPv6StandardSkuPublicIpAddresses", with_family(true)),
     ];
     for list in inventory.lists.keys().filter(|id| id.name().eq_ignore_ascii_case("usages")) {
         for usage in inventory.items(list) {
             let name = text(&usage["name"]["value"]);
-            let Some((_, needed)) = needed.iter().find(|(quota, _)| quota.eq_ignore_ascii_case(name)) else { continue };
-            let (Some(limit), Some(current)) = (usage["limit"].as_u64(), usage["currentValue"].as_u64()) else { continue };
+            let Some((_, needed)) = needed.iter().find(|(quota, _)| quota.eq_ignore_ascii_case(name)) else {
+                continue;
+            };
+            let (Some(limit), Some(current)) = (usage["limit"].as_u64(), usage["currentValue"].as_u64())
+            else {
+                continue;
+            };
             let free = limit.saturating_sub(current);
             if u64::try_from(*needed).unwrap_or(u64::MAX) > free {
                 let finding = format!("{needed} are needed and {free} of {limit} are free");
@@ -216,10 +246,12 @@ fn mixed(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
         let balancers = balancers.filter_map(|reference| reference.up_to("loadBalancers"));
         let addresses = all.iter().filter_map(Configuration::public_address);
         let standard: BTreeSet<ResourceId> = balancers.chain(addresses).filter(is_standard).collect();
-        let own = all.iter().filter_map(Configuration::instance_address).any(|own| !is_basic_configuration(own));
+        let own =
+            all.iter().filter_map(Configuration::instance_address).any(|own| !is_basic_configuration(own));
         if !standard.is_empty() || own {
             let names: Vec<&str> = standard.iter().map(ResourceId::name).collect();
-            let what = if names.is_empty() { "public addresses of its own".to_owned() } else { names.join(", ") };
+            let what =
+                if names.is_empty() { "public addresses of its own".to_owned() } else { names.join(", ") };
             findings.block(
                 Reason::MixedSku,
                 id,
@@ -263,7 +295,12 @@ fn special_addresses(inventory: &Inventory, scope: &Scope, findings: &mut Findin
         }
         if id(&properties["linkedPublicIPAddress"]).is_some() || !matches!(phase, "" | "None") {
             let remedy = "finish or abort the migration from the classic model that it is part of";
-            findings.block(Reason::SpecialAddress, address, "another migration of this address is not finished", remedy);
+            findings.block(
+                Reason::SpecialAddress,
+                address,
+                "another migration of this address is not finished",
+                remedy,
+            );
         }
     }
 }
@@ -283,7 +320,12 @@ fn floating_ip(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
             let explicit: Option<bool> = Value::as_bool(&of.body["properties"]["primary"]);
             explicit == Some(false) && !of.is_ipv6()
         };
-        if all.iter().filter(secondary).flat_map(Configuration::references).any(|pool| floating.contains(&pool)) {
+        if all
+            .iter()
+            .filter(secondary)
+            .flat_map(Configuration::references)
+            .any(|pool| floating.contains(&pool))
+        {
             findings.block(
                 Reason::SecondaryFloatingIp,
                 node,

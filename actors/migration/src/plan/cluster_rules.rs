@@ -39,9 +39,9 @@ fn configuration(inventory: &Inventory, findings: &mut Findings) {
 
 fn aks(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
     let tags = |body: &Value| {
-        body["tags"].as_object().is_some_and(|tags| {
-            tags.keys().any(|key| key.to_ascii_lowercase().starts_with("aks-managed"))
-        })
+        body["tags"]
+            .as_object()
+            .is_some_and(|tags| tags.keys().any(|key| key.to_ascii_lowercase().starts_with("aks-managed")))
     };
     let owned = |body: &Value| text(&body["managedBy"]).to_ascii_lowercase().contains("/managedclusters/");
     let groups = inventory.of_kind("resourcegroups");
@@ -161,9 +161,13 @@ fn addresses(inventory: &Inventory, work: &Work, accepted: &Accepted, findings: 
     for (scale_set, body) in inventory.of_kind("virtualmachinescalesets") {
         let all = configurations(crate::members::MemberKind::Model, body);
         let own = all.iter().filter_map(|configuration| configuration.instance_address());
-        if work.members.contains_key(scale_set) && own.into_iter().any(crate::members::is_basic_configuration) {
+        if work.members.contains_key(scale_set) && own.into_iter().any(crate::members::is_basic_configuration)
+        {
             if accepted.contains(scale_set.name()) {
-                findings.note(format!("The public addresses of the instances of {} change, as accepted.", scale_set.name()));
+                findings.note(format!(
+                    "The public addresses of the instances of {} change, as accepted.",
+                    scale_set.name()
+                ));
             } else {
                 findings.block(
                     Reason::AddressChanges,
@@ -177,7 +181,8 @@ fn addresses(inventory: &Inventory, work: &Work, accepted: &Accepted, findings: 
 }
 
 fn services(inventory: &Inventory, scope: &Scope, findings: &mut Findings) {
-    let there: BTreeSet<IpAddr> = frontend_addresses(inventory, scope).into_iter().map(|(ip, _)| ip).collect();
+    let there: BTreeSet<IpAddr> =
+        frontend_addresses(inventory, scope).into_iter().map(|(ip, _)| ip).collect();
     let standard = inventory.of_kind("loadbalancers").filter(|(_, body)| !is_basic(body));
     let elsewhere: BTreeSet<IpAddr> = standard
         .flat_map(|(id, body)| crate::inventory::Frontend::all(id, body).collect::<Vec<_>>())

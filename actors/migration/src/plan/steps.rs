@@ -47,8 +47,16 @@ pub(super) fn replacements(inventory: &Inventory, work: &Work) -> Vec<Replacemen
     };
     let of = |basic: &ResourceId| Replacement {
         basic: basic.to_string(),
-        standard: work.targets.iter().find(|target| target.from.contains(basic)).map(|target| target.id.to_string()),
-        addresses: scope.frontends(inventory).filter(|frontend| frontend.load_balancer == basic).map(|it| ip(&it)).collect(),
+        standard: work
+            .targets
+            .iter()
+            .find(|target| target.from.contains(basic))
+            .map(|target| target.id.to_string()),
+        addresses: scope
+            .frontends(inventory)
+            .filter(|frontend| frontend.load_balancer == basic)
+            .map(|it| ip(&it))
+            .collect(),
     };
     work.basic.iter().map(of).collect()
 }
@@ -63,25 +71,59 @@ pub(super) fn steps(work: &Work) -> Vec<Step> {
         !text(method).eq_ignore_ascii_case("Static")
     });
     let balancers = |internal: bool| {
-        work.targets.iter().filter(move |target| target.public.is_empty() == internal).map(|target: &Target| &target.id)
+        work.targets
+            .iter()
+            .filter(move |target| target.public.is_empty() == internal)
+            .map(|target: &Target| &target.id)
     };
     let all = [
         step("Make public addresses static", dynamic, false, true),
-        step("Detach the models of scale sets, and then each instance", of_kind(MemberKind::Model), true, true),
-        step("Detach the network interfaces of virtual machines", of_kind(MemberKind::NetworkInterface), true, true),
+        step(
+            "Detach the models of scale sets, and then each instance",
+            of_kind(MemberKind::Model),
+            true,
+            true,
+        ),
+        step(
+            "Detach the network interfaces of virtual machines",
+            of_kind(MemberKind::NetworkInterface),
+            true,
+            true,
+        ),
         step("Delete the Basic load balancers", &work.basic, true, false),
-        step("Create the internal Standard load balancers, with the same private addresses", balancers(true), true, true),
+        step(
+            "Create the internal Standard load balancers, with the same private addresses",
+            balancers(true),
+            true,
+            true,
+        ),
         step("Raise public addresses to the SKU Standard", with_fate(AddressFate::Kept), true, false),
         step("Replace public addresses that cannot be kept", with_fate(AddressFate::Replaced), true, false),
-        step("Create the public Standard load balancers, with the same public addresses", balancers(false), true, true),
-        step("Attach the nodes: models first, then instances and network interfaces", attached(work), true, true),
-        step("Read everything back and compare it with the plan", work.targets.iter().map(|target| &target.id), false, true),
+        step(
+            "Create the public Standard load balancers, with the same public addresses",
+            balancers(false),
+            true,
+            true,
+        ),
+        step(
+            "Attach the nodes: models first, then instances and network interfaces",
+            attached(work),
+            true,
+            true,
+        ),
+        step(
+            "Read everything back and compare it with the plan",
+            work.targets.iter().map(|target| &target.id),
+            false,
+            true,
+        ),
     ];
     all.into_iter().filter(|step| !step.objects.is_empty()).collect()
 }
 
 fn attached(work: &Work) -> impl Iterator<Item = &ResourceId> {
-    let changes = work.members.iter().filter(|(_, member)| !member.attachments.is_empty() || member.probe.is_some());
+    let changes =
+        work.members.iter().filter(|(_, member)| !member.attachments.is_empty() || member.probe.is_some());
     changes.map(|(id, _)| id)
 }
 

@@ -12,7 +12,7 @@ impl fmt::Display for Plan {
         writeln!(f, "Load balancers:")?;
         for replacement in &self.load_balancers {
             let standard = replacement.standard.as_deref().unwrap_or("nothing, it has no frontends");
-            writeln!(f, "- {}\n  becomes {standard}", replacement.basic)?;
+            writeln!(f, "- {}\n  becomes {}", one_line(&replacement.basic), one_line(standard))?;
             if !replacement.addresses.is_empty() {
                 writeln!(f, "  addresses: {}", replacement.addresses.join(", "))?;
             }
@@ -33,7 +33,7 @@ impl fmt::Display for Plan {
         list(f, "Notices", &self.notices)?;
         let blockers = self.blockers.iter();
         let blockers: Vec<String> =
-            blockers.map(|it| format!("{}: {}\n  remedy: {}", it.object, it.finding, it.remedy)).collect();
+            blockers.map(|it| format!("{}: {}; remedy: {}", it.object, it.finding, it.remedy)).collect();
         list(f, "Blockers", &blockers)?;
         if self.blockers.is_empty() {
             writeln!(f, "\nNothing blocks the migration.")?;
@@ -42,10 +42,16 @@ impl fmt::Display for Plan {
     }
 }
 
-fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
+/// A name or message of Azure begins no line of its own.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// A list under a title; nothing where it is empty.
+pub(super) fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
     if lines.is_empty() {
         return Ok(());
     }
     writeln!(f, "\n{title}:")?;
-    lines.iter().try_for_each(|line| writeln!(f, "- {line}"))
+    lines.iter().try_for_each(|line| writeln!(f, "- {}", one_line(line)))
 }

@@ -7,7 +7,7 @@ use pool_core::machine::{Machine, Now};
 use serde_json::{Value, json};
 
 use crate::call::{Address, Call, Method, Reply};
-use crate::inventory::{Cluster, Inventory, Membership, Node, Service, Survey, SurveyIn, SurveyOut};
+use crate::inventory::{Cluster, Inventory, Membership, Node, Purpose, Service, Survey, SurveyIn, SurveyOut};
 use crate::resource_id::ResourceId;
 
 pub(super) const GROUP: &str = "/subscriptions/s/resourceGroups/g";
@@ -45,8 +45,12 @@ impl Cloud {
         let security = network("networkSecurityGroups", "nsg");
         let mut cloud = Cloud {
             resources: BTreeMap::new(),
-            lists: BTreeMap::from([("permissions".to_owned(), vec![json!({"actions": ["*"], "notActions": []})])]),
+            lists: BTreeMap::from([(
+                "permissions".to_owned(),
+                vec![json!({"actions": ["*"], "notActions": []})],
+            )]),
             cluster: Cluster {
+                purpose: Purpose::Standard,
                 name: "kubernetes".to_owned(),
                 resource_group: group.clone(),
                 load_balancer_group: group.clone(),
@@ -156,8 +160,10 @@ impl Cloud {
     }
 
     fn configuration(name: &str, lbs: &[&str]) -> Value {
-        let pools: Vec<Value> =
-            lbs.iter().map(|lb| json!({"id": balancer(lb).child("backendAddressPools", "kubernetes")})).collect();
+        let pools: Vec<Value> = lbs
+            .iter()
+            .map(|lb| json!({"id": balancer(lb).child("backendAddressPools", "kubernetes")}))
+            .collect();
         json!({"name": name, "properties": {"primary": true, "subnet": {"id": SUBNET},
             "privateIPAddressVersion": "IPv4", "loadBalancerBackendAddressPools": pools}})
     }
@@ -207,7 +213,8 @@ impl Cloud {
             machines.iter().map(|machine| json!({"id": compute("virtualMachines", machine)})).collect();
         self.put(&set, json!({"location": "westeurope", "properties": {"virtualMachines": members}}));
         for name in machines {
-            let (machine, interface) = (compute("virtualMachines", name), network("networkInterfaces", &format!("{name}-nic")));
+            let (machine, interface) =
+                (compute("virtualMachines", name), network("networkInterfaces", &format!("{name}-nic")));
             self.put(
                 &machine,
                 json!({"location": "westeurope", "properties": {"provisioningState": "Succeeded",
@@ -235,15 +242,22 @@ impl Cloud {
 
     /// A Service with this address.
     pub(super) fn service(&mut self, name: &str, address: &str) {
-        self.cluster.services.push(Service { name: name.to_owned(), addresses: vec![address.parse().unwrap()] });
+        self.cluster
+            .services
+            .push(Service { name: name.to_owned(), addresses: vec![address.parse().unwrap()] });
+    }
+
+    /// What stands directly in a collection.
+    fn children(&self, collection: &ResourceId) -> Vec<&Value> {
+        let is_child =
+            |id: &ResourceId| id.below(collection).is_some_and(|rest| rest.matches('/').count() == 1);
+        self.resources.iter().filter(|(id, _)| is_child(id)).map(|(_, body)| body).collect()
     }
 
     fn answer(&self, call: &Call) -> Reply {
         assert_eq!(call.method, Method::Get, "a survey only reads");
         let Address::Path(path) = &call.address else { panic!("no list has a second page") };
         let id = ResourceId::new(path.split('?').next().unwrap());
-        let of_kind: Vec<&Value> =
-            self.resources.iter().filter(|(it, _)| it.below(&id).is_some_and(|rest| rest.matches('/').count() == 1)).map(|(_, body)| body).collect();
         let ok = |body| Reply { status: 200, body, ..Reply::default() };
         match id.name().to_ascii_lowercase().as_str() {
             "locks" | "permissions" | "usages" => {
@@ -251,7 +265,7 @@ impl Cloud {
                 let list = self.lists.get(id.name()).filter(|_| !above).cloned().unwrap_or_default();
                 ok(json!({ "value": list }))
             }
-            "virtualmachinescalesets" | "virtualmachines" => ok(json!({ "value": of_kind })),
+            "virtualmachinescalesets" | "virtualmachines" => ok(json!({ "value": self.children(&id) })),
             _ => match self.resources.get(&id) {
                 Some(body) => ok(body.clone()),
                 None => Reply { status: 404, ..Reply::default() },

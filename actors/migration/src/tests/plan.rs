@@ -90,7 +90,11 @@ fn s3_the_configuration_must_say_standard() {
 #[test]
 fn aks_is_refused() {
     let group = ResourceId::new(super::cloud::GROUP);
-    blocked(Reason::ManagedByAks, "/resourceGroups/g", edit(group, "/tags", json!({"aks-managed-cluster-name": "c"})));
+    blocked(
+        Reason::ManagedByAks,
+        "/resourceGroups/g",
+        edit(group, "/tags", json!({"aks-managed-cluster-name": "c"})),
+    );
 }
 
 #[test]
@@ -116,13 +120,17 @@ fn nodes_without_an_outbound_path_are_refused_unless_accepted() {
     let mut cloud = Cloud::new();
     cloud.internal("kubernetes-internal", &[("i1", "10.0.0.100")]);
     cloud.scale_set("nodes", 1, &["kubernetes-internal"]);
-    let reasons = |plan: Plan| -> Vec<Reason> { plan.blockers.iter().map(|blocker| blocker.reason).collect() };
+    let reasons =
+        |plan: Plan| -> Vec<Reason> { plan.blockers.iter().map(|blocker| blocker.reason).collect() };
     assert_eq!(reasons(plan(&cloud)), [Reason::NoOutbound]);
     let accepted = Accepted::from(["no-outbound".to_owned()]);
     assert_eq!(reasons(Plan::of(&cloud.survey(), &accepted)), []);
     let route = json!({"id": network("routeTables", "r")});
-    cloud.put(&network("routeTables", "r"), json!({"properties": {"routes": [
-        {"properties": {"addressPrefix": "0.0.0.0/0", "nextHopType": "VirtualAppliance"}}]}}));
+    cloud.put(
+        &network("routeTables", "r"),
+        json!({"properties": {"routes": [
+        {"properties": {"addressPrefix": "0.0.0.0/0", "nextHopType": "VirtualAppliance"}}]}}),
+    );
     cloud.edit(&ResourceId::new(SUBNET), |body| body["properties"]["routeTable"] = route);
     assert_eq!(reasons(plan(&cloud)), []);
 }
@@ -175,7 +183,8 @@ fn g7_states_other_than_succeeded_are_refused() {
 #[test]
 fn g7_instances_that_do_not_run_or_are_protected_are_refused() {
     let instance = || scale_set().child("virtualMachines", "1");
-    let view = json!({"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": "PowerState/deallocated"}]});
+    let view =
+        json!({"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": "PowerState/deallocated"}]});
     blocked(Reason::InstanceNotRunning, "/1", edit(instance(), "/properties/instanceView", view));
     let policy = json!({"protectFromScaleSetActions": true});
     blocked(Reason::ProtectedInstance, "/1", edit(instance(), "/properties/protectionPolicy", policy));
@@ -183,14 +192,23 @@ fn g7_instances_that_do_not_run_or_are_protected_are_refused() {
 
 #[test]
 fn upgrade_policies_that_act_on_their_own_are_refused() {
-    blocked(Reason::UpgradePolicy, "nodes", edit(scale_set(), "/properties/upgradePolicy", json!({"mode": "Rolling"})));
+    blocked(
+        Reason::UpgradePolicy,
+        "nodes",
+        edit(scale_set(), "/properties/upgradePolicy", json!({"mode": "Rolling"})),
+    );
     blocked(Reason::UpgradePolicy, "nodes", |cloud| {
         let probe = json!({"id": balancer("kubernetes").child("probes", "p")});
         edit(scale_set(), "/properties/virtualMachineProfile/networkProfile/healthProbe", probe)(cloud);
-        let automatic = json!({"mode": "Manual", "automaticOSUpgradePolicy": {"enableAutomaticOSUpgrade": true}});
+        let automatic =
+            json!({"mode": "Manual", "automaticOSUpgradePolicy": {"enableAutomaticOSUpgrade": true}});
         edit(scale_set(), "/properties/upgradePolicy", automatic)(cloud);
     });
-    blocked(Reason::FlexibleScaleSet, "nodes", edit(scale_set(), "/properties/orchestrationMode", json!("Flexible")));
+    blocked(
+        Reason::FlexibleScaleSet,
+        "nodes",
+        edit(scale_set(), "/properties/orchestrationMode", json!("Flexible")),
+    );
 }
 
 #[test]
@@ -210,7 +228,8 @@ fn locks_and_missing_rights_are_refused() {
 fn a_quota_that_is_too_small_is_refused() {
     let quota = |limit: u64| {
         move |cloud: &mut Cloud| {
-            let usage = json!({"name": {"value": "StandardSkuPublicIpAddresses"}, "currentValue": 9, "limit": limit});
+            let usage =
+                json!({"name": {"value": "StandardSkuPublicIpAddresses"}, "currentValue": 9, "limit": limit});
             cloud.lists.insert("usages".to_owned(), vec![usage]);
         }
     };
@@ -256,7 +275,11 @@ fn addresses_of_a_prefix_or_of_another_migration_are_refused() {
     let address = || network("publicIPAddresses", "pip-a1");
     let prefix = json!({"id": "/subscriptions/s/prefix"});
     blocked(Reason::SpecialAddress, "pip-a1", edit(address(), "/properties/publicIPPrefix", prefix));
-    blocked(Reason::SpecialAddress, "pip-a1", edit(address(), "/properties/migrationPhase", json!("Prepare")));
+    blocked(
+        Reason::SpecialAddress,
+        "pip-a1",
+        edit(address(), "/properties/migrationPhase", json!("Prepare")),
+    );
 }
 
 #[test]

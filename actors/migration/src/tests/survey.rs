@@ -23,9 +23,12 @@ fn a_whole_availability_set_is_read_not_only_members_of_the_pool() {
     // vm1 is in no pool, and no node of the cluster.
     cloud.cluster.nodes.pop();
     let nic = network("networkInterfaces", "vm1-nic");
-    cloud.edit(&nic, |body| body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] = json!([]));
+    cloud.edit(&nic, |body| {
+        body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] = json!([])
+    });
     cloud.edit(&balancer("kubernetes"), |body| {
-        let members = &mut body["properties"]["backendAddressPools"][0]["properties"]["backendIPConfigurations"];
+        let members =
+            &mut body["properties"]["backendAddressPools"][0]["properties"]["backendIPConfigurations"];
         members.as_array_mut().unwrap().pop();
     });
     assert!(Scope::of(&cloud.survey()).interfaces.contains(&nic));

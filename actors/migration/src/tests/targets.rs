@@ -22,7 +22,10 @@ fn s3_public_addresses_are_linked_by_id() {
     let target = one(&Cloud::with_scale_set(), "kubernetes");
     assert_eq!(target.body["sku"]["name"], "Standard");
     let frontend = &target.body["properties"]["frontendIPConfigurations"][0];
-    assert_eq!(*frontend, json!({"name": "a1", "properties": {"publicIPAddress": {"id": network("publicIPAddresses", "pip-a1")}}}));
+    assert_eq!(
+        *frontend,
+        json!({"name": "a1", "properties": {"publicIPAddress": {"id": network("publicIPAddresses", "pip-a1")}}})
+    );
 }
 
 #[test]
@@ -45,6 +48,27 @@ fn rules_tags_and_probes_are_kept_field_by_field() {
     for word in ["etag", "resourceGuid", "provisioningState", "backendIPConfigurations"] {
         assert!(!text.contains(word), "{word}");
     }
+}
+
+#[test]
+fn g8_rules_and_pools_of_the_operator_are_kept() {
+    let mut cloud = Cloud::with_scale_set();
+    let lb = balancer("kubernetes");
+    let own = lb.child("backendAddressPools", "own");
+    cloud.edit(&lb, |body| {
+        let properties = &mut body["properties"];
+        properties["backendAddressPools"].as_array_mut().unwrap().push(json!({"name": "own", "id": own}));
+        let rule = json!({"name": "own", "properties": {"backendAddressPool": {"id": own}, "frontendPort": 443,
+            "frontendIPConfiguration": {"id": lb.child("frontendIPConfigurations", "a1")}}});
+        properties["loadBalancingRules"].as_array_mut().unwrap().push(rule);
+        properties["inboundNatRules"] = json!([{"name": "ssh", "properties": {"frontendPort": 2222, "backendPort": 22,
+            "backendIPConfiguration": {"id": "/subscriptions/s/x/y"}}}]);
+    });
+    let properties = one(&cloud, "kubernetes").body["properties"].clone();
+    assert_eq!(properties["backendAddressPools"][1]["name"], "own");
+    assert_eq!(properties["loadBalancingRules"][2]["properties"]["frontendPort"], 443);
+    let nat = json!([{"name": "ssh", "properties": {"frontendPort": 2222, "backendPort": 22}}]);
+    assert_eq!(properties["inboundNatRules"], nat);
 }
 
 #[test]
