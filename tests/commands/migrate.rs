@@ -71,7 +71,7 @@ async fn a_plan_is_printed_and_stored_and_nothing_is_written() {
         serde_json::from_str(&std::fs::read_to_string(&file).expect("the file")).expect("JSON");
     let printed = plan(&bench, &["-o", "json"]).await.json();
     assert_eq!(printed, stored);
-    assert_eq!(stored["load_balancers"].as_array().map(Vec::len), Some(2));
+    assert_eq!(stored["loadBalancers"].as_array().map(Vec::len), Some(2));
     bench.nothing_was_written().await;
 }
 

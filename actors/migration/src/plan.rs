@@ -25,8 +25,12 @@ pub const NO_OUTBOUND: &str = "no-outbound";
 /// What a person has accepted by name: public addresses that will change, as text, and [`NO_OUTBOUND`].
 pub type Accepted = BTreeSet<String>;
 
+/// The version of the plan's form.
+const SCHEMA_VERSION: u32 = 1;
+
 /// A load balancer that goes, and the one that comes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Replacement {
     /// The id of the Basic load balancer.
     pub basic: String,
@@ -38,7 +42,10 @@ pub struct Replacement {
 
 /// The plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Plan {
+    /// The version of this form.
+    pub schema_version: u32,
     /// The digest of the inventory.
     pub digest: String,
     /// What a person has accepted.
@@ -70,6 +77,7 @@ impl Plan {
         findings.blockers.sort();
         findings.blockers.dedup();
         Plan {
+            schema_version: SCHEMA_VERSION,
             digest: inventory.digest(),
             accepted: accepted.clone(),
             load_balancers: steps::replacements(inventory, &work),
@@ -79,6 +87,12 @@ impl Plan {
             blockers: findings.blockers,
             notices: findings.notices,
         }
+    }
+
+    /// Whether this version of the program made a plan of this form.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.schema_version == SCHEMA_VERSION
     }
 
     /// Whether there is nothing to migrate.

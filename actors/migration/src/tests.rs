@@ -5,6 +5,7 @@ mod cloud;
 mod ip_pools;
 mod leases;
 mod members;
+mod outage;
 mod plan;
 mod properties;
 mod survey;

@@ -58,6 +58,9 @@ pub(super) fn apply(args: &ApplyArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("failed to read {}; make one with `plan --out`", args.plan.display()))?;
     let plan: Plan = serde_json::from_str(&text)
         .with_context(|| format!("{} is not a plan; make one with `plan --out`", args.plan.display()))?;
+    if !plan.is_readable() {
+        bail!("{} was made by another version; make a new plan with `plan --out`", args.plan.display());
+    }
     service::in_system(async {
         let outside = args.common.open(config).await?;
         let mut run = Run::new(&outside);

@@ -15,6 +15,7 @@ const INSTANCES_AT_ONCE: u64 = 50;
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Step {
     /// What happens.
     pub title: String,
@@ -28,6 +29,7 @@ pub struct Step {
 
 /// How long frontends have no path to a node, in seconds: an estimate from published times of Azure's operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Outage {
     /// At best.
     pub least_seconds: u64,
