@@ -1,9 +1,15 @@
 //! `migrate-basic-lb`: the real binary against simulated Azure and Kubernetes.
 
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use simulator::models::arm::topology::{Cluster, NodeGroup, NodeKind, Service, Topology, UpgradePolicy};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::bench::{Bench, Ended};
 
@@ -129,5 +135,36 @@ async fn a_plan_of_another_state_is_not_applied() {
     let applied = bench.run("migrate-basic-lb", &["apply", "--plan", &file]).await;
     assert_eq!(applied.code, Some(1), "{applied:?}");
     assert!(applied.stderr.contains("make a new plan"), "{applied:?}");
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_a_controller_that_leads_is_waited_for() {
+    let bench = bench(Topology::AvailabilitySet.cluster()).await;
+    let file = bench.path("plan.json");
+    assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
+        "spec": { "holderIdentity": "controller-1", "leaseDurationSeconds": 45 },
+    });
+    bench.fakes.apply(vec![lease]).await.expect("a good Lease");
+    let mut command = bench.command("migrate-basic-lb", &["apply", "--plan", &file]);
+    let mut running =
+        command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary under test");
+    let mut lines = BufReader::new(running.stderr.take().expect("it is piped")).lines();
+    let told = async {
+        loop {
+            let line = lines.next_line().await.expect("text").expect("it tells whom it waits for");
+            if line.contains("controller-1 holds the Lease kube-system/azure-backend-pool-controller") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), told).await.expect("it tells in time");
+    let id = running.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).expect("it runs");
+    kill_process(id, Signal::INT).expect("it runs");
+    let ended = tokio::time::timeout(Duration::from_secs(20), running.wait()).await.expect("it ends in time");
+    assert_eq!(ended.expect("its code").code(), Some(1));
     assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
 }

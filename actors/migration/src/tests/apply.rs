@@ -221,6 +221,17 @@ fn a_refusal_before_the_deletion_leaves_a_way_back() {
 }
 
 #[test]
+fn w8_nothing_is_written_while_the_lease_is_lost() {
+    for topology in [Topology::ScaleSetManual, Topology::ExternalAndInternal] {
+        let before = World::of(topology);
+        let mut world = before.clone();
+        world.loses_lease = true;
+        assert_eq!(world.finish(), Outcome::Done, "{topology:?}");
+        check(&before, &mut world, &topology.name());
+    }
+}
+
+#[test]
 fn g7_a_failed_interface_is_healed_by_a_write() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);

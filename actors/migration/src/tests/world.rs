@@ -51,6 +51,9 @@ pub(super) struct World {
     pub(super) serving: Vec<(u64, usize)>,
     watched: Vec<(String, String)>,
     watched_at: u64,
+    /// Whether the Lease is lost for a minute after every second change.
+    pub(super) loses_lease: bool,
+    has_lease: bool,
 }
 
 impl World {
@@ -68,6 +71,8 @@ impl World {
             serving: Vec::new(),
             watched: Vec::new(),
             watched_at: 0,
+            loses_lease: false,
+            has_lease: false,
         };
         world.watched = world.frontends().into_keys().collect();
         world
@@ -179,6 +184,7 @@ impl World {
             Method::Post => arm::Method::Post,
         };
         if call.writes() {
+            assert!(self.has_lease, "{call:?} without the Lease");
             self.writes.push((call.method, path.clone()));
         }
         let if_match = call.if_match.iter().map(|etag| ("If-Match".to_owned(), etag.clone()));
@@ -241,6 +247,7 @@ impl World {
         let (journal, is_stored) = self.journal();
         let mut machine = Apply::new(journal, is_stored);
         (self.calls, self.writes, self.changes) = (0, Vec::new(), Vec::new());
+        self.has_lease = false;
         let mut coming: BTreeMap<(u64, usize), ApplyIn> = BTreeMap::from([((self.now, 0), ApplyIn::Start)]);
         let mut number = 0;
         let end = self.now + LONGEST;
@@ -258,7 +265,13 @@ impl World {
             let now = Now::from_micros(self.now);
             let mut out = Vec::new();
             match coming.first_entry().filter(|entry| entry.key().0 <= self.now) {
-                Some(entry) => machine.step(now, entry.remove(), &mut out),
+                Some(entry) => {
+                    let input = entry.remove();
+                    if let ApplyIn::Lease(held) = &input {
+                        self.has_lease = *held;
+                    }
+                    machine.step(now, input, &mut out);
+                }
                 None => machine.tick(now, &mut out),
             }
             for said in out {
@@ -275,6 +288,10 @@ impl World {
                         self.calls += 1;
                         if call.writes() {
                             self.changes.push(self.calls);
+                            if self.loses_lease && self.writes.len() % 2 == 0 {
+                                coming.insert((self.now, number + 1_000_000), ApplyIn::Lease(false));
+                                coming.insert((self.now + 60_000_000, number), ApplyIn::Lease(true));
+                            }
                         }
                     }
                     ApplyOut::Record(journal) => {
