@@ -79,7 +79,7 @@ impl Azure {
         };
         let taken = fate_of(status) != Fate::Refused;
         self.downs.sent_if(put, taken);
-        if matches!(request.method, Method::Put | Method::Delete) {
+        if !matches!(request.method, Method::Get | Method::Head) {
             let answered_us = now_us.saturating_add(latency_us);
             self.note(request, status, now_us, answered_us);
             match pool_of(&request.path_and_query) {
@@ -103,16 +103,10 @@ impl Azure {
         self.downs.asked(pool_of(&request.path_and_query)?, &request.body, now_us)
     }
 
-    /// Keeps a write on its lane.
+    /// Keeps a write of a load balancer on its lane.
     fn note(&mut self, request: &Request, status: u16, started_us: u64, answered_us: u64) {
+        let Some(load_balancer) = balancer_of(&request.path_and_query) else { return };
         let pool = pool_of(&request.path_and_query);
-        let load_balancer = match &pool {
-            Some(pool) => pool.load_balancer.clone(),
-            None => {
-                let path = request.path_and_query.split('?').next().unwrap_or_default();
-                path.rsplit('/').next().unwrap_or_default().to_lowercase()
-            }
-        };
         let runs = self.model.is_updating(&load_balancer);
         let write = Write {
             load_balancer,
@@ -241,6 +235,13 @@ fn fate_of(status: u16) -> Fate {
         200..300 => Fate::Done,
         _ => Fate::Refused,
     }
+}
+
+/// The load balancer that a path names, as a whole or by something below it.
+fn balancer_of(path_and_query: &str) -> Option<String> {
+    let path = path_and_query.split('?').next()?;
+    let mut words = path.split('/').skip_while(|word| !word.eq_ignore_ascii_case("loadBalancers"));
+    words.nth(1).map(str::to_lowercase)
 }
 
 /// The pool that a path names: `…/loadBalancers/<name>/backendAddressPools/<pool>`.

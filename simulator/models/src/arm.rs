@@ -16,6 +16,7 @@ mod answer;
 mod balancer;
 mod build;
 mod durations;
+mod egress;
 mod fault;
 mod frontend;
 mod inspect;
@@ -66,6 +67,7 @@ use throttle::{Throttle, Verb};
 pub use access::{Lock, Permission};
 pub use build::{PoolSpec, SyncMode, VirtualNetwork};
 pub use durations::{Durations, ScaleSetBlocks};
+pub use egress::Egress;
 pub use inspect::Member;
 pub use journal::{Counters, Kind, LogEntry};
 pub use settings::{

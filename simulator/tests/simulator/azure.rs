@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
+use simulator::models::arm::topology::{Topology, public_ip_name};
 use simulator::models::arm::{self, Kind, Latency, PoolSpec};
 use simulator::{Fakes, PoolName, Settings, Wanted, fault};
 use tokio::time::Instant;
@@ -180,4 +181,43 @@ async fn z1_a_foreign_write_is_there_for_the_next_reader() {
     let read = json_of(read).await;
     assert_eq!(read["properties"]["loadBalancerBackendAddresses"][0]["properties"]["ipAddress"], "10.0.0.7");
     fakes.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resources_beside_load_balancers_are_served_and_their_operations_are_polled() {
+    let settings = arm::Settings { operation: Some(Latency::Fixed { us: 1_000 }), ..quick() };
+    let (fakes, client) = start(quick()).await;
+    let endpoint = fakes.arm_url.clone();
+    fakes
+        .azure
+        .ask(move |azure, _| {
+            azure.model = Topology::AvailabilitySet.build(settings);
+            azure.model.set_endpoint(&endpoint);
+        })
+        .await;
+    let at = |rest: &str| {
+        let group = format!("{}{GROUP}/providers/Microsoft.Network", fakes.arm_url);
+        format!("{group}/{rest}?api-version=2025-05-01")
+    };
+    let address = at(&format!("publicIPAddresses/{}", public_ip_name(0)));
+    let mut body = json_of(client.get(&address).send().await.expect("an answer")).await;
+    assert!(body["properties"]["ipConfiguration"]["id"].is_string());
+    body["properties"]["publicIPAllocationMethod"] = "Static".into();
+    let written = client.put(&address).body(body.to_string()).send().await.expect("an answer");
+    assert_eq!(written.status(), 200);
+    let poll = written.headers()["azure-asyncoperation"].to_str().expect("text").to_owned();
+    let is_done = async || {
+        let polled = client.get(&poll).send().await.expect("an answer");
+        json_of(polled).await["status"] == "Succeeded"
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_done().await {
+        assert!(Instant::now() < deadline, "the operation ends");
+    }
+    let after = json_of(client.get(&address).send().await.expect("an answer")).await;
+    assert_eq!(after["properties"]["ipAddress"], body["properties"]["ipAddress"]);
+    let refused = client.delete(&address).send().await.expect("an answer");
+    assert_eq!(json_of(refused).await["error"]["code"], "PublicIPAddressCannotBeDeleted");
+    let writes = fakes.azure.ask(|azure, _| azure.lanes.writes().len()).await;
+    assert_eq!(writes, 0, "none of them was a write of a load balancer");
 }

@@ -133,10 +133,28 @@ impl ArmModel {
         before: Option<&str>,
         also_taken: &BTreeMap<IpAddr, String>,
     ) -> Result<String, Answer> {
+        let taken = self.taken_beside(link(properties, "subnet").unwrap_or_default(), asker.owner);
+        self.address_beside(&taken, asker, properties, before, also_taken)
+    }
+
+    /// The private addresses of a subnet that others than a resource hold.
+    fn taken_beside(&self, subnet: &str, owner: &str) -> BTreeMap<IpAddr, String> {
+        let mut taken = self.taken_addresses(subnet);
+        taken.retain(|_, holder| !is_below(holder, owner));
+        taken
+    }
+
+    /// The same beside addresses that are known to be taken.
+    fn address_beside(
+        &self,
+        taken: &BTreeMap<IpAddr, String>,
+        asker: &Asker,
+        properties: &Map<String, Value>,
+        before: Option<&str>,
+        also_taken: &BTreeMap<IpAddr, String>,
+    ) -> Result<String, Answer> {
         let subnet = link(properties, "subnet").unwrap_or_default();
         let prefixes = self.prefixes(subnet);
-        let mut taken = self.taken_addresses(subnet);
-        taken.retain(|_, holder| !is_below(holder, asker.owner));
         let is_static = text(properties, "privateIPAllocationMethod") == Some("Static");
         let wanted = text(properties, "privateIPAddress").filter(|_| is_static).or(before);
         let is_v6 = text(properties, "privateIPAddressVersion") == Some("IPv6");
@@ -178,6 +196,7 @@ impl ArmModel {
     pub(super) fn address_frontends(&self, id: &str, shape: &mut Shape) -> Result<(), Answer> {
         let before = self.balancers.get(&key(last(id)));
         let mut given = BTreeMap::new();
+        let mut taken: BTreeMap<String, BTreeMap<IpAddr, String>> = BTreeMap::new();
         for frontend in &mut shape.frontends {
             let own = format!("{id}/frontendIPConfigurations/{}", frontend.name);
             let properties = &mut frontend.properties;
@@ -193,7 +212,8 @@ impl ArmModel {
                 .filter(|known| link(&known.properties, "subnet").is_some_and(|id| key(id) == key(&subnet)))
                 .and_then(|known| text(&known.properties, "privateIPAddress"));
             let asker = Asker { id: &own, owner: id };
-            let address = self.private_address(&asker, properties, earlier, &given)?;
+            let taken = taken.entry(key(&subnet)).or_insert_with(|| self.taken_beside(&subnet, id));
+            let address = self.address_beside(taken, &asker, properties, earlier, &given)?;
             if let Ok(parsed) = address.parse() {
                 given.insert(parsed, own.clone());
             }

@@ -126,7 +126,7 @@ impl ArmModel {
                     let message = format!(
                         "More than one outbound rule uses frontend {frontend} with protocol {protocol}."
                     );
-                    return Err(Rule::DuplicateOutboundRule.refuse(&message));
+                    return Err(Rule::OutboundTwice.refuse(&message));
                 }
             }
             let Some(pool) = rule.pool.as_deref() else { continue };

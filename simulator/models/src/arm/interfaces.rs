@@ -279,7 +279,7 @@ pub(super) fn pools_used(kind: ResourceType, body: &Body) -> BTreeSet<String> {
     pools.filter_map(balancer_child).map(|(balancer, _, _)| key(balancer)).collect()
 }
 
-fn has_child(lb: &LoadBalancer, kind: &str, name: &str) -> bool {
+pub(super) fn has_child(lb: &LoadBalancer, kind: &str, name: &str) -> bool {
     let name = key(name);
     match key(kind).as_str() {
         "backendaddresspools" => lb.pools.contains_key(&name),

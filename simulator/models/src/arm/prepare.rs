@@ -1,6 +1,6 @@
 //! What each type does to the body of a PUT: defaults, addresses, read-only fields, and the rules of the type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::ArmModel;
 use super::addresses::{Asker, next_public_address, text};
 use super::answer::Answer;
 use super::frontend::zones_on_basic;
-use super::interfaces::{Writer, nat_gateway_and_basic};
+use super::interfaces::{Writer, group_of, nat_gateway_and_basic};
 use super::render;
 use super::requests::{ResourcePut, is_named};
 use super::resource_type::ResourceType;
@@ -18,7 +18,7 @@ use super::store::{Sku, key};
 use super::validate;
 
 /// What the provider adds to bodies, and no PUT sets.
-const READ_ONLY: [&str; 16] = [
+const READ_ONLY: [&str; 22] = [
     "provisioningState",
     "resourceGuid",
     "ipConfiguration",
@@ -35,6 +35,12 @@ const READ_ONLY: [&str; 16] = [
     "latestModelApplied",
     "networkInterfaces",
     "defaultSecurityRules",
+    "nicType",
+    "allowPort25Out",
+    "defaultOutboundConnectivityEnabled",
+    "auxiliaryMode",
+    "auxiliarySku",
+    "modelDefinitionApplied",
 ];
 
 impl ArmModel {
@@ -83,6 +89,7 @@ impl ArmModel {
         let sku = Sku::of(body.top.get("sku")).unwrap_or(Sku::Basic);
         body.top.insert("sku".to_owned(), json!({"name": sku.name(), "tier": "Regional"}));
         let properties = &mut body.properties;
+        properties.shift_remove("natGateway");
         properties.entry("publicIPAddressVersion").or_insert("IPv4".into());
         properties.entry("publicIPAllocationMethod").or_insert("Dynamic".into());
         properties.entry("idleTimeoutInMinutes").or_insert(4.into());
@@ -191,7 +198,8 @@ impl ArmModel {
         for name in DEFAULTS {
             body.properties.entry(name).or_insert(false.into());
         }
-        let dns = json!({"dnsServers": [], "appliedDnsServers": []});
+        let dns = json!({"dnsServers": [], "appliedDnsServers": [],
+            "internalDomainNameSuffix": "simulated.bx.internal.cloudapp.net"});
         body.properties.entry("dnsSettings").or_insert(dns);
         clean_children(&mut body.properties, "ipConfigurations", &["gatewayLoadBalancer"]);
         self.check_configurations(&Writer { kind: ResourceType::NetworkInterface, id, body })?;
@@ -283,6 +291,28 @@ impl ArmModel {
                 let message = format!("Network interface {interface} is already attached to {}.", other.id);
                 return Err(Rule::InterfaceInUse.refuse(&message));
             }
+        }
+        self.check_place(id, body)
+    }
+
+    /// A machine that joins an availability set or a scale set uses the same SKU as the others there.
+    fn check_place(&self, id: &str, body: &Body) -> Result<(), Answer> {
+        let place =
+            link(&body.properties, "availabilitySet").or(link(&body.properties, "virtualMachineScaleSet"));
+        let group = key(place.unwrap_or(id));
+        let profile = body.properties.get("networkProfile").and_then(Value::as_object);
+        let own: BTreeSet<String> =
+            profile.into_iter().flat_map(|profile| links(profile, "networkInterfaces")).map(key).collect();
+        let groups = self.groups();
+        let beside =
+            |one: &&Resource| own.contains(&one.key()) || group_of(one.kind, &one.id, &groups) == group;
+        let all = self.resources.iter().filter(beside);
+        let skus: BTreeSet<Sku> = all.flat_map(|one| self.skus(one.kind, one.in_force())).collect();
+        if skus.len() > 1 {
+            let message = format!(
+                "Different basic sku and standard sku load balancer resources and public IP addresses are not allowed in {group}."
+            );
+            return Err(Rule::MixedSkus.refuse(&message));
         }
         Ok(())
     }

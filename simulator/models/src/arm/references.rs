@@ -7,11 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::ArmModel;
 use super::addresses::{next_public_address, text};
+use super::interfaces::{BALANCER_LINKS, has_child};
 use super::random::Random;
 use super::resource_type::ResourceType;
 use super::resources::{Etag, balancer_child, ip_configurations, link, links};
 use super::schedule::Event;
-use super::store::{Address, LoadBalancer, Pool, key};
+use super::store::{Address, Pool, key};
 
 /// By the keys of load balancer and pool, the ids of the IP configurations that are members.
 type Members = BTreeMap<(String, String), BTreeSet<String>>;
@@ -50,6 +51,7 @@ impl ArmModel {
         if self.resources.is_empty() {
             return;
         }
+        self.forget_what_has_gone();
         self.follow_public_ips();
         let (members, nat) = self.users_of_balancers();
         for (lb_key, balancer) in &mut self.balancers {
@@ -119,14 +121,24 @@ impl ArmModel {
         (members, nat)
     }
 
-    /// Takes a deleted load balancer away: interfaces lose their references to it, its private addresses become free.
+    /// Takes a deleted load balancer away; its private addresses become free.
     pub(super) fn vanish(&mut self, lb_key: &str) {
         let Some(gone) = self.balancers.remove(lb_key) else { return };
         for frontend in &gone.frontends {
             self.free_address(&frontend.properties);
         }
+    }
+
+    /// Interfaces lose their references to pools and NAT rules that have gone. Scale sets and their instances keep theirs.
+    fn forget_what_has_gone(&mut self) {
+        let balancers = &self.balancers;
+        let is_there = |id: &str| {
+            balancer_child(id).is_some_and(|(name, kind, child)| {
+                balancers.get(&key(name)).is_some_and(|lb| has_child(lb, kind, child))
+            })
+        };
         for interface in self.resources.iter_mut().filter(|one| one.kind == ResourceType::NetworkInterface) {
-            if forget(&mut interface.body.properties, &gone) {
+            if retain_links(&mut interface.body.properties, is_there) {
                 interface.etag = Etag::Weak(self.identities.guid());
             }
         }
@@ -182,21 +194,18 @@ fn member(id: &str) -> Address {
     Address { name: Random::new(seed).guid().to_string(), top: Map::new(), properties }
 }
 
-/// Takes the references to a load balancer out of an interface; says whether there were any.
-pub(super) fn forget(properties: &mut Map<String, Value>, gone: &LoadBalancer) -> bool {
+/// Keeps those references of an interface to load balancers that pass; says whether any did not.
+fn retain_links(properties: &mut Map<String, Value>, is_there: impl Fn(&str) -> bool) -> bool {
     let mut changed = false;
     let listed = properties.get_mut("ipConfigurations").and_then(Value::as_array_mut);
     for configuration in listed.into_iter().flatten() {
         let Some(properties) = configuration.get_mut("properties").and_then(Value::as_object_mut) else {
             continue;
         };
-        for kind in ["loadBalancerBackendAddressPools", "loadBalancerInboundNatRules"] {
+        for kind in BALANCER_LINKS {
             let Some(links) = properties.get_mut(kind).and_then(Value::as_array_mut) else { continue };
             let before = links.len();
-            links.retain(|one| {
-                let balancer = one.get("id").and_then(Value::as_str).and_then(balancer_child);
-                balancer.is_none_or(|(balancer, _, _)| key(balancer) != key(&gone.name))
-            });
+            links.retain(|one| one.get("id").and_then(Value::as_str).is_some_and(&is_there));
             changed |= links.len() != before;
         }
     }

@@ -17,7 +17,7 @@ use super::write::PlannedEnd;
 use super::{ArmModel, Call, Method};
 
 /// What no PUT sets at the top of a body.
-const TOP_READ_ONLY: [&str; 6] = ["id", "name", "type", "etag", "properties", "instanceId"];
+const TOP_READ_ONLY: [&str; 7] = ["id", "name", "type", "etag", "properties", "instanceId", "kind"];
 
 /// One PUT.
 pub(super) struct ResourcePut<'a> {
@@ -159,13 +159,17 @@ impl ArmModel {
         let mut kept = existing.as_ref().map(|known| known.kept.clone()).unwrap_or_default();
         self.prepare(&id, put.path.kind, existing.as_ref(), &mut body, &mut kept)?;
         let at_rest = existing.as_ref().is_some_and(|known| !known.failed);
-        if at_rest && existing.as_ref().is_some_and(|known| known.body == body && known.kept == kept) {
+        let is_same = existing.as_ref().is_some_and(|known| known.body == body && known.kept == kept);
+        if is_same && at_rest {
             self.journal.counters.unchanged += 1;
-            return Ok(self.unchanged_resource(&id, put.path.kind, put.api_version));
+            if put.path.kind.provider() == Provider::Network {
+                return Ok(self.unchanged_resource(&id, put.path.kind, put.api_version));
+            }
+        } else {
+            self.journal.counters.applied += 1;
         }
-        self.journal.counters.applied += 1;
         Ok(self.apply_put(
-            Change { id, kind: put.path.kind, existing, body, kept },
+            Change { id, kind: put.path.kind, existing, body, kept, is_same },
             (put.answered_at, put.api_version),
             put.bad_end,
         ))
@@ -273,10 +277,11 @@ impl ArmModel {
         (answered_at, api_version): (u64, &str),
         bad_end: PlannedEnd,
     ) -> Answer {
-        let Change { id, kind, existing, body, kept } = change;
+        let Change { id, kind, existing, body, kept, is_same } = change;
         let created = existing.is_none();
         let etag = match (kind.provider(), existing.as_ref().map(|known| known.etag)) {
-            (Provider::Compute, Some(Etag::Number(number))) => Etag::Number(number + 1),
+            // Recorded: the compute provider works on what is there already too, and leaves the etag.
+            (Provider::Compute, Some(Etag::Number(number))) => Etag::Number(number + u64::from(!is_same)),
             (Provider::Compute, Some(Etag::Weak(_)) | None) => Etag::Number(1),
             (Provider::Network, _) => Etag::Weak(self.identities.guid()),
         };
@@ -327,11 +332,11 @@ impl ArmModel {
         if let Some(found) = self.resources.get_mut(id) {
             found.running = Some(work);
         }
-        let planned = self.planned_end(bad_end);
-        let Some(duration) = duration.filter(|_| !self.is_seeding) else {
-            self.complete_resource(&owner, operation, &planned);
+        let Some(duration) = duration else {
+            self.complete_resource(&owner, operation, &End::Succeeded);
             return answer(self, None);
         };
+        let planned = self.planned_end(bad_end);
         let ends_at = self.operation_end(answered_at, duration);
         let provider = self.resources.get(id).map_or(Provider::Network, |found| found.kind.provider());
         let record = Operation { owner, provider, ends_at, planned, ended: None };
@@ -425,6 +430,8 @@ struct Change {
     existing: Option<Resource>,
     body: Body,
     kept: Kept,
+    /// Whether all this is there already.
+    is_same: bool,
 }
 
 fn read_body(mut top: Map<String, Value>) -> Result<Body, Answer> {

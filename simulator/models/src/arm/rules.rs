@@ -28,7 +28,7 @@ pub(crate) enum Rule {
     MemberFailed,
     NotProvisioned,
     WithoutFrontend,
-    DuplicateOutboundRule,
+    OutboundTwice,
     OutboundRuleAndSecondary,
     NatGatewayAndBasic,
     ZonesOnBasic,
@@ -77,7 +77,7 @@ impl Rule {
             Self::MemberFailed => (400, "ReferencedResourceNotProvisioned"),
             Self::NotProvisioned => (429, "ReferencedResourceNotProvisioned"),
             Self::WithoutFrontend => (400, "LoadBalancerWithoutFrontendIPCantHaveChildResources"),
-            Self::DuplicateOutboundRule => {
+            Self::OutboundTwice => {
                 (400, "MoreThanOneOutboundRuleUsingSameFrontendIPConfigurationAndProtocolIsNotSupported")
             }
             Self::OutboundRuleAndSecondary => {

@@ -79,9 +79,9 @@ impl ArmModel {
             kept.addresses.insert(one.path(), address);
             if !one.properties.contains_key("publicIPAddressConfiguration") {
                 kept.public_addresses.remove(&one.path());
-            } else if !kept.public_addresses.contains_key(&one.path()) {
-                let address = next_public_address(&mut self.public_addresses, false);
-                kept.public_addresses.insert(one.path(), address);
+            } else {
+                let given = &mut self.public_addresses;
+                kept.public_addresses.entry(one.path()).or_insert_with(|| next_public_address(given, false));
             }
         }
         Ok(())

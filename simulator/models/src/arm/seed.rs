@@ -111,10 +111,8 @@ impl ArmModel {
         };
         let mut serving = 0;
         for resource in self.resources.iter().filter(|one| one.kind != ResourceType::ScaleSet) {
-            let machine = match resource.kind {
-                ResourceType::ScaleSetVm => Some(resource),
-                _ => self.machine_of(&resource.id),
-            };
+            let is_instance = resource.kind == ResourceType::ScaleSetVm;
+            let machine = if is_instance { Some(resource) } else { self.machine_of(&resource.id) };
             for one in ip_configurations(resource.kind, &resource.body) {
                 let kept = resource.kept.addresses.get(&one.path()).map(String::as_str);
                 let ip = kept.or_else(|| text(one.properties, "privateIPAddress"));

@@ -54,6 +54,9 @@ pub struct Settings {
     pub address_hold_us: u64,
     /// How long `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
     pub ip_migration_us: u64,
+    /// Whether machines without any other egress reach the internet, as in virtual networks from before 2025-09-30.
+    /// Default false.
+    pub default_outbound: bool,
     /// Tags of the resource group. Default none.
     pub group_tags: BTreeMap<String, String>,
     /// What happens to a write while another one runs on the same LB. Default `refuse`.
@@ -115,6 +118,7 @@ impl Default for Settings {
             standard_load_balancer_limit: 1000,
             address_hold_us: 0,
             ip_migration_us: 0,
+            default_outbound: false,
             group_tags: BTreeMap::new(),
             concurrent_write: ConcurrentWrite::Refuse,
             lock_retry_after_s: 11,

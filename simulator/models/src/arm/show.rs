@@ -43,6 +43,9 @@ impl ArmModel {
             if resource.kind == ResourceType::ScaleSetVm {
                 shown.insert("instanceId".to_owned(), resource.name().into());
             }
+            if resource.kind == ResourceType::NetworkInterface {
+                shown.insert("kind".to_owned(), "Regular".into());
+            }
             shown.insert("properties".to_owned(), Value::Object(properties));
         }
         shown

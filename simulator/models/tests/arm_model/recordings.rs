@@ -14,7 +14,8 @@ use crate::support::{
 /// Headers that the wrapper adds, or that recordings write in another case.
 const NOT_OURS: [&str; 1] = ["content-length"];
 
-fn data(file: &str) -> Option<Value> {
+/// A file of recorded or official data, where it is at hand.
+pub fn data(file: &str) -> Option<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/arm");
     let file: PathBuf = root.join(file);
     let Ok(text) = std::fs::read_to_string(&file) else {
@@ -53,7 +54,8 @@ fn shape(value: &Value, at: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-fn shape_of(value: &Value) -> BTreeSet<String> {
+/// The shape of a body.
+pub fn shape_of(value: &Value) -> BTreeSet<String> {
     let mut shapes = BTreeSet::new();
     shape(value, "", &mut shapes);
     shapes
