@@ -1,5 +1,7 @@
 //! Migrations against the simulated Azure Resource Manager.
 
+use std::collections::BTreeSet;
+
 use simulator_models::arm::topology::Topology;
 
 use super::world::{End, World, quick};
@@ -7,7 +9,9 @@ use crate::apply::{Outcome, Stage};
 use crate::call::Method;
 use crate::inventory::{Listed, Membership};
 use crate::journal::Journal;
+use crate::members::{Configuration, MemberKind, configurations, health_probe};
 use crate::plan::Reason;
+use crate::resource_id::ResourceId;
 
 /// The clusters that can be migrated, the last ones only with what the operator accepts.
 const MIGRATED: [Topology; 14] = [
@@ -27,6 +31,15 @@ const MIGRATED: [Topology; 14] = [
     Topology::ScaleSetPublicIp,
 ];
 
+/// What a model, an instance or an interface refers to; nothing for other resources.
+fn references(world: &World, id: &ResourceId) -> BTreeSet<ResourceId> {
+    let Some(kind) = MemberKind::of(id) else { return BTreeSet::new() };
+    let body = world.body(id);
+    let all = configurations(kind, &body);
+    let addresses = all.iter().filter_map(Configuration::public_address);
+    all.iter().flat_map(Configuration::references).chain(addresses).chain(health_probe(&body)).collect()
+}
+
 /// What must hold at the end of every migration.
 fn check(before: &World, after: &mut World, what: &str) {
     after.settle();
@@ -44,6 +57,9 @@ fn check(before: &World, after: &mut World, what: &str) {
         let (lb, name) = frontend;
         let served = before.arm.frontend_serves(lb, name);
         assert!(!served || after.arm.frontend_serves(lb, name), "{what}: {frontend:?} serves nobody");
+    }
+    for id in before.arm.ids().into_iter().map(ResourceId::new) {
+        assert!(references(after, &id).is_superset(&references(before, &id)), "{what}: {id} lost references");
     }
     assert_eq!(after.arm.restarts(), 0, "{what}: an instance was restarted");
 }

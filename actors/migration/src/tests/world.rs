@@ -288,7 +288,7 @@ impl World {
                         self.calls += 1;
                         if call.writes() {
                             self.changes.push(self.calls);
-                            if self.loses_lease && self.writes.len() % 2 == 0 {
+                            if self.loses_lease && self.writes.len().is_multiple_of(2) {
                                 coming.insert((self.now, number + 1_000_000), ApplyIn::Lease(false));
                                 coming.insert((self.now + 60_000_000, number), ApplyIn::Lease(true));
                             }
