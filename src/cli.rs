@@ -14,6 +14,7 @@ mod check_config;
 mod deposit;
 mod export;
 mod files;
+mod migrate;
 mod observe;
 mod pauses;
 mod remedy;
@@ -56,6 +57,8 @@ enum Command {
     Restore(restore::RestoreArgs),
     /// Has a Deployment run no Pods, and waits until they have ended: before it is deleted together with their rights.
     Retire(retire::RetireArgs),
+    /// Moves the cluster from Basic to Standard load balancers with all its addresses: plans first, then carries the plan out.
+    MigrateBasicLb(Box<migrate::MigrateArgs>),
     /// Prints the version.
     Version,
 }
@@ -109,6 +112,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Snapshot(args) => snapshot::snapshot(&args),
         Command::Restore(args) => restore::restore(&args),
         Command::Retire(args) => done(retire::retire(&args)),
+        Command::MigrateBasicLb(args) => migrate::migrate(&args),
         Command::Version => {
             done(say([printable!("azure-backend-pool-controller {}", env!("CARGO_PKG_VERSION"))]))
         }

@@ -26,7 +26,7 @@ use crate::telemetry::Levels;
 use crate::wiring::params::{self, Instance, Restoring};
 use crate::wiring::{self, Ballot, Election, Parts, Running};
 
-pub(crate) use kubernetes_client::kubernetes_client;
+pub(crate) use kubernetes_client::{api_server_host, kubernetes_client};
 
 /// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod check;
 mod export;
+mod migrate;
 mod printable;
 mod restore;
 mod retire;

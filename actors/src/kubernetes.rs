@@ -40,7 +40,7 @@ pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, kee
 pub use deployment::named as deployment_named;
 use exchange::Exchange;
 pub use exchange::Place;
-pub use lease::Places;
+pub use lease::{Places, ask as ask_lease};
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
 pub use telling::{Object, Teller, Telling, Tellings};

@@ -28,6 +28,14 @@ pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::R
     open_client(kubeconfig).await.map_err(told)
 }
 
+/// The host by which the API server is reached.
+pub(crate) async fn api_server_host(kubeconfig: Option<&PathBuf>) -> anyhow::Result<String> {
+    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
+    let (config, _) = configuration(kubeconfig).await.map_err(told)?;
+    let host = config.cluster_url.host().context("the kubeconfig names no host of the API server")?;
+    Ok(host.trim_matches(['[', ']']).to_owned())
+}
+
 /// Returns the message of a kubeconfig parser without the values and lines that it quotes.
 fn without_quotes(text: &str) -> String {
     const PARSER: &str = "failed to parse kubeconfig YAML";

@@ -58,17 +58,20 @@ fn put_accepted(response: &RawResponse) -> Result<ArmAnswer, Failure> {
         return Err(failure::undecodable(response, "the answer is no object"));
     }
     let headers = response.headers();
-    let operation = [ASYNC_OPERATION, LOCATION]
-        .iter()
-        .filter_map(|name| headers.get_optional_str(name).map(str::trim))
-        .find(|url| !url.is_empty());
     Ok(ArmAnswer::Put(PutAccepted {
         provisioning: read::provisioning(&body["properties"]["provisioningState"]),
-        operation: operation.map(Operation::new),
+        operation: operation_url(response).map(Operation::new),
         retry_after: failure::retry_after(headers),
         etag: read::etag(&body),
         correlation_id: failure::correlation_id(headers),
     }))
+}
+
+/// Where the operation that a call has started can be asked for.
+pub(crate) fn operation_url(response: &RawResponse) -> Option<&str> {
+    let headers = [ASYNC_OPERATION, LOCATION];
+    let mut urls = headers.iter().filter_map(|name| response.headers().get_optional_str(name).map(str::trim));
+    urls.find(|url| !url.is_empty())
 }
 
 /// The answer to a poll. `resource` says that the address answers with the resource at the end and not with a

@@ -1,6 +1,7 @@
 //! The client: one request of the core, one try, one answer.
 
 mod look;
+mod resource;
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::url::{Addresses, answers_with_resource};
 use crate::{answer, failure, pipeline};
 
 pub use look::{Look, Looked};
+pub use resource::{ResourceAddress, ResourceCall, ResourceMethod, ResourceReply};
 
 const JSON: &str = "application/json";
 

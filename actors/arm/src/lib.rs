@@ -27,7 +27,9 @@ mod transport;
 mod url;
 
 pub use azure_core::credentials::Secret;
-pub use client::{Answered, Client, Look, Looked};
+pub use client::{
+    Answered, Client, Look, Looked, ResourceAddress, ResourceCall, ResourceMethod, ResourceReply,
+};
 pub use headroom::Headroom;
 pub use identity::{Identity, Login, ManagedIdentity};
 pub use raw::{RawAnswer, RawClient, RawMethod, RawRequest};

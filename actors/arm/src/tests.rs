@@ -11,6 +11,7 @@ mod raw;
 mod recorded;
 mod redaction;
 mod refusals;
+mod resource;
 mod server;
 mod set_up;
 mod tokens;

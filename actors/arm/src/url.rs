@@ -71,6 +71,14 @@ impl Addresses {
         Ok(url)
     }
 
+    /// The address of a path with its query.
+    pub(crate) fn path(&self, path: &str) -> Result<Url, AddressError> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut url = self.joined(path.split('/').filter(|segment| !segment.is_empty()))?;
+        url.set_query(Some(query).filter(|query| !query.is_empty()));
+        Ok(url)
+    }
+
     fn below(&self, names: &[&str]) -> Result<Url, AddressError> {
         let head = [
             "subscriptions",
@@ -86,6 +94,12 @@ impl Addresses {
 
     /// The address that these segments make, in this version of an API.
     fn at<'a>(&self, segments: impl Iterator<Item = &'a str>, version: &str) -> Result<Url, AddressError> {
+        let mut url = self.joined(segments)?;
+        url.query_pairs_mut().append_pair("api-version", version);
+        Ok(url)
+    }
+
+    fn joined<'a>(&self, segments: impl Iterator<Item = &'a str>) -> Result<Url, AddressError> {
         let mut url = self.endpoint.clone();
         {
             let mut path = url.path_segments_mut().map_err(|()| AddressError::Unreadable)?;
@@ -97,7 +111,6 @@ impl Addresses {
                 path.push(segment);
             }
         }
-        url.query_pairs_mut().append_pair("api-version", version);
         Ok(url)
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
+use kube::Client;
 use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
 use pool_core::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 use serde_json::Value;
@@ -26,8 +27,9 @@ use tokio::time::Instant;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-use super::exchange::{Answered, Exchange, Place, other};
+use super::exchange::{Answered, Exchange, Kind, Place, other};
 use super::words::chain;
+use crate::azure::Effects;
 use crate::clock::Clock;
 use document::LeaseDocument;
 pub(super) use log::{Asked, Told};
@@ -56,6 +58,12 @@ pub(super) struct Requests {
     pub(super) exchange: Exchange,
     pub(super) clock: Clock,
     pub(super) lease: LeaseName,
+}
+
+/// Carries out one request about a Lease, for a command that a person has started; every failure is an answer too.
+pub async fn ask(client: Client, place: Place, clock: Clock, lease: LeaseName, ask: LeaseAsk) -> LeaseAnswer {
+    let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, place };
+    Requests { exchange, clock, lease }.carry_out(ask).await
 }
 
 impl Requests {

@@ -1,0 +1,108 @@
+//! Calls about any resource, for commands that change more than pools: a path or a URL that Azure gave, one try, and the
+//! answer as it came. What an answer means is decided by whoever asks. Like every other call, one that changes something
+//! needs a permit.
+
+use std::time::Duration;
+
+use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
+use azure_core::http::{Method, RawResponse, Request};
+use pool_core::arm::{Failure, Permit, RetryAfter};
+use pool_core::ids::Operation;
+
+use super::{Client, JSON};
+use crate::{answer, failure};
+
+/// What is done with a resource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ResourceMethod {
+    /// It is read.
+    Get,
+    /// It is created or replaced.
+    Put,
+    /// It is deleted.
+    Delete,
+    /// An action of it is started.
+    Post,
+}
+
+/// Where a call goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ResourceAddress {
+    /// A path with its query, below the endpoint of the cloud.
+    Path(String),
+    /// A URL that Azure gave; it is refused unless it is on the endpoint.
+    Url(String),
+}
+
+/// A call about any resource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResourceCall {
+    /// What is done.
+    pub method: ResourceMethod,
+    /// Where the call goes.
+    pub address: ResourceAddress,
+    /// The JSON body.
+    pub body: Option<String>,
+    /// The entity tag that must be current.
+    pub if_match: Option<String>,
+}
+
+/// The answer, be it a success or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResourceReply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, as text.
+    pub body: String,
+    /// Where the operation that was started can be asked for.
+    pub operation: Option<String>,
+    /// How long Azure asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+impl Client {
+    /// Makes one call with one try.
+    ///
+    /// # Errors
+    /// Nothing was sent, or there was no answer. A status that is no success is an answer.
+    pub async fn resource(
+        &self,
+        call: ResourceCall,
+        permit: Option<Permit>,
+    ) -> Result<ResourceReply, Failure> {
+        let url = match &call.address {
+            ResourceAddress::Path(path) => self.addresses.path(path),
+            ResourceAddress::Url(url) => self.addresses.operation(&Operation::new(url.as_str())),
+        };
+        let method = match call.method {
+            ResourceMethod::Get => Method::Get,
+            ResourceMethod::Put => Method::Put,
+            ResourceMethod::Delete => Method::Delete,
+            ResourceMethod::Post => Method::Post,
+        };
+        let mut request = Request::new(url.map_err(|why| failure::refused(&why))?, method);
+        request.insert_header(ACCEPT, JSON);
+        if let Some(etag) = call.if_match {
+            request.insert_header(IF_MATCH, etag);
+        }
+        if let Some(body) = call.body {
+            request.insert_header(CONTENT_TYPE, JSON);
+            request.set_body(body);
+        }
+        let response = self.send(request, permit).await?;
+        read(&response)
+    }
+}
+
+fn read(response: &RawResponse) -> Result<ResourceReply, Failure> {
+    let retry_after = match failure::retry_after(response.headers()) {
+        RetryAfter::In(span) => Some(span),
+        RetryAfter::Absent | RetryAfter::Invalid => None,
+    };
+    Ok(ResourceReply {
+        status: u16::from(response.status()),
+        body: answer::text(response)?.to_owned(),
+        operation: answer::operation_url(response).map(str::to_owned),
+        retry_after,
+    })
+}

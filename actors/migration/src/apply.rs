@@ -1,0 +1,492 @@
+//! The machine that carries a plan out. At each stage it reads the live state of every object, and changes what is not as
+//! it should be. So it goes on after a crash at any call, and a second run changes nothing.
+//!
+//! The stages stand in [`Stage`], goals of single objects in `goal`, and the way of one goal in `task`.
+
+mod goal;
+mod guide;
+mod stage;
+mod stages;
+mod task;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pool_core::machine::{Machine, Now, earliest};
+use serde_json::Value;
+
+use crate::call::{Call, Meaning, Reply, meaning};
+use crate::inventory::CallId;
+use crate::journal::Journal;
+use crate::json::text;
+use crate::members::Leaving;
+use crate::resource_id::ResourceId;
+use crate::work::Work;
+
+use goal::{Context, Goal, Judged};
+use task::{Progress, Task};
+
+pub use guide::Guide;
+pub use stage::Stage;
+
+/// How many calls run at once.
+const AT_ONCE: usize = 64;
+/// How often an operation is asked, when few run.
+const POLL_EVERY: Duration = Duration::from_secs(5);
+/// How many polls a second all operations together make at most.
+const POLLS_PER_SECOND: u32 = 20;
+/// How long the shared Lease is free between two stages.
+const HAND_OVER: Duration = Duration::from_secs(10);
+/// How often nodes are detached again because a load balancer is in use.
+const DETACH_ROUNDS: u32 = 3;
+/// How long the machine waits before it stores the journal again after a failure.
+const RECORD_AGAIN: Duration = Duration::from_secs(10);
+
+/// What the machine takes.
+#[derive(Clone, Debug)]
+pub enum ApplyIn {
+    /// Begin.
+    Start,
+    /// The answer to a call, or why there is none.
+    Answer(CallId, Result<Reply, String>),
+    /// The answer to [`ApplyOut::Record`]: it is stored, or why not.
+    Recorded(Result<(), String>),
+    /// Whether this process holds the shared Lease.
+    Lease(bool),
+    /// The operator asks to stop. That counts as long as traffic is not interrupted.
+    Stop,
+}
+
+/// What the machine says.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ApplyOut {
+    /// Make this call.
+    Call(CallId, Call),
+    /// Store the journal, and read it back.
+    Record(Box<Journal>),
+    /// Whether the shared Lease is needed from now on.
+    Lease(bool),
+    /// How far it is.
+    Progress {
+        /// The stage.
+        stage: Stage,
+        /// How many objects are as they should be.
+        done: usize,
+        /// How many objects there are.
+        total: usize,
+    },
+    /// It has ended.
+    Finished(Outcome),
+}
+
+/// How it ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Everything is migrated.
+    Done,
+    /// Everything is migrated, except these frontends; the next run tries them again.
+    Incomplete(Vec<String>),
+    /// It stopped; the guide says what to do.
+    Stopped(Guide),
+}
+
+/// Carries a plan out.
+pub struct Apply {
+    journal: Journal,
+    work: Work,
+    leaving: Leaving,
+    stage: Stage,
+    tasks: Vec<Task>,
+    last: u64,
+    has_lease: bool,
+    wished_lease: bool,
+    throttled_until: Now,
+    hand_over_until: Option<Now>,
+    recording: Recording,
+    /// Basic load balancers that exist.
+    alive: BTreeSet<ResourceId>,
+    /// Standard load balancers that existed at the beginning.
+    standard: BTreeMap<ResourceId, Value>,
+    listed: BTreeSet<ResourceId>,
+    /// Scale sets that only an error of Azure named.
+    named_by_errors: BTreeSet<ResourceId>,
+    /// Frontends that could not be built, with the reason.
+    unavailable: BTreeMap<(usize, String), String>,
+    rounds: u32,
+    is_in_use: bool,
+    has_written: bool,
+    past_return: bool,
+    is_stopping: bool,
+    shown: Option<(Stage, usize)>,
+    is_finished: bool,
+}
+
+/// Whether the journal is stored as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Recording {
+    Stored,
+    /// It is being stored; `again`: it has changed meanwhile.
+    Sent {
+        again: bool,
+    },
+    /// It is to be stored at this moment.
+    At(Now),
+}
+
+impl Apply {
+    /// A migration that begins, or goes on: `is_stored` says that the journal was read from where it is stored.
+    #[must_use]
+    pub fn new(journal: Journal, is_stored: bool) -> Apply {
+        let work = Work::of(&journal.inventory);
+        let leaving = work.leaving();
+        Apply {
+            work,
+            leaving,
+            stage: Stage::Journal,
+            tasks: Vec::new(),
+            last: 0,
+            has_lease: false,
+            wished_lease: false,
+            throttled_until: Now::ZERO,
+            hand_over_until: None,
+            recording: if is_stored { Recording::Stored } else { Recording::At(Now::ZERO) },
+            alive: BTreeSet::new(),
+            standard: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            named_by_errors: BTreeSet::new(),
+            unavailable: BTreeMap::new(),
+            rounds: 0,
+            is_in_use: false,
+            has_written: false,
+            past_return: false,
+            is_stopping: false,
+            shown: None,
+            is_finished: false,
+            journal,
+        }
+    }
+
+    /// The stage in which it is.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    fn on_answer(&mut self, now: Now, id: CallId, answer: Result<Reply, String>, out: &mut Vec<ApplyOut>) {
+        let Some(at) = self.tasks.iter().position(|task| task.call() == Some(id)) else { return };
+        if let Ok(Reply { status: 429, retry_after: Some(after), .. }) = &answer {
+            self.throttled_until = self.throttled_until.max(now.plus(*after));
+        }
+        let every = self.poll_every();
+        match self.tasks[at].progress.clone() {
+            Progress::Reading(_) => self.on_read(now, at, meaning(answer), out),
+            Progress::Writing(_) => {
+                let meaning = meaning(answer);
+                self.on_written(now, at, meaning, every);
+            }
+            Progress::Asking(_, operation) => {
+                let failed = answer.as_ref().ok().filter(|reply| text(&reply.body["status"]) == "Failed");
+                let in_use = failed.map(|reply| meaning(Ok(Reply { status: 400, ..reply.clone() })));
+                match in_use {
+                    Some(Meaning::InUse { scale_sets, why }) => self.on_in_use(at, scale_sets, why),
+                    Some(_) | None => self.tasks[at].polled(now, operation, meaning(answer), every),
+                }
+            }
+            Progress::Ready(_)
+            | Progress::Recording
+            | Progress::Polling(..)
+            | Progress::Reached
+            | Progress::Failed(_) => {}
+        }
+    }
+
+    fn on_read(&mut self, now: Now, at: usize, meaning: Meaning, out: &mut Vec<ApplyOut>) {
+        match meaning {
+            Meaning::Done(reply) => {
+                if let Some(next) = self.next_page(at, &reply) {
+                    let id = self.call(Call::follow(next), out);
+                    self.tasks[at].progress = Progress::Reading(id);
+                    return;
+                }
+                self.judge(now, at, Some(&reply.body), out);
+            }
+            Meaning::Absent => self.judge(now, at, None, out),
+            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
+            Meaning::Stale => self.tasks[at].refused(now, "412 in answer to a read".to_owned()),
+            Meaning::InUse { why, .. } | Meaning::Refused(why) => self.tasks[at].refused(now, why),
+        }
+    }
+
+    /// Takes the instances of a page in, and says where the next page is.
+    fn next_page(&mut self, at: usize, reply: &Reply) -> Option<String> {
+        let Goal::Instances(_) = self.tasks[at].goal else { return None };
+        self.listed.extend(goal::instances(&reply.body));
+        Some(text(&reply.body["nextLink"])).filter(|next| !next.is_empty()).map(str::to_owned)
+    }
+
+    fn judge(&mut self, now: Now, at: usize, live: Option<&Value>, out: &mut Vec<ApplyOut>) {
+        let goal = self.tasks[at].goal.clone();
+        let unavailable = |target| self.unavailable_of(target);
+        let context = Context {
+            inventory: &self.journal.inventory,
+            work: &self.work,
+            leaving: &self.leaving,
+            unavailable: &unavailable,
+            past_return: self.past_return,
+        };
+        match goal.judge(live, &context) {
+            Judged::Reached => {
+                self.on_reached(&goal, live);
+                self.tasks[at].progress = Progress::Reached;
+            }
+            Judged::Write(call) => self.write(now, at, &goal, live, call, out),
+            Judged::Wait(why) => {
+                let patient = self.past_return;
+                self.tasks[at].not_ready(now, &why, patient);
+            }
+            Judged::Never(why) => self.tasks[at].progress = Progress::Failed(why),
+        }
+    }
+
+    fn write(
+        &mut self,
+        now: Now,
+        at: usize,
+        goal: &Goal,
+        live: Option<&Value>,
+        call: Call,
+        out: &mut Vec<ApplyOut>,
+    ) {
+        if !self.has_lease || self.is_stopping {
+            self.tasks[at].progress = Progress::Ready(now);
+            return;
+        }
+        // A node that appeared after the journal was stored.
+        if let (Some(node), Some(live)) = (goal.node(), live)
+            && self.journal.inventory.body(node).is_none()
+            && !self.journal.later.contains_key(node)
+        {
+            self.journal.later.insert(node.clone(), live.clone());
+            self.record_again(now);
+            self.tasks[at].progress = Progress::Recording;
+            return;
+        }
+        if !self.tasks[at].may_write() {
+            return;
+        }
+        self.has_written = true;
+        if matches!(goal, Goal::Delete(_)) {
+            self.past_return = true;
+        }
+        let id = self.call(call, out);
+        self.tasks[at].progress = Progress::Writing(id);
+    }
+
+    fn on_written(&mut self, now: Now, at: usize, meaning: Meaning, every: Duration) {
+        match meaning {
+            Meaning::Done(reply) => self.tasks[at].accepted(now, reply, every),
+            Meaning::InUse { scale_sets, why } => self.on_in_use(at, scale_sets, why),
+            Meaning::Refused(why) => self.tasks[at].refused(now, why),
+            Meaning::Later { after, why } => self.tasks[at].later(now, after, &why, self.past_return),
+            Meaning::Absent => self.tasks[at].later(now, None, "it does not exist", self.past_return),
+            Meaning::Stale => self.tasks[at].later(now, None, "others change it too", self.past_return),
+        }
+    }
+
+    fn on_in_use(&mut self, at: usize, scale_sets: Vec<ResourceId>, why: String) {
+        self.named_by_errors.extend(scale_sets);
+        self.is_in_use = true;
+        self.tasks[at].progress = Progress::Failed(why);
+    }
+
+    fn on_recorded(&mut self, now: Now, result: Result<(), String>, out: &mut Vec<ApplyOut>) {
+        let Recording::Sent { again } = self.recording else { return };
+        if let Err(why) = result {
+            self.recording = Recording::At(now.plus(RECORD_AGAIN));
+            match self.stage {
+                Stage::Journal => self.stop(vec![format!("the journal could not be stored: {why}")], out),
+                // Everything is done, and the next run finds it so.
+                Stage::Close => self.finish(out),
+                Stage::Look
+                | Stage::StaticAddresses
+                | Stage::HandOver
+                | Stage::Compare
+                | Stage::Convert
+                | Stage::DetachModels
+                | Stage::ListInstances
+                | Stage::DetachNodes
+                | Stage::Delete
+                | Stage::CheckAddresses
+                | Stage::BuildInternal
+                | Stage::BuildPublic
+                | Stage::AttachModels
+                | Stage::ListAgain
+                | Stage::AttachNodes
+                | Stage::Retake
+                | Stage::Prove => {}
+            }
+            return;
+        }
+        self.recording = if again { Recording::At(now) } else { Recording::Stored };
+        if self.recording == Recording::Stored {
+            for task in self.tasks.iter_mut().filter(|task| task.progress == Progress::Recording) {
+                task.progress = Progress::Ready(now);
+            }
+        }
+    }
+
+    fn record_again(&mut self, now: Now) {
+        self.recording = match self.recording {
+            Recording::Sent { .. } => Recording::Sent { again: true },
+            Recording::Stored | Recording::At(_) => Recording::At(now),
+        };
+    }
+
+    fn call(&mut self, call: Call, out: &mut Vec<ApplyOut>) -> CallId {
+        self.last += 1;
+        out.push(ApplyOut::Call(CallId(self.last), call));
+        CallId(self.last)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.tasks.iter().filter(|task| task.call().is_some()).count()
+    }
+
+    /// Many operations are asked less often each.
+    fn poll_every(&self) -> Duration {
+        let polls = self.tasks.iter().filter(|task| matches!(task.progress, Progress::Polling(..))).count();
+        let polls = u32::try_from(polls).unwrap_or(u32::MAX);
+        POLL_EVERY.max(Duration::from_secs(1) * polls / POLLS_PER_SECOND)
+    }
+
+    /// Sends what is due.
+    fn send(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
+        let may = !self.is_stopping && (self.has_lease || !self.stage.needs_lease());
+        if !may || now < self.throttled_until {
+            return;
+        }
+        let mut free = AT_ONCE.saturating_sub(self.in_flight());
+        for at in 0..self.tasks.len() {
+            if free == 0 {
+                return;
+            }
+            let sent = match self.tasks[at].progress.clone() {
+                Progress::Ready(due) if due <= now => {
+                    let read = self.tasks[at].goal.read(&self.work);
+                    Some(Progress::Reading(self.call(read, out)))
+                }
+                Progress::Polling(due, operation) if due <= now => {
+                    let id = self.call(Call::follow(operation.as_str()), out);
+                    Some(Progress::Asking(id, operation))
+                }
+                Progress::Ready(_)
+                | Progress::Polling(..)
+                | Progress::Reading(_)
+                | Progress::Recording
+                | Progress::Writing(_)
+                | Progress::Asking(..)
+                | Progress::Reached
+                | Progress::Failed(_) => None,
+            };
+            if let Some(progress) = sent {
+                self.tasks[at].progress = progress;
+                free -= 1;
+            }
+        }
+    }
+
+    /// Stores the journal when it is time.
+    fn record(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
+        if let Recording::At(at) = self.recording
+            && at <= now
+        {
+            self.recording = Recording::Sent { again: false };
+            out.push(ApplyOut::Record(Box::new(self.journal.clone())));
+        }
+    }
+
+    fn show(&mut self, out: &mut Vec<ApplyOut>) {
+        let done = self.tasks.iter().filter(|task| task.progress == Progress::Reached).count();
+        if self.shown != Some((self.stage, done)) && !self.tasks.is_empty() {
+            self.shown = Some((self.stage, done));
+            out.push(ApplyOut::Progress { stage: self.stage, done, total: self.tasks.len() });
+        }
+    }
+
+    fn proceed(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
+        while !self.is_finished {
+            self.record(now, out);
+            self.send(now, out);
+            self.show(out);
+            if self.is_stopping && self.in_flight() == 0 {
+                self.stop(vec!["the operator asked for it".to_owned()], out);
+                return;
+            }
+            if !self.is_stage_over(now) {
+                return;
+            }
+            self.end_stage(now, out);
+        }
+    }
+
+    fn is_stage_over(&self, now: Now) -> bool {
+        match self.stage {
+            Stage::Journal | Stage::Close => self.recording == Recording::Stored,
+            Stage::HandOver => self.hand_over_until.is_none_or(|until| until <= now),
+            Stage::Look
+            | Stage::StaticAddresses
+            | Stage::Compare
+            | Stage::Convert
+            | Stage::DetachModels
+            | Stage::ListInstances
+            | Stage::DetachNodes
+            | Stage::Delete
+            | Stage::CheckAddresses
+            | Stage::BuildInternal
+            | Stage::BuildPublic
+            | Stage::AttachModels
+            | Stage::ListAgain
+            | Stage::AttachNodes
+            | Stage::Retake
+            | Stage::Prove => self.tasks.iter().all(Task::is_over),
+        }
+    }
+}
+
+impl Machine for Apply {
+    type In = ApplyIn;
+    type Out = ApplyOut;
+
+    fn step(&mut self, now: Now, input: ApplyIn, out: &mut Vec<ApplyOut>) {
+        if self.is_finished {
+            return;
+        }
+        match input {
+            ApplyIn::Start => {}
+            ApplyIn::Answer(id, answer) => self.on_answer(now, id, answer, out),
+            ApplyIn::Recorded(result) => self.on_recorded(now, result, out),
+            ApplyIn::Lease(held) => self.has_lease = held,
+            ApplyIn::Stop => self.is_stopping |= self.stage < Stage::DetachModels,
+        }
+        self.proceed(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        if self.is_finished {
+            return None;
+        }
+        let may = !self.is_stopping && (self.has_lease || !self.stage.needs_lease());
+        let is_full = self.in_flight() >= AT_ONCE;
+        let due = self.tasks.iter().filter_map(Task::due).min().filter(|_| may && !is_full);
+        let due = due.map(|due| due.max(self.throttled_until));
+        let record = match self.recording {
+            Recording::At(at) => Some(at),
+            Recording::Stored | Recording::Sent { .. } => None,
+        };
+        earliest(earliest(due, record), self.hand_over_until.filter(|_| self.stage == Stage::HandOver))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<ApplyOut>) {
+        self.proceed(now, out);
+    }
+}

@@ -1,0 +1,337 @@
+//! Goals of single objects. Each is judged by the live body of its object alone, together with what the journal holds, so
+//! it makes no difference who began to reach it, or how far he came.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::inventory::Inventory;
+use crate::json::{id, is_basic, items, object, provisioning, text};
+use crate::members::{Leaving, MemberKind, attached, detached, put_body};
+use crate::resource_id::ResourceId;
+use crate::target::{PrivateAddress, completed, missing, settings, without};
+use crate::work::{Address, AddressFate, Work, by_address, by_interface};
+
+/// What is to be reached for one object.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Goal {
+    /// It is known whether a load balancer exists, and with which SKU.
+    Look(ResourceId),
+    /// A public address is static.
+    Static(ResourceId),
+    /// A Basic load balancer has the settings that the plan was made from.
+    Unchanged(ResourceId),
+    /// A node refers to nothing that goes.
+    Detach(MemberKind, ResourceId),
+    /// The instances of a scale set are known.
+    Instances(ResourceId),
+    /// A Basic load balancer does not exist.
+    Delete(ResourceId),
+    /// A private address of this target is free.
+    Free(usize, PrivateAddress),
+    /// A target exists.
+    Build(usize),
+    /// A public address is Standard.
+    Upgrade(ResourceId),
+    /// The pools of a load balancer name their members by address.
+    Convert(ResourceId),
+    /// A node refers to everything that came.
+    Attach(MemberKind, ResourceId),
+}
+
+/// What follows from the live body.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Judged {
+    /// The goal is reached.
+    Reached,
+    /// This call brings it nearer.
+    Write(Call),
+    /// It is not the time yet, for this reason.
+    Wait(String),
+    /// It cannot be reached, for this reason.
+    Never(String),
+}
+
+/// What goals are judged by, besides the live body.
+pub(super) struct Context<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) work: &'a Work,
+    pub(super) leaving: &'a Leaving,
+    /// Frontends of each target that cannot be built now.
+    pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
+    /// Whether a Basic load balancer is gone already.
+    pub(super) past_return: bool,
+}
+
+impl Goal {
+    /// The call that reads the object.
+    pub(super) fn read(&self, work: &Work) -> Call {
+        match self {
+            Goal::Look(id)
+            | Goal::Static(id)
+            | Goal::Unchanged(id)
+            | Goal::Detach(_, id)
+            | Goal::Delete(id)
+            | Goal::Upgrade(id)
+            | Goal::Convert(id)
+            | Goal::Attach(_, id) => Call::get(id),
+            Goal::Instances(id) => Call::get(&id.child_list("virtualMachines")),
+            Goal::Free(_, address) => {
+                let network =
+                    address.subnet.up_to("virtualNetworks").unwrap_or_else(|| address.subnet.clone());
+                let check = network.child_list("CheckIPAddressAvailability");
+                Call::get_with(&check, &format!("ipAddress={}", address.address))
+            }
+            Goal::Build(target) => Call::get(&work.targets[*target].id),
+        }
+    }
+
+    /// The object, for people.
+    pub(super) fn object(&self, work: &Work) -> String {
+        match self {
+            Goal::Look(id)
+            | Goal::Static(id)
+            | Goal::Unchanged(id)
+            | Goal::Detach(_, id)
+            | Goal::Instances(id)
+            | Goal::Delete(id)
+            | Goal::Upgrade(id)
+            | Goal::Convert(id)
+            | Goal::Attach(_, id) => id.to_string(),
+            Goal::Free(_, address) => format!("{} in {}", address.address, address.subnet.name()),
+            Goal::Build(target) => work.targets[*target].id.to_string(),
+        }
+    }
+
+    /// The node that the goal changes.
+    pub(super) fn node(&self) -> Option<&ResourceId> {
+        match self {
+            Goal::Detach(_, id) | Goal::Attach(_, id) => Some(id),
+            Goal::Look(_)
+            | Goal::Static(_)
+            | Goal::Unchanged(_)
+            | Goal::Instances(_)
+            | Goal::Delete(_)
+            | Goal::Free(..)
+            | Goal::Build(_)
+            | Goal::Upgrade(_)
+            | Goal::Convert(_) => None,
+        }
+    }
+
+    /// Judges the goal by the live body; `None`: the object does not exist.
+    pub(super) fn judge(&self, live: Option<&Value>, context: &Context<'_>) -> Judged {
+        if let Some(body) = live
+            && self.waits_for_operations()
+            && let state = provisioning(body)
+            && matches!(state.as_str(), "updating" | "creating" | "deleting" | "migrating")
+        {
+            return Judged::Wait(format!("its provisioning state is {state}"));
+        }
+        match self {
+            Goal::Look(_) | Goal::Instances(_) => Judged::Reached,
+            Goal::Static(id) => make_static(id, live, context),
+            Goal::Unchanged(id) => unchanged(id, live, context),
+            Goal::Detach(kind, id) => detach(*kind, id, live, context),
+            Goal::Delete(id) => match live {
+                Some(body) if is_basic(body) => Judged::Write(Call::delete(id)),
+                Some(_) | None => Judged::Reached,
+            },
+            Goal::Free(..) => match live.map(|body| body["available"].as_bool()) {
+                Some(Some(true)) => Judged::Reached,
+                Some(Some(false) | None) | None => Judged::Wait("the address is in use".to_owned()),
+            },
+            Goal::Build(target) => build(*target, live, context),
+            Goal::Upgrade(id) => match context.work.addresses.get(id) {
+                Some(address) => match address.fate {
+                    AddressFate::Kept => upgrade(id, address, live),
+                    AddressFate::Replaced => replace(id, address, live),
+                },
+                None => Judged::Reached,
+            },
+            Goal::Convert(id) => convert(id, live, context),
+            Goal::Attach(kind, id) => attach(*kind, id, live, context),
+        }
+    }
+
+    fn waits_for_operations(&self) -> bool {
+        match self {
+            Goal::Look(_) | Goal::Instances(_) | Goal::Free(..) => false,
+            Goal::Static(_)
+            | Goal::Unchanged(_)
+            | Goal::Detach(..)
+            | Goal::Delete(_)
+            | Goal::Build(_)
+            | Goal::Upgrade(_)
+            | Goal::Convert(_)
+            | Goal::Attach(..) => true,
+        }
+    }
+}
+
+fn etag(live: &Value) -> Option<String> {
+    Some(text(&live["etag"])).filter(|etag| !etag.is_empty()).map(str::to_owned)
+}
+
+fn has_failed(live: &Value) -> bool {
+    matches!(provisioning(live).as_str(), "failed" | "canceled")
+}
+
+fn make_static(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let Some(address) = context.work.addresses.get(id) else { return Judged::Reached };
+    let Some(live) = live else {
+        return match address.fate {
+            AddressFate::Kept => Judged::Never("the public address does not exist any more".to_owned()),
+            AddressFate::Replaced => Judged::Reached,
+        };
+    };
+    match address.fate {
+        // Azure refuses static Basic addresses of IPv6.
+        AddressFate::Replaced => Judged::Reached,
+        AddressFate::Kept => match changed_address(address, live) {
+            Some(never) => never,
+            None if text(&live["properties"]["publicIPAllocationMethod"]).eq_ignore_ascii_case("Static") => {
+                Judged::Reached
+            }
+            None => {
+                let mut body = writable(live);
+                body["properties"]["publicIPAllocationMethod"] = json!("Static");
+                Judged::Write(Call::put(id, body, etag(live)))
+            }
+        },
+    }
+}
+
+/// A public address is not what the journal has.
+fn changed_address(address: &Address, live: &Value) -> Option<Judged> {
+    let ip = text(&live["properties"]["ipAddress"]).parse().ok();
+    (address.ip.is_some() && ip != address.ip).then(|| {
+        let shown = ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string());
+        Judged::Never(format!(
+            "its address was {}, and is {shown} now",
+            address.ip.map_or(String::new(), |ip| ip.to_string())
+        ))
+    })
+}
+
+/// A public address without what Azure works out itself.
+fn writable(live: &Value) -> Value {
+    let mut body = live.clone();
+    let properties = object(&mut body, "properties");
+    for key in ["provisioningState", "resourceGuid", "ipConfiguration", "natGateway"] {
+        properties.remove(key);
+    }
+    body
+}
+
+fn upgrade(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
+    let Some(live) = live else {
+        return Judged::Never("the public address does not exist any more".to_owned());
+    };
+    if let Some(never) = changed_address(address, live) {
+        return never;
+    }
+    if !is_basic(live) && !has_failed(live) {
+        return Judged::Reached;
+    }
+    if let Some(user) = crate::json::id(&live["properties"]["ipConfiguration"]).filter(|_| is_basic(live)) {
+        return Judged::Wait(format!("it is still attached to {user}"));
+    }
+    let mut body = writable(live);
+    body["sku"] = json!({ "name": "Standard", "tier": "Regional" });
+    let properties = object(&mut body, "properties");
+    properties.insert("publicIPAllocationMethod".to_owned(), json!("Static"));
+    Judged::Write(Call::put(id, body, etag(live)))
+}
+
+fn replace(id: &ResourceId, address: &Address, live: Option<&Value>) -> Judged {
+    match live {
+        Some(live) if !is_basic(live) => Judged::Reached,
+        Some(live) => match crate::json::id(&live["properties"]["ipConfiguration"]) {
+            Some(user) => Judged::Wait(format!("it is still attached to {user}")),
+            None => Judged::Write(Call::delete(id)),
+        },
+        None => {
+            let mut body = writable(&address.body);
+            for key in ["etag", "zones"] {
+                body.as_object_mut().into_iter().for_each(|body| drop(body.remove(key)));
+            }
+            body["sku"] = json!({ "name": "Standard", "tier": "Regional" });
+            let properties = object(&mut body, "properties");
+            properties.remove("ipAddress");
+            properties.insert("publicIPAllocationMethod".to_owned(), json!("Static"));
+            Judged::Write(Call::put(id, body, None))
+        }
+    }
+}
+
+fn unchanged(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let then = context.inventory.body(id).map(settings);
+    match live {
+        Some(live) if is_basic(live) && Some(settings(live)) != then && !context.past_return => {
+            Judged::Never("it has changed since the plan was made: make a new plan".to_owned())
+        }
+        Some(_) | None => Judged::Reached,
+    }
+}
+
+fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    // A node that was deleted refers to nothing.
+    let Some(live) = live else { return Judged::Reached };
+    match detached(kind, live, context.leaving) {
+        Some(edited) => Judged::Write(Call::put(id, put_body(kind, &edited), etag(live))),
+        None if has_failed(live) => Judged::Write(Call::put(id, put_body(kind, live), etag(live))),
+        None => Judged::Reached,
+    }
+}
+
+fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let (Some(live), Some(member)) = (live, context.work.member(id)) else { return Judged::Reached };
+    match attached(kind, live, &member.attachments, member.probe.as_ref()) {
+        Some(edited) => Judged::Write(Call::put(id, put_body(kind, &edited), etag(live))),
+        None if has_failed(live) => Judged::Write(Call::put(id, put_body(kind, live), etag(live))),
+        None => Judged::Reached,
+    }
+}
+
+fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let target_index = target;
+    let target = &context.work.targets[target_index];
+    let wanted = without(&target.body, &(context.unavailable)(target_index));
+    match live {
+        None => Judged::Write(Call::put(&target.id, wanted, None)),
+        Some(live) if is_basic(live) => Judged::Never("a Basic load balancer has its name".to_owned()),
+        Some(live) if missing(&wanted, live).is_empty() && !has_failed(live) => Judged::Reached,
+        Some(live) => Judged::Write(Call::put(&target.id, completed(&wanted, live), etag(live))),
+    }
+}
+
+fn convert(id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
+    let (Some(live), Some(wanted)) = (live, context.work.pools.get(id)) else {
+        return Judged::Never("the load balancer does not exist any more".to_owned());
+    };
+    let pools = items(&live["properties"]["backendAddressPools"]);
+    let ours = |name: &String| pools.iter().find(|pool| text(&pool["name"]).eq_ignore_ascii_case(name));
+    let mut unconverted = Vec::new();
+    for (name, count) in wanted {
+        // A pool that was deleted has no members.
+        let Some(pool) = ours(name) else { continue };
+        match by_address(pool) {
+            0 if by_interface(pool) > 0 => unconverted.push(name),
+            there if there < *count => {
+                return Judged::Wait(format!("pool {name} has {there} of {count} addresses"));
+            }
+            _ => {}
+        }
+    }
+    if unconverted.is_empty() {
+        return Judged::Reached;
+    }
+    Judged::Write(Call::post(&id.child_list("migrateToIpBased"), json!({ "pools": unconverted })))
+}
+
+/// The instances of a page of a list.
+pub(super) fn instances(page: &Value) -> impl Iterator<Item = ResourceId> + '_ {
+    items(&page["value"]).iter().filter_map(id)
+}

@@ -1,0 +1,279 @@
+//! Calls to Azure Resource Manager, their replies, and what a reply means to a step.
+
+use std::time::Duration;
+
+use pool_core::redact::told;
+use serde_json::Value;
+
+use crate::json::{items, text};
+use crate::resource_id::ResourceId;
+
+const NETWORK_VERSION: &str = "2025-05-01";
+const COMPUTE_VERSION: &str = "2025-04-01";
+const AUTHORIZATION_VERSION: &str = "2022-04-01";
+const LOCKS_VERSION: &str = "2016-09-01";
+const RESOURCES_VERSION: &str = "2021-04-01";
+
+/// The most bytes of a message of Azure that are shown.
+const LONGEST: usize = 1024;
+
+/// The HTTP method of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Creates or replaces.
+    Put,
+    /// Deletes.
+    Delete,
+    /// Starts an action.
+    Post,
+}
+
+/// Where a call goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// A path with its query, below the endpoint of the cloud.
+    Path(String),
+    /// A URL that Azure gave: the next page of a list, or an operation.
+    Url(String),
+}
+
+/// One call.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Call {
+    /// The method.
+    pub method: Method,
+    /// Where it goes.
+    pub address: Address,
+    /// The body of a PUT or a POST.
+    pub body: Option<Value>,
+    /// The entity tag of the body that this one replaces.
+    pub if_match: Option<String>,
+}
+
+impl Call {
+    /// Reads a resource, or lists a collection.
+    #[must_use]
+    pub fn get(id: &ResourceId) -> Call {
+        Call::of(Method::Get, path(id, ""))
+    }
+
+    /// Reads with a query, such as `ipAddress=10.0.0.4`.
+    #[must_use]
+    pub fn get_with(id: &ResourceId, query: &str) -> Call {
+        Call::of(Method::Get, path(id, query))
+    }
+
+    /// Reads what Azure gave a URL for.
+    #[must_use]
+    pub fn follow(url: impl Into<String>) -> Call {
+        Call { method: Method::Get, address: Address::Url(url.into()), body: None, if_match: None }
+    }
+
+    /// Replaces a resource.
+    #[must_use]
+    pub fn put(id: &ResourceId, body: Value, if_match: Option<String>) -> Call {
+        Call { body: Some(body), if_match, ..Call::of(Method::Put, path(id, "")) }
+    }
+
+    /// Deletes a resource.
+    #[must_use]
+    pub fn delete(id: &ResourceId) -> Call {
+        Call::of(Method::Delete, path(id, ""))
+    }
+
+    /// Starts an action of a resource.
+    #[must_use]
+    pub fn post(id: &ResourceId, body: Value) -> Call {
+        Call { body: Some(body), ..Call::of(Method::Post, path(id, "")) }
+    }
+
+    /// Whether this call can change something.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        match self.method {
+            Method::Get => false,
+            Method::Put | Method::Delete | Method::Post => true,
+        }
+    }
+
+    fn of(method: Method, path: String) -> Call {
+        Call { method, address: Address::Path(path), body: None, if_match: None }
+    }
+}
+
+fn path(id: &ResourceId, query: &str) -> String {
+    let lower = id.as_str().to_ascii_lowercase();
+    let provider = lower.rfind("/providers/").map_or("", |at| &lower[at..]);
+    let version = if provider.starts_with("/providers/microsoft.compute") {
+        COMPUTE_VERSION
+    } else if provider.ends_with("/locks") {
+        LOCKS_VERSION
+    } else if provider.starts_with("/providers/microsoft.authorization") {
+        AUTHORIZATION_VERSION
+    } else if provider.is_empty() {
+        RESOURCES_VERSION
+    } else {
+        NETWORK_VERSION
+    };
+    let more = if query.is_empty() { String::new() } else { format!("&{query}") };
+    format!("{}?api-version={version}{more}", id.as_str())
+}
+
+/// The answer to a call.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body; null where there is none.
+    pub body: Value,
+    /// Where the operation that the call started can be polled.
+    pub operation: Option<String>,
+    /// How long Azure asks to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// What a reply means to the step that waited for it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Meaning {
+    /// It succeeded.
+    Done(Reply),
+    /// The resource does not exist.
+    Absent,
+    /// The resource changed since it was read.
+    Stale,
+    /// The same call may succeed later.
+    Later {
+        /// How long Azure asks to wait.
+        after: Option<Duration>,
+        /// What Azure said.
+        why: String,
+    },
+    /// A scale set still refers to the load balancer.
+    InUse {
+        /// The scale sets that the message names.
+        scale_sets: Vec<ResourceId>,
+        /// What Azure said.
+        why: String,
+    },
+    /// Azure refuses the call.
+    Refused(String),
+}
+
+/// What a call without a failure of the connection, or with one, means.
+#[must_use]
+pub fn meaning(answer: Result<Reply, String>) -> Meaning {
+    let reply = match answer {
+        Ok(reply) => reply,
+        Err(why) => return Meaning::Later { after: None, why },
+    };
+    if (200..300).contains(&reply.status) {
+        return Meaning::Done(reply);
+    }
+    let (code, why) = error(&reply);
+    let later = [
+        "RetryableError",
+        "RetryableErrorDueToAnotherOperation",
+        "ReferencedResourceNotProvisioned",
+        "AnotherOperationInProgress",
+        "OperationPreempted",
+        "Canceled",
+        "CanceledAndSupersededDueToAnotherOperation",
+        "TooManyRequests",
+    ];
+    match reply.status {
+        404 => Meaning::Absent,
+        412 => Meaning::Stale,
+        _ if code == "LoadBalancerInUseByVirtualMachineScaleSet" => {
+            Meaning::InUse { scale_sets: scale_sets(&why), why }
+        }
+        408 | 425 | 429 | 500.. => Meaning::Later { after: reply.retry_after, why },
+        _ if later.contains(&code.as_str()) => Meaning::Later { after: reply.retry_after, why },
+        409 if code != "ScopeLocked" => Meaning::Later { after: reply.retry_after, why },
+        _ => Meaning::Refused(why),
+    }
+}
+
+/// The code that decides, and the text that is shown. Envelopes have the code of the cause in their details.
+fn error(reply: &Reply) -> (String, String) {
+    let error = if reply.body["error"].is_object() { &reply.body["error"] } else { &reply.body };
+    let inner = items(&error["details"]).iter().find(|detail| !text(&detail["code"]).is_empty());
+    let shown = inner.unwrap_or(error);
+    let code = text(&shown["code"]).to_owned();
+    let message =
+        [text(&shown["message"]), text(&error["message"])].into_iter().find(|text| !text.is_empty());
+    let code_shown = if code.is_empty() { "no code" } else { &code };
+    let message = told(message.unwrap_or("no message"), &[], LONGEST);
+    (code.clone(), format!("{} {code_shown}: {message}", reply.status))
+}
+
+/// What went wrong with an operation, from its last poll.
+pub(crate) fn operation_error(reply: &Reply) -> String {
+    error(reply).1
+}
+
+fn scale_sets(message: &str) -> Vec<ResourceId> {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | ',' | ')' | ']');
+    let begins = message.match_indices("/subscriptions/").map(|(at, _)| &message[at..]);
+    let words = begins.map(|rest| rest.split(ends).next().unwrap_or_default().trim_end_matches('.'));
+    let mut found: Vec<ResourceId> =
+        words.filter_map(|word| ResourceId::new(word).up_to("virtualMachineScaleSets")).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(status: u16, body: Value) -> Meaning {
+        meaning(Ok(Reply { status, body, ..Reply::default() }))
+    }
+
+    #[test]
+    fn the_code_decides_and_not_the_status() {
+        let message = "Load balancer /subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/l is \
+                       in use by '/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/v'.";
+        for status in [400, 409] {
+            let body =
+                json!({"error": {"code": "LoadBalancerInUseByVirtualMachineScaleSet", "message": message}});
+            let Meaning::InUse { scale_sets, .. } = refused(status, body) else { panic!("{status}") };
+            let names: Vec<&str> = scale_sets.iter().map(ResourceId::name).collect();
+            assert_eq!(names, ["v"]);
+        }
+    }
+
+    #[test]
+    fn a_lock_is_a_refusal_and_a_conflict_is_not() {
+        let code = |code: &str| json!({"error": {"code": code, "message": "m"}});
+        assert_eq!(refused(409, code("ScopeLocked")), Meaning::Refused("409 ScopeLocked: m".to_owned()));
+        assert!(matches!(refused(409, code("OperationNotAllowed")), Meaning::Later { .. }));
+    }
+
+    #[test]
+    fn the_details_name_the_cause() {
+        let body = json!({"error": {"code": "RetryableError", "message": "m", "details":
+            [{"code": "PublicIPAndLBSkuDoNotMatch", "message": "skus differ"}]}});
+        assert_eq!(
+            refused(400, body),
+            Meaning::Refused("400 PublicIPAndLBSkuDoNotMatch: skus differ".to_owned())
+        );
+    }
+
+    #[test]
+    fn each_provider_has_its_api_version() {
+        let group = ResourceId::new("/subscriptions/s/resourceGroups/g");
+        let address = |id: &ResourceId| Call::get(id).address;
+        let path = |text: &str| Address::Path(text.to_owned());
+        assert_eq!(address(&group), path("/subscriptions/s/resourceGroups/g?api-version=2021-04-01"));
+        let locks = ResourceId::new("/subscriptions/s/providers/Microsoft.Authorization/locks");
+        assert_eq!(
+            address(&locks),
+            path("/subscriptions/s/providers/Microsoft.Authorization/locks?api-version=2016-09-01")
+        );
+    }
+}

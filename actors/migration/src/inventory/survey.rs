@@ -1,0 +1,331 @@
+//! The machine that reads everything in scope. What it reads tells what there is to read next: pools name their members,
+//! members name their load balancers, subnets and addresses. It ends when nothing that is named is unread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pool_core::machine::{Machine, Now, step_of};
+use serde_json::Value;
+
+use super::scope::{Scope, balancers_of};
+use super::{Cluster, Found, Inventory, Listed};
+use crate::call::{Call, Meaning, Reply, meaning};
+use crate::json::{id, items, text};
+use crate::members::{MemberKind, configurations};
+use crate::resource_id::ResourceId;
+
+/// How many calls run at once.
+const AT_ONCE: usize = 16;
+/// How often a call is sent at most, and how long the machine waits before each further time.
+const TRIES: u32 = 6;
+const DELAYS: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(30)];
+
+/// The number of a call; its reply has the same one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CallId(pub u64);
+
+/// Something to read.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Want {
+    Resource(ResourceId),
+    List(ResourceId),
+}
+
+/// A call that was not answered yet.
+struct Asked {
+    want: Want,
+    tries: u32,
+    /// The items of earlier pages.
+    items: Vec<Value>,
+    /// The next page.
+    next: Option<String>,
+}
+
+/// Reads everything in scope.
+pub struct Survey {
+    inventory: Inventory,
+    asked: BTreeMap<CallId, Asked>,
+    waiting: Vec<(Now, Asked)>,
+    known: BTreeSet<Want>,
+    last: u64,
+    done: bool,
+}
+
+/// What the machine takes.
+#[derive(Clone, Debug)]
+pub enum SurveyIn {
+    /// Begin.
+    Start,
+    /// The answer to a call, or why there is none.
+    Answer(CallId, Result<Reply, String>),
+}
+
+/// What the machine says.
+#[derive(Clone, Debug)]
+pub enum SurveyOut {
+    /// Make this call.
+    Call(CallId, Call),
+    /// Everything was read.
+    Done(Box<Inventory>),
+}
+
+impl Survey {
+    /// A survey of this cluster.
+    #[must_use]
+    pub fn new(cluster: Cluster) -> Survey {
+        Survey {
+            inventory: Inventory::of(cluster),
+            asked: BTreeMap::new(),
+            waiting: Vec::new(),
+            known: BTreeSet::new(),
+            last: 0,
+            done: false,
+        }
+    }
+
+    /// How many resources and lists were read, and how many are known to be needed.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        (self.inventory.resources.len() + self.inventory.lists.len(), self.known.len())
+    }
+
+    /// Asks for what is new, or ends.
+    fn proceed(&mut self, now: Now, out: &mut Vec<SurveyOut>) {
+        if self.done {
+            return;
+        }
+        if self.asked.is_empty() && self.waiting.is_empty() {
+            let new: Vec<Want> =
+                wanted(&self.inventory).into_iter().filter(|want| self.known.insert(want.clone())).collect();
+            if new.is_empty() {
+                self.done = true;
+                out.push(SurveyOut::Done(Box::new(self.inventory.clone())));
+                return;
+            }
+            let fresh = |want| (now, Asked { want, tries: 0, items: Vec::new(), next: None });
+            self.waiting.extend(new.into_iter().map(fresh));
+        }
+        self.send(now, out);
+    }
+
+    fn send(&mut self, now: Now, out: &mut Vec<SurveyOut>) {
+        while self.asked.len() < AT_ONCE {
+            let Some(at) = self.waiting.iter().position(|(due, _)| *due <= now) else { return };
+            let (_, mut asked) = self.waiting.remove(at);
+            asked.tries += 1;
+            self.last += 1;
+            let id = CallId(self.last);
+            out.push(SurveyOut::Call(id, asked.call()));
+            self.asked.insert(id, asked);
+        }
+    }
+
+    fn on_answer(&mut self, now: Now, id: CallId, answer: Result<Reply, String>) {
+        let Some(mut asked) = self.asked.remove(&id) else { return };
+        match meaning(answer) {
+            Meaning::Done(reply) => {
+                if let Want::List(_) = asked.want {
+                    asked.items.extend(items(&reply.body["value"]).iter().cloned());
+                    let next = text(&reply.body["nextLink"]);
+                    if !next.is_empty() {
+                        asked.next = Some(next.to_owned());
+                        asked.tries = 0;
+                        self.waiting.push((now, asked));
+                        return;
+                    }
+                }
+                self.read(asked, reply.body);
+            }
+            Meaning::Absent => match asked.want {
+                Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Absent)),
+                Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Items(Vec::new()))),
+            },
+            Meaning::Later { after, .. } if asked.tries < TRIES => {
+                let delay = after.unwrap_or_default().max(step_of(&DELAYS, asked.tries - 1));
+                self.waiting.push((now.plus(delay), asked));
+            }
+            Meaning::Later { why, .. } | Meaning::Refused(why) | Meaning::InUse { why, .. } => {
+                self.cannot_be_read(asked.want, why);
+            }
+            Meaning::Stale => self.cannot_be_read(asked.want, "the answer to a read was 412".to_owned()),
+        }
+    }
+
+    fn read(&mut self, asked: Asked, body: Value) {
+        match asked.want {
+            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Body(body))),
+            Want::List(list) => {
+                for item in &asked.items {
+                    // Locks and quotas are no resources of their own.
+                    let member = id(item).filter(|id| MemberKind::of(id).is_some());
+                    if let Some(member) = member {
+                        self.known.insert(Want::Resource(member.clone()));
+                        self.inventory.resources.insert(member, Found::Body(item.clone()));
+                    }
+                }
+                self.inventory.lists.insert(list, Listed::Items(asked.items));
+            }
+        }
+    }
+
+    fn cannot_be_read(&mut self, want: Want, why: String) {
+        match want {
+            Want::Resource(id) => drop(self.inventory.resources.insert(id, Found::Unreadable(why))),
+            Want::List(id) => drop(self.inventory.lists.insert(id, Listed::Unreadable(why))),
+        }
+    }
+}
+
+impl Asked {
+    fn call(&self) -> Call {
+        match (&self.next, &self.want) {
+            (Some(next), _) => Call::follow(next.clone()),
+            (None, Want::List(id)) if MemberKind::of(&id.child_list("0")) == Some(MemberKind::Instance) => {
+                Call::get_with(id, "$expand=instanceView")
+            }
+            // Of the subscription's locks, only those that hold for all of it.
+            (None, Want::List(id))
+                if id.name().eq_ignore_ascii_case("locks") && id.resource_group().is_none() =>
+            {
+                Call::get_with(id, "$filter=atScope()")
+            }
+            (None, Want::List(id) | Want::Resource(id)) => Call::get(id),
+        }
+    }
+}
+
+impl Machine for Survey {
+    type In = SurveyIn;
+    type Out = SurveyOut;
+
+    fn step(&mut self, now: Now, input: SurveyIn, out: &mut Vec<SurveyOut>) {
+        match input {
+            SurveyIn::Start => {}
+            SurveyIn::Answer(id, answer) => self.on_answer(now, id, answer),
+        }
+        self.proceed(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let is_full = self.asked.len() >= AT_ONCE;
+        self.waiting.iter().map(|(due, _)| *due).min().filter(|_| !is_full)
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<SurveyOut>) {
+        self.proceed(now, out);
+    }
+}
+
+/// Everything that is needed, by what was read so far.
+fn wanted(inventory: &Inventory) -> BTreeSet<Want> {
+    let cluster = &inventory.cluster;
+    let scope = Scope::of(inventory);
+    let mut wanted = Wanted::default();
+    wanted.list(cluster.resource_group.child_list("providers/Microsoft.Compute/virtualMachineScaleSets"));
+    for name in &cluster.load_balancers {
+        for name in [name.clone(), format!("{name}-internal")] {
+            let balancers = "providers/Microsoft.Network/loadBalancers";
+            wanted.resource(cluster.load_balancer_group.child(balancers, &name));
+        }
+    }
+    for machine in cluster.nodes.iter().filter(|node| !node.excluded).filter_map(|node| node.machine.as_ref())
+    {
+        wanted.resource(machine.up_to("virtualMachineScaleSets").unwrap_or_else(|| machine.clone()));
+    }
+    for scale_set in &scope.scale_sets {
+        wanted.resource(scale_set.clone());
+        wanted.list(scale_set.child_list("virtualMachines"));
+    }
+    for interface in scope.interfaces.iter().cloned().chain(scope.machines(inventory)) {
+        wanted.resource(interface);
+    }
+    for (_, machine) in inventory.of_kind("virtualmachines") {
+        wanted.all(id(&machine["properties"]["availabilitySet"]));
+    }
+    for (_, set) in inventory.of_kind("availabilitysets") {
+        wanted.all(crate::json::ids(&set["properties"]["virtualMachines"]));
+    }
+    for frontend in scope.frontends(inventory) {
+        wanted.all(frontend.public);
+        wanted.all(frontend.subnet);
+    }
+    for (_, kind, body) in scope.members(inventory) {
+        wanted.all(balancers_of(kind, body));
+        for configuration in configurations(kind, body) {
+            wanted.all(configuration.public_address());
+            wanted.all(configuration.subnet());
+        }
+        wanted.all(security_groups(kind, body));
+    }
+    for (_, subnet) in inventory.of_kind("subnets") {
+        wanted.all(id(&subnet["properties"]["networkSecurityGroup"]));
+        wanted.all(id(&subnet["properties"]["routeTable"]));
+    }
+    wanted.about_groups(inventory, &scope);
+    wanted.0
+}
+
+/// The network security groups that a node has of its own.
+pub(crate) fn security_groups(kind: MemberKind, body: &Value) -> Vec<ResourceId> {
+    match kind {
+        MemberKind::NetworkInterface => id(&body["properties"]["networkSecurityGroup"]).into_iter().collect(),
+        MemberKind::Model | MemberKind::Instance => {
+            let profile = match kind {
+                MemberKind::Model => &body["properties"]["virtualMachineProfile"]["networkProfile"],
+                MemberKind::NetworkInterface | MemberKind::Instance => {
+                    &body["properties"]["networkProfileConfiguration"]
+                }
+            };
+            let interfaces = items(&profile["networkInterfaceConfigurations"]);
+            interfaces
+                .iter()
+                .filter_map(|interface| id(&interface["properties"]["networkSecurityGroup"]))
+                .collect()
+        }
+    }
+}
+
+#[derive(Default)]
+struct Wanted(BTreeSet<Want>);
+
+impl Wanted {
+    fn resource(&mut self, id: ResourceId) {
+        self.0.insert(Want::Resource(id));
+    }
+
+    fn all(&mut self, ids: impl IntoIterator<Item = ResourceId>) {
+        self.0.extend(ids.into_iter().map(Want::Resource));
+    }
+
+    fn list(&mut self, id: ResourceId) {
+        self.0.insert(Want::List(id));
+    }
+
+    /// Locks, rights, tags and quotas.
+    fn about_groups(&mut self, inventory: &Inventory, scope: &Scope) {
+        let cluster = &inventory.cluster;
+        let mut groups: BTreeSet<ResourceId> =
+            scope.changing().filter_map(ResourceId::resource_group).collect();
+        groups.extend([cluster.resource_group.clone(), cluster.load_balancer_group.clone()]);
+        for group in groups {
+            let subscription = group.up_to("subscriptions");
+            self.0.extend(
+                subscription.map(|all| Want::List(all.child_list("providers/Microsoft.Authorization/locks"))),
+            );
+            self.list(group.child_list("providers/Microsoft.Authorization/locks"));
+            self.list(group.child_list("providers/Microsoft.Authorization/permissions"));
+            self.resource(group);
+        }
+        for lb in &scope.load_balancers {
+            let location = inventory.body(lb).map(|body| text(&body["location"]).to_owned());
+            if let (Some(location), Some(subscription)) = (location, lb.up_to("subscriptions")) {
+                self.list(
+                    subscription
+                        .child("providers/Microsoft.Network/locations", &location)
+                        .child_list("usages"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is stored before the first change, outside of this process: enough to go on after a crash, and for a person to put
+//! things back.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::inventory::Inventory;
+use crate::resource_id::ResourceId;
+
+/// The format of this version.
+const FORMAT: u32 = 1;
+
+/// The journal of one migration.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Journal {
+    /// The format.
+    pub format: u32,
+    /// The digest of the plan that is carried out.
+    pub digest: String,
+    /// Everything that was read before the first change.
+    pub inventory: Inventory,
+    /// The bodies of nodes that appeared later, as they were before they were changed.
+    pub later: BTreeMap<ResourceId, Value>,
+    /// Whether the migration has ended.
+    pub done: bool,
+}
+
+/// Why a journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// It is no journal, or it is damaged.
+    #[error("the journal is not readable")]
+    Unreadable(#[source] serde_json::Error),
+    /// Another version of this program wrote it.
+    #[error(
+        "the journal has format {0}, and this version reads format {FORMAT}; use the version that wrote it"
+    )]
+    Format(u32),
+    /// It does not hold what it was made from.
+    #[error("the digest of the journal does not fit its content; use its other copy")]
+    Damaged,
+}
+
+impl Journal {
+    /// The journal of a migration that begins.
+    #[must_use]
+    pub fn begun(inventory: Inventory) -> Journal {
+        Journal { format: FORMAT, digest: inventory.digest(), inventory, later: BTreeMap::new(), done: false }
+    }
+
+    /// The text that is stored.
+    #[must_use]
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).expect("ids and bodies are always JSON")
+    }
+
+    /// Reads what was stored.
+    ///
+    /// # Errors
+    /// When it is not what was stored.
+    pub fn read(text: &str) -> Result<Journal, JournalError> {
+        let value: Value = serde_json::from_str(text).map_err(JournalError::Unreadable)?;
+        let format = value["format"].as_u64().and_then(|format| u32::try_from(format).ok()).unwrap_or(0);
+        if format != FORMAT {
+            return Err(JournalError::Format(format));
+        }
+        let journal: Journal = serde_json::from_value(value).map_err(JournalError::Unreadable)?;
+        if journal.digest != journal.inventory.digest() {
+            return Err(JournalError::Damaged);
+        }
+        Ok(journal)
+    }
+}

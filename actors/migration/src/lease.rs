@@ -1,0 +1,242 @@
+//! A hold of one Lease for the time of a command. It is taken when nobody has it, renewed, and given back. Unlike the
+//! controller's own machines, it has no terms and no turns: a command waits, works, and ends.
+//!
+//! A hold of somebody else counts for as long as its state has changed within a time, by the clock of this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::ids::CallId;
+use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts};
+use pool_core::machine::{Machine, Now};
+use pool_core::object::ResourceVersion;
+
+/// How long the machine waits between two looks, and after a failure.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long before the end of a hold nothing new is begun in it.
+const MARGIN: Duration = Duration::from_secs(25);
+
+/// How a Lease is held.
+#[derive(Clone, Debug)]
+pub struct LeaseParams {
+    /// Who holds it.
+    pub holder: Arc<str>,
+    /// How long a hold lasts after its last renewal.
+    pub duration: Duration,
+    /// The time between two renewals.
+    pub renew_every: Duration,
+    /// How long a hold of somebody else lasts after its last change.
+    pub foreign_for: Duration,
+    /// What the Lease says as its duration once it is given back.
+    pub released_duration: Duration,
+    /// Whether the holder's name stays in the Lease when it is given back.
+    pub leaves_name: bool,
+}
+
+/// What the machine takes.
+#[derive(Clone, Debug)]
+pub enum LeaseIn {
+    /// Whether the Lease is needed.
+    Want(bool),
+    /// The answer to a request.
+    Answer(CallId, LeaseAnswer),
+}
+
+/// What the machine says.
+#[derive(Clone, Debug)]
+pub enum LeaseOut {
+    /// Ask this of the Lease.
+    Ask(CallId, LeaseAsk),
+    /// Whether it is held.
+    Held(bool),
+    /// Somebody else has it.
+    HeldBy(Arc<str>),
+    /// A request has failed, for this reason; the machine tries again.
+    Failed(String),
+}
+
+/// Holds one Lease.
+#[derive(Debug)]
+pub struct LeaseHold {
+    params: LeaseParams,
+    is_wanted: bool,
+    /// The state that the last request of ours has made, and when that request was sent.
+    held: Option<(Arc<LeaseFacts>, Now)>,
+    /// The last state that was read, and since when it has been the same.
+    seen: Option<(ResourceVersion, Now)>,
+    asked: Option<(CallId, Now, Asked)>,
+    next: Now,
+    last: u64,
+    shown: Option<bool>,
+    told: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    Look,
+    Take,
+    Renew,
+    Release,
+}
+
+impl LeaseHold {
+    /// A hold that is not wanted yet.
+    #[must_use]
+    pub fn new(params: LeaseParams) -> LeaseHold {
+        LeaseHold {
+            params,
+            is_wanted: false,
+            held: None,
+            seen: None,
+            asked: None,
+            next: Now::ZERO,
+            last: 0,
+            shown: None,
+            told: None,
+        }
+    }
+
+    /// Until when a change may be sent in the present hold; `None`: none may.
+    #[must_use]
+    pub fn send_before(&self) -> Option<Now> {
+        let (_, renewed) = self.held.as_ref().filter(|_| self.is_wanted)?;
+        Some(renewed.plus(self.params.duration).minus(MARGIN))
+    }
+
+    /// Whether nothing of the Lease is ours.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.held.is_none() && self.asked.is_none()
+    }
+
+    fn edit(&self) -> LeaseEdit {
+        LeaseEdit {
+            holder: Some(Arc::clone(&self.params.holder)),
+            duration: self.params.duration,
+            acquired: false,
+            transition: false,
+            previous_holder: None,
+            gates: None,
+            out_of_sync: None,
+        }
+    }
+
+    fn released(&self) -> LeaseEdit {
+        let previous_holder = self.params.leaves_name.then(|| Arc::clone(&self.params.holder));
+        LeaseEdit { holder: None, duration: self.params.released_duration, previous_holder, ..self.edit() }
+    }
+
+    fn on_answer(&mut self, now: Now, call: CallId, answer: LeaseAnswer, out: &mut Vec<LeaseOut>) {
+        let Some((_, sent, asked)) = self.asked.take_if(|(id, _, _)| *id == call) else { return };
+        self.next = now;
+        match (asked, answer) {
+            (Asked::Look, LeaseAnswer::Seen(facts)) => self.on_seen(now, facts, out),
+            (Asked::Look, LeaseAnswer::Absent) => {
+                self.ask(now, Asked::Take, |edit| LeaseAsk::Create(LeaseEdit { acquired: true, ..edit }), out)
+            }
+            (Asked::Take | Asked::Renew, LeaseAnswer::Seen(facts)) => {
+                self.told = None;
+                self.held = Some((facts, sent));
+                self.next = sent.plus(self.params.renew_every);
+            }
+            (Asked::Release, LeaseAnswer::Seen(_)) => self.held = None,
+            // Somebody else has written it: what it says now decides.
+            (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
+            (_, LeaseAnswer::Failed(failure)) => {
+                out.push(LeaseOut::Failed(failure.into_why().to_string()));
+                self.next = now.plus(LOOK_EVERY);
+            }
+        }
+    }
+
+    fn on_seen(&mut self, now: Now, facts: Arc<LeaseFacts>, out: &mut Vec<LeaseOut>) {
+        let since = match &self.seen {
+            Some((version, since)) if *version == facts.version => *since,
+            Some(_) | None => now,
+        };
+        self.seen = Some((facts.version.clone(), since));
+        let holder = facts.holder.clone().filter(|holder| *holder != self.params.holder);
+        match holder {
+            Some(holder) if now < since.plus(self.params.foreign_for) => {
+                if self.told.as_ref() != Some(&holder) {
+                    self.told = Some(Arc::clone(&holder));
+                    out.push(LeaseOut::HeldBy(holder));
+                }
+                self.next = now.plus(LOOK_EVERY);
+            }
+            Some(_) | None => {
+                let transition = facts.holder.as_ref() != Some(&self.params.holder);
+                self.ask(
+                    now,
+                    Asked::Take,
+                    |edit| LeaseAsk::Replace(facts, LeaseEdit { acquired: true, transition, ..edit }),
+                    out,
+                );
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        now: Now,
+        what: Asked,
+        ask: impl FnOnce(LeaseEdit) -> LeaseAsk,
+        out: &mut Vec<LeaseOut>,
+    ) {
+        self.last += 1;
+        let id = CallId(self.last);
+        self.asked = Some((id, now, what));
+        let edit = if what == Asked::Release { self.released() } else { self.edit() };
+        out.push(LeaseOut::Ask(id, ask(edit)));
+    }
+
+    fn proceed(&mut self, now: Now, out: &mut Vec<LeaseOut>) {
+        if self.held.as_ref().is_some_and(|(_, renewed)| now >= renewed.plus(self.params.duration)) {
+            self.held = None;
+        }
+        if self.asked.is_none() && now >= self.next {
+            match (self.is_wanted, self.held.clone()) {
+                (true, None) => self.ask(now, Asked::Look, |_| LeaseAsk::Get, out),
+                (true, Some((facts, _))) => {
+                    self.ask(now, Asked::Renew, |edit| LeaseAsk::Replace(facts, edit), out)
+                }
+                (false, Some((facts, _))) => {
+                    self.ask(now, Asked::Release, |edit| LeaseAsk::Replace(facts, edit), out)
+                }
+                (false, None) => {}
+            }
+        }
+        let is_held = self.send_before().is_some_and(|last| now < last);
+        if self.shown != Some(is_held) {
+            self.shown = Some(is_held);
+            out.push(LeaseOut::Held(is_held));
+        }
+    }
+}
+
+impl Machine for LeaseHold {
+    type In = LeaseIn;
+    type Out = LeaseOut;
+
+    fn step(&mut self, now: Now, input: LeaseIn, out: &mut Vec<LeaseOut>) {
+        match input {
+            LeaseIn::Want(wanted) if wanted != self.is_wanted => {
+                self.is_wanted = wanted;
+                self.next = now;
+            }
+            LeaseIn::Want(_) => {}
+            LeaseIn::Answer(call, answer) => self.on_answer(now, call, answer, out),
+        }
+        self.proceed(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let asks = (self.asked.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
+        let ends = self.send_before().filter(|_| self.shown == Some(true));
+        pool_core::machine::earliest(asks, ends)
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<LeaseOut>) {
+        self.proceed(now, out);
+    }
+}

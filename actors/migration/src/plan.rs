@@ -1,0 +1,127 @@
+//! The plan of a migration: what will happen, in order, how long traffic stops, what cannot be undone, and what must be
+//! changed first. It is a pure function of the inventory.
+
+mod azure_rules;
+mod blocker;
+mod cluster_rules;
+mod ip_pools;
+mod steps;
+mod text;
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::inventory::Inventory;
+use crate::work::Work;
+
+pub use blocker::{Blocker, Reason};
+pub use ip_pools::PoolsPlan;
+pub use steps::{Outage, Step};
+
+/// The word by which a person accepts that no outbound path was found.
+pub const NO_OUTBOUND: &str = "no-outbound";
+
+/// What a person has accepted by name: public addresses that will change, as text, and [`NO_OUTBOUND`].
+pub type Accepted = BTreeSet<String>;
+
+/// The version of the plan's form.
+const SCHEMA_VERSION: u32 = 1;
+
+/// A load balancer that goes, and the one that comes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacement {
+    /// The id of the Basic load balancer.
+    pub basic: String,
+    /// The id of the Standard load balancer; `None`: it had no frontends, so nothing comes in its place.
+    pub standard: Option<String>,
+    /// The addresses of its frontends.
+    pub addresses: Vec<String>,
+}
+
+/// The plan.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// The version of this form.
+    pub schema_version: u32,
+    /// The digest of the inventory.
+    pub digest: String,
+    /// What a person has accepted.
+    pub accepted: Accepted,
+    /// The load balancers.
+    pub load_balancers: Vec<Replacement>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// How long the frontends have no path to a node.
+    pub outage: Outage,
+    /// What cannot be undone.
+    pub irreversible: Vec<String>,
+    /// What must be changed before the migration can begin.
+    pub blockers: Vec<Blocker>,
+    /// What else the operator must know.
+    pub notices: Vec<String>,
+}
+
+impl Plan {
+    /// The plan that follows from an inventory.
+    #[must_use]
+    pub fn of(inventory: &Inventory, accepted: &Accepted) -> Plan {
+        let work = Work::of(inventory);
+        let mut findings = Findings::default();
+        if !work.basic.is_empty() {
+            cluster_rules::check(inventory, &work, accepted, &mut findings);
+            azure_rules::check(inventory, &work, accepted, &mut findings);
+        }
+        findings.blockers.sort();
+        findings.blockers.dedup();
+        Plan {
+            schema_version: SCHEMA_VERSION,
+            digest: inventory.digest(),
+            accepted: accepted.clone(),
+            load_balancers: steps::replacements(inventory, &work),
+            steps: steps::steps(&work),
+            outage: steps::outage(&work),
+            irreversible: steps::irreversible(&work),
+            blockers: findings.blockers,
+            notices: findings.notices,
+        }
+    }
+
+    /// Whether this version of the program made a plan of this form.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.schema_version == SCHEMA_VERSION
+    }
+
+    /// Whether there is nothing to migrate.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.load_balancers.is_empty()
+    }
+}
+
+/// What the checks have found.
+#[derive(Default)]
+struct Findings {
+    blockers: Vec<Blocker>,
+    notices: Vec<String>,
+}
+
+impl Findings {
+    fn block(
+        &mut self,
+        reason: Reason,
+        object: impl ToString,
+        finding: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let (object, finding, remedy) = (object.to_string(), finding.into(), remedy.into());
+        self.blockers.push(Blocker { reason, object, finding, remedy });
+    }
+
+    fn note(&mut self, text: impl Into<String>) {
+        self.notices.push(text.into());
+    }
+}

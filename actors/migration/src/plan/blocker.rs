@@ -1,0 +1,64 @@
+//! Reasons for which a migration does not begin.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a migration does not begin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The cloud configuration does not say `standard`.
+    Configuration,
+    /// AKS owns the resources.
+    ManagedByAks,
+    /// The API server is reached through a load balancer in scope.
+    ApiServerPath,
+    /// This process reaches Azure through a load balancer in scope.
+    OwnPath,
+    /// An address cannot be kept.
+    AddressChanges,
+    /// No outbound path of the nodes was found.
+    NoOutbound,
+    /// A resource could not be read.
+    Unreadable,
+    /// A resource is not in the state `Succeeded`.
+    NotSucceeded,
+    /// An instance is protected.
+    ProtectedInstance,
+    /// An instance does not run.
+    InstanceNotRunning,
+    /// The upgrade policy of a scale set would act on its own.
+    UpgradePolicy,
+    /// A scale set is flexible.
+    FlexibleScaleSet,
+    /// A lock refuses changes.
+    Locked,
+    /// A right is missing.
+    MissingRight,
+    /// A quota is too small.
+    Quota,
+    /// The name of a new load balancer is in use.
+    NameInUse,
+    /// Two Basic load balancers that merge use one name for different things.
+    NameConflict,
+    /// A node refers to resources of both SKUs.
+    MixedSku,
+    /// A public frontend would have no network security group before it.
+    NoSecurityGroup,
+    /// A public address comes from a prefix or another migration.
+    SpecialAddress,
+    /// A rule with floating IP reaches a secondary IP configuration.
+    SecondaryFloatingIp,
+}
+
+/// One reason, with the object and the remedy.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Blocker {
+    /// Why.
+    pub reason: Reason,
+    /// The object, by id or name.
+    pub object: String,
+    /// What was found.
+    pub finding: String,
+    /// What to do.
+    pub remedy: String,
+}

@@ -1,0 +1,57 @@
+//! The plan as text.
+
+use std::fmt;
+
+use super::Plan;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return writeln!(f, "No Basic load balancer is in scope: there is nothing to migrate.");
+        }
+        writeln!(f, "Load balancers:")?;
+        for replacement in &self.load_balancers {
+            let standard = replacement.standard.as_deref().unwrap_or("nothing, it has no frontends");
+            writeln!(f, "- {}\n  becomes {}", one_line(&replacement.basic), one_line(standard))?;
+            if !replacement.addresses.is_empty() {
+                writeln!(f, "  addresses: {}", replacement.addresses.join(", "))?;
+            }
+        }
+        writeln!(f, "\nSteps:")?;
+        for (number, step) in self.steps.iter().enumerate() {
+            let outage = if step.outage { ", outage" } else { "" };
+            let undo = if step.can_be_undone { "" } else { ", cannot be undone" };
+            writeln!(f, "{:2}. {} ({} objects{outage}{undo})", number + 1, step.title, step.objects.len())?;
+        }
+        let outage = self.outage;
+        writeln!(
+            f,
+            "\nExpected outage: {} to {} s, for all Services together. Connections break.",
+            outage.least_seconds, outage.most_seconds
+        )?;
+        list(f, "What cannot be undone", &self.irreversible)?;
+        list(f, "Notices", &self.notices)?;
+        let blockers = self.blockers.iter();
+        let blockers: Vec<String> =
+            blockers.map(|it| format!("{}: {}; remedy: {}", it.object, it.finding, it.remedy)).collect();
+        list(f, "Blockers", &blockers)?;
+        if self.blockers.is_empty() {
+            writeln!(f, "\nNothing blocks the migration.")?;
+        }
+        writeln!(f, "\nDigest: {}", self.digest)
+    }
+}
+
+/// A name or message of Azure begins no line of its own.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
+}
+
+/// A list under a title; nothing where it is empty.
+pub(super) fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Result {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "\n{title}:")?;
+    lines.iter().try_for_each(|line| writeln!(f, "- {}", one_line(line)))
+}

@@ -1,0 +1,177 @@
+//! The hold of a Lease, against a Lease that others take too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pool_core::arm::Document;
+use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
+use pool_core::machine::{Machine, Now};
+use pool_core::object::ResourceVersion;
+
+use crate::lease::{LeaseHold, LeaseIn, LeaseOut, LeaseParams};
+
+const US: &str = "migrate-basic-lb_1";
+
+/// A Lease at the API server, and the hold of it, on one clock.
+struct Stage {
+    lease: Option<Arc<LeaseFacts>>,
+    hold: LeaseHold,
+    now: Now,
+    version: u64,
+    held: bool,
+    told: Vec<String>,
+    is_cut_off: bool,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let params = LeaseParams {
+            holder: US.into(),
+            duration: Duration::from_secs(60),
+            renew_every: Duration::from_secs(15),
+            foreign_for: Duration::from_secs(65),
+            released_duration: Duration::from_secs(1),
+            leaves_name: false,
+        };
+        Stage {
+            lease: None,
+            hold: LeaseHold::new(params),
+            now: Now::from_millis(1_000),
+            version: 0,
+            held: false,
+            told: Vec::new(),
+            is_cut_off: false,
+        }
+    }
+
+    fn write(&mut self, holder: Option<&str>) -> Arc<LeaseFacts> {
+        self.version += 1;
+        let facts = Arc::new(LeaseFacts {
+            lease: LeaseName::Own,
+            holder: holder.map(Arc::from),
+            duration: None,
+            renewed_ago: None,
+            transitions: 0,
+            version: ResourceVersion(self.version.to_string().into()),
+            gates: GateTimes::default(),
+            out_of_sync: Arc::default(),
+            document: Document::new(()),
+        });
+        self.lease = Some(Arc::clone(&facts));
+        facts
+    }
+
+    fn answer(&mut self, ask: &LeaseAsk) -> LeaseAnswer {
+        match (ask, self.lease.clone()) {
+            (LeaseAsk::Get | LeaseAsk::Await(..), Some(facts)) => LeaseAnswer::Seen(facts),
+            (LeaseAsk::Get | LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
+            (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
+            (LeaseAsk::Replace(seen, _), there)
+                if there.as_ref().map(|it| &it.version) != Some(&seen.version) =>
+            {
+                LeaseAnswer::Conflict
+            }
+            (LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit), _) => {
+                LeaseAnswer::Seen(self.write(edit.holder.as_deref()))
+            }
+        }
+    }
+
+    fn step(&mut self, input: Option<LeaseIn>) {
+        let mut out = Vec::new();
+        match input {
+            Some(input) => self.hold.step(self.now, input, &mut out),
+            None => self.hold.tick(self.now, &mut out),
+        }
+        let mut answers = Vec::new();
+        for said in out {
+            match said {
+                LeaseOut::Ask(..) if self.is_cut_off => {}
+                LeaseOut::Ask(id, ask) => answers.push(LeaseIn::Answer(id, self.answer(&ask))),
+                LeaseOut::Held(held) => self.held = held,
+                LeaseOut::HeldBy(holder) => self.told.push(holder.to_string()),
+                LeaseOut::Failed(why) => self.told.push(why),
+            }
+        }
+        answers.into_iter().for_each(|answer| self.step(Some(answer)));
+    }
+
+    fn want(&mut self, wanted: bool) {
+        self.step(Some(LeaseIn::Want(wanted)));
+    }
+
+    /// Lets time pass, with a tick at each deadline.
+    fn pass(&mut self, seconds: u64) {
+        let end = self.now.plus(Duration::from_secs(seconds));
+        while let Some(deadline) = self.hold.deadline().filter(|deadline| *deadline <= end) {
+            self.now = self.now.max(deadline);
+            self.step(None);
+        }
+        self.now = end;
+    }
+
+    fn holder(&self) -> Option<&str> {
+        self.lease.as_ref()?.holder.as_deref()
+    }
+}
+
+#[test]
+fn a_lease_is_taken_renewed_and_given_back() {
+    let mut stage = Stage::new();
+    stage.want(true);
+    assert!(stage.held);
+    let first = stage.version;
+    stage.pass(600);
+    assert!(stage.held && stage.version >= first + 30, "it is renewed");
+    stage.want(false);
+    assert_eq!((stage.holder(), stage.held, stage.hold.is_free()), (None, false, true));
+}
+
+#[test]
+fn a_holder_who_renews_is_waited_for_and_named_once() {
+    let mut stage = Stage::new();
+    stage.write(Some("controller"));
+    stage.want(true);
+    for _ in 0..20 {
+        stage.pass(20);
+        stage.write(Some("controller"));
+    }
+    assert!(!stage.held);
+    assert_eq!(stage.told, ["controller"]);
+    stage.write(None);
+    stage.pass(10);
+    assert!(stage.held);
+}
+
+#[test]
+fn a_holder_who_is_gone_is_waited_for_by_our_own_clock() {
+    let mut stage = Stage::new();
+    stage.write(Some("gone"));
+    stage.want(true);
+    stage.pass(60);
+    assert!(!stage.held);
+    stage.pass(15);
+    assert!(stage.held);
+}
+
+#[test]
+fn w8_a_hold_that_cannot_be_renewed_ends_before_others_may_take_it() {
+    let mut stage = Stage::new();
+    stage.want(true);
+    stage.is_cut_off = true;
+    stage.pass(34);
+    assert!(stage.held);
+    stage.pass(2);
+    assert!(!stage.held);
+    assert!(stage.hold.send_before().is_some_and(|last| last < stage.now));
+}
+
+#[test]
+fn a_lease_that_somebody_else_has_written_is_ours_no_more() {
+    let mut stage = Stage::new();
+    stage.want(true);
+    stage.write(Some("another"));
+    stage.pass(16);
+    assert!(!stage.held);
+    assert_eq!(stage.holder(), Some("another"));
+}
