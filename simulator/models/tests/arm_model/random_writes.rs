@@ -84,7 +84,9 @@ fn take(model: &mut ArmModel, step: &Step, originals: &ArmModel, now: u64) -> u1
         }
         Step::DeleteBalancer { at } => send(model, Method::Delete, &balancer(*at), &Value::Null, now),
         Step::PutBalancer { at, sku, keeps_pools } => {
-            let Some(mut body) = originals.json(&balancer(*at).replace("-new", "-internal")) else { return 0 };
+            let Some(mut body) = originals.json(&balancer(*at).replace("-new", "-internal")) else {
+                return 0;
+            };
             body["sku"] = json!({ "name": sku });
             body["name"] = BALANCERS[*at].into();
             for pool in body["properties"]["backendAddressPools"].as_array_mut().into_iter().flatten() {
