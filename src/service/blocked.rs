@@ -65,9 +65,14 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
             assert!(began.elapsed() < LEADS_WITHIN, "there is no leader");
             tokio::time::sleep(LOOK_EVERY).await;
         }
+        let (blocks, begins) = tokio::sync::oneshot::channel();
         #[expect(clippy::disallowed_methods, reason = "the thread must block")]
-        let is_blocked = running.machines.spawn_fn(|| std::thread::sleep(BLOCKED));
-        assert!(is_blocked);
+        let is_spawned = running.machines.spawn_fn(move || {
+            blocks.send(()).expect("the test waits");
+            std::thread::sleep(BLOCKED);
+        });
+        assert!(is_spawned);
+        begins.await.expect("the thread runs");
         let (began, mut renewals) = (Instant::now(), BTreeSet::new());
         while began.elapsed() + PULSE_WITHIN < BLOCKED {
             let (holder, renewed) = held(&leases, &places.name).await.expect("it is held");

@@ -45,6 +45,13 @@ async fn place_ipv6(story: &Story<&Cluster>, name: &str, nodes: &[String]) {
     story.create("endpointslices", &slice).await;
 }
 
+/// Creates our ConfigMap, because the right to create it has no name.
+async fn create_notes(story: &Story<&Cluster>) {
+    let path = format!("/api/v1/namespaces/{}/configmaps", story.namespace);
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": objects::ACCOUNT } });
+    story.api.create(&path, &map).await;
+}
+
 /// Lets the controller's account write our ConfigMap or not, and waits until that counts.
 async fn may_write_notes(story: &Story<&Cluster>, may: bool) {
     let namespace = story.namespace;
@@ -111,6 +118,7 @@ async fn n1_kubectl_taint_has_a_node_noted_and_then_down_in_each_of_its_pools_un
     story.holds("web-0-ipv6", ["fd00::1", "fd00::2"]).await;
     story.holds("web-1", ["10.1.0.1", "10.1.0.2"]).await;
 
+    create_notes(&story).await;
     may_write_notes(&story, false).await;
     story.taint(1, OUT_OF_SERVICE).await;
     record_is_refused(&controller).await;
