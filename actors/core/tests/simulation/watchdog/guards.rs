@@ -215,10 +215,11 @@ impl Heard {
     }
 }
 
-/// What is in doubt neither empties a pool nor takes most of it (G2, G3); so many go, these of them in doubt.
+/// What is in doubt neither empties a pool nor takes most of it (G2, G3); so many go, these of them in doubt. `there` are
+/// the members that were observed, and those that may have been written since.
 fn judge_doubt(
     assignment: &Assignment,
-    observed: &BTreeSet<IpAddr>,
+    (observed, there): (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>),
     doubted: &[&IpAddr],
     goes: usize,
 ) -> Result<(), String> {
@@ -226,7 +227,7 @@ fn judge_doubt(
     if !doubted.is_empty() && goes == observed.len() && level.required.is_empty() {
         return Err(format!("G2: {pool} is to be emptied, and {doubted:?} are in doubt"));
     }
-    let all: BTreeSet<&IpAddr> = observed.iter().chain(level.required.keys()).collect();
+    let all: BTreeSet<&IpAddr> = observed.iter().chain(there).chain(level.required.keys()).collect();
     if observed.len() >= 3 && doubted.len() * 2 > all.len() {
         return Err(format!("G3: {pool} is to lose {doubted:?} of {all:?}, and they are in doubt"));
     }
@@ -470,7 +471,7 @@ impl Guards {
             })
         };
         let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();
-        judge_doubt(assignment, &observed, &doubted, goes.len())
+        judge_doubt(assignment, (&observed, &there), &doubted, goes.len())
     }
 
     /// Removals are stopped: there must be something that counts in enough pools.
