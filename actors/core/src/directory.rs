@@ -27,7 +27,6 @@ mod doubt;
 mod failed;
 mod gauges;
 mod listed;
-mod losses;
 mod mapping;
 mod memory;
 mod people;

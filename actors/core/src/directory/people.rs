@@ -143,11 +143,7 @@ impl Directory {
         let is_stopped = self.breaker.tripped().is_some();
         let ends_stop = everything && is_stopped;
         if ends_stop {
-            for id in self.breaker.release(now) {
-                if let Some(pool) = self.pools.get_mut(&id) {
-                    pool.let_go_of_losses();
-                }
-            }
+            self.breaker.release(now);
             self.dirty.since.get_or_insert(now);
         }
         let mut released = Vec::new();
@@ -164,9 +160,7 @@ impl Directory {
                 | HeldReason::LastMember
                 | HeldReason::Fraction => {
                     pool.let_go();
-                    if self.breaker.release_pool(&id) {
-                        pool.let_go_of_losses();
-                    }
+                    self.breaker.release_pool(&id);
                     true
                 }
                 HeldReason::Breaker => everything,

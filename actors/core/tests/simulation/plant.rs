@@ -103,10 +103,6 @@ pub enum Plant {
     BreakerLeaks,
     /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
     BreakerEndsByTime,
-    /// That endpoints leave their slices looks to the Directory as if the watch had just been re-established.
-    EndpointLossesCounted,
-    /// That nodes are left out looks to the Directory as if their endpoints had left.
-    NodeLossesUncounted,
     /// What people wish reaches neither the Directory nor the writer.
     PausesUnheard,
     /// What people wish counts as read for a term that has begun since.
@@ -180,7 +176,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 81] = [
+    pub const ALL: [Plant; 79] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -227,8 +223,6 @@ impl Plant {
         Plant::FractionIgnored,
         Plant::BreakerLeaks,
         Plant::BreakerEndsByTime,
-        Plant::EndpointLossesCounted,
-        Plant::NodeLossesUncounted,
         Plant::PausesUnheard,
         Plant::WishesOfAnyTerm,
         Plant::PausesUnread,
@@ -273,7 +267,6 @@ impl Plant {
             Plant::DoubtForgotten | Plant::SecondReadAtOnce => &["G2", "G3"],
             Plant::FractionIgnored => &["G3"],
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
-            Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],

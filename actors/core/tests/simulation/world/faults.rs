@@ -230,9 +230,7 @@ impl World {
             | Often::FailingPolls
             | Often::Hanging
             | Often::EmptyWatches
-            | Often::LostEvents
-            | Often::EmptiedServices
-            | Often::LabelledNodes => return false,
+            | Often::LostEvents => return false,
         }
         true
     }
@@ -377,9 +375,7 @@ impl World {
                 | Often::Hanging
                 | Often::EmptyWatches
                 | Often::LostEvents
-                | Often::SlowIntake
-                | Often::EmptiedServices
-                | Often::LabelledNodes,
+                | Often::SlowIntake,
             )
             | None => (150, 200),
         };
@@ -435,9 +431,7 @@ impl World {
                     | Often::Hanging
                     | Often::EmptyWatches
                     | Often::LostEvents
-                    | Often::SlowIntake
-                    | Often::EmptiedServices
-                    | Often::LabelledNodes,
+                    | Often::SlowIntake,
                 )
                 | None => None,
             };
