@@ -111,6 +111,12 @@ impl Heard {
         stood.map(|((_, size), _)| *size).min().unwrap_or(0)
     }
 
+    /// With how many of these members a level leaves it.
+    fn left(&self, level: &Level, members: &BTreeSet<IpAddr>) -> usize {
+        let is_had = |ip: &&IpAddr| !self.strays.contains(*ip);
+        members.iter().filter(is_had).count() - level.surplus(members).filter(is_had).count()
+    }
+
     /// Whether it loses most of what it had.
     fn is_shrunk(&self, now: u64) -> bool {
         !self.paused && !self.is_given_up && 2 * self.size < self.base(now)
@@ -334,7 +340,6 @@ impl Guards {
             heard.since.entry(uid.clone()).or_insert(now);
         }
         let goes: BTreeSet<IpAddr> = level.surplus(&observed).copied().collect();
-        let all: BTreeSet<IpAddr> = observed.iter().chain(level.required.keys()).copied().collect();
         let is_new = |let_go: Option<u64>| let_go.is_some_and(|let_go| now < let_go + UNDER_WAY_US);
         if is_new(self.let_go) || is_new(heard.let_go) {
             heard.had.clear();
@@ -348,12 +353,8 @@ impl Guards {
         heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
         heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
         let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
-        let is_had = |ip: &&IpAddr| !heard.strays.contains(*ip);
         // Whether what was required is in it may have been seen since; then a level that keeps the last members keeps others.
-        let left = |members: &BTreeSet<IpAddr>| {
-            members.iter().filter(is_had).count() - level.surplus(members).filter(is_had).count()
-        };
-        heard.size = left(&there).max(left(&observed));
+        heard.size = heard.left(level, &there).max(heard.left(level, &observed));
         // One member that takes the place of another is no loss.
         let last = heard.had.last().map_or(0, |(_, last)| *last);
         let loses = !goes.is_empty() && (heard.size < last || 2 * heard.size < observed.len());
@@ -375,8 +376,8 @@ impl Guards {
             return Err(format!("G2: {pool} is to be emptied, and {doubted:?} are in doubt"));
         }
         // Others that were required may have been written since, and count.
-        if observed.len() >= 3 && doubted.len() * 2 > all.union(&there).count() {
-            return Err(format!("G3: {pool} is to lose {doubted:?} of {all:?}, and they are in doubt"));
+        if observed.len() >= 3 && doubted.len() * 2 > there.len() {
+            return Err(format!("G3: {pool} is to lose {doubted:?} of {there:?}, and they are in doubt"));
         }
         Ok(())
     }
