@@ -7,10 +7,10 @@
 #   make sbom                     writes the bill of materials to target/sbom
 #   make chart                    checks the chart, and packs it into target/chart
 #   make chart-readme             writes the table of values anew
-#   make config-reference         writes config/reference.yaml and the schema of the values' `config` anew
+#   make config-reference         writes config/reference.yaml and the schema of the values' `config`
 #   make features                 writes the common features of the workspace's crates (needs cargo-hakari)
 #   make update-dependencies      takes the newest versions that Cargo.toml and go.mod allow, and checks them
-#   make update-fixtures          writes everything anew that is made from other files or modules
+#   make update-fixtures          writes everything that is made from other files or modules
 #   make test-e2e                 runs the tests against a cluster and a subscription of one's own
 #   make deploy-workload-cluster, make delete-workload-cluster    a cluster on Azure, with Cluster API
 #

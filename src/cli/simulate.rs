@@ -177,7 +177,7 @@ impl Stage {
         if status.success() { Ok(()) } else { bail!("the controller ended with {status}") }
     }
 
-    /// Where the controller's log goes; `None`: through to whoever watches.
+    /// Where the controller's log goes; `None`: through to the terminal.
     fn log(&self, args: &SimulateArgs) -> Option<PathBuf> {
         if self.story.log_full {
             return Some(PathBuf::from("/dev/full"));

@@ -95,7 +95,7 @@ async fn s3_a_plan_is_applied_once_and_a_second_time_changes_nothing() {
     let writes = bench.puts().len();
     let second = bench.run("migrate-basic-lb", &arguments).await;
     assert_eq!((second.code, bench.puts().len()), (Some(0), writes), "{second:?}");
-    // Whoever has only the file goes on with it.
+    // With the file alone, the command goes on.
     let stored: Value =
         serde_json::from_str(&std::fs::read_to_string(&journal).expect("the file")).expect("JSON");
     assert_eq!(stored["done"], true);

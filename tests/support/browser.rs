@@ -23,7 +23,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 /// How long the page may take to show something.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The size of what a person looks at, in CSS pixels.
+/// The size of the window, in CSS pixels.
 #[derive(Clone, Copy, Debug)]
 pub enum Screen {
     /// 1280 × 800.

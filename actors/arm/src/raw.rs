@@ -100,7 +100,7 @@ impl RawClient {
             let text = body.to_string();
             sent.set_body(text);
         }
-        // A person has started the suite, and nobody else leads: the permit never runs out.
+        // The operator has started the suite, and no other process leads: the permit never runs out.
         let context = Context::new().with_value(Permit {
             attempt: AttemptId { epoch: Epoch::default(), n: 0 },
             send_before: Now::from_micros(u64::MAX),

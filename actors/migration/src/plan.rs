@@ -19,10 +19,10 @@ pub use blocker::{Blocker, Reason};
 pub use ip_pools::PoolsPlan;
 pub use steps::{Outage, Step};
 
-/// The word by which a person accepts that no outbound path was found.
+/// The word by which the operator accepts that no outbound path was found.
 pub const NO_OUTBOUND: &str = "no-outbound";
 
-/// What a person has accepted by name: public addresses that will change, as text, and [`NO_OUTBOUND`].
+/// What the operator has accepted by name: public addresses that will change, as text, and [`NO_OUTBOUND`].
 pub type Accepted = BTreeSet<String>;
 
 /// The version of the plan's form.
@@ -48,7 +48,7 @@ pub struct Plan {
     pub schema_version: u32,
     /// The digest of the inventory.
     pub digest: String,
-    /// What a person has accepted.
+    /// What the operator has accepted.
     pub accepted: Accepted,
     /// The load balancers.
     pub load_balancers: Vec<Replacement>,

@@ -12,7 +12,7 @@ use crate::json::{items, object, text};
 use crate::resource_id::ResourceId;
 
 const INTERNAL: &str = "-internal";
-/// The collections of a load balancer that are built anew.
+/// The collections of a load balancer that are built again.
 const COLLECTIONS: [&str; 6] = [
     "frontendIPConfigurations",
     "backendAddressPools",

@@ -17,7 +17,7 @@ use crate::target::{Target, cluster_pool, repointed, targets};
 pub enum AddressFate {
     /// It stays, and gets the SKU Standard.
     Kept,
-    /// Azure cannot keep it: the resource is deleted and created anew, with another address.
+    /// Azure cannot keep it: the resource is deleted and created again, with another address.
     Replaced,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Requests {
     pub(super) lease: LeaseName,
 }
 
-/// Carries out one request about a Lease, for a command that a person has started; every failure is an answer too.
+/// Carries out one request about a Lease, for a command that the operator has started; every failure is an answer too.
 pub async fn ask(client: Client, place: Place, clock: Clock, lease: LeaseName, ask: LeaseAsk) -> LeaseAnswer {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::Lease, place };
     Requests { exchange, clock, lease }.carry_out(ask).await

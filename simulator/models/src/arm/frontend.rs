@@ -210,7 +210,7 @@ impl ArmModel {
         with_instances.into_iter().find(counts).map(|used| used.scale_set)
     }
 
-    /// A scale set keeps its pools, NAT pools and probe, until model and instances let go of them.
+    /// A scale set keeps its pools, NAT pools and probe, until model and instances release them.
     fn check_dropped(&self, existing: &LoadBalancer, shape: &Shape) -> Result<(), Answer> {
         for used in self.scale_set_uses(existing, true) {
             let ScaleSetUse { kind, name, scale_set } = &used;
