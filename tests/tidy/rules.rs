@@ -87,7 +87,7 @@ fn anchors(sources: &Files) -> BTreeMap<String, Vec<&str>> {
 
 /// A text without the marks of its comments and without line breaks.
 fn joined(text: &str) -> String {
-    let content = |line: &'_ str| line.trim_start().trim_start_matches(['/', '!']).trim().to_owned();
+    let content = |line: &str| line.trim_start().trim_start_matches(['/', '!']).trim().to_owned();
     text.lines().map(content).collect::<Vec<_>>().join(" ")
 }
 
