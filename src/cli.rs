@@ -1,4 +1,5 @@
-//! The commands (design.md 12). What they print is a [`Printable`]: the compiler finds text that is not made safe.
+//! The commands (docs/design/surface.md, commands). What they print is a [`Printable`]: the compiler finds text that is
+//! not made safe.
 
 /// One line of a text as [`format!`] makes it, safe to print: line breaks within it are escaped.
 macro_rules! printable {

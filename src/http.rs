@@ -1,5 +1,5 @@
-//! The HTTP listeners: health and metrics, and the admin API, on loopback and with TLS (design.md 11). Handlers read the
-//! published snapshot, hand people's requests to the machines, and decide nothing.
+//! The HTTP listeners: health and metrics, and the admin API, on loopback and with TLS (docs/design/surface.md, H1-H5).
+//! Handlers read the published snapshot, hand people's requests to the machines, and decide nothing.
 
 mod admin;
 mod answers;

@@ -1,4 +1,4 @@
-//! Logs: `tracing` events as JSON or text on standard error (design.md 12).
+//! Logs: `tracing` events as JSON or text on standard error (docs/design/surface.md, commands).
 //!
 //! A separate thread writes them, so that a slow reader delays nothing. When 128,000 lines wait, further lines are
 //! dropped. A line that cannot be written, because the disk is full or the pipe is closed, is lost, without any other

@@ -1,4 +1,4 @@
-//! The commands of the real binary (design.md 12): what they print, how they fail, how they end.
+//! The commands of the real binary (docs/design/surface.md, commands): what they print, how they fail, how they end.
 
 pub mod bench;
 pub mod check;

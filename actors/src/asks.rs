@@ -1,4 +1,5 @@
-//! The way of a person's request from an HTTP handler to the machine that decides about it, and back (design.md A3, H3).
+//! The way of a person's request from an HTTP handler to the machine that decides about it, and back
+//! (docs/design/model-and-mechanisms.md, A3; H3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! The edges that lead from one actor to others: on each, one delivery is under way at a time, and what comes
-//! meanwhile waits in an [`Outbox`], where newer facts replace older ones (design.md A3).
+//! meanwhile waits in an [`Outbox`], where newer facts replace older ones (docs/design/model-and-mechanisms.md, A3).
 //!
 //! What waits for longer than a moment is measured (E2), by the actor that it waits for.
 

@@ -1,5 +1,5 @@
 //! The generic shell: the only code that reads the clock for a machine, sends what it says along `route`, and
-//! keeps its one timer (design.md A1).
+//! keeps its one timer (docs/design/model-and-mechanisms.md, A1).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 /// Holds that are kept; later ones are left out.
 const MOST: usize = 100_000;
-/// The identity under which the service under test takes the shared Lease (design.md W7).
+/// The identity under which the service under test takes the shared Lease (W7).
 pub const OURS: &str = "azure-backend-pool-controller";
 
 /// One hold.

@@ -1,4 +1,4 @@
-//! The models of ARM and Kubernetes behind real HTTP, scenarios and reports (design.md 13).
+//! The models of ARM and Kubernetes behind real HTTP, scenarios and reports (docs/design/surface.md, Z1, Z2).
 //!
 //! Owns the fakes' listeners and clocks, a world of Services with load balancers, the changes that happen to it,
 //! and the judgement of what a service under test has made of it. Knows the service only as a process that reads

@@ -1,5 +1,5 @@
-//! `check`: whether the controller could do its work here (design.md 12). It reads, asks the API server about rights, and
-//! writes nothing anywhere.
+//! `check`: whether the controller could do its work here (docs/design/surface.md, commands). It reads, asks the API
+//! server about rights, and writes nothing anywhere.
 
 mod access;
 mod azure;

@@ -1,4 +1,5 @@
-//! `simulate`: the unchanged service as a child process against the simulator's ARM and Kubernetes (design.md Z2).
+//! `simulate`: the unchanged service as a child process against the simulator's ARM and Kubernetes
+//! (docs/design/surface.md, Z2).
 
 mod args;
 mod progress;

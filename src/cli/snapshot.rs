@@ -1,5 +1,5 @@
-//! `snapshot`: pre-images of pools in a file, and what has changed since (design.md 12). Azure is only read; Kubernetes is
-//! written only where `--configmap` asks for it.
+//! `snapshot`: pre-images of pools in a file, and what has changed since (docs/design/surface.md, commands). Azure is
+//! only read; Kubernetes is written only where `--configmap` asks for it.
 
 pub(super) mod compare;
 pub(super) mod format;

@@ -1,4 +1,5 @@
-//! The nodes that leave service (H3, design.md chapter 8): in a list, alone with all of their pools, and in sums.
+//! The nodes that leave service (docs/design/surface.md, H3; N1-N5): in a list, alone with all of their pools, and in
+//! sums.
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};

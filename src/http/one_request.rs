@@ -1,5 +1,6 @@
-//! A connection from which one request is read (design.md 11). Its head and body go to the server; what follows them is
-//! neither parsed nor kept. Without this, the server would parse all that has arrived, and keep each request.
+//! A connection from which one request is read (docs/design/surface.md, H1-H5). Its head and body go to the server;
+//! what follows them is neither parsed nor kept. Without this, the server would parse all that has arrived, and keep
+//! each request.
 
 mod head_end;
 mod response;

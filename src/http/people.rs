@@ -1,5 +1,6 @@
-//! Who asks: a Kubernetes bearer token says it, and the API server says whose it is and whether they may (design.md H2).
-//! With TLS each request is judged before anything else is made of it; on loopback each POST is, by its handler.
+//! Who asks: a Kubernetes bearer token says it, and the API server says whose it is and whether they may
+//! (docs/design/surface.md, H2). With TLS each request is judged before anything else is made of it; on loopback each
+//! POST is, by its handler.
 
 use std::net::IpAddr;
 use std::sync::Arc;

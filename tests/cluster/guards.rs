@@ -1,5 +1,5 @@
 //! Guards on a real API server: what they must hold back (slices deleted by hand, a label on most nodes), and what is
-//! daily work and must go through (chapter 5b of the contract).
+//! daily work and must go through (docs/design/pools.md, G1-G6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

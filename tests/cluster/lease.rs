@@ -1,5 +1,5 @@
 //! The shared Lease together with a second client that behaves as the cloud-controller-manager does: both write the
-//! same pools, never at the same time, and neither starves the other (design.md W7).
+//! same pools, never at the same time, and neither starves the other (docs/design/writer.md, W7).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::{PATIENCE, eventually, kubernetes};
 const LEASE: &str = "aks-managed-resource-locker";
 /// How the controller calls itself at Azure.
 const OURS: &str = "the-controller";
-/// The longest that the manager may wait for the Lease (design.md 14, "never starved").
+/// The longest that the manager may wait for the Lease (W7).
 const STARVED: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
 //! The modes on a real API server: who only observes shows what it would do and writes nothing, who only adds takes
-//! nothing away, and guards that only observe, or are off, hold nothing back (chapter 5b of the contract).
+//! nothing away, and guards that only observe, or are off, hold nothing back (docs/design/pools.md, G5, G6).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Two processes as replicas: hand-over, take-over after a crash, a process that stands still, and a cut network. In
-//! each of them Azure's log must never show two writers at once (design.md W8).
+//! each of them Azure's log must never show two writers at once (docs/design/coordination.md, W8).
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! `simulate`: where its report goes (design.md Z2). What it plays and how that is judged is shown in `faults`.
+//! `simulate`: where its report goes (docs/design/surface.md, Z2). What it plays and how that is judged is shown in
+//! `faults`.
 
 use std::net::TcpListener;
 use std::process::Stdio;

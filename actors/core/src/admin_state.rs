@@ -1,5 +1,5 @@
 //! The admin state of address entries: nodes that leave service are taken out of traffic, and the admin state is
-//! restored when they return (design.md chapter 8).
+//! restored when they return (docs/design/nodes.md, N1-N5).
 //!
 //! The inputs are nodes, eviction notices, load balancers and finished writes. Before the first Down of a node, the
 //! machine records the node in our ConfigMap. It sends the draining set to the writer as a level, and reports each pool
@@ -194,7 +194,7 @@ pub enum Out {
     Sample(Sample),
 }
 
-/// The draining nodes, and how far they are (design.md chapter 8).
+/// The draining nodes, and how far they are (N1-N5).
 #[derive(Debug)]
 pub struct AdminState {
     params: Params,

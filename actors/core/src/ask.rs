@@ -1,4 +1,5 @@
-//! What people ask of the running service, one request at a time, and what became of it (design.md A3, H3).
+//! What people ask of the running service, one request at a time, and what became of it
+//! (docs/design/model-and-mechanisms.md, A3; H3).
 //!
 //! Each request carries an id; the machine that decides about it answers with that id, once. What is asked for may be
 //! done later than the answer: then the answer says so.

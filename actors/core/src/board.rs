@@ -1,4 +1,5 @@
-//! Collects the machines' views into one snapshot, published at most every 250 ms (design.md A2).
+//! Collects the machines' views into one snapshot, published at most every 250 ms (docs/design/model-and-mechanisms.md,
+//! A2).
 //!
 //! It decides nothing about what it shows.
 

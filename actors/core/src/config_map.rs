@@ -1,5 +1,5 @@
 //! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
-//! process and has no place in a Lease, one key for each thing that is noted (design.md A4).
+//! process and has no place in a Lease, one key for each thing that is noted (docs/design/model-and-mechanisms.md, A4).
 //!
 //! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::pauses`] and
 //! [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same for

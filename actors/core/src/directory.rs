@@ -1,5 +1,5 @@
-//! Joins levels, mapping and the one active source of each pool, judges removals by the guards, and assigns
-//! each pool its level (design.md A2, D1, D2, D4, D6, chapter 5b). When a level is written is the pool's business.
+//! Joins levels, mapping and the one active source of each pool, judges removals by the guards, and assigns each pool
+//! its level (docs/design/pools.md, D2, G1-G6; A2, D1, D4, D6). When a level is written is the pool's business.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -152,7 +152,7 @@ pub enum Out {
     Sample(Sample),
 }
 
-/// Assigns each pool of a managed Service its level (design.md A2).
+/// Assigns each pool of a managed Service its level (A2).
 pub struct Directory {
     params: Params,
     /// The cluster's own pools, of both families: never written for membership (D2).

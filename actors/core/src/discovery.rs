@@ -1,5 +1,6 @@
 //! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
-//! changes of candidates and after a 404 (design.md D1, D3). The Directory decides to which Service a pool belongs.
+//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides to which Service a pool
+//! belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use rules::RuleIndex;
 /// What Discovery is told once, at start.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The managed load balancers (design.md 2).
+    /// The managed load balancers (docs/design/glossary.md).
     pub load_balancers: Vec<LbName>,
     /// The managed load balancers that only internal Services use. The cloud-controller-manager creates one for the
     /// first internal Service.
@@ -123,7 +124,7 @@ const INITIAL_WAIT: Duration = Duration::from_secs(1);
 /// The least time between two extra rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the managed load balancers, up to 8 at once (design.md A2, D3).
+/// Reads the managed load balancers, up to 8 at once (A2, D3).
 pub struct Discovery {
     interval: Duration,
     phase: Phase,

@@ -1,5 +1,5 @@
 //! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
-//! (design.md E1).
+//! (docs/design/reporting.md, E1).
 //!
 //! What is worth an event is decided by whoever reports it; the port creates and patches Event objects as it is told.
 

@@ -1,4 +1,4 @@
-//! What is configured of the guards that hold back removals (design.md chapter 5b). The Directory judges by it.
+//! What is configured of the guards that hold back removals (docs/design/pools.md, G1-G6). The Directory judges by it.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Owns slim caches of Services, EndpointSlices and Nodes with their indexes, and works out each Service's
-//! part of a level (design.md A2, D1, D4-D6). Which pools that part goes to is the Directory's business.
+//! part of a level (docs/design/sources.md, D1, D4-D6; A2). Which pools that part goes to is the Directory's business.
 //!
 //! A list is collected aside and put in force as a whole when it is complete. Inputs only mark Services; `tick`
 //! works each of them out once, so that a batch of inputs costs one recomputation per Service.

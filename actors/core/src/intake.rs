@@ -1,5 +1,6 @@
 //! What is read from the connection of a watch or streaming list, on its way to the machines: the port says when it has
-//! read a line, and tells the writer of the change before the machines that take it in can (design.md Q2, A3).
+//! read a line, and tells the writer of the change before the machines that take it in can (docs/design/pools.md, Q2;
+//! A3).
 //!
 //! Lines wait in an [`Outbox`](crate::outbox::Outbox) while their watcher is busy: there a newer line about the same
 //! object replaces the older one, so that no more lines wait than there are objects.

@@ -1,4 +1,5 @@
-//! Leader election: owns our own Lease, the terms of leadership, and who may write until when (design.md W8).
+//! Leader election: owns our own Lease, the terms of leadership, and who may write until when
+//! (docs/design/coordination.md, W8).
 //!
 //! What a term means for writes in flight is the writer's business; what it means for levels, the Directory's. This
 //! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of

@@ -1,5 +1,5 @@
 //! The two Leases that decide who may write: what is asked of the kubernetes port about them, and what it answers
-//! (design.md W7, W8).
+//! (docs/design/writer.md, W7; W8).
 //!
 //! The port reads and writes the objects; what a state of a Lease means is decided by [`crate::leader`] for our own
 //! and by the writer's lock for the one that is shared with the cloud-controller-manager.

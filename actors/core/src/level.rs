@@ -1,4 +1,4 @@
-//! Levels: what a pool must hold, what it may hold, and whether what was seen is right (design.md 2).
+//! Levels: what a pool must hold, what it may hold, and whether what was seen is right (docs/design/glossary.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

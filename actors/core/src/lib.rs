@@ -1,7 +1,7 @@
 //! Every decision of azure-backend-pool-controller, as synchronous machines without input or output.
 //!
 //! Shells feed machines and act on what they say; [`route::route`] knows who hears what. Rule ids such as `Q3`
-//! are those of the product's contract.
+//! are those of the contract (docs/design).
 
 pub mod machine;
 

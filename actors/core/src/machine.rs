@@ -70,7 +70,7 @@ impl Wall {
     }
 }
 
-/// A machine: every decision of one owner of state, synchronous and total (design.md A1).
+/// A machine: every decision of one owner of state, synchronous and total (A1).
 ///
 /// It has no clock, no randomness and no input or output besides its arguments.
 pub trait Machine {

@@ -1,4 +1,4 @@
-//! The deliveries that wait on one edge, from one sender to one address (design.md A3).
+//! The deliveries that wait on one edge, from one sender to one address (docs/design/model-and-mechanisms.md, A3).
 //!
 //! While the receiver is busy, a newer fact about the same object replaces the older one, so that the number of waiting
 //! facts is bounded. Requests and answers are kept in order, and no fact moves across one.

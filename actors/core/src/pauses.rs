@@ -1,5 +1,6 @@
 //! The pauses that people have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them at
-//! the start, anew for each term and every 15 s, and carries out requests to pause and to resume (design.md G6, D1).
+//! the start, anew for each term and every 15 s, and carries out requests to pause and to resume (docs/design/pools.md,
+//! G6; D1).
 //!
 //! What it knows is told as a whole, with the term for which it was read: nobody writes in a term before he has heard
 //! what people wish in it, so a pause that was noted holds for every leader that follows. What a pause means for writes

@@ -1,5 +1,5 @@
 //! What pools are put back to when pre-images are restored: plain data, given to the Directory once at its start
-//! (design.md 12).
+//! (docs/design/surface.md, commands).
 //!
 //! A pin takes the place of all that endpoints, the removal delay and the guards would make of a pool's level: a person
 //! has decided. That a pool is proven to be ours is needed all the same (D2).

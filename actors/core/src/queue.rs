@@ -1,4 +1,4 @@
-//! One pool's waiting changes, their retry budgets, and when the pool may next take part (design.md Q1-Q8).
+//! One pool's waiting changes, their retry budgets, and when the pool may next take part (docs/design/pools.md, Q1-Q8).
 //!
 //! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
 //! how a level is written, is the writer's business; what the level is, the Directory's.

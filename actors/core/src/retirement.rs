@@ -1,7 +1,7 @@
 //! How a Deployment comes to run no Pods, so that whoever deletes it together with the Pods' rights takes these from
-//! nobody who still needs them to give his Leases back (design.md W7, W8), or to take nodes back that are Down by us (N4).
-//! It owns what is asked next, when it is over or too late, and what is worth telling; asking and telling are the command's
-//! business.
+//! nobody who still needs them to give his Leases back (docs/design/writer.md, W7; W8), or to take nodes back that are
+//! Down by us (N4). It owns what is asked next, when it is over or too late, and what is worth telling; asking and
+//! telling are the command's business.
 //!
 //! Its requests are answered one by one, and it makes none while another one is under way. Whoever carries them out bounds
 //! them: one that is under way when the time is over is waited for.

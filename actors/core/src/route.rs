@@ -1,4 +1,4 @@
-//! Who hears what: the one place where a machine's words become deliveries (design.md A1).
+//! Who hears what: the one place where a machine's words become deliveries (docs/design/model-and-mechanisms.md, A1).
 //!
 //! Production shells and the simulation use this same function, so that there is no wiring that only one of
 //! them has.

@@ -1,4 +1,4 @@
-//! What people wish of the whole service: its mode, and what they have paused (design.md D1, G6).
+//! What people wish of the whole service: its mode, and what they have paused (docs/design/sources.md, D1; G6).
 //!
 //! Plain data, always told as a whole: whoever hears it replaces what it heard before. Where it is kept, and who may
 //! change it, is decided elsewhere.

@@ -1,6 +1,6 @@
 //! The one owner of writes to Azure: lanes, slots, the shared Lease, gates, budget, breaker, and each write from its
-//! GET to its outcome (design.md W1-W10). What a pool must hold, whether a failed attempt is followed by another one,
-//! and when members are left to somebody else (W11) is the pool's business.
+//! GET to its outcome (docs/design/writer.md, W1-W10). What a pool must hold, whether a failed attempt is followed by
+//! another one, and when members are left to somebody else (W11) is the pool's business.
 //!
 //! This file holds the machine and what it is told. What stands where:
 //! - `standing`: whether this process may write, and until when (W8);

@@ -1,5 +1,5 @@
-//! Follows the sources of pools on xDS control planes (design.md A2, X2): one owner of the client, which speaks the
-//! protocol and holds the resource cache, and of what the sources make of what it tells.
+//! Follows the sources of pools on xDS control planes (docs/design/model-and-mechanisms.md, A2; X2): one owner of the
+//! client, which speaks the protocol and holds the resource cache, and of what the sources make of what it tells.
 //!
 //! Streams are a driver's. What pools get of a source is the Directory's business; it hears of each source as a level,
 //! so that what was told counts as recorded as soon as it is said: what waits for the Directory is replaced by what is

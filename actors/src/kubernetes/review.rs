@@ -1,5 +1,6 @@
 //! Who asks the admin API for something, and whether they may: the API server judges both, by a TokenReview and a
-//! SubjectAccessReview (design.md H2). A token is never shown or kept; a verdict may be, for some seconds.
+//! SubjectAccessReview (docs/design/surface.md, H2). A token is never shown or kept; a verdict may be, for some
+//! seconds.
 
 mod kept;
 

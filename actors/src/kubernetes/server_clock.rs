@@ -1,5 +1,5 @@
 //! The API server's clock. Times in objects are compared with it, so that a wrong clock on this machine has no effect
-//! (design.md N1).
+//! (docs/design/nodes.md, N1).
 
 use http::HeaderMap;
 use http::header::DATE;

@@ -1,5 +1,5 @@
 //! A deterministic, sans-IO model of Azure Resource Manager for load balancers, their backend pools, and the network
-//! and compute resources around them (design.md Z1).
+//! and compute resources around them (docs/design/surface.md, Z1).
 //!
 //! The model owns the load balancers, the operations that run on them, the quotas and the planned faults. A
 //! caller hands it requests together with the time, and gets back what Azure would answer and how long the

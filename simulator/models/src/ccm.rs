@@ -1,5 +1,6 @@
-//! A deterministic, sans-IO model of upstream's cloud-controller-manager as far as it meets this product: it locks
-//! the shared Lease, reconciles load balancers, writes the same pools, and taints nodes that stop (design.md Z1).
+//! A deterministic, sans-IO model of upstream's cloud-controller-manager as far as it meets this product: it locks the
+//! shared Lease, reconciles load balancers, writes the same pools, and taints nodes that stop (docs/design/surface.md,
+//! Z1).
 //!
 //! The model owns its queues, its caches and its lock protocol. It asks for HTTP as plain data ([`Call`]) and is
 //! told the answers; its driver feeds it the cluster's objects, keeps its time and chooses each Service's load

@@ -1,5 +1,5 @@
-//! A sans-IO model of an xDS control plane (design.md X2, Z1): what it serves, what each stream has subscribed to and
-//! was told, and so what is due to it. It speaks state of the world over one aggregated stream.
+//! A sans-IO model of an xDS control plane (docs/design/surface.md, Z1; X2): what it serves, what each stream has
+//! subscribed to and was told, and so what is due to it. It speaks state of the world over one aggregated stream.
 //!
 //! Resources, and errors that stand in their places, are the caller's. So are streams, nonces, and in what manner
 //! requests are dealt with: whether they are answered at all, and when.

@@ -1,4 +1,4 @@
-//! A deterministic model of kube-apiserver as this product uses it (design.md Z1).
+//! A deterministic model of kube-apiserver as this product uses it (docs/design/surface.md, Z1).
 //!
 //! Owns objects, their one resourceVersion, watch history and faults; plain data, without clock, IO or
 //! randomness. The HTTP wrapper owns sockets: it hands each request to [`KubeModel::handle`], and for a watch

@@ -1,4 +1,4 @@
-//! The model of kube-apiserver answers as the real one does (design.md Z1).
+//! The model of kube-apiserver answers as the real one does (docs/design/surface.md, Z1).
 
 #[path = "kube_model/events.rs"]
 mod events;

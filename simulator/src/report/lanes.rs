@@ -12,7 +12,7 @@ const ROW: f64 = 18.0;
 const MOST_ROWS: usize = 48;
 /// The window of Azure's quotas in seconds (reference: 1000 writes and 10000 reads in 5 minutes).
 const WINDOW_S: f64 = 300.0;
-/// The writes and reads of a window that the controller allows itself by default (design.md W9).
+/// The writes and reads of a window that the controller allows itself by default (W9).
 const BUDGETS: [(bool, f64, &str); 2] = [(true, 500.0, "writes"), (false, 5_000.0, "reads")];
 
 fn seconds(us: u64) -> f64 {

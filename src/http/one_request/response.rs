@@ -1,5 +1,5 @@
-//! The headers of every response (design.md 11), also of those that no handler writes: the server's own answers to an
-//! incomplete or invalid request, and to one whose head is too large.
+//! The headers of every response (docs/design/surface.md, H1-H5), also of those that no handler writes: the server's
+//! own answers to an incomplete or invalid request, and to one whose head is too large.
 
 use std::io;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! When a token is asked for, who gets which one meanwhile, and for how long nobody asks again (design.md C3, W5): a
-//! machine. [`Tokens`](super::Tokens) reads the clocks for it and asks.
+//! When a token is asked for, who gets which one meanwhile, and for how long nobody asks again (docs/design/surface.md,
+//! C3; W5): a machine. [`Tokens`](super::Tokens) reads the clocks for it and asks.
 //!
 //! A token is renewed before its end, and nobody waits for that: the old one is given out for as long as it is good for
 //! another half minute. Without one all calls wait for the same request. What an authority refused is told again,

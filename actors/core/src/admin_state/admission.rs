@@ -1,4 +1,4 @@
-//! How many Ready nodes may be Down at the same time (design.md N5).
+//! How many Ready nodes may be Down at the same time (docs/design/nodes.md, N5).
 
 use crate::ids::NodeUid;
 

@@ -1,4 +1,4 @@
-//! When the draining set is sent to the writer, and which pools a change of it affects (design.md N2).
+//! When the draining set is sent to the writer, and which pools a change of it affects (docs/design/nodes.md, N2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

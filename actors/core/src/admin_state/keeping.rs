@@ -1,4 +1,5 @@
-//! The records of nodes, as they are to be in our ConfigMap and as it is confirmed to hold them (design.md N4).
+//! The records of nodes, as they are to be in our ConfigMap and as it is confirmed to hold them (docs/design/nodes.md,
+//! N4).
 //!
 //! What is wanted is a level: whatever the ConfigMap holds that is not so is written, all of it at once. A record counts
 //! when a state was seen that holds it. What has no room, or no key, is refused, and has its turn when room comes. What

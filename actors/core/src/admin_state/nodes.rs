@@ -1,4 +1,4 @@
-//! The nodes: what is known of each, its signals, and its phase (design.md N1, N4, N5).
+//! The nodes: what is known of each, its signals, and its phase (docs/design/nodes.md, N1, N4, N5).
 //!
 //! What stands where:
 //! - `phase`: the phase of one node, and what its signals make of it;

@@ -1,4 +1,5 @@
-//! Nodes that a person lets go on, whatever else is Down (design.md N5, H3); and what a silent machine passes on.
+//! Nodes that a person lets go on, whatever else is Down (docs/design/nodes.md, N5; H3); and what a silent machine
+//! passes on.
 
 use super::nodes::Release;
 use super::{AdminState, In, Out};

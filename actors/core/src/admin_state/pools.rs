@@ -1,4 +1,5 @@
-//! What is known of the entries of all pools, and what each pool lacks for a draining set (design.md N2, N4, D3).
+//! What is known of the entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2,
+//! N4; D3).
 //!
 //! What a write has carried out counts at once; an observation whose GET began before that write ended is not believed.
 

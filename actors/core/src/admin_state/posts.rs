@@ -1,4 +1,4 @@
-//! What is due in which pool, and what comes of it (design.md N3).
+//! What is due in which pool, and what comes of it (docs/design/nodes.md, N3).
 //!
 //! A pool that lacks something has its admin part due at the writer, or it has failed and waits for the retry of one of
 //! its nodes. What is asked for again, because it has failed or did not last, waits longer each time, however many nodes

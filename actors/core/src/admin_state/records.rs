@@ -1,5 +1,5 @@
 //! What is noted of a node before its first Down, as the text of a key of our ConfigMap: by it a successor knows which
-//! Downs are ours to take back, and which were there before (design.md N4).
+//! Downs are ours to take back, and which were there before (docs/design/nodes.md, N4).
 //!
 //! A key is `down.` and the UID of the node. Lines that nobody here knows survive when a record is written again.
 //! A record that cannot be read makes nothing ours.

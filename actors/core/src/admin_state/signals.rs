@@ -1,4 +1,4 @@
-//! Which taints and messages say that a node leaves service (design.md N1).
+//! Which taints and messages say that a node leaves service (docs/design/nodes.md, N1).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Notices that a node's virtual machine is taken away, and the taint that makes them last (design.md N1).
+//! Notices that a node's virtual machine is taken away, and the taint that makes them last (docs/design/nodes.md, N1).
 //!
 //! A notice is an event or a condition. It stands at once, and a taint is added to the node, so that it outlives this
 //! process. Whether the taint is ours is noted in the node's record before; only what is ours is taken off, when the

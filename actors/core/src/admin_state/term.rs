@@ -1,4 +1,5 @@
-//! Terms: when one may begin, what counts at its beginning, and what may be done in it (design.md W8, N4, G6).
+//! Terms: when one may begin, what counts at its beginning, and what may be done in it (docs/design/nodes.md, N4; W8,
+//! G6).
 
 use std::sync::Arc;
 

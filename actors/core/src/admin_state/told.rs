@@ -1,5 +1,5 @@
-//! What the admin state reports: events, views for the board, and samples for the metrics (design.md E1, E2, S1).
-//! Reports follow from the state of nodes, and no write follows from them.
+//! What the admin state reports: events, views for the board, and samples for the metrics (docs/design/reporting.md,
+//! E1, E2; S1). Reports follow from the state of nodes, and no write follows from them.
 //!
 //! What concerns one node alone is reported in the turn in which it happens. What depends on the entries of pools is
 //! computed after a change, at most every 250 ms, and less often the more entries there are: with 10,000 entries of

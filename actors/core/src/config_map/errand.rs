@@ -1,6 +1,7 @@
-//! One keeper's errand at our ConfigMap: it is looked at, and a state that is not as it should be is replaced (design.md
-//! A4, G6). It owns the request that is under way or the next one, what answers mean for it, and what went wrong in a
-//! row. What a state means, what is to be written, and how long is waited after a failure is the keeper's business.
+//! One keeper's errand at our ConfigMap: it is looked at, and a state that is not as it should be is replaced
+//! (docs/design/model-and-mechanisms.md, A4; G6). It owns the request that is under way or the next one, what answers
+//! mean for it, and what went wrong in a row. What a state means, what is to be written, and how long is waited after a
+//! failure is the keeper's business.
 //!
 //! One request is under way at a time. A write names the state that it replaces; where that was no longer the newest, or
 //! the answer was lost, the ConfigMap is looked at again.

@@ -1,4 +1,5 @@
-//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile (design.md 12).
+//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile
+//! (docs/design/surface.md, commands).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What the admin state is told of nodes, each when anything of it has changed (design.md N1, N2).
+//! What the admin state is told of nodes, each when anything of it has changed (docs/design/nodes.md, N1, N2).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and let go of (design.md W8).
+//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and let go of
+//! (docs/design/coordination.md, W8).
 //!
 //! One request is under way at a time. A write whose answer is lost may have been carried out: the Lease is looked
 //! at, and what stands in it decides. Only a write that was answered counts as a renewal. What a watch brings may be

@@ -1,4 +1,4 @@
-//! What is known of our own Lease, by locally observed times (design.md W8).
+//! What is known of our own Lease, by locally observed times (docs/design/coordination.md, W8).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What is asked about our ConfigMap: looks, and the writes that people ask for (design.md G6, A3). How that is asked,
-//! one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
+//! What is asked about our ConfigMap: looks, and the writes that people ask for (docs/design/pools.md, G6; A3). How
+//! that is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
 //! A person is answered when a state was seen that shows it done and that nobody's older write can change any more; a
 //! write whose answer was lost is looked for first.

@@ -1,5 +1,5 @@
-//! What the keys of our ConfigMap say about pauses and about the admin state, and how a pause is written there (design.md
-//! G6, D1, N4).
+//! What the keys of our ConfigMap say about pauses and about the admin state, and how a pause is written there
+//! (docs/design/pools.md, G6; D1, N4).
 //!
 //! A key cannot hold every name, so the first line of its text names the target. Whatever cannot be read is told with
 //! its key, and judged safely: what looks like a pause of everything is one.

@@ -1,5 +1,5 @@
 //! An attempt that a person asks for: it waits for no window and no interval, and a pool that is right is read once
-//! more (design.md H3, Q5).
+//! more (docs/design/pools.md, Q5; H3).
 
 use crate::ask::{Answer, Done, Refusal, RequestId};
 use crate::machine::Now;

@@ -1,5 +1,5 @@
-//! Somebody else's changes that are undone again and again, and how long they are left alone (design.md W11); with
-//! it the count and the back-off of whatever should not happen often, which lost writes share (W2).
+//! Somebody else's changes that are undone again and again, and how long they are left alone (docs/design/writer.md,
+//! W11); with it the count and the back-off of whatever should not happen often, which lost writes share (W2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! A pool's invariants, and what becomes of a pool that breaks one: it is left alone, and the others go on (design.md
-//! A4). It ends when the pool is nobody's any more, or with the process.
+//! A pool's invariants, and what becomes of a pool that breaks one: it is left alone, and the others go on
+//! (docs/design/model-and-mechanisms.md, A4). It ends when the pool is nobody's any more, or with the process.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! What the keys of our ConfigMap say of nodes that are Down by us, and the note that has all of them taken back
-//! (design.md N4).
+//! (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one, and keeps what must
-//! not be lost of it (design.md A3).
+//! Which deliveries are facts, and what each is about: on one edge a newer one replaces an older one, and keeps what
+//! must not be lost of it (docs/design/model-and-mechanisms.md, A3).
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use crate::informer::ServiceFact;

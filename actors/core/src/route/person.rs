@@ -1,4 +1,4 @@
-//! Who decides about a person's request (design.md H3).
+//! Who decides about a person's request (docs/design/surface.md, H3).
 
 use super::Delivery;
 use crate::ask::{Request, Scope, Wanted};

@@ -1,4 +1,4 @@
-//! What is shown of nodes that leave service (design.md chapter 8).
+//! What is shown of nodes that leave service (docs/design/nodes.md, N1-N5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

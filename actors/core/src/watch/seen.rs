@@ -1,4 +1,5 @@
-//! What was read or seen of one object, as a level: while it waits, the newest replaces the older one (design.md A3).
+//! What was read or seen of one object, as a level: while it waits, the newest replaces the older one
+//! (docs/design/model-and-mechanisms.md, A3).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The admin part of slots: made due, withdrawn, and answered (design.md N3); and what PUTs of older draining sets have
-//! missed (N2).
+//! The admin part of slots: made due, withdrawn, and answered (docs/design/nodes.md, N3); and what PUTs of older
+//! draining sets have missed (N2).
 //!
 //! Each withdrawal is answered once: at once, where nothing of the part has begun, else behind the end of what has.
 

@@ -1,5 +1,5 @@
 //! The breaker: when the same terminal failure hits pool after pool, the others wait and one at a time is tried
-//! (design.md W10).
+//! (docs/design/writer.md, W10).
 //!
 //! Five terminal failures of one class, status and code, on different pools within two minutes and with no success
 //! between stop everything; on pools of a single load balancer they stop only that one, and a success is one there.

@@ -1,4 +1,4 @@
-//! How many calls may be made: token buckets for reads and writes (design.md W9).
+//! How many calls may be made: token buckets for reads and writes (docs/design/writer.md, W9).
 //!
 //! A bucket holds what is allowed for five minutes and is filled continuously, so that no five minutes see more than
 //! twice that. What is allowed moves: a quota 429 halves it, down to a tenth of what is configured, and it comes back

@@ -1,5 +1,5 @@
 //! Which lane is granted next, and which of its slots: as turns go round, as far as the budget and the breaker let
-//! them (design.md W1, W9, W10).
+//! them (docs/design/writer.md, W1, W9, W10).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

@@ -1,4 +1,4 @@
-//! What follows from a failure, as a pure function (design.md W5, W6; S0 "Error Handling").
+//! What follows from a failure, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
 //!
 //! The facts of a failure are made by the arm port; what the machine then does with a class is in the writer.
 

@@ -1,5 +1,5 @@
 //! What the admin state asks of the writer: which backends are to be Down, which of ours may come back, and what is
-//! due in a pool (design.md N2, N3, N4).
+//! due in a pool (docs/design/nodes.md, N2, N3, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 

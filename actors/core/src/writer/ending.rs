@@ -1,4 +1,4 @@
-//! The end of a write: who is answered what, and what becomes of the lane (design.md W2, W5, Q6, N3).
+//! The end of a write: who is answered what, and what becomes of the lane (docs/design/writer.md, W2, W5; Q6, N3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

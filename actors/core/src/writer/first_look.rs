@@ -1,5 +1,5 @@
 //! The first look: in each term a load balancer must have been seen at rest before anything is written there
-//! (design.md W1, W2, W8).
+//! (docs/design/writer.md, W1, W2; W8).
 //!
 //! What an older term has begun, of this process or of another one, may still run, and must not be superseded. A
 //! pool shows only the operations on itself; the load balancer shows *Updating* while one runs on any of its pools.

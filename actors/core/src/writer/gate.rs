@@ -1,4 +1,5 @@
-//! The throttle gates: until when ARM asked us not to call, per verb class (design.md W6, S0 "ThrottleError").
+//! The throttle gates: until when ARM asked us not to call, per verb class (docs/design/writer.md, W6; S0
+//! "ThrottleError").
 
 use std::sync::Arc;
 use std::time::Duration;

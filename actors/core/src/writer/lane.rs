@@ -1,4 +1,5 @@
-//! A lane: the serial order of writes on one load balancer, and what keeps it closed (design.md W1, W4, W6).
+//! A lane: the serial order of writes on one load balancer, and what keeps it closed (docs/design/writer.md, W1, W4,
+//! W6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The Lease that is shared with the cloud-controller-manager: when it is asked for, until when it is certainly
-//! ours, and when it is let go of (design.md W7, W8).
+//! ours, and when it is let go of (docs/design/writer.md, W7; W8).
 //!
 //! This file holds the lock and what the answers to its requests mean; what it asks next, and when it looks again,
 //! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in

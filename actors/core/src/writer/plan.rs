@@ -1,4 +1,4 @@
-//! What one PUT must change in a pool, as a pure function of what its GET saw (design.md W3, N4).
+//! What one PUT must change in a pool, as a pure function of what its GET saw (docs/design/writer.md, W3; N4).
 //!
 //! It touches membership and admin states and nothing else. Whether membership may be written at all is
 //! [`crate::proof`]'s business; when it is written is the lane's.

@@ -1,4 +1,4 @@
-//! How the operation of an accepted PUT is followed to its end (design.md W2).
+//! How the operation of an accepted PUT is followed to its end (docs/design/writer.md, W2).
 //!
 //! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice what half of
 //! the operations take. During all that time a finished write would keep the load balancer's lane, a turn, and the

@@ -1,4 +1,4 @@
-//! The way of a write: what is due, the grant, the level, the GET, the PUT (design.md W1, W2).
+//! The way of a write: what is due, the grant, the level, the GET, the PUT (docs/design/writer.md, W1, W2).
 
 use std::sync::Arc;
 

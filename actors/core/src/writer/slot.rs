@@ -1,4 +1,4 @@
-//! A pool's place in its lane: what of it is due, membership and admin state apart (design.md W1, N3).
+//! A pool's place in its lane: what of it is due, membership and admin state apart (docs/design/writer.md, W1; N3).
 
 use crate::ids::AttemptId;
 use crate::machine::Now;

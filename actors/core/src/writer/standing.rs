@@ -1,4 +1,5 @@
-//! Whether this process may write, and until when: said by the Leader, asked by whoever acts on it (design.md W8).
+//! Whether this process may write, and until when: said by the Leader, asked by whoever acts on it
+//! (docs/design/coordination.md, W8).
 
 use crate::ids::Epoch;
 use crate::machine::Now;

@@ -1,4 +1,4 @@
-//! The sending of calls through gates and budget, and where their answers go (design.md W6, W9, A3).
+//! The sending of calls through gates and budget, and where their answers go (docs/design/writer.md, W6, W9; A3).
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Pools with unread changes: of a Service of theirs something was read from the API server that is not taken in yet. A
-//! level that the pool would bring now is superseded already, so it is not granted before that (design.md Q2).
+//! level that the pool would bring now is superseded already, so it is not granted before that (docs/design/pools.md,
+//! Q2).
 //!
 //! What was read is told here at once, and what was taken in behind all assignments that rest on it. A pool waits for a
 //! change that it has not heard of for two seconds at most: a Service that changes all the time is written all the same.

@@ -1,4 +1,4 @@
-//! Whether what ARM reported as written is there: reads off the lane after each write (design.md W2).
+//! Whether what ARM reported as written is there: reads off the lane after each write (docs/design/writer.md, W2).
 //!
 //! A write that is not there was *lost* when every entity tag of its load balancer that has been seen since is
 //! one of ours, else it was *overwritten*. A tag is **ours** when it came in the answer to a PUT of this process:
@@ -12,10 +12,9 @@
 //! Before a write counts as lost, its load balancer is read once more. One that was deleted and created again since the write
 //! began has another `resourceGuid`: its first tag is not ours, and nothing was lost.
 //!
-//! W2's letter calls a write lost whenever a required member is missing, or one that it removed is back, and every tag
-//! is ours. We depart from it where the pool holds a third content, neither what it held before the write nor nothing:
-//! what ARM loses leaves one of these two, so that somebody wrote the third, and his may be the tag that we took for
-//! the last one of our operation. It counts as overwritten: drift, not a lost write.
+//! A write counts as lost only if the pool holds what it held before the write, or nothing: what ARM loses leaves one of
+//! these two. Another client has written any other content, and the tag that we took for the last one of our operation
+//! may be that client's. Such a write counts as overwritten: drift, not a lost write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

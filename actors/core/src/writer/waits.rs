@@ -1,6 +1,6 @@
-//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the
-//! next grant (design.md W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the rate of the
-//! cloud configuration.
+//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the next
+//! grant (docs/design/writer.md, W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the
+//! rate of the cloud configuration.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! What people wish, as far as it concerns writes: whether any may begin, and which pools' members are left alone
-//! (design.md G6, D1, H3).
+//! (docs/design/pools.md, G6; D1, H3).
 
 use std::borrow::Cow;
 use std::net::IpAddr;

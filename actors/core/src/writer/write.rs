@@ -1,4 +1,4 @@
-//! One write on its way: its parts, its phase and the waits of that phase (design.md W2).
+//! One write on its way: its parts, its phase and the waits of that phase (docs/design/writer.md, W2).
 //!
 //! How it goes from phase to phase stands in [`super::progress`], how it ends in [`super::ending`].
 

@@ -1,5 +1,6 @@
-//! One process of the controller: all machines, and the edges between them as the shells keep them (design.md A1,
-//! A3). On an edge one batch is under way at a time; what comes meanwhile waits in an [`Outbox`].
+//! One process of the controller: all machines, and the edges between them as the shells keep them
+//! (docs/design/model-and-mechanisms.md, A1, A3). On an edge one batch is under way at a time; what comes meanwhile
+//! waits in an [`Outbox`].
 
 use std::collections::BTreeMap;
 

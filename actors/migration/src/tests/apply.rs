@@ -76,7 +76,7 @@ fn s3_each_topology_is_migrated_with_its_addresses() {
 }
 
 #[test]
-fn g2_the_journal_is_stored_before_the_first_change() {
+fn m2_the_journal_is_stored_before_the_first_change() {
     for topology in MIGRATED {
         let mut world = World::of(topology);
         let before = world.state();
@@ -248,7 +248,7 @@ fn w8_nothing_is_written_while_the_lease_is_lost() {
 }
 
 #[test]
-fn g7_a_failed_interface_is_healed_by_a_write() {
+fn m7_a_failed_interface_is_healed_by_a_write() {
     let mut world = World::of(Topology::AvailabilitySet);
     assert_eq!(world.run(1), End::Crashed);
     let nic = world.arm.ids().into_iter().find(|id| id.contains("networkInterfaces")).unwrap();

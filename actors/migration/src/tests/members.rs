@@ -16,7 +16,7 @@ fn leaving(cloud: &Cloud) -> Leaving {
 }
 
 #[test]
-fn g6_all_references_leave_and_nothing_else() {
+fn m6_all_references_leave_and_nothing_else() {
     let mut cloud = Cloud::with_scale_set();
     let lb = balancer("kubernetes");
     let foreign = json!({"id": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/applicationGateways/a/x/y"});
@@ -69,7 +69,7 @@ fn s3_all_nodes_join_also_those_that_were_in_no_pool() {
 }
 
 #[test]
-fn g11_excluded_nodes_join_no_pool() {
+fn m11_excluded_nodes_join_no_pool() {
     let mut cloud = Cloud::with_scale_set();
     cloud.scale_set("masters", 1, &[]);
     cloud.cluster.nodes.last_mut().unwrap().excluded = true;

@@ -47,7 +47,7 @@ fn outage(kind: NodeKind, services: usize) -> u64 {
 }
 
 #[test]
-fn g1_the_outage_does_not_grow_with_the_number_of_services() {
+fn m1_the_outage_does_not_grow_with_the_number_of_services() {
     for kind in [NodeKind::ScaleSet(UpgradePolicy::Manual), NodeKind::AvailabilitySet] {
         let [one, fifty, many] = [1, 50, 500].map(|services| outage(kind, services));
         assert!(one > 60, "{kind:?}: deleting a Basic load balancer takes longer than {one} s");

@@ -54,7 +54,7 @@ fn steps_stand_in_the_order_in_which_they_happen() {
 }
 
 #[test]
-fn g1_the_expected_outage_does_not_grow_with_services() {
+fn m1_the_expected_outage_does_not_grow_with_services() {
     let of = |services: usize| {
         let mut cloud = Cloud::new();
         let names: Vec<String> = (0..services).map(|number| format!("a{number}")).collect();
@@ -106,7 +106,7 @@ fn an_api_server_behind_a_load_balancer_in_scope_is_refused() {
 }
 
 #[test]
-fn g9_our_own_way_to_azure_through_a_load_balancer_in_scope_is_refused() {
+fn m9_our_own_way_to_azure_through_a_load_balancer_in_scope_is_refused() {
     blocked(Reason::OwnPath, "nodes", |cloud| cloud.cluster.runs_on_a_node = true);
     let with_gateway = blockers(|cloud| {
         cloud.cluster.runs_on_a_node = true;
@@ -136,7 +136,7 @@ fn nodes_without_an_outbound_path_are_refused_unless_accepted() {
 }
 
 #[test]
-fn g5_an_ipv6_address_cannot_be_kept_unless_accepted() {
+fn m5_an_ipv6_address_cannot_be_kept_unless_accepted() {
     let ipv6 = |cloud: &mut Cloud| {
         cloud.edit(&network("publicIPAddresses", "pip-a1"), |body| {
             body["properties"]["publicIPAddressVersion"] = json!("IPv6");
@@ -152,7 +152,7 @@ fn g5_an_ipv6_address_cannot_be_kept_unless_accepted() {
 }
 
 #[test]
-fn g13_basic_addresses_of_instances_cannot_be_kept_unless_accepted() {
+fn m13_basic_addresses_of_instances_cannot_be_kept_unless_accepted() {
     const ADDRESS: &str = "/properties/virtualMachineProfile/networkProfile/networkInterfaceConfigurations/0/properties/\
                            ipConfigurations/0/properties/publicIPAddressConfiguration";
     blocked(Reason::AddressChanges, "nodes", edit(scale_set(), ADDRESS, json!({"name": "pub"})));
@@ -172,7 +172,7 @@ fn what_could_not_be_read_is_named() {
 }
 
 #[test]
-fn g7_states_other_than_succeeded_are_refused() {
+fn m7_states_other_than_succeeded_are_refused() {
     let failed = || json!("Failed");
     for id in [balancer("kubernetes"), scale_set(), scale_set().child("virtualMachines", "1")] {
         let end = id.name().to_owned();
@@ -181,7 +181,7 @@ fn g7_states_other_than_succeeded_are_refused() {
 }
 
 #[test]
-fn g7_instances_that_do_not_run_or_are_protected_are_refused() {
+fn m7_instances_that_do_not_run_or_are_protected_are_refused() {
     let instance = || scale_set().child("virtualMachines", "1");
     let view =
         json!({"statuses": [{"code": "ProvisioningState/succeeded"}, {"code": "PowerState/deallocated"}]});
@@ -238,7 +238,7 @@ fn a_quota_that_is_too_small_is_refused() {
 }
 
 #[test]
-fn g4_a_name_that_is_in_use_is_refused() {
+fn m4_a_name_that_is_in_use_is_refused() {
     let mut cloud = Cloud::with_availability_set();
     cloud.public("second", &[("b1", "20.0.0.5")]);
     cloud.availability_set("second", &["vm7"], &["second"]);
@@ -264,7 +264,7 @@ fn nodes_with_both_skus_are_refused() {
 }
 
 #[test]
-fn g12_public_frontends_need_a_network_security_group() {
+fn m12_public_frontends_need_a_network_security_group() {
     blocked(Reason::NoSecurityGroup, "nodes", |cloud| {
         cloud.edit(&ResourceId::new(SUBNET), |body| body["properties"]["networkSecurityGroup"] = Value::Null);
     });
@@ -309,7 +309,7 @@ fn services_that_are_elsewhere_are_named() {
 }
 
 #[test]
-fn g10_bodies_without_properties_do_no_harm() {
+fn m10_bodies_without_properties_do_no_harm() {
     let mut cloud = Cloud::with_scale_set();
     for id in cloud.resources.keys().cloned().collect::<Vec<_>>() {
         let mut one = cloud.clone();

@@ -35,7 +35,7 @@ fn a_whole_availability_set_is_read_not_only_members_of_the_pool() {
 }
 
 #[test]
-fn g3_a_load_balancer_is_found_by_reference_whatever_its_name() {
+fn m3_a_load_balancer_is_found_by_reference_whatever_its_name() {
     let mut cloud = Cloud::with_scale_set();
     cloud.public("games", &[("g1", "20.0.0.9")]);
     cloud.edit(&compute("virtualMachineScaleSets", "nodes"), |body| {

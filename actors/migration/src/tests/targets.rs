@@ -51,7 +51,7 @@ fn rules_tags_and_probes_are_kept_field_by_field() {
 }
 
 #[test]
-fn g8_rules_and_pools_of_the_operator_are_kept() {
+fn m8_rules_and_pools_of_the_operator_are_kept() {
     let mut cloud = Cloud::with_scale_set();
     let lb = balancer("kubernetes");
     let own = lb.child("backendAddressPools", "own");

@@ -1,5 +1,6 @@
-//! Reads a stream to its end, also while its watcher is busy: what was read waits here, where a newer line about the same
-//! object replaces the older one (design.md A3). Only when too much waits is the connection left to wait too.
+//! Reads a stream to its end, also while its watcher is busy: what was read waits here, where a newer line about the
+//! same object replaces the older one (docs/design/model-and-mechanisms.md, A3). Only when too much waits is the
+//! connection left to wait too.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (design.md N4, A4). How that
-//! is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
+//! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (docs/design/nodes.md,
+//! N4; A4). How that is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
 //! The first write of several goes by the state that was seen last. It fails where somebody has written since, and the
 //! ConfigMap is looked at. A write of which nothing was heard may be carried out late, as long as nobody has written since:

@@ -1,4 +1,4 @@
-//! What one state of our ConfigMap holds of records, and what is to be changed in it (design.md N4).
+//! What one state of our ConfigMap holds of records, and what is to be changed in it (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The phase of one node, and what its signals make of it (design.md N1, N4, N5).
+//! The phase of one node, and what its signals make of it (docs/design/nodes.md, N1, N4, N5).
 
 use std::collections::BTreeSet;
 

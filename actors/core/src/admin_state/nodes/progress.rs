@@ -1,4 +1,4 @@
-//! How far nodes are: which are done, and of which nothing is left (design.md N3, N4).
+//! How far nodes are: which are done, and of which nothing is left (docs/design/nodes.md, N3, N4).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The draining set, and what is noted of a node before it enters it (design.md N2, N4).
+//! The draining set, and what is noted of a node before it enters it (docs/design/nodes.md, N2, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 

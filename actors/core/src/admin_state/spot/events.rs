@@ -1,5 +1,5 @@
 //! Which events about evictions are new: each version of an event counts once, whether a list or a watch delivers it
-//! (design.md N1).
+//! (docs/design/nodes.md, N1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

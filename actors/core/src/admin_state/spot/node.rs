@@ -1,4 +1,5 @@
-//! One node: the notice that stands for it, whether its taint is ours, and the patch that this asks for (design.md N1).
+//! One node: the notice that stands for it, whether its taint is ours, and the patch that this asks for
+//! (docs/design/nodes.md, N1).
 
 use std::time::Duration;
 

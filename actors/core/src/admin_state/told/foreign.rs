@@ -1,4 +1,4 @@
-//! The admin states that somebody else has set: they are shown and left as they are (design.md N4).
+//! The admin states that somebody else has set: they are shown and left as they are (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 

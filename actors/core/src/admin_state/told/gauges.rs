@@ -1,4 +1,4 @@
-//! What the metrics show of the admin state; they are told of what has changed (design.md E2).
+//! What the metrics show of the admin state; they are told of what has changed (docs/design/reporting.md, E2).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

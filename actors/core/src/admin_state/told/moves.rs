@@ -1,4 +1,5 @@
-//! The ways of nodes out of traffic and back into it, and which ends of them people were told of (design.md S1).
+//! The ways of nodes out of traffic and back into it, and which ends of them people were told of
+//! (docs/design/overview.md, S1).
 
 use std::collections::{BTreeMap, BTreeSet};
 

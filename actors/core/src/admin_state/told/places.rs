@@ -1,4 +1,4 @@
-//! In which pools nodes are that leave service or come back, and how they are there (design.md N2, N4).
+//! In which pools nodes are that leave service or come back, and how they are there (docs/design/nodes.md, N2, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 

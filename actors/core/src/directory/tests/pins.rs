@@ -1,4 +1,4 @@
-//! What pools are assigned while pre-images are put back (design.md 12).
+//! What pools are assigned while pre-images are put back (docs/design/surface.md, commands).
 
 use super::*;
 use crate::assignment::PausedBy;

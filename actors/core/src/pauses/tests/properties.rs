@@ -1,5 +1,5 @@
 //! What is promised over conflicts, lost and late requests, crashes and terms: a pause that was answered for is in
-//! force in every later term, until somebody resumes (design.md G6).
+//! force in every later term, until somebody resumes (docs/design/pools.md, G6).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

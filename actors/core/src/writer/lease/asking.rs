@@ -1,5 +1,5 @@
 //! What the lock asks about the shared Lease, one request at a time beside a watch that goes on, and how long it
-//! waits for the answers (design.md W7, A3).
+//! waits for the answers (docs/design/writer.md, W7; A3).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is known of the shared Lease, and whose it is by that (design.md W7).
+//! What is known of the shared Lease, and whose it is by that (docs/design/writer.md, W7).
 
 use std::sync::Arc;
 use std::time::Duration;

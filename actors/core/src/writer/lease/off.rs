@@ -1,6 +1,6 @@
-//! How long the shared Lease is left to others after a hold (design.md W7).
+//! How long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
 //!
-//! W7's letter leaves it to them for 60 s more when the cloud-controller-manager shows that it waits. That is time for
+//! It is left to them for 60 s more when the cloud-controller-manager shows that it waits (W7). That is time for
 //! its next try, whose moment it alone knows; once it has had the Lease and has left it alone for a while, what it
 //! waited for is done, and so the addition ends then.
 

@@ -1,5 +1,5 @@
 //! What a state of the shared Lease means that is seen: whether it is news, whose it is, and what that says of a hold
-//! of ours (design.md W7, W8).
+//! of ours (docs/design/writer.md, W7; W8).
 
 use std::sync::Arc;
 

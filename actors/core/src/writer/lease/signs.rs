@@ -1,5 +1,5 @@
 //! The signs that the cloud-controller-manager waits for the shared Lease: the lock failures that it tells of, and
-//! Services that it has not given an address yet (design.md W7). Each of them counts once.
+//! Services that it has not given an address yet (docs/design/writer.md, W7). Each of them counts once.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Whether what is known of the shared Lease may be relied on, and what may yet become of requests whose answers are
-//! not waited for any more (design.md W7, W8).
+//! not waited for any more (docs/design/writer.md, W7; W8).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Glances at a pool between two polls of its operation (design.md W2).
+//! Glances at a pool between two polls of its operation (docs/design/writer.md, W2).
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! The shared Lease in the writer: when it is asked for, held, renewed and let go of, and what that means for writes
-//! (design.md W7, W8).
+//! (docs/design/writer.md, W7; W8).
 
 use super::*;
 use crate::arm::AdminState;

@@ -1,4 +1,4 @@
-//! What is measured of grants and of admin parts (design.md E2).
+//! What is measured of grants and of admin parts (docs/design/reporting.md, E2).
 
 use super::*;
 use crate::sample::Caller;

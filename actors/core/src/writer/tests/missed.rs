@@ -1,4 +1,5 @@
-//! What PUTs of older draining sets have left in their pools, and the admin state cannot know of (design.md N2).
+//! What PUTs of older draining sets have left in their pools, and the admin state cannot know of (docs/design/nodes.md,
+//! N2).
 
 use super::*;
 use crate::arm::{AdminState, Backend};

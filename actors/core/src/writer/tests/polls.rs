@@ -1,4 +1,4 @@
-//! Polls that do not show how an operation ends: the writer reads its load balancer (design.md W2, W5).
+//! Polls that do not show how an operation ends: the writer reads its load balancer (docs/design/writer.md, W2, W5).
 
 use super::*;
 use crate::arm::AdminState;

@@ -1,5 +1,5 @@
 //! Nodes that leave service and come back: taints, notices of eviction that are true or not, and what becomes of the
-//! nodes (design.md N1).
+//! nodes (docs/design/nodes.md, N1).
 
 use std::collections::BTreeSet;
 

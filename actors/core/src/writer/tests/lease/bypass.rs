@@ -1,4 +1,5 @@
-//! Downs that go without the shared Lease: what they cost, and what they mean for a hold (design.md W7, W9).
+//! Downs that go without the shared Lease: what they cost, and what they mean for a hold (docs/design/writer.md, W7,
+//! W9).
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! What keeps a hold of the shared Lease, what ends it, and what is asked after failures, leadership and lock failures
-//! have come and gone (design.md W7, W8).
+//! have come and gone (docs/design/writer.md, W7; W8).
 
 use super::*;
 

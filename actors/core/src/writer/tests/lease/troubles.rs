@@ -1,5 +1,5 @@
 //! The shared Lease under storage that was restored, watches that end at once, strangers in our name, successors that
-//! are not known of yet, and API servers that refuse, rewrite or do not answer (design.md W7, W8).
+//! are not known of yet, and API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
 
 use super::*;
 use crate::object::{GIVE_UP_AFTER, RequestFailure};

@@ -1,5 +1,5 @@
 //! What of the shared Lease is relied on after answers were lost, watches have told of deletions, and terms have begun
-//! (design.md W7, W8).
+//! (docs/design/writer.md, W7; W8).
 
 use super::*;
 
