@@ -168,7 +168,7 @@ impl Heard {
     }
 
     /// Counts what its Services have let go of: it is lost for certain while it is in the pool or was a short while ago. What
-    /// was found there counts for certain until a person lets go of anything.
+    /// was found there counts for certain until the operator releases anything, unless endpoints have left it.
     /// Gives those in it that are.
     fn count_losses(
         &mut self,
@@ -182,7 +182,8 @@ impl Heard {
         let (mut surely, mut possibly) = losses.of(self.since.keys());
         possibly.extend(&self.found);
         if !is_let_go && self.let_go.is_none() {
-            surely.extend(&self.found);
+            let is_counted = |ip: &&IpAddr| !losses.is_of_endpoints(self.since.keys(), ip);
+            surely.extend(self.found.iter().filter(is_counted));
         }
         let is_had = |ip: &&IpAddr| observed.contains(*ip) || self.seen.contains_key(*ip);
         self.lost = Lost {

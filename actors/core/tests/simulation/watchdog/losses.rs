@@ -75,6 +75,11 @@ impl Losses {
         }
     }
 
+    /// Whether endpoints that left their slices on a running watch are why one of these Services does not ask for it.
+    pub fn is_of_endpoints<'a>(&self, mut uids: impl Iterator<Item = &'a ServiceUid>, ip: &IpAddr) -> bool {
+        uids.any(|uid| self.of.get(uid).and_then(|causes| causes.get(ip)) == Some(&Cause::Endpoints))
+    }
+
     /// What these Services have let go of for causes that count: certainly, and possibly.
     pub fn of<'a>(&self, uids: impl Iterator<Item = &'a ServiceUid>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let (mut surely, mut possibly) = (BTreeSet::new(), BTreeSet::new());
