@@ -1,5 +1,5 @@
 //! The key `admin-state.off` of our ConfigMap, by which the controller restores the nodes that are Down by it, and the
-//! records of these nodes, as a command reads them (design.md N4).
+//! records of these nodes, as a command reads them (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
