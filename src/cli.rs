@@ -112,7 +112,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Snapshot(args) => snapshot::snapshot(&args),
         Command::Restore(args) => restore::restore(&args),
-        Command::Retire(args) => done(retire::retire(&args)),
+        Command::Retire(args) => retire::retire(&args),
         Command::MigrateBasicLb(args) => migrate::migrate(&args),
         Command::Version => {
             done(say([printable!("azure-backend-pool-controller {}", env!("CARGO_PKG_VERSION"))]))

@@ -208,6 +208,7 @@ mod stories {
         g4_a_mass_change_is_held_until_a_person_releases_it
         g4_a_mass_change_that_is_taken_back_has_not_happened
         g4_few_pools_and_replaced_nodes_are_not_held
+        g4_services_that_scale_to_zero_stop_no_removals
         g6_a_pause_of_everything_holds_downs_and_taints_until_it_ends
         g6_a_pause_of_everything_writes_nothing_until_it_ends
         g6_add_only_adds_and_removes_nothing

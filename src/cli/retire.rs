@@ -1,15 +1,17 @@
-//! `retire`: has a Deployment run no Pods, and waits until they have ended. Whoever deletes it together with the Pods'
-//! rights does this first: what is told to end gives both Leases back, and needs those rights for it (W7, W8). Before that
-//! the Pods take the nodes back that are Down by us (N4). What is asked next, and when it is too late, is decided by
-//! [`pool_core::retirement`].
+//! `retire`: scales a Deployment to 0 and waits until its Pods have ended. Run it before the Deployment is deleted together
+//! with the rights of its Pods: a Pod that ends needs them to release both Leases (W7, W8). Before that, the Pods restore
+//! the nodes that are Down by the controller (N4): the key `admin-state.off` of our ConfigMap asks them to.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
 use actors::kubernetes::{Place, ask_config_map};
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use config::LabelSelector;
@@ -18,17 +20,23 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
-use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk};
-use pool_core::machine::{Machine as _, Now};
+use pool_core::admin_state::switch::{self, DownNodes};
+use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use pool_core::machine::Now;
 use pool_core::object::RequestFailure;
 use pool_core::redact::told;
-use pool_core::retirement::{End, In, Left, Out, Retirement, Scale, Seen, Stay};
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
-use super::{api_server, observe, say};
+use super::{api_server, observe, say, tell};
 use crate::service;
 
+/// The exit code that says that Pods have not ended in time, or that it is not known.
+const LATE: u8 = 3;
+/// How long after an answer it looks again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it tries to remove the key `admin-state.off`.
+const TRIES: u32 = 3;
 /// How long one answer of the API server may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// The most bytes of what the API server says of a failure.
@@ -47,7 +55,7 @@ pub(super) struct RetireArgs {
     /// without it none are waited for then.
     #[arg(long, value_name = "LABELS", value_parser = labels)]
     selector: Option<LabelSelector>,
-    /// Our ConfigMap, named like our own Lease: the nodes that it notes as Down by the controller are taken back first,
+    /// Our ConfigMap, named like our own Lease: the nodes that it records as Down by the controller are restored first,
     /// while the Pods still run, for at most half of the time; without it they stay Down.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place)]
     configmap: Option<Place>,
@@ -85,112 +93,195 @@ fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-/// Has the Deployment run no Pods.
+/// Scales the Deployment to 0 and waits for its Pods. Exit code 3: they have not ended in time, or it is not known.
 ///
 /// # Errors
-/// Some of them have not ended in time, or it is not known.
-pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<()> {
+/// It was ended by SIGTERM, or the API server's address is not known.
+pub(super) fn retire(args: &RetireArgs) -> anyhow::Result<ExitCode> {
     service::in_system(async {
         let client = service::kubernetes_client(args.kubeconfig.as_ref()).await?;
+        let clock = Clock::start();
         let mut work = Work {
             args,
-            clock: Clock::start(),
+            clock,
+            end: clock.now().plus(args.within),
             deployments: Api::namespaced(client.clone(), &args.namespace),
             pods: Api::namespaced(client.clone(), &args.namespace),
             client,
             selector: args.selector.as_ref().map(ToString::to_string),
+            waits_for: None,
+            restored: false,
+            switched_off: false,
+            down: BTreeSet::new(),
         };
-        // The first process of a container hears of nothing that it does not listen for.
+        // The first process of a container is not ended by a signal that it does not listen for.
         let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
-        work.carry_out(&mut terminate).await
+        let ended = tokio::select! {
+            ended = work.carry_out() => ended,
+            _ = terminate.recv() => {
+                Err(anyhow!("ended by SIGTERM: the Deployment stays as it is now; run this again"))
+            }
+        };
+        // An earlier call may have left the key.
+        if work.switched_off || (ended.is_ok() && args.configmap.is_some() && !work.restored) {
+            work.switch_on().await?;
+        }
+        ended
     })
 }
 
-/// What is asked of the API server.
-enum Request {
-    Look,
-    ScaleDown,
-    ConfigMap(ConfigMapAsk),
+/// What keeps the command from its end.
+enum Left {
+    /// These Pods have not ended.
+    Pods(BTreeSet<String>),
+    /// These Pods have not ended, and there is no Deployment.
+    Orphans(BTreeSet<String>),
+    /// The Deployment's controller has not scaled it down.
+    Controller,
+    /// The last request failed, for this reason.
+    Unknown(String),
 }
 
 /// One call of the command.
 struct Work<'a> {
     args: &'a RetireArgs,
     clock: Clock,
+    /// When its time is over.
+    end: Now,
     client: kube::Client,
     deployments: Api<Deployment>,
     pods: Api<Pod>,
     /// Which Pods are the Deployment's: as it says itself, once it was read, and until then as the flag says.
     selector: Option<String>,
+    /// What was last said that it waits for.
+    waits_for: Option<String>,
+    /// Whether the nodes that are Down were looked at.
+    restored: bool,
+    /// Whether the key `admin-state.off` may have been written.
+    switched_off: bool,
+    /// The nodes that stay Down.
+    down: BTreeSet<String>,
 }
 
 impl Work<'_> {
-    async fn carry_out(&mut self, terminate: &mut Signal) -> anyhow::Result<()> {
-        let retirement = Retirement::new(self.args.within);
-        let mut retirement =
-            if self.args.configmap.is_some() { retirement.taking_back() } else { retirement };
-        let mut said = Vec::new();
-        retirement.step(self.clock.now(), In::Start, &mut said);
+    async fn carry_out(&mut self) -> anyhow::Result<ExitCode> {
+        let mut found = false;
         loop {
-            let mut request = None;
-            for out in std::mem::take(&mut said) {
-                match out {
-                    Out::Look => request = Some(Request::Look),
-                    Out::ScaleDown { from } => {
-                        say([printable!("scaling {} from {from} to 0", self.name())])?;
-                        request = Some(Request::ScaleDown);
+            let left = match self.look().await {
+                Err(why) => Left::Unknown(why),
+                Ok((Some(scale), _)) if scale.wanted > 0 => {
+                    found = true;
+                    if !std::mem::replace(&mut self.restored, true) {
+                        self.restore_nodes().await?;
                     }
-                    Out::ConfigMap(ask) => request = Some(Request::ConfigMap(ask)),
-                    Out::WaitsFor(left) => say([printable!("waiting for {}", words(&left))])?,
-                    Out::TakesBack(nodes) => {
-                        say([printable!(
-                            "waiting for what is Down of {} to be taken back",
-                            of_nodes(&nodes)
-                        )])?;
+                    say([printable!("scaling {} from {} to 0", self.name(), scale.wanted)])?;
+                    // Pods need a moment to end: what is left is said after the next look.
+                    match self.scale_down().await {
+                        Ok(()) if self.clock.now() < self.end => {
+                            tokio::time::sleep(LOOK_EVERY).await;
+                            continue;
+                        }
+                        Ok(()) => Left::Controller,
+                        Err(why) => Left::Unknown(why),
                     }
-                    Out::StaysDown(stay) => self.stays_down(&stay)?,
-                    Out::NoteStays(why) => self.note_stays(&why)?,
-                    Out::Ended(end) => return self.ended(&end),
+                }
+                Ok((Some(_), pods)) if !pods.is_empty() => {
+                    found = true;
+                    Left::Pods(pods)
+                }
+                Ok((Some(Scale { settled: false, .. }), _)) => Left::Controller,
+                Ok((None, pods)) if !pods.is_empty() => {
+                    found = true;
+                    Left::Orphans(pods)
+                }
+                Ok((scale, _)) => {
+                    self.say_done(found || scale.is_some())?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+            };
+            if self.clock.now() >= self.end {
+                tell([printable!("error: {}", self.late(&left))]);
+                return Ok(ExitCode::from(LATE));
+            }
+            self.say_waits(&words(&left))?;
+            self.rest(self.end).await;
+        }
+    }
+
+    /// Has the Pods restore the nodes that are Down by the controller, for at most half of the time.
+    async fn restore_nodes(&mut self) -> anyhow::Result<()> {
+        if self.args.configmap.is_none() {
+            return say([printable!(
+                "nodes that are Down stay Down: pass --configmap to have them restored"
+            )]);
+        }
+        let half = self.end.minus(self.args.within / 2);
+        loop {
+            let is_late = self.clock.now() >= half;
+            match self.down_nodes().await {
+                Ok(down) if down.nodes.is_empty() || is_late => {
+                    return self.say_stay_down(down);
+                }
+                Ok(down) => self.say_waits(&format!("{} to be restored", of_nodes(&down.nodes)))?,
+                Err(Failure::Other(why)) if !is_late => self.say_waits(&format!("the API server: {why}"))?,
+                Err(failure) => {
+                    return say([printable!(
+                        "it is not known which nodes stay Down: {}: {failure}",
+                        self.config_map()
+                    )]);
                 }
             }
-            let input = tokio::select! {
-                input = self.answer(request, retirement.deadline()) => input,
-                _ = terminate.recv() => Some(In::Terminated),
-            };
-            match input {
-                Some(input) => retirement.step(self.clock.now(), input, &mut said),
-                None => retirement.tick(self.clock.now(), &mut said),
+            self.rest(half).await;
+        }
+    }
+
+    /// Switches the admin state off where it is not, and reads which nodes are Down by the controller.
+    async fn down_nodes(&mut self) -> Result<DownNodes, Failure> {
+        let mut facts = self.ask(ConfigMapAsk::Get).await?;
+        self.switched_off = true;
+        if !switch::is_off(&facts) {
+            let edit = switch::off(self.clock.now());
+            facts = self.ask(ConfigMapAsk::Replace(facts, edit)).await?;
+        }
+        Ok(DownNodes::of(&facts, self.clock.now()))
+    }
+
+    /// Removes the key `admin-state.off`: a controller that finds it takes no node out of traffic for 10 minutes.
+    async fn switch_on(&mut self) -> anyhow::Result<()> {
+        let mut tries = 1;
+        loop {
+            match self.try_switch_on().await {
+                Ok(()) | Err(Failure::Absent) => return Ok(()),
+                Err(Failure::Other(_)) if tries < TRIES => tokio::time::sleep(LOOK_EVERY).await,
+                Err(failure) => return self.say_key_stays(&failure),
             }
+            tries += 1;
         }
     }
 
-    /// The answer to what was asked. Where nothing was, it waits until it is time for the next request, and gives none.
-    async fn answer(&mut self, request: Option<Request>, next: Option<Now>) -> Option<In> {
-        match request {
-            Some(Request::Look) => Some(self.look().await),
-            Some(Request::ScaleDown) => Some(self.scale_down().await),
-            Some(Request::ConfigMap(ask)) => Some(In::ConfigMap(self.ask(ask).await)),
-            None => {
-                let next = next.expect("what asks nothing and has not ended looks again");
-                tokio::time::sleep(next.since(self.clock.now())).await;
-                None
+    async fn try_switch_on(&self) -> Result<(), Failure> {
+        let facts = self.ask(ConfigMapAsk::Get).await?;
+        if switch::is_off(&facts) {
+            self.ask(ConfigMapAsk::Replace(facts, switch::on())).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, ask: ConfigMapAsk) -> Result<Arc<ConfigMapFacts>, Failure> {
+        let Some(place) = &self.args.configmap else { return Err(Failure::Absent) };
+        match ask_config_map(self.client.clone(), place.clone(), self.clock, ask).await {
+            ConfigMapAnswer::Seen(facts) => Ok(facts),
+            ConfigMapAnswer::Absent => Err(Failure::Absent),
+            ConfigMapAnswer::Conflict => {
+                Err(Failure::Other("another client writes it at the same time".into()))
             }
+            ConfigMapAnswer::Failed(RequestFailure::Denied(why)) => Err(Failure::Denied(why)),
+            ConfigMapAnswer::Failed(RequestFailure::Other(why)) => Err(Failure::Other(why)),
         }
     }
 
-    async fn ask(&self, ask: ConfigMapAsk) -> ConfigMapAnswer {
-        match &self.args.configmap {
-            Some(place) => ask_config_map(self.client.clone(), place.clone(), self.clock, ask).await,
-            None => ConfigMapAnswer::Failed(RequestFailure::Other("--configmap is not given".into())),
-        }
-    }
-
-    async fn look(&mut self) -> In {
-        self.seen().await.map_or_else(In::Failed, In::Seen)
-    }
-
-    /// Reads the Deployment first: once its controller has acted, hardly any Pod comes to those that are listed after.
-    async fn seen(&mut self) -> Result<Seen, String> {
+    /// Reads the Deployment, then its Pods: once its controller has acted, hardly any Pod is added to those listed later.
+    async fn look(&mut self) -> Result<(Option<Scale>, BTreeSet<String>), String> {
         let found = self.answered(self.deployments.get_opt(&self.args.deployment)).await?;
         let scale = match found {
             Some(deployment) => {
@@ -203,21 +294,20 @@ impl Work<'_> {
         let pods = match &self.selector {
             Some(selector) => {
                 let its_own = ListParams::default().labels(selector);
-                Some(running(self.answered(self.pods.list(&its_own)).await?.items))
+                running(self.answered(self.pods.list(&its_own)).await?.items)
             }
-            None => None,
+            None => BTreeSet::new(),
         };
-        Ok(Seen { scale, pods })
+        Ok((scale, pods))
     }
 
-    async fn scale_down(&self) -> In {
+    async fn scale_down(&self) -> Result<(), String> {
         let none = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
         let params = PatchParams::default();
-        let scaled = self.answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await;
-        scaled.map_or_else(In::Failed, |_| In::Scaled)
+        self.answered(self.deployments.patch_scale(&self.args.deployment, &params, &none)).await.map(drop)
     }
 
-    /// The answer to a request, or why there is none. No answer takes longer than all may.
+    /// The answer to a request, or why there is none. No answer takes longer than the whole command may.
     async fn answered<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
         let within = ANSWER_WITHIN.min(self.args.within);
         match tokio::time::timeout(within, request).await {
@@ -230,79 +320,88 @@ impl Work<'_> {
         }
     }
 
+    /// Waits until the next look, at most until then.
+    async fn rest(&self, until: Now) {
+        let now = self.clock.now();
+        tokio::time::sleep(LOOK_EVERY.min(until.since(now))).await;
+    }
+
     fn name(&self) -> String {
         format!("Deployment {}/{}", self.args.namespace, self.args.deployment)
     }
 
-    /// Our ConfigMap, as people call it.
+    /// The name of our ConfigMap.
     fn config_map(&self) -> String {
         let place = self.args.configmap.as_ref().map(ToString::to_string);
         format!("ConfigMap {}", place.unwrap_or_default())
     }
 
-    fn stays_down(&self, stay: &Stay) -> anyhow::Result<()> {
-        say([match stay {
-            Stay::Nodes(nodes) => printable!(
-                "what is Down of {} stays Down: it was not taken back in time; docs/admin-state.md says what to do",
-                of_nodes(nodes)
-            ),
-            Stay::Unnamed => printable!(
-                "what is Down of nodes by the controller stays Down: pass --configmap to have it taken back"
-            ),
-            Stay::Unknown(why) => {
-                printable!(
-                    "it is not known of which nodes something stays Down: {}: {why}",
-                    self.config_map()
-                )
-            }
-        }])
+    /// Says what it waits for, unless that was the last thing it said.
+    fn say_waits(&mut self, what: &str) -> anyhow::Result<()> {
+        if self.waits_for.as_deref() != Some(what) {
+            say([printable!("waiting for {what}")])?;
+            self.waits_for = Some(what.to_owned());
+        }
+        Ok(())
     }
 
-    fn note_stays(&self, why: &str) -> anyhow::Result<()> {
+    fn say_stay_down(&mut self, down: DownNodes) -> anyhow::Result<()> {
+        self.down = down.all();
+        if self.down.is_empty() {
+            return Ok(());
+        }
         say([printable!(
-            "the key admin-state.off of the {} may still be there: {why}; remove it: a controller that begins would cut out \
-             no node for 10 minutes",
+            "{}: still Down, not restored in time; docs/admin-state.md says what to do",
+            of_nodes(&self.down)
+        )])
+    }
+
+    fn say_key_stays(&self, why: &Failure) -> anyhow::Result<()> {
+        say([printable!(
+            "the key admin-state.off of the {} may still be there: {why}; remove it: a controller that finds it takes no \
+             node out of traffic for 10 minutes",
             self.config_map()
         )])
     }
 
-    /// How it has ended.
-    fn ended(&self, end: &End) -> anyhow::Result<()> {
+    fn say_done(&self, found: bool) -> anyhow::Result<()> {
+        let name = self.name();
+        say([match &self.args.selector {
+            _ if found => printable!("no Pod of {name} is left"),
+            Some(labels) => {
+                printable!("there is no {name}, and no Pod with the labels {labels}: nothing is to be done")
+            }
+            None => printable!(
+                "there is no {name}: nothing is to be done; Pods of one that was deleted are waited for with --selector"
+            ),
+        }])
+    }
+
+    /// What is left when the time is over, and what to do.
+    fn late(&self, left: &Left) -> String {
         let (name, within, namespace) = (self.name(), self.args.within, &self.args.namespace);
-        match end {
-            End::Absent => say([match &self.args.selector {
-                Some(labels) => {
-                    printable!(
-                        "there is no {name}, and no Pod with the labels {labels}: nothing is to be done"
-                    )
-                }
-                None => printable!(
-                    "there is no {name}: nothing is to be done; Pods of one that was deleted are waited for with \
-                     --selector"
-                ),
-            }]),
-            End::Retired => say([printable!("no Pod of {name} is left")]),
-            End::Terminated => bail!("ended by SIGTERM: the Deployment stays as it is now; run this again"),
-            End::Late(left @ Left::Pods(_)) => bail!(
+        let left = match left {
+            Left::Pods(_) => format!(
                 "{name} is scaled to 0, and has not ended within {within:?}: {}; {}",
                 words(left),
                 self.what_to_do()
             ),
-            End::Late(Left::Orphans(pods)) => bail!(
-                "there is no {name}, and not all of its Pods have ended within {within:?}: {}; {}. Where it was deleted \
-                 with --cascade=orphan, delete its ReplicaSets",
+            Left::Orphans(pods) => format!(
+                "there is no {name}, and not all of its Pods have ended within {within:?}: {}; {}. If it was deleted with \
+                 --cascade=orphan, delete its ReplicaSets",
                 counted(pods, ""),
                 self.what_to_do()
             ),
-            End::Late(Left::Controller) => bail!(
+            Left::Controller => format!(
                 "{name} is scaled to 0, and that was not carried out within {within:?}: see whether \
                  kube-controller-manager works, and run this again"
             ),
-            End::Late(Left::Unknown(why)) => bail!(
+            Left::Unknown(why) => format!(
                 "it is not known after {within:?} whether {name} runs Pods: {why}; check --kubeconfig and the network, and \
                  let the account get this Deployment, patch its scale, and list Pods in {namespace}"
             ),
-        }
+        };
+        if self.down.is_empty() { left } else { format!("{left}. Still Down: {}", of_nodes(&self.down)) }
     }
 
     /// What helps where Pods do not end.
@@ -313,6 +412,30 @@ impl Work<'_> {
              good ends with `kubectl --namespace {namespace} delete pod <name> --force`"
         )
     }
+}
+
+/// Why a request about the ConfigMap failed.
+enum Failure {
+    Absent,
+    Denied(Arc<str>),
+    Other(Arc<str>),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Absent => f.write_str("it does not exist"),
+            Failure::Denied(why) | Failure::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+/// How many Pods a Deployment runs.
+struct Scale {
+    /// How many it is to run.
+    wanted: i32,
+    /// Whether its controller has seen that, and knows of no Pod.
+    settled: bool,
 }
 
 /// What is waited for, in words.

@@ -54,12 +54,12 @@ async fn w8_retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_i
     story.keep(slow).await;
 
     let (code, said, wrong) = retire(&story, &["--within=5s"]).await;
-    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert_eq!(code, Some(3), "{said}{wrong}");
     assert!(said.contains("scaling Deployment retire/web from 2 to 0\n"), "{said}");
     story.is_gone(quick).await;
     // As long as the Deployment is there, it says itself which Pods are its own.
     let (code, said, wrong) = retire(&story, &["--within=5s", "--selector=app=other"]).await;
-    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert_eq!(code, Some(3), "{said}{wrong}");
     let told = format!(
         "error: Deployment retire/web is scaled to 0, and has not ended within 5s: 1 Pod: {slow}; see why"
     );
@@ -97,7 +97,7 @@ async fn w8_retire_waits_for_the_pods_of_a_deployment_that_was_deleted_by_their_
 
     let by_labels = |within| [within, "--selector", LABELS];
     let (code, said, wrong) = retire(&story, &by_labels("--within=3s")).await;
-    assert_eq!(code, Some(1), "{said}{wrong}");
+    assert_eq!(code, Some(3), "{said}{wrong}");
     assert_eq!(said, format!("waiting for 1 Pod of a Deployment that is gone: {slow}\n"));
     let told = format!(
         "error: there is no Deployment retire-deleted/web, and not all of its Pods have ended within 3s: 1 Pod: {slow}; \
@@ -111,4 +111,34 @@ async fn w8_retire_waits_for_the_pods_of_a_deployment_that_was_deleted_by_their_
     assert_eq!(code, Some(0), "{said}{wrong}");
     let told = "there is no Deployment retire-deleted/web, and no Pod with the labels app=web: nothing is to be done\n";
     assert_eq!(said, told);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn n4_retire_names_the_nodes_that_stay_down_and_removes_its_key() {
+    let Some(cluster) = kubernetes::shared().await else { return };
+    let story = Story::begin(cluster, "retire-down", 1).await;
+    story.create("deployments", &objects::deployment(story.namespace, "web", 1)).await;
+    cluster.rolled_out(story.namespace, "web").await;
+    let record = "node-7\nips: 10.0.0.7\nsince: 2026-11-22T16:30:35.000000Z\n";
+    let records = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "pools" }, "data": { "down.u-7": record },
+    });
+    story.create("configmaps", &records).await;
+    let names = pods(&story).await;
+    let [slow] = &names[..] else { panic!("not one Pod: {names:?}") };
+    story.keep(slow).await;
+
+    // No controller runs that would restore the node.
+    let place = format!("--configmap={}/pools", story.namespace);
+    let (code, said, wrong) = retire(&story, &["--within=4s", &place]).await;
+    assert_eq!(code, Some(3), "{said}{wrong}");
+    assert!(
+        said.contains("waiting for 1 node: node-7 to be restored\n1 node: node-7: still Down, "),
+        "{said}"
+    );
+    assert!(said.contains("scaling Deployment retire-down/web from 1 to 0\n"), "{said}");
+    assert!(wrong.ends_with(". Still Down: 1 node: node-7\n"), "{wrong}");
+    let map = story.api.get(&story.path("configmaps", "pools")).await.expect("the ConfigMap stays");
+    assert_eq!(map["data"], json!({ "down.u-7": record }), "the key admin-state.off is removed");
+    story.let_go(slow).await;
 }

@@ -9,7 +9,7 @@ fn retire_asks_again_until_its_time_is_over_and_then_says_that_nothing_is_known_
     let given = ["--namespace", "shop", "--deployment", "pools", "--within", "2s", "--kubeconfig"];
     let output = run(&[&["retire"][..], &given, &[path(&kubeconfig)]].concat());
     let (said, told) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{said}{told}");
+    assert_eq!(output.status.code(), Some(3), "{said}{told}");
     assert_eq!(said.matches("waiting for the API server: ").count(), 1, "each reason is told once: {said}");
     assert!(
         told.starts_with("error: it is not known after 2s whether Deployment shop/pools runs Pods: "),

@@ -33,6 +33,7 @@ pub(crate) mod records;
 pub mod signals;
 mod sources;
 mod spot;
+pub mod switch;
 mod term;
 #[cfg(test)]
 mod tests;

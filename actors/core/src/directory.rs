@@ -27,6 +27,7 @@ mod doubt;
 mod failed;
 mod gauges;
 mod listed;
+mod losses;
 mod mapping;
 mod memory;
 mod people;

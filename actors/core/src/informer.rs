@@ -223,6 +223,9 @@ pub struct Part {
     pub required: BTreeMap<IpAddr, RequiredNode>,
     /// Addresses that may stay: of nodes with any endpoint, further ones of required nodes, and last known ones (D6).
     pub tolerated: BTreeSet<IpAddr>,
+    /// Those of `tolerated` that may stay only because they were known last (D6): their node is gone or has no address, or
+    /// their endpoint has no nodeName.
+    pub last_known: BTreeSet<IpAddr>,
     /// The nodes with endpoints of the Service that are left out, with their addresses of this family (D4, D5).
     pub left_out: BTreeMap<NodeName, LeftOutNode>,
     /// How many EndpointSlices count for this family.

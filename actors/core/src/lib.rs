@@ -40,7 +40,6 @@ pub mod pauses;
 mod planted;
 pub mod queue;
 pub mod resource_cache;
-pub mod retirement;
 pub mod watch;
 pub mod work_queue;
 pub mod writer;

@@ -73,14 +73,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ids::{CallId, LbName, PoolId, PoolName, ServiceUid, SliceKey};
+    use crate::ids::{CallId, EventKey, LbName, NodeName, PoolId, PoolName, ServiceUid, SliceKey};
     use crate::level::Provenance;
     use crate::machine::Now;
-    use crate::object::{AddressType, Kind, Object, ObjectKey, Owner, ResourceVersion, SliceObject};
+    use crate::object::{
+        AddressType, Kind, Object, ObjectKey, Owner, PreemptionObject, ResourceVersion, SliceObject,
+    };
     use crate::watch::{Line, Seen};
     use crate::writer::Draining;
     use crate::xds::sources::{Assigned, Name, Note, SourceFact};
-    use crate::{directory, discovery, informer, watch, writer};
+    use crate::{admin_state, directory, discovery, informer, watch, writer};
 
     fn service(uid: &str) -> Delivery {
         Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None))
@@ -253,6 +255,9 @@ mod tests {
                     let age = slice.trigger_age.map_or(String::new(), |age| format!(" {age:?}"));
                     format!("{} {}{age} at {read}", slice.key.name, slice.resource_version.0)
                 }
+                Line::Object(Object::Preemption(event)) => {
+                    format!("notice {} {} at {read}", event.key.name, event.resource_version.0)
+                }
                 Line::Deleted { resource_version, .. } => format!("gone {} at {read}", resource_version.0),
                 Line::Undecodable { .. } => format!("bad at {read}"),
                 Line::Bookmark { .. } => format!("bookmark at {read}"),
@@ -297,12 +302,57 @@ mod tests {
         assert_eq!(lines(&mut outbox), ["a 3 6s at 4000"]);
     }
 
+    fn notice(name: &str, version: u64) -> Object {
+        Object::Preemption(Arc::new(PreemptionObject {
+            key: EventKey { namespace: "default".into(), name: name.into() },
+            resource_version: ResourceVersion(version.to_string().into()),
+            node: NodeName::new("n1"),
+            uid: None,
+            at: None,
+            age: None,
+            due: None,
+            message: "Preempt Scheduled: soon".into(),
+        }))
+    }
+
     #[test]
-    fn n1_each_line_about_an_eviction_counts() {
+    fn n1_a_notice_waits_once_although_its_event_is_deleted() {
         let mut outbox = Outbox::default();
-        outbox.push(line(Kind::Preemptions, 1, gone_line("a", 1)));
-        outbox.push(line(Kind::Preemptions, 2, gone_line("a", 2)));
-        assert_eq!(lines(&mut outbox), ["gone 1 at 1", "gone 2 at 2"]);
+        for version in (1..1_000).step_by(2) {
+            let object = notice("a", version);
+            let gone = Line::Deleted {
+                key: object.key(),
+                owner: Owner::Nobody,
+                resource_version: ResourceVersion((version + 1).to_string().into()),
+            };
+            outbox.push(line(Kind::Preemptions, version, Line::Object(object)));
+            outbox.push(line(Kind::Preemptions, version, gone));
+        }
+        outbox.push(line(Kind::Preemptions, 1_001, Line::Object(notice("b", 1_001))));
+        assert_eq!(lines(&mut outbox), ["notice a 999 at 999", "notice b 1001 at 1001"]);
+    }
+
+    #[test]
+    fn n1_a_seen_notice_outlasts_its_event() {
+        let object = notice("a", 1);
+        let unreadable = |key| Seen::Undecodable {
+            key: Some(key),
+            owner: Owner::Nobody,
+            error: "bad".into(),
+            before: None,
+        };
+        let gone = Seen::Deleted { key: object.key(), resource_version: ResourceVersion("2".into()) };
+        for later in [gone, unreadable(object.key())] {
+            let mut outbox = Outbox::default();
+            for seen in [Seen::Object(object.clone()), later] {
+                outbox.push(Delivery::AdminState(admin_state::In::Preemption(seen)));
+            }
+            let waiting = outbox.take(9);
+            assert!(
+                matches!(&waiting[..], [Delivery::AdminState(admin_state::In::Preemption(Seen::Object(_)))]),
+                "{waiting:?}"
+            );
+        }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Whether so many pools at once would lose most of their members that something else must be wrong (G4): more than five,
 //! and more than a fifth of those that count, each left with less than half of what it had five minutes ago.
 //!
+//! [`super::losses`] says which losses count. A member that was lost otherwise was not had: so a pool counts only if it is
+//! left with fewer members than it has lost for causes that count.
+//!
 //! It counts, and tells whether the present levels trip it; what is held back for it is the turn's business. Of each
 //! assigned pool it knows how many members it is left with and how many it had five minutes ago. A pool had what it was
 //! asked to have once that was seen in it, and what it is to lose it had until that is seen to be gone, whoever takes it
@@ -23,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::PoolId;
 use crate::machine::Now;
+pub(super) use history::{BACK, Paused, Size};
 use history::{History, Weight};
-pub(super) use history::{Paused, Size};
 
 /// So many pools may lose most of their members, however few there are.
 const FEW: usize = 5;
@@ -196,21 +199,24 @@ impl Breaker {
         (self.tally.shrunk, self.tally.all)
     }
 
-    /// A person lets it go: what the pools that lose something are asked to have now is what they had. Should it trip all
-    /// the same, that is another time.
-    pub(super) fn release(&mut self, now: Now) {
+    /// A person lets it go: what the pools that lose something are asked to have now is what they had; gives which these
+    /// are. Should it trip all the same, that is another time.
+    pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
         (self.told, self.released) = (false, true);
-        let all: Vec<PoolId> = self.pools.keys().cloned().collect();
-        all.iter().for_each(|id| self.update(id, |history| history.release(now)));
+        let lose = self.pools.iter().filter(|(_, history)| history.loses()).map(|(id, _)| id.clone());
+        let lose: Vec<PoolId> = lose.collect();
+        lose.iter().for_each(|id| self.update(id, |history| history.release(now)));
+        lose
     }
 
     /// A person lets go of what one pool holds back of its own: what it is left with then is what it had. While all
-    /// removals are stopped that ends nothing here.
-    pub(super) fn release_pool(&mut self, id: &PoolId) {
+    /// removals are stopped that ends nothing here, and nothing is let go of.
+    pub(super) fn release_pool(&mut self, id: &PoolId) -> bool {
         if self.tripped.is_none() {
             self.update(id, History::let_go);
         }
+        self.tripped.is_none()
     }
 
     /// The invariants: what is counted is what there is, and each change will be looked at again.

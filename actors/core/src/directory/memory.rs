@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::doubt::{Confirmation, Doubts};
+use super::losses::{self, Losses};
 use crate::assignment::{Held, HeldReason, Waits};
 use crate::guard::{Fraction, GuardMode};
 use crate::ids::{Family, NodeName, ServiceUid};
@@ -77,6 +78,10 @@ pub(super) struct Look<'a> {
     pub(super) confirmation: Confirmation,
     /// How many members may stay that nobody asks for, so that there is room for what is.
     pub(super) room: usize,
+    /// Whether people keep it from being written.
+    pub(super) paused: bool,
+    /// The moment of which the breaker compares pools with what they had before: now, or when removals were stopped (G4).
+    pub(super) compared_at: Now,
 }
 
 /// What is remembered of one assigned pool's members.
@@ -92,6 +97,7 @@ pub(super) struct Memory {
     /// last seen.
     required: BTreeMap<IpAddr, Now>,
     doubts: Doubts,
+    losses: Losses,
     guard: Guard,
 }
 
@@ -101,6 +107,8 @@ struct Left {
     at: Now,
     /// Whose it was; empty when unknown.
     owners: BTreeSet<ServiceUid>,
+    /// Whether its loss is one that the breaker counts (G4).
+    is_counted: bool,
 }
 
 /// Whether members are held back although nobody asks for them.
@@ -167,7 +175,10 @@ impl Memory {
     pub(super) fn look(&mut self, look: &Look<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
         let asked: BTreeSet<IpAddr> =
             look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
+        self.losses.note_pause(look);
         self.note_leaving(look, &asked);
+        let counted = self.left.iter().filter(|(_, left)| left.is_counted).map(|(ip, _)| ip);
+        self.losses.note(look, &asked, counted);
         self.required.retain(|_, at| *at >= look.observed_at);
         self.note_doubts(look, &asked);
         let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
@@ -205,13 +216,18 @@ impl Memory {
     fn note_leaving(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
         for (uid, fact) in &self.claims {
             for ip in addresses(fact, look.family).filter(|ip| !asked.contains(ip)) {
-                let left =
-                    self.left.entry(*ip).or_insert_with(|| Left { at: look.now, owners: BTreeSet::new() });
+                let left = self.left.entry(*ip).or_insert_with(|| {
+                    let is_counted = losses::counts(look, &self.claims, ip);
+                    Left { at: look.now, owners: BTreeSet::new(), is_counted }
+                });
                 left.owners.insert(uid.clone());
             }
         }
+        // What other clients have added was not had (G4).
+        let is_counted = !self.looked || self.losses.had_found();
         for ip in look.observed.iter().filter(|ip| !asked.contains(ip)) {
-            self.left.entry(*ip).or_insert_with(|| Left { at: look.now, owners: BTreeSet::new() });
+            let found = || Left { at: look.now, owners: BTreeSet::new(), is_counted };
+            self.left.entry(*ip).or_insert_with(found);
         }
         // An address is forgotten once it was due to go and was then not found: should somebody put it back
         // later, it counts as first seen.
@@ -451,6 +467,17 @@ impl Memory {
             Waits::SecondRead(_) | Waits::Facts => None,
         });
         earliest(earliest(left, guard), held)
+    }
+
+    /// The losses that the breaker counts (G4).
+    pub(super) fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// A person lets go of what the breaker counts: no loss of what has left counts any more.
+    pub(super) fn let_go_of_losses(&mut self) {
+        self.left.values_mut().for_each(|left| left.is_counted = false);
+        self.losses.clear();
     }
 
     /// A person lets go of all that is held back now. What is held back later is held back anew.

@@ -143,7 +143,11 @@ impl Directory {
         let is_stopped = self.breaker.tripped().is_some();
         let ends_stop = everything && is_stopped;
         if ends_stop {
-            self.breaker.release(now);
+            for id in self.breaker.release(now) {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.let_go_of_losses();
+                }
+            }
             self.dirty.since.get_or_insert(now);
         }
         let mut released = Vec::new();
@@ -160,7 +164,9 @@ impl Directory {
                 | HeldReason::LastMember
                 | HeldReason::Fraction => {
                     pool.let_go();
-                    self.breaker.release_pool(&id);
+                    if self.breaker.release_pool(&id) {
+                        pool.let_go_of_losses();
+                    }
                     true
                 }
                 HeldReason::Breaker => everything,

@@ -137,6 +137,8 @@ pub(super) struct Given<'a> {
     pub(super) paused: BTreeSet<PausedBy>,
     /// Whether the mode removes no member (G6).
     pub(super) add_only: bool,
+    /// Since when the breaker has stopped all removals (G4).
+    pub(super) stopped: Option<Now>,
 }
 
 impl Given<'_> {
@@ -278,12 +280,15 @@ impl Pool {
         let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();
         // What goes by a configured wish is no loss that anything else would explain (G4, X3).
         let stays = given.add_only || is_unguarded;
-        let go = if stays { 0 } else { level.surplus(&present).filter(is_had).count() };
-        let left = had(&present) + level.missing(&present).count() - go;
+        let goes: Vec<&IpAddr> =
+            if stays { Vec::new() } else { level.surplus(&present).filter(is_had).collect() };
+        let left = had(&present) + level.missing(&present).count() - goes.len();
+        let losses = self.memory.losses();
         let size = Size {
             left,
+            lost: losses.len(),
             asked: level.required.len(),
-            going: go,
+            going: goes.into_iter().filter(|ip| losses.has(ip)).count(),
             seen: had(&given.seen.members),
             seen_at: given.seen.at,
             present: had(&present),
@@ -336,6 +341,11 @@ impl Pool {
         self.memory.release();
     }
 
+    /// A person lets go of what the breaker counts of it.
+    pub(super) fn let_go_of_losses(&mut self) {
+        self.memory.let_go_of_losses();
+    }
+
     fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
         let Given { now, term, params, seen, family, claims, .. } = given;
         let (now, family, mode, delay) = (*now, *family, params.guards, given.delay());
@@ -353,6 +363,8 @@ impl Pool {
             max_removal: params.max_removal,
             confirmation: given.confirmation(),
             room: given.room(&self.memory.present(observed)),
+            paused: !given.paused.is_empty(),
+            compared_at: given.stopped.unwrap_or(now),
         };
         self.memory.look(&look, || match &last {
             Some(last) if !last.level.is_empty() => {

@@ -15,9 +15,10 @@ use crate::guard::{Fraction, GuardMode};
 use crate::ids::{
     Epoch, Family, LbName, NodeName, PoolId, PoolName, ReadId, RulePrefix, ServiceKey, ServiceUid,
 };
-use crate::informer::{Part, RequiredNode, ServiceFact};
+use crate::informer::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
+use crate::object::LeftOut;
 use crate::report::{Condition, Report, ServiceRef, Subject, What};
 use crate::sample::Sample;
 use crate::view::Candidacy;
@@ -29,6 +30,7 @@ mod failed;
 mod families;
 mod guards;
 mod listed;
+mod losses;
 mod people;
 mod pins;
 mod properties;
@@ -70,6 +72,16 @@ fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
 fn dropped(mut fact: ServiceFact) -> ServiceFact {
     fact.parts.values_mut().for_each(|part| part.is_dropped = true);
     fact
+}
+
+/// A part with these required members; what else it lets go of among nodes 1 to 9 has the label that leaves it out.
+fn labelled(required: &[u8]) -> Part {
+    let node = |n: u8| {
+        let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
+        (NodeName::new(format!("node-{n}")), node)
+    };
+    let left_out = (1..10).filter(|n| !required.contains(n)).map(node).collect();
+    Part { left_out, ..part(required, &[]) }
 }
 
 /// A candidate `shop/<name>` whose IPv4 part is this.

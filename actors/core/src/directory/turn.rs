@@ -127,6 +127,7 @@ impl Directory {
                     read_asked: self.second_read.in_force(),
                     paused,
                     add_only: self.wished.is_add_only(),
+                    stopped: self.breaker.tripped(),
                 };
                 let size = pool.look(id, &given, observation);
                 self.breaker.note(now, id, size);

@@ -210,6 +210,8 @@ pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> 
     worked.require_doomed();
     add_orphans(&mut worked, entry, &nameless, ground);
     for (family, part) in &mut worked.parts {
+        part.last_known.retain(|ip| !part.required.contains_key(ip) && !part.tolerated.contains(ip));
+        part.tolerated.extend(&part.last_known);
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
         part.is_dropped = ground.dropped.contains(family);
         let empty = part.required.is_empty() && part.tolerated.is_empty();
@@ -274,7 +276,7 @@ fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'
             }
             continue;
         }
-        part.tolerated.extend(node.into_iter().flat_map(|node| node.last_known(*family, ground.now)));
+        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(*family, ground.now)));
         if object.is_some() && ground.used.contains(family) {
             let separator = if lacking.is_empty() { "" } else { " and no " };
             write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
@@ -314,8 +316,8 @@ fn add_orphans(
             Standing::Unknown => &[],
         };
         for (family, part) in worked.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
-            part.tolerated.extend(ips.iter().filter(|ip| family_of(ip) == *family));
-            part.tolerated.extend(node.last_known(*family, ground.now));
+            part.last_known.extend(ips.iter().filter(|ip| family_of(ip) == *family));
+            part.last_known.extend(node.last_known(*family, ground.now));
         }
     }
 }

@@ -623,6 +623,25 @@ fn d6_an_endpoint_that_loses_its_node_name_keeps_the_node_tolerated_for_five_min
 }
 
 #[test]
+fn g4_addresses_that_were_only_known_last_are_told_from_others() {
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
+    let known_last = |run: &mut Run| {
+        let fact = run.fact();
+        let part = &fact.parts[&V4];
+        assert!(part.tolerated.is_superset(&part.last_known));
+        part.last_known.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    run.gone(node_key("n1"));
+    assert_eq!(known_last(&mut run), ["10.0.0.1"], "its node is gone");
+    run.put(node("n1", &["10.0.0.1"]));
+    assert_eq!(known_last(&mut run), [] as [&str; 0]);
+    run.put(slice("web-1", "web", &["", "n2"]));
+    assert_eq!(known_last(&mut run), ["10.0.0.1"], "its endpoint has no nodeName");
+    run.put(slice("web-1", "web", &["n2"]));
+    assert_eq!(known_last(&mut run), [] as [&str; 0]);
+}
+
+#[test]
 fn d6_a_node_that_loses_its_address_keeps_the_last_one_tolerated() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(node("n1", &[]));

@@ -3,7 +3,6 @@
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use crate::informer::ServiceFact;
-use crate::object::Kind;
 use crate::{admin_state, board, directory, discovery, events, informer, leader, queue, writer};
 
 impl Delivery {
@@ -52,11 +51,7 @@ impl Delivery {
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),
             Delivery::Informer(informer::In::Seen(_, _, seen)) => seen.object().map(FactKey::Object),
-            Delivery::Watcher(kind, input) => match kind {
-                Kind::Services | Kind::EndpointSlices | Kind::Nodes => input.object().map(FactKey::Object),
-                // Each counts: an event that is gone has told of an eviction all the same (N1).
-                Kind::Preemptions => None,
-            },
+            Delivery::Watcher(_, input) => input.object().map(FactKey::Object),
             Delivery::Informer(informer::In::Contact(..) | informer::In::Reporting(_))
             | Delivery::Pauses(_)
             | Delivery::Pool(_, PoolMessage::Forget)
@@ -77,7 +72,8 @@ impl Delivery {
     }
 
     /// Takes over from the replaced fact what must not be lost: the doubt about its origin (G1), the time of its oldest
-    /// trigger, the last good state of an object that cannot be decoded, and the later of two reads of a pool.
+    /// trigger, the last good state of an object that cannot be decoded, the notice of an Event that is gone (N1), and the
+    /// later of two reads of a pool.
     pub fn absorb(&mut self, older: &Delivery) {
         if let (
             Delivery::Pool(_, PoolMessage::In(queue::In::Observed(newer))),
@@ -102,6 +98,10 @@ impl Delivery {
                 Delivery::Informer(informer::In::Seen(_, before, older)),
             ) => newer.absorb(*read, (*before, older)),
             (Delivery::Watcher(_, newer), Delivery::Watcher(_, older)) => newer.absorb(older),
+            (
+                Delivery::AdminState(admin_state::In::Preemption(newer)),
+                Delivery::AdminState(admin_state::In::Preemption(older)),
+            ) => newer.absorb_notice(older),
             (
                 Delivery::Writer(writer::In::Unread(_, newer)),
                 Delivery::Writer(writer::In::Unread(_, older)),
@@ -162,6 +162,7 @@ fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
     match input {
         admin_state::In::Node(name, _) => Some(FactKey::Node(name.clone())),
         admin_state::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        admin_state::In::Preemption(seen) => seen.object().map(FactKey::Object),
         admin_state::In::Word(pool, _) => Some(FactKey::Word(pool.clone())),
         admin_state::In::Standing(_) => Some(FactKey::Standing),
         admin_state::In::Wishes { .. } => Some(FactKey::Wishes),
@@ -171,7 +172,6 @@ fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
         | admin_state::In::Missed(..)
         | admin_state::In::Found(..)
         | admin_state::In::ConfigMap(..)
-        | admin_state::In::Preemption(_)
         | admin_state::In::Tainted(..)
         | admin_state::In::Release(..)
         | admin_state::In::Reporting(_)

@@ -25,14 +25,15 @@ impl In {
         }
     }
 
-    /// Takes over what must not be lost of an older line about the same object: the oldest trigger.
+    /// Takes over what must not be lost of an older line about the same object: the oldest trigger, and the notice of an
+    /// Event that has been deleted since (N1).
     pub(crate) fn absorb(&mut self, older: &In) {
-        if let (
-            In::Line { read, line: Line::Object(newer), .. },
-            In::Line { read: before, line: Line::Object(older), .. },
-        ) = (self, older)
-        {
-            keep_trigger((*read, newer), (*before, older));
+        let In::Line { read: before, line: older, .. } = older else { return };
+        let In::Line { read, line: newer, .. } = self else { return };
+        match (&mut *newer, older) {
+            (Line::Object(newer), Line::Object(older)) => keep_trigger((*read, newer), (*before, older)),
+            (Line::Deleted { .. }, Line::Object(Object::Preemption(_))) => *newer = older.clone(),
+            (_, _) => {}
         }
     }
 }
@@ -75,6 +76,14 @@ impl Seen {
             | Seen::Bookmark(_)
             | Seen::Reconnected
             | Seen::AnyList(_) => None,
+        }
+    }
+
+    /// Takes over the notice of an Event that has been deleted since, or cannot be decoded any more: it counts all the same
+    /// (N1).
+    pub(crate) fn absorb_notice(&mut self, older: &Seen) {
+        if !matches!(self, Seen::Object(_)) && matches!(older, Seen::Object(_)) {
+            *self = older.clone();
         }
     }
 

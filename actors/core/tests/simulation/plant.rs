@@ -103,6 +103,10 @@ pub enum Plant {
     BreakerLeaks,
     /// Every later list of EndpointSlices is empty, and pools hear for a while only that removals are stopped.
     BreakerEndsByTime,
+    /// That endpoints leave their slices looks to the Directory as if the watch had just been re-established.
+    EndpointLossesCounted,
+    /// That nodes are left out looks to the Directory as if their endpoints had left.
+    NodeLossesUncounted,
     /// What people wish reaches neither the Directory nor the writer.
     PausesUnheard,
     /// What people wish counts as read for a term that has begun since.
@@ -176,7 +180,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 79] = [
+    pub const ALL: [Plant; 81] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -223,6 +227,8 @@ impl Plant {
         Plant::FractionIgnored,
         Plant::BreakerLeaks,
         Plant::BreakerEndsByTime,
+        Plant::EndpointLossesCounted,
+        Plant::NodeLossesUncounted,
         Plant::PausesUnheard,
         Plant::WishesOfAnyTerm,
         Plant::PausesUnread,
@@ -267,6 +273,7 @@ impl Plant {
             Plant::DoubtForgotten | Plant::SecondReadAtOnce => &["G2", "G3"],
             Plant::FractionIgnored => &["G3"],
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
+            Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],

@@ -83,11 +83,15 @@ pub enum Often {
     LostEvents,
     /// Changes are read long before they are taken in.
     SlowIntake,
+    /// Many Services are scaled to zero at the same time, and nothing is wrong with nodes (G4).
+    EmptiedServices,
+    /// Most nodes get the label that leaves them out, and lose it (G4).
+    LabelledNodes,
 }
 
 impl Often {
     /// All of them.
-    pub const ALL: [Often; 11] = [
+    pub const ALL: [Often; 13] = [
         Often::Eclipse,
         Often::PausedTakeOver,
         Often::UnheardPause,
@@ -99,6 +103,8 @@ impl Often {
         Often::EmptyWatches,
         Often::LostEvents,
         Often::SlowIntake,
+        Often::EmptiedServices,
+        Often::LabelledNodes,
     ];
 }
 
@@ -148,6 +154,9 @@ impl Story {
 
     /// One thing happens; says in words what.
     pub fn happen(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        if let Some(words) = self.happens_to_many(kube, now) {
+            return words;
+        }
         let dice = self.random.below(1_000);
         match dice {
             0..640 => self.pods(kube, now),
@@ -163,6 +172,60 @@ impl Story {
             _ if self.changes_services => self.services(kube, now),
             _ => self.pods(kube, now),
         }
+    }
+
+    /// What worlds are about in which much happens at the same time; elsewhere `None`.
+    fn happens_to_many(&mut self, kube: &mut KubeModel, now: u64) -> Option<String> {
+        match self.size.faults.often? {
+            Often::EmptiedServices if self.random.per_mille(30) => Some(self.empty_services(kube, now)),
+            Often::LabelledNodes if self.random.per_mille(30) => Some(self.label_nodes(kube, now)),
+            Often::EmptiedServices | Often::LabelledNodes => Some(self.add_pod(kube, now)),
+            Often::Eclipse
+            | Often::PausedTakeOver
+            | Often::UnheardPause
+            | Often::LackingLists
+            | Often::BrokenSource
+            | Often::Refusals
+            | Often::FailingPolls
+            | Often::Hanging
+            | Often::EmptyWatches
+            | Often::LostEvents
+            | Often::SlowIntake => None,
+        }
+    }
+
+    /// Most Services lose all their pods.
+    fn empty_services(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let names: Vec<String> = self.cluster.services.keys().cloned().collect();
+        for name in names.iter().filter(|_| self.random.per_mille(800)) {
+            if let Some(service) = self.cluster.services.get_mut(name) {
+                service.slices.iter_mut().for_each(Vec::clear);
+            }
+            self.cluster.write_slices(kube, now, name);
+        }
+        "scale most Services to zero".to_owned()
+    }
+
+    /// All nodes but one are left out, or none is.
+    fn label_nodes(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let excluded = self.random.per_mille(500);
+        let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
+        for name in names.iter().skip(1) {
+            self.change_node(kube, now, name, |node| node.excluded = excluded);
+        }
+        format!("most nodes are left out: {excluded}")
+    }
+
+    /// A Service gets one more pod.
+    fn add_pod(&mut self, kube: &mut KubeModel, now: u64) -> String {
+        let (Some(name), Some(node)) = (self.any_service(), self.any_node()) else { return String::new() };
+        if let Some(slice) =
+            self.cluster.services.get_mut(&name).and_then(|service| service.slices.first_mut())
+        {
+            slice.push(Pod::on(node, true));
+        }
+        self.cluster.write_slices(kube, now, &name);
+        format!("one more pod of {name}")
     }
 
     fn any_service(&mut self) -> Option<String> {

@@ -7,7 +7,7 @@ use crate::ids::PoolId;
 use crate::machine::Now;
 
 /// With how far back a pool is compared.
-const BACK: Duration = Duration::from_secs(300);
+pub(in crate::directory) const BACK: Duration = Duration::from_secs(300);
 /// What a pool that had nothing is given is what it had when it has stood for this time.
 const STANDS: Duration = Duration::from_secs(30);
 /// Changes within this time count as one.
@@ -18,9 +18,11 @@ pub(super) const GRAIN: Duration = Duration::from_secs(10);
 pub(in crate::directory) struct Size {
     /// How many it would be left with: those that only stay for a while included.
     pub(in crate::directory) left: usize,
+    /// How many it has lost or would lose for causes that count, five minutes back.
+    pub(in crate::directory) lost: usize,
     /// How many it is asked to have.
     pub(in crate::directory) asked: usize,
-    /// How many of those that may be in it would go now.
+    /// How many of those that may be in it would go now for causes that count.
     pub(in crate::directory) going: usize,
     /// How many were seen in it.
     pub(in crate::directory) seen: usize,
@@ -112,13 +114,19 @@ impl History {
     }
 
     pub(super) fn is_shrunk(&self) -> bool {
-        2 * self.size.left < self.baseline()
+        self.is_little(self.size.left)
+    }
+
+    /// Whether so many are less than half of what it had, and less than half of these and what it has lost for causes that
+    /// count: members that came since make up for those that were lost otherwise.
+    fn is_little(&self, members: usize) -> bool {
+        2 * members < self.baseline() && members < self.size.lost
     }
 
     /// What it is of all that is counted. A pool that is paused by itself loses nothing more, but what is gone is gone.
     /// One member that takes the place of another is no loss.
     pub(super) fn weight(&self) -> Weight {
-        let is_gone = 2 * self.size.seen < self.baseline();
+        let is_gone = self.is_little(self.size.seen);
         let counts = self.size.paused != Paused::Alone || self.counted || is_gone;
         let shrunk = counts && self.is_shrunk();
         let Size { left, going, seen, .. } = self.size;
@@ -212,11 +220,13 @@ impl History {
         }
     }
 
+    /// Whether it loses something that counts now, or has lost most of it.
+    pub(super) fn loses(&self) -> bool {
+        self.is_shrunk() || self.size.going > 0
+    }
+
     /// A person lets go of what it is to lose now. What will go only later is not let go of.
     pub(super) fn release(&mut self, now: Now) {
-        if !self.is_shrunk() && self.size.going == 0 {
-            return;
-        }
         self.set_apart(now);
     }
 

@@ -18,7 +18,17 @@ fn at(seconds: u64) -> Now {
 fn asked(members: usize) -> Size {
     let (seen, present, seen_at) = (members, members, Now::NEVER);
     let paused = Paused::No;
-    Size { left: members, asked: members, going: 0, seen, seen_at, present, paused, by_wish: false }
+    Size {
+        left: members,
+        lost: usize::MAX,
+        asked: members,
+        going: 0,
+        seen,
+        seen_at,
+        present,
+        paused,
+        by_wish: false,
+    }
 }
 
 /// So many pools that have had ten members for long.
@@ -73,6 +83,18 @@ fn g4_it_trips_for_more_than_five_pools_and_more_than_a_fifth_of_them() {
     assert!(shrink(&mut settled(100), 2, 0..21, 0));
     assert!(!shrink(&mut settled(100), 2, 0..100, 5), "half of them stay");
     assert!(shrink(&mut settled(100), 2, 0..100, 4));
+}
+
+#[test]
+fn g4_only_losses_that_count_make_it_trip() {
+    for (left, lost, trips) in
+        [(0, 0, false), (0, 1, true), (4, 4, false), (4, 5, true), (5, 5, false), (5, 9, false)]
+    {
+        let mut breaker = settled(10);
+        let size = Size { lost, going: lost, seen: 10, present: 10, ..asked(left) };
+        (0..10).for_each(|n| breaker.note(at(100), &id(n), size));
+        assert_eq!(breaker.judge(at(100)), trips, "{left} are left and {lost} lost");
+    }
 }
 
 #[test]
@@ -487,7 +509,7 @@ fn g4_what_drains_while_something_goes_was_not_had_either() {
 fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
     let let_go = || {
         let mut breaker = settled(10);
-        (0..10).for_each(|n| breaker.release_pool(&id(n)));
+        assert!((0..10).all(|n| breaker.release_pool(&id(n))));
         (0..10).for_each(|n| breaker.note(at(100), &id(n), Size { asked: 4, ..asked(10) }));
         assert!(!breaker.judge(at(100)) && breaker.check(), "they drain");
         assert!(!shrink(&mut breaker, 130, 0..10, 4), "and then they go");

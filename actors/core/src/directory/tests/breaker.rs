@@ -3,9 +3,9 @@
 use super::*;
 use crate::level::Keeps;
 
-/// The fact of the `n`-th Service.
+/// The fact of the `n`-th Service, of which nodes with a label are left out.
 fn of(n: u32, required: &[u8]) -> ServiceFact {
-    fact(n, &format!("s{n}"), part(required, &[]))
+    fact(n, &format!("s{n}"), labelled(required))
 }
 
 fn pool_of(n: u32) -> PoolId {
@@ -477,6 +477,7 @@ fn g4_what_was_put_back_while_people_had_paused_it_does_not_go_again_when_they_r
         assert!(is_stopped(&bench));
         bench.ask(Scope::Everything);
         assert_eq!(going(&bench, &[1, 2, 3, 4]), 60, "released by mistake");
+        bench.pass(1_000);
         bench.observe(&all_with(20, &[1]));
         bench.pass(3_600_000);
         bench.tell(wish(pause()));

@@ -1,8 +1,6 @@
 //! Pools of one address family, in which nodes that host endpoints of the other one were put (D4).
 
 use super::*;
-use crate::informer::LeftOutNode;
-use crate::object::LeftOut;
 use crate::view::LeftOutView;
 
 /// A part with these required members, and these nodes of the other family.
@@ -72,12 +70,14 @@ fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_the_breaker() {
 
 #[test]
 fn d4_g4_endpoints_that_leave_one_family_count_as_any_others() {
-    let mut bench = Bench::running();
-    bench.together((0..20).map(|n| of(n, part(&[1, 2, 3, 4], &[]))));
-    bench.observe(&all_with(20, &[1, 2, 3, 4]));
-    bench.together((0..20).map(|n| of(n, split(&[1], &[2, 3, 4]))));
-    bench.pass(31_000);
-    assert!(bench.machine.breaker.tripped().is_some());
+    for (provenance, stops) in [(Provenance::Watch, false), (Provenance::Reconnect, true)] {
+        let mut bench = Bench::running();
+        bench.together((0..20).map(|n| of(n, part(&[1, 2, 3, 4], &[]))));
+        bench.observe(&all_with(20, &[1, 2, 3, 4]));
+        bench.together((0..20).map(|n| ServiceFact { provenance, ..of(n, split(&[1], &[2, 3, 4])) }));
+        bench.pass(31_000);
+        assert_eq!(bench.machine.breaker.tripped().is_some(), stops, "{provenance:?}");
+    }
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn g6_all_that_pauses_a_pool_is_listed() {
 /// Twenty pools of four members each, of which all but one are to go: all removals are stopped.
 fn stopped() -> Bench {
     let name = |n: u32| format!("s{n}");
-    let of = |n, required: &[u8]| fact(n, &name(n), part(required, &[]));
+    let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
     let pools = (0..20).map(|n| pool("lb", &format!("shop-{}", name(n)), &[1, 2, 3, 4])).collect();
     let rules = (0..20).map(|n| rule(n, &format!("shop-{}", name(n)))).collect();
     let mut bench = Bench::with(params());

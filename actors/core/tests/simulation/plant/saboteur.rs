@@ -63,6 +63,7 @@ impl Saboteur {
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
         spoil_wishes(plant, &mut delivery);
+        spoil_losses(plant, &mut delivery);
         let lost = match (plant, &mut delivery) {
             (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
                 self.random.per_mille(50)
@@ -377,6 +378,21 @@ fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
             | Delivery::Events(events::In::Wishes { term, .. }),
         ) => *term = Some(Epoch(u64::MAX)),
         (_, _) => {}
+    }
+}
+
+/// What a planted bug makes of why Services let go of addresses.
+fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
+    let Delivery::Directory(directory::In::Service(_, Some(fact))) = delivery else { return };
+    if plant == Plant::EndpointLossesCounted {
+        let fact = Arc::make_mut(fact);
+        fact.provenance = fact.provenance.max(Provenance::Reconnect);
+    }
+    if plant == Plant::NodeLossesUncounted {
+        for part in Arc::make_mut(fact).parts.values_mut() {
+            part.left_out.retain(|_, node| !node.why.is_everywhere());
+            part.last_known.clear();
+        }
     }
 }
 

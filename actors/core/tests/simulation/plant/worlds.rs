@@ -22,6 +22,13 @@ impl Plant {
         Size { replicas, nodes: 8, services: 20, seconds: 600, faults, ..size }
     }
 
+    /// A world in which much happens at the same time, and nothing else goes wrong. Its Services are few enough for the
+    /// smallest write budget.
+    fn much_at_once(often: Often, size: Size, calm: Faults) -> Size {
+        let faults = Faults { arm: false, meddling: false, leaving: false, often: Some(often), ..calm };
+        Size { replicas: 1, nodes: 5, services: 14, seconds: 400, faults, ..size }
+    }
+
     /// A world in which people pause and resume.
     fn wishing_world(self, size: Size, calm: Faults) -> Size {
         let over =
@@ -119,6 +126,8 @@ impl Plant {
                 Plant::lacking_lists(size, calm)
             }
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => self.broken_source(size, calm),
+            Plant::EndpointLossesCounted => Plant::much_at_once(Often::EmptiedServices, size, calm),
+            Plant::NodeLossesUncounted => Plant::much_at_once(Often::LabelledNodes, size, calm),
             Plant::AmbientDrops
             | Plant::UnknownIsDropped
             | Plant::InvalidIsUsed

@@ -4,22 +4,28 @@
 //!
 //! The breaker is judged by what pools hear, whoever leads: who takes over would carry it out. A pool had what it was
 //! required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a pause ends,
-//! what was in it.
+//! what was in it. Which losses count is judged by what the Informer has said of each Service (`losses.rs`): too many must
+//! not pass, and where there are few, removals must not be stopped.
 //!
 //! It is more lenient than the guards where it knows less: about what other moments a pool was looked at, and which of
 //! several facts came together.
+
+#[path = "losses.rs"]
+mod losses;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pool_core::assignment::Assignment;
+use pool_core::assignment::{Assignment, HeldReason};
 use pool_core::directory;
 use pool_core::ids::{Family, PoolId, ServiceUid};
 use pool_core::informer::{Part, ServiceFact};
 use pool_core::level::{Level, Provenance, Source};
 use pool_core::object::{Kind, LeftOut};
 use pool_core::watch::{self, Ask, Seen};
+
+use losses::{Losses, Lost};
 
 /// How much later than a doubt a list must have been begun to resolve it, in microseconds: 30 s, less what clocks may
 /// differ by.
@@ -56,6 +62,8 @@ pub struct Guards {
     /// What the Directory has assigned to each pool and the pool has not heard yet, and when.
     assigned: BTreeMap<PoolId, VecDeque<(u64, Gist)>>,
     pools: BTreeMap<PoolId, Heard>,
+    /// Why Services have let go of addresses.
+    losses: Losses,
     /// When a person last let go of everything.
     let_go: Option<u64>,
 }
@@ -83,8 +91,14 @@ struct Heard {
     ever: BTreeSet<IpAddr>,
     /// When each address was last required: until the pool is seen again it may be there.
     required: BTreeMap<IpAddr, u64>,
+    /// When each address was last seen in it.
+    seen: BTreeMap<IpAddr, u64>,
+    /// What was in it at first, or when a pause ended, and was not asked for.
+    found: BTreeSet<IpAddr>,
     /// How many it is left with.
     size: usize,
+    /// How many it has lost for causes that count, as far as that is certain, and as far as it is possible.
+    lost: Lost,
     /// Whether people keep it from being written.
     paused: bool,
     /// Whether its source leaves it with nothing: that may be by the wish of whoever has configured that data errors end
@@ -95,6 +109,31 @@ struct Heard {
 }
 
 impl Heard {
+    /// What hears its first level.
+    fn new(
+        now: u64,
+        paused: bool,
+        observed: &BTreeSet<IpAddr>,
+        strays: &BTreeSet<IpAddr>,
+        asked: &BTreeSet<IpAddr>,
+    ) -> Heard {
+        Heard {
+            since: BTreeMap::new(),
+            had: vec![(now, (observed - strays).len())],
+            asked: BTreeSet::new(),
+            strays: strays.clone(),
+            ever: BTreeSet::new(),
+            required: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            found: observed - asked,
+            size: 0,
+            lost: Lost::default(),
+            paused,
+            is_given_up: false,
+            let_go: None,
+        }
+    }
+
     /// The least that it had about five minutes ago; where that was nothing, the least that it was given then and that has
     /// stood.
     fn base(&self, now: u64) -> usize {
@@ -119,12 +158,45 @@ impl Heard {
 
     /// Whether it loses most of what it had.
     fn is_shrunk(&self, now: u64) -> bool {
-        !self.paused && !self.is_given_up && 2 * self.size < self.base(now)
+        let is_little = 2 * self.size < self.base(now) && self.size < self.lost.surely;
+        !self.paused && !self.is_given_up && is_little
+    }
+
+    /// Whether a breaker that knows more may count it.
+    fn may_be_shrunk(&self) -> bool {
+        self.asked.len() < self.lost.possibly
+    }
+
+    /// Counts what its Services have let go of: it is lost for certain while it is in the pool or was a short while ago. What
+    /// was found there counts for certain until the operator releases anything, unless endpoints have left it.
+    /// Gives those in it that are.
+    fn count_losses(
+        &mut self,
+        now: u64,
+        losses: &Losses,
+        observed: &BTreeSet<IpAddr>,
+        is_let_go: bool,
+    ) -> BTreeSet<IpAddr> {
+        self.seen.retain(|_, at| *at + BACK_US - BLURRED_US > now);
+        self.found.retain(|ip| !self.asked.contains(ip) && !self.strays.contains(ip));
+        let (mut surely, mut possibly) = losses.of(self.since.keys());
+        possibly.extend(&self.found);
+        if !is_let_go && self.let_go.is_none() {
+            let is_counted = |ip: &&IpAddr| !losses.is_of_endpoints(self.since.keys(), ip);
+            surely.extend(self.found.iter().filter(is_counted));
+        }
+        let is_had = |ip: &&IpAddr| observed.contains(*ip) || self.seen.contains_key(*ip);
+        self.lost = Lost {
+            surely: surely.difference(&self.asked).filter(is_had).count(),
+            possibly: possibly.difference(&self.asked).count(),
+        };
+        surely
     }
 
     /// These are in it, for all that is known: it had what it is required to have and was seen, and what it is to lose it
     /// had until now.
     fn sees(&mut self, now: u64, observed: &BTreeSet<IpAddr>) {
+        self.seen.extend(observed.iter().map(|ip| (*ip, now)));
         let observed = &(observed - &self.strays);
         let (asked, seen) = (self.asked.len(), observed.len());
         let last = self.had.last().map_or(asked.min(seen), |(_, last)| *last);
@@ -139,12 +211,33 @@ impl Heard {
     }
 
     /// Whether people pause it. What is in it when a pause ends is what it had.
-    fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>) {
+    fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>, asked: &BTreeSet<IpAddr>) {
         let observed = &(observed - &self.strays);
-        if std::mem::replace(&mut self.paused, paused) && !paused && observed.len() > self.base(now) {
-            self.had = vec![(now, observed.len())];
+        if std::mem::replace(&mut self.paused, paused) && !paused {
+            self.found.extend(observed - asked);
+            if observed.len() > self.base(now) {
+                self.had = vec![(now, observed.len())];
+            }
         }
     }
+}
+
+/// What is in doubt neither empties a pool nor takes most of it (G2, G3); so many go, these of them in doubt. `there` are
+/// the members that were observed, and those that may have been written since.
+fn judge_doubt(
+    assignment: &Assignment,
+    (observed, there): (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>),
+    doubted: &[&IpAddr],
+    goes: usize,
+) -> Result<(), String> {
+    let Assignment { pool, level, .. } = assignment;
+    if !doubted.is_empty() && goes == observed.len() && level.required.is_empty() {
+        return Err(format!("G2: {pool} is to be emptied, and {doubted:?} are in doubt"));
+    }
+    if observed.len() >= 3 && doubted.len() * 2 > there.len() {
+        return Err(format!("G3: {pool} is to lose {doubted:?} of {there:?}, and they are in doubt"));
+    }
+    Ok(())
 }
 
 fn asks(part: &Part) -> BTreeSet<IpAddr> {
@@ -194,6 +287,7 @@ impl Guards {
             directory::In::Service(uid, Some(fact)) => self.heard(now, uid, fact),
             directory::In::Service(uid, None) => {
                 self.heard.remove(uid);
+                self.losses.forget(uid);
                 self.listed_empty.retain(|(owner, _), _| owner != uid);
                 self.doubts.retain(|(owner, _), _| owner != uid);
             }
@@ -233,10 +327,12 @@ impl Guards {
             for heard in self.pools.values_mut() {
                 heard.had = vec![(now, heard.asked.len().min(heard.size))];
             }
+            self.losses.let_go(None);
         }
         for pool in pools {
             if let Some(heard) = self.pools.get_mut(pool) {
                 heard.let_go = Some(now);
+                heard.since.keys().for_each(|uid| self.losses.let_go(Some(uid)));
             }
         }
     }
@@ -258,6 +354,7 @@ impl Guards {
         let truth: Vec<Arc<ServiceFact>> = waiting.drain(..upto).collect();
         let listed = truth.iter().any(|fact| is_listed(fact.provenance));
         let before = self.heard.insert(uid.clone(), Arc::clone(fact));
+        self.losses.heard(uid, &truth, fact);
         for family in [Family::V4, Family::V6] {
             let part = |fact: &Arc<ServiceFact>| fact.parts.get(&family).cloned().unwrap_or_default();
             let vanished = truth.last().is_some_and(|fact| part(fact).slices == 0);
@@ -318,19 +415,12 @@ impl Guards {
         }
         let observed = self.observed.get(pool).cloned().unwrap_or_default();
         let facts = services.keys().filter_map(|uid| self.heard.get(uid));
-        let of_other_family: BTreeSet<IpAddr> = facts.flat_map(|fact| of_other_family(fact)).collect();
-        let heard = self.pools.entry(pool.clone()).or_insert_with(|| Heard {
-            since: BTreeMap::new(),
-            had: vec![(now, (&observed - &of_other_family).len())],
-            asked: BTreeSet::new(),
-            strays: of_other_family.clone(),
-            ever: BTreeSet::new(),
-            required: BTreeMap::new(),
-            size: 0,
-            paused: !paused.is_empty(),
-            is_given_up: false,
-            let_go: None,
-        });
+        let of_other_family: BTreeSet<IpAddr> =
+            facts.clone().flat_map(|fact| of_other_family(fact)).collect();
+        let asked: BTreeSet<IpAddr> = facts.flat_map(|fact| fact.parts.values()).flat_map(asks).collect();
+        let is_paused = !paused.is_empty();
+        let new = || Heard::new(now, is_paused, &observed, &of_other_family, &asked);
+        let heard = self.pools.entry(pool.clone()).or_insert_with(new);
         heard.is_given_up = match assignment.source {
             Source::Kubernetes => false,
             Source::Xds { .. } => level.is_empty(),
@@ -348,20 +438,31 @@ impl Guards {
         heard.ever.extend(level.required.keys());
         let is_stray = |ip: &IpAddr| !heard.ever.contains(ip);
         heard.strays = of_other_family.into_iter().filter(is_stray).collect();
-        heard.pauses(now, !paused.is_empty(), &observed);
+        heard.pauses(now, is_paused, &observed, &asked);
         heard.sees(now, &observed);
         heard.required.retain(|_, at| *at + SEEN_AGAIN_US > now);
         heard.required.extend(level.required.keys().map(|ip| (*ip, now)));
         let there: BTreeSet<IpAddr> = observed.iter().chain(heard.required.keys()).copied().collect();
         // Whether what was required is in it may have been seen since; then a level that keeps the last members keeps others.
         heard.size = heard.left(level, &there).max(heard.left(level, &observed));
+        let counted = match assignment.source {
+            Source::Kubernetes => heard.count_losses(now, &self.losses, &observed, self.let_go.is_some()),
+            Source::Xds { .. } => {
+                heard.lost = Lost { surely: usize::MAX, possibly: usize::MAX };
+                goes.clone()
+            }
+        };
         // One member that takes the place of another is no loss.
         let last = heard.had.last().map_or(0, |(_, last)| *last);
-        let loses = !goes.is_empty() && (heard.size < last || 2 * heard.size < observed.len());
+        let loses = !goes.is_disjoint(&counted) && (heard.size < last || 2 * heard.size < observed.len());
         let shrinks = loses && heard.is_shrunk(now);
         let (since, let_go) = (heard.since.clone(), heard.let_go);
         if shrinks && !is_new(self.let_go) {
             self.judge_shrinking(now)?;
+        }
+        let is_stopped = assignment.held.as_ref().is_some_and(|held| held.reason == HeldReason::Breaker);
+        if is_stopped && !is_new(self.let_go) {
+            self.judge_stop()?;
         }
         let in_doubt = |ip: &&IpAddr| {
             since.iter().any(|(uid, since)| {
@@ -372,12 +473,16 @@ impl Guards {
             })
         };
         let doubted: Vec<&IpAddr> = goes.iter().filter(in_doubt).collect();
-        if !doubted.is_empty() && goes.len() == observed.len() && level.required.is_empty() {
-            return Err(format!("G2: {pool} is to be emptied, and {doubted:?} are in doubt"));
-        }
-        // Others that were required may have been written since, and count.
-        if observed.len() >= 3 && doubted.len() * 2 > there.len() {
-            return Err(format!("G3: {pool} is to lose {doubted:?} of {there:?}, and they are in doubt"));
+        judge_doubt(assignment, (&observed, &there), &doubted, goes.len())
+    }
+
+    /// Removals are stopped: there must be something that counts in enough pools.
+    fn judge_stop(&self) -> Result<(), String> {
+        let may_be = self.pools.values().filter(|heard| heard.may_be_shrunk()).count();
+        if may_be + CROSSING <= 5 {
+            return Err(format!(
+                "G4: removals are stopped, and {may_be} pools may have lost most of their members"
+            ));
         }
         Ok(())
     }

@@ -230,7 +230,9 @@ impl World {
             | Often::FailingPolls
             | Often::Hanging
             | Often::EmptyWatches
-            | Often::LostEvents => return false,
+            | Often::LostEvents
+            | Often::EmptiedServices
+            | Often::LabelledNodes => return false,
         }
         true
     }
@@ -375,7 +377,9 @@ impl World {
                 | Often::Hanging
                 | Often::EmptyWatches
                 | Often::LostEvents
-                | Often::SlowIntake,
+                | Often::SlowIntake
+                | Often::EmptiedServices
+                | Often::LabelledNodes,
             )
             | None => (150, 200),
         };
@@ -431,7 +435,9 @@ impl World {
                     | Often::Hanging
                     | Often::EmptyWatches
                     | Often::LostEvents
-                    | Often::SlowIntake,
+                    | Often::SlowIntake
+                    | Often::EmptiedServices
+                    | Often::LabelledNodes,
                 )
                 | None => None,
             };

@@ -69,7 +69,7 @@ fn cluster() -> Bench {
 }
 
 fn of(n: u32, required: &[u8]) -> ServiceFact {
-    fact(n, &format!("s{n}"), part(required, &[]))
+    fact(n, &format!("s{n}"), labelled(required))
 }
 
 fn many(members: &[u8], of_edge: &[u8]) -> Arc<LbFacts> {

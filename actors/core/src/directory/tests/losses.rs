@@ -1,0 +1,268 @@
+//! Which losses the breaker counts (G4).
+
+use super::*;
+
+/// The nodes on which each Service has endpoints at first.
+const ALL: [u8; 4] = [1, 2, 3, 4];
+const SERVICES: u32 = 60;
+
+/// What has become of a Service.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    /// Endpoints have left their slices, as a running watch says.
+    Endpoints,
+    /// Nodes have the label that leaves them out.
+    Label,
+    /// A list was made because the watch could not go on.
+    Relist,
+    /// The watch has just been re-established.
+    Reconnect,
+    /// One of two slices has vanished.
+    Slices,
+    /// Not all of its slices can be read.
+    Data,
+}
+
+impl Cause {
+    const COUNTED: [Cause; 5] = [Cause::Label, Cause::Relist, Cause::Reconnect, Cause::Slices, Cause::Data];
+}
+
+fn two_slices(n: u32, part: Part) -> ServiceFact {
+    ServiceFact { slices: 2, endpoints: 8, ..fact(n, &format!("s{n}"), part) }
+}
+
+/// The `n`-th Service, which asks for these nodes only, for that cause.
+fn asks(n: u32, required: &[u8], cause: Cause) -> ServiceFact {
+    let fact = two_slices(n, part(required, &[]));
+    let with = |part: Part| two_slices(n, part);
+    match cause {
+        Cause::Endpoints => ServiceFact { endpoints: required.len(), ..fact },
+        Cause::Label => with(labelled(required)),
+        Cause::Relist => ServiceFact { provenance: Provenance::Relist, ..fact },
+        Cause::Reconnect => ServiceFact { provenance: Provenance::Reconnect, ..fact },
+        Cause::Slices => ServiceFact { slices: 1, ..fact },
+        Cause::Data => with(Part { unusable: true, ..part(required, &[]) }),
+    }
+}
+
+fn pool_of(n: u32) -> PoolId {
+    id("lb", &format!("shop-s{n}"))
+}
+
+/// All pools, each with these members.
+fn all_with(members: impl Fn(u32) -> Vec<u8>) -> Arc<LbFacts> {
+    let pools = (0..SERVICES).map(|n| pool("lb", &format!("shop-s{n}"), &members(n))).collect();
+    let rules = (0..SERVICES).map(|n| rule(n, &format!("shop-s{n}"))).collect();
+    balancer("lb", pools, rules)
+}
+
+/// A running Directory with so many pools of four members each.
+fn cluster() -> Bench {
+    let mut bench = Bench::running();
+    bench.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
+    bench.observe(&all_with(|_| ALL.to_vec()));
+    bench.pass(400_000);
+    bench
+}
+
+fn is_stopped(bench: &Bench) -> bool {
+    bench.machine.breaker.tripped().is_some()
+}
+
+/// How many members go, where all that were there at first still are.
+fn going(bench: &Bench) -> usize {
+    bench.assigned.values().map(|said| said.level.surplus(&ips(&ALL)).count()).sum()
+}
+
+#[test]
+fn g4_services_that_scale_to_zero_stop_nothing() {
+    for count in [4, 12, 13, 60] {
+        let mut bench = cluster();
+        bench.together((0..count).map(|n| asks(n, &[], Cause::Endpoints)));
+        bench.pass(61_000);
+        assert!(!is_stopped(&bench), "{count} Services");
+        assert_eq!(going(&bench), count as usize * 4);
+    }
+}
+
+#[test]
+fn g4_endpoints_that_terminate_first_and_those_that_move_stop_nothing() {
+    let mut bench = cluster();
+    let terminating = |n| ServiceFact { endpoints: 4, ..two_slices(n, part(&[], &ALL)) };
+    bench.together((0..30).map(terminating));
+    bench.pass(5_000);
+    bench.together((0..30).map(|n| asks(n, &[], Cause::Endpoints)));
+    // These have as many endpoints as before, on fewer nodes.
+    bench.together((30..SERVICES).map(|n| two_slices(n, part(&[1], &[]))));
+    bench.pass(61_000);
+    assert!(!is_stopped(&bench) && going(&bench) == 30 * 4 + 30 * 3);
+}
+
+#[test]
+fn g4_every_other_cause_stops_removals() {
+    for cause in Cause::COUNTED {
+        let mut bench = cluster();
+        bench.together((0..13).map(|n| asks(n, &[1], cause)));
+        for _ in 0..70 {
+            bench.pass(1_000);
+            bench.reread();
+        }
+        let held = match cause {
+            // The guard of the pool alone holds it.
+            Cause::Data => !is_stopped(&bench),
+            Cause::Endpoints | Cause::Label | Cause::Relist | Cause::Reconnect | Cause::Slices => {
+                is_stopped(&bench)
+            }
+        };
+        assert!(held, "{cause:?}");
+        assert_eq!(going(&bench), 0, "{cause:?}");
+    }
+}
+
+#[test]
+fn g4_what_was_only_known_last_of_deleted_nodes_counts_however_it_goes() {
+    let deleted = |n| two_slices(n, Part { last_known: ips(&[2, 3, 4]), ..part(&[1], &[2, 3, 4]) });
+    // The pods of the nodes go too; or they stay, and their last addresses expire.
+    for pods_go in [true, false] {
+        let mut bench = cluster();
+        bench.together((0..13).map(deleted));
+        bench.pass(100_000);
+        assert!(!is_stopped(&bench) && going(&bench) == 0);
+        let endpoints = if pods_go { 1 } else { 8 };
+        bench.together((0..13).map(|n| ServiceFact { endpoints, ..two_slices(n, part(&[1], &[])) }));
+        bench.pass(31_000);
+        assert!(is_stopped(&bench), "pods go: {pods_go}");
+    }
+}
+
+#[test]
+fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
+    // The node is deleted or left out, or a list says the same, while the removal delay lasts.
+    for cause in [Cause::Label, Cause::Relist, Cause::Reconnect, Cause::Slices] {
+        let mut bench = cluster();
+        bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+        bench.pass(10_000);
+        bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
+        bench.pass(30_000);
+        assert!(!is_stopped(&bench) && going(&bench) == 60 * 3, "{cause:?}");
+        // Endpoints leave as well what counts already.
+        let mut bench = cluster();
+        bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
+        bench.pass(10_000);
+        bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+        for _ in 0..60 {
+            bench.pass(1_000);
+            bench.reread();
+        }
+        assert!(is_stopped(&bench), "{cause:?}");
+    }
+    // What is asked for again and leaves again leaves for the cause of that time.
+    let mut bench = cluster();
+    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(10_000);
+    bench.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
+    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+    bench.pass(31_000);
+    assert!(!is_stopped(&bench));
+}
+
+#[test]
+fn g4_only_what_counts_is_compared_with_what_is_left() {
+    // Of each pool one member goes with its endpoints, and some of the three others with their nodes.
+    for (left, stops) in [(&[1, 2][..], false), (&[1], true)] {
+        let mut bench = cluster();
+        bench.together((0..SERVICES).map(|n| asks(n, &[1, 2, 3], Cause::Endpoints)));
+        bench.pass(31_000);
+        bench.observe(&all_with(|_| vec![1, 2, 3]));
+        bench.together((0..SERVICES).map(|n| asks(n, left, Cause::Label)));
+        bench.pass(31_000);
+        assert_eq!(is_stopped(&bench), stops, "{left:?}");
+    }
+    // Twelve pools lose nodes, which are not too many; others are scaled to zero, before and after.
+    let mut bench = cluster();
+    bench.together((12..30).map(|n| asks(n, &[], Cause::Endpoints)));
+    bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
+    bench.together((30..50).map(|n| asks(n, &[], Cause::Endpoints)));
+    bench.pass(61_000);
+    assert!(!is_stopped(&bench));
+    bench.together((50..51).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench), "the thirteenth");
+}
+
+#[test]
+fn g4_members_that_have_come_since_make_up_for_endpoints_that_have_left() {
+    // A rolling restart moves all Services to other nodes, and most of those are then labelled.
+    let mut bench = cluster();
+    let moved = [5, 6, 7, 8];
+    bench.together((0..SERVICES).map(|n| two_slices(n, part(&moved, &[]))));
+    bench.pass(31_000);
+    bench.observe(&all_with(|_| moved.to_vec()));
+    bench.pass(10_000);
+    bench.together((0..SERVICES).map(|n| two_slices(n, labelled(&[5]))));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+}
+
+#[test]
+fn g4_losses_that_count_do_so_for_five_minutes_and_endpoints_that_leave_later_do_not() {
+    let mut bench = cluster();
+    bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(31_000);
+    bench.observe(&all_with(|n| if n < 12 { vec![1] } else { ALL.to_vec() }));
+    bench.together((0..12).map(|n| asks(n, &[], Cause::Endpoints)));
+    bench.pass(61_000);
+    bench.observe(&all_with(|n| if n < 12 { vec![] } else { ALL.to_vec() }));
+    bench.pass(100_000);
+    bench.together((12..13).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench), "thirteen pools within five minutes");
+    // Much later they have nothing that they could lose.
+    bench.ask(Scope::Everything);
+    bench.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
+    bench.pass(400_000);
+    assert!(!is_stopped(&bench));
+}
+
+#[test]
+fn g4_what_a_person_has_let_go_of_counts_no_more() {
+    let mut bench = cluster();
+    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+    bench.ask(Scope::Everything);
+    assert!(!is_stopped(&bench) && going(&bench) == 60 * 3);
+    bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
+    bench.pass(61_000);
+    assert!(!is_stopped(&bench) && going(&bench) == 60 * 4, "the last ones leave with their endpoints");
+}
+
+#[test]
+fn g4_removals_that_endpoints_cause_wait_like_all_others_while_removals_are_stopped() {
+    let mut bench = cluster();
+    bench.together((0..13).map(|n| asks(n, &[1], Cause::Label)));
+    bench.pass(31_000);
+    bench.together((20..21).map(|n| asks(n, &[1], Cause::Endpoints)));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+    let held = bench.assigned[&pool_of(20)].held.clone().expect("held");
+    assert_eq!((held.reason, held.members), (HeldReason::Breaker, ips(&[2, 3, 4])));
+}
+
+#[test]
+fn g4_what_is_found_in_a_pool_counts_where_it_may_have_been_had() {
+    // Other clients add members, which go again; the Services are scaled to zero soon after.
+    let mut bench = cluster();
+    bench.observe(&all_with(|_| vec![1, 2, 3, 4, 5, 6, 7, 8, 9]));
+    bench.pass(31_000);
+    bench.observe(&all_with(|_| ALL.to_vec()));
+    bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
+    bench.pass(61_000);
+    assert!(!is_stopped(&bench));
+    // A process that starts finds members for which nobody asks.
+    let mut bench = Bench::running();
+    bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
+    bench.observe(&all_with(|_| ALL.to_vec()));
+    bench.pass(31_000);
+    assert!(is_stopped(&bench));
+}

@@ -1,0 +1,111 @@
+//! Why Services have let go of addresses, as the Informer has said it, whatever the Directory is told (G4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pool_core::ids::ServiceUid;
+use pool_core::informer::{Part, ServiceFact};
+use pool_core::level::Provenance;
+
+use super::asks;
+
+/// How many addresses of a pool are lost for causes that count.
+#[derive(Clone, Copy, Default)]
+pub struct Lost {
+    /// Certainly.
+    pub surely: usize,
+    /// As far as is known here: it may not be known which facts came together.
+    pub possibly: usize,
+}
+
+/// Why an address was let go of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// A list, a reconnect, vanished slices, or a node that is left out.
+    Counts,
+    /// Its endpoints left their slices on a running watch.
+    Endpoints,
+    /// Its node was deleted, and its endpoints may have left at the same moment; or a person has let it go.
+    Unclear,
+}
+
+/// What Services have let go of and not asked for again.
+#[derive(Default)]
+pub struct Losses {
+    of: BTreeMap<ServiceUid, BTreeMap<IpAddr, Cause>>,
+    /// What the Informer said last of each Service that the Directory has heard of.
+    said: BTreeMap<ServiceUid, Arc<ServiceFact>>,
+}
+
+impl Losses {
+    /// The Directory is told of a Service: that stands for all that the Informer has said since it was told before.
+    pub fn heard(&mut self, uid: &ServiceUid, said: &[Arc<ServiceFact>], told: &Arc<ServiceFact>) {
+        let last = said.last().unwrap_or(told);
+        let before = self.said.insert(uid.clone(), Arc::clone(last));
+        let causes = self.of.entry(uid.clone()).or_default();
+        let is_watched = said.iter().all(|fact| match fact.provenance {
+            Provenance::Watch => true,
+            Provenance::Reconnect | Provenance::Relist | Provenance::FirstList => false,
+        });
+        for (family, is) in &last.parts {
+            let was =
+                before.as_ref().and_then(|before| before.parts.get(family)).cloned().unwrap_or_default();
+            let asked = asks(is);
+            for ip in asks(&was).difference(&asked) {
+                causes.entry(*ip).or_insert_with(|| cause(&was, is, is_watched, ip));
+            }
+            causes.retain(|ip, _| !asked.contains(ip));
+        }
+    }
+
+    /// A Service is gone.
+    pub fn forget(&mut self, uid: &ServiceUid) {
+        self.of.remove(uid);
+        self.said.remove(uid);
+    }
+
+    /// A person has let go of what a Service has let go of, or all Services have. What would go only later may count still.
+    pub fn let_go(&mut self, of: Option<&ServiceUid>) {
+        let named = self.of.iter_mut().filter(|(uid, _)| of.is_none_or(|of| of == *uid));
+        for cause in
+            named.flat_map(|(_, causes)| causes.values_mut()).filter(|cause| **cause == Cause::Counts)
+        {
+            *cause = Cause::Unclear;
+        }
+    }
+
+    /// Whether endpoints that left their slices on a running watch are why one of these Services does not ask for it.
+    pub fn is_of_endpoints<'a>(&self, mut uids: impl Iterator<Item = &'a ServiceUid>, ip: &IpAddr) -> bool {
+        uids.any(|uid| self.of.get(uid).and_then(|causes| causes.get(ip)) == Some(&Cause::Endpoints))
+    }
+
+    /// What these Services have let go of for causes that count: certainly, and possibly.
+    pub fn of<'a>(&self, uids: impl Iterator<Item = &'a ServiceUid>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+        let (mut surely, mut possibly) = (BTreeSet::new(), BTreeSet::new());
+        for (ip, cause) in uids.filter_map(|uid| self.of.get(uid)).flatten() {
+            match cause {
+                Cause::Counts => {
+                    surely.insert(*ip);
+                    possibly.insert(*ip);
+                }
+                Cause::Unclear => {
+                    possibly.insert(*ip);
+                }
+                Cause::Endpoints => {}
+            }
+        }
+        (surely, possibly)
+    }
+}
+
+fn cause(was: &Part, is: &Part, is_watched: bool, ip: &IpAddr) -> Cause {
+    let is_left_out = is.left_out.values().any(|node| node.why.is_everywhere() && node.ips.contains(ip));
+    if !is_watched || is_left_out || is.slices == 0 || is.slices < was.slices {
+        Cause::Counts
+    } else if is.unusable || was.last_known.contains(ip) {
+        Cause::Unclear
+    } else {
+        Cause::Endpoints
+    }
+}
