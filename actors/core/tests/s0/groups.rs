@@ -113,6 +113,32 @@ fn s0_case_19_each_distinct_service_of_a_group_hears_once() {
     });
 }
 
+/// However many operations of a Service are in the group, and whatever each of them has spent.
+#[test]
+fn s0_case_19_a_service_with_operations_of_several_counts_hears_once() {
+    both(|profile| {
+        let mut bench = shared(profile, 3);
+        bench.fail(FaultTarget::PoolPut, 4, 409, "Conflict");
+        for attempt in 0..4_u8 {
+            bench.want("api", &[1, 10 + attempt]);
+            bench.want("web", &[2, 20 + attempt]);
+            bench.at(i64::from(attempt) * 30_120 + 1_000);
+            let mut expected = Vec::new();
+            if attempt == 3 {
+                let afterwards = in_seconds(30);
+                expected.extend(["api", "web"].map(|service| exhausted(service, 3, "Conflict", &afterwards)));
+            }
+            let retry = u32::from(attempt.min(2)) + 1;
+            expected.extend(["api", "web"].map(|service| retrying(service, retry, 3, "Conflict")));
+            assert_eq!(bench.told(), expected, "attempt {attempt}");
+            assert_eq!(bench.failures(), if attempt == 3 { vec![true] } else { vec![] });
+        }
+        bench.at(4 * 30_120 + 1_000);
+        assert_eq!(bench.told(), [updated("api", 4, 3, 0), updated("web", 4, 3, 0)]);
+        assert_eq!(bench.failures(), [false], "one for the attempt");
+    });
+}
+
 /// S0 "Merge Rule": an exhausted change drops, the others of the group go on with their own counts.
 #[test]
 fn s0_merge_rule_counts_of_one_service_are_spent_one_by_one() {

@@ -34,7 +34,8 @@ impl Profile {
                 min_interval: Duration::from_secs(5),
                 retry_interval: tick,
                 max_retries,
-                after_failure: (max_retries > 0).then_some(Duration::from_secs(60)),
+                // Without retries the queue itself switches this off (Q8).
+                after_failure: Some(Duration::from_secs(60)),
                 drift: true,
                 compare_after_stale: true,
                 fights: true,

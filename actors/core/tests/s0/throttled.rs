@@ -400,10 +400,12 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing_and_requeues_nothi
         bench.observed();
         bench.want("web", &[2, 3]);
         let asked = bench.requests().len();
+        assert_eq!(bench.counts("web"), [0, 1]);
         bench.shut_down();
         bench.at(until + 600_000);
         assert!(bench.told().is_empty() && bench.failures().is_empty());
         assert_eq!(bench.requests().len(), asked);
+        assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
     });
 }
 
@@ -427,10 +429,11 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
             };
             bench.fault(FaultTarget::PoolPut, 1_000, canceled);
             bench.at(ms);
-            let told = bench.told();
+            let (told, waiting) = (bench.told(), bench.counts("web"));
             bench.shut_down();
             bench.at(ms + 300_000);
             assert!(bench.told().is_empty() && bench.failures().is_empty(), "{ms}");
+            assert_eq!(bench.counts("web"), waiting, "{ms}: what was in flight is not requeued");
             assert!(told.is_empty() || ms > 2_000, "{ms}: {told:?}");
         }
     });

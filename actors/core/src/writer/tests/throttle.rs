@@ -206,21 +206,27 @@ fn s0_throttle_6_a_429_and_a_closed_gate_are_both_throttling_and_nothing_else_is
 #[test]
 fn s0_throttle_7_both_ways_give_the_pool_the_time_of_the_gate() {
     for (params, in_put, _) in ways() {
-        let mut bench = Bench::leading(params);
-        let begin = |bench: &mut Bench, pool: &PoolId| {
-            if in_put { bench.begin_put(pool, &[1]) } else { bench.begin(pool, &[1]) }
-        };
-        let (first, call) = begin(&mut bench, &pool("a", "web"));
-        let (second, refused) = begin(&mut bench, &pool("b", "other"));
-        let mut said = bench.fail(call, failed(429, QUOTA, seconds(700)));
-        bench.until(500);
-        // The port's own gate stops the other one, with what remained when it did.
-        let by_gate = failure(FailureKind::GateClosed, "", RetryAfter::In(Duration::from_millis(699_600)));
-        said.extend(bench.fail(refused, by_gate));
-        let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, seconds(700));
-        assert_eq!(again, 0);
-        for attempt in [first, second] {
-            assert_eq!(eligible_at(&said, attempt), Some(at(700_000)));
+        for millis in [700_000, 7_200_250] {
+            let mut bench = Bench::leading(params.clone());
+            let begin = |bench: &mut Bench, pool: &PoolId| {
+                if in_put { bench.begin_put(pool, &[1]) } else { bench.begin(pool, &[1]) }
+            };
+            let (first, call) = begin(&mut bench, &pool("a", "web"));
+            let (second, refused) = begin(&mut bench, &pool("b", "other"));
+            let header = RetryAfter::In(Duration::from_millis(millis));
+            let mut said = bench.fail(call, failed(429, QUOTA, header));
+            bench.until(500);
+            // The port's own gate stops the other one, with what remained when it did.
+            let gate = match params.throttling {
+                Throttling::Bounded => millis.min(3_600_000),
+                Throttling::Upstream => millis,
+            };
+            let remained = RetryAfter::In(Duration::from_millis(gate - 400));
+            said.extend(bench.fail(refused, failure(FailureKind::GateClosed, "", remained)));
+            let (said, again) = to_the_end(&mut bench, said, &[first, second], in_put, header);
+            assert_eq!(again, 0);
+            let found = [first, second].map(|attempt| eligible_at(&said, attempt));
+            assert_eq!(found, [Some(at(millis)), Some(at(gate))], "{millis} ms, {in_put}");
         }
     }
 }
