@@ -15,12 +15,20 @@ pub(crate) fn nearest<'a>(path: &str, candidates: impl IntoIterator<Item = &'a s
     })
 }
 
-/// The nearest candidate, if `written` is probably a misspelling of it: at most a third of the characters differ.
+/// The nearest candidate, if `written` is probably a misspelling of it: at most a third of the characters differ, or one
+/// is the beginning of the other.
 pub(crate) fn resembling<'a>(
     written: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
+    candidates: impl IntoIterator<Item = &'a str> + Clone,
 ) -> Option<&'a str> {
-    within(written, candidates, |length| (length / 3).max(1))
+    let misspelt = within(written, candidates.clone(), |length| (length / 3).max(1));
+    misspelt.or_else(|| candidates.into_iter().find(|candidate| begins(written, candidate)))
+}
+
+/// Whether one text begins with the other, of which three characters are enough.
+fn begins(left: &str, right: &str) -> bool {
+    let (left, right) = (left.to_ascii_lowercase(), right.to_ascii_lowercase());
+    left.len().min(right.len()) >= 3 && (left.starts_with(&right) || right.starts_with(&left))
 }
 
 /// The candidate of which `written` is a misspelling: at most a sixth of the characters differ, and four. Similar keys of
@@ -65,6 +73,10 @@ mod tests {
             ("addonly", Some("add-only")),
             ("EnFORCE", Some("enforce")),
             ("obsevre", Some("observe")),
+            ("observation", None),
+            ("obs", Some("observe")),
+            ("add-only-please", Some("add-only")),
+            ("en", None),
             ("foo", None),
             ("dry-run", None),
             ("", None),

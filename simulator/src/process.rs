@@ -187,12 +187,16 @@ impl Begin {
         // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
-            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_"].iter().any(|head| name.starts_with(head));
+            let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_", "OPERATOR_", "DEPLOYMENT_"]
+                .iter()
+                .any(|head| name.starts_with(head));
             if reaches_in || name == "KUBECONFIG" {
                 command.env_remove(&key);
             }
         }
         command.env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+        // The commands that the page shows then need no kubectl.
+        command.env("SIMULATED_API_SERVER", "true");
         command.spawn()
     }
 }

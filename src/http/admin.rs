@@ -20,7 +20,7 @@ use super::problem::{Serves, printable, problem_as_of};
 use super::query::{Query, Wrong, one_of};
 use super::resources::{in_short, resources};
 use super::show::{Show, differs};
-use super::verdict::{VerdictReason, verdict, verdict_reason};
+use super::verdict::{VerdictReason, is_not_manageable, verdict, verdict_reason};
 use super::web_page::web_page;
 use super::{About, get};
 
@@ -94,6 +94,7 @@ fn whole(about: &About) -> Value {
         "pools": { "total": snapshot.pools.len(), "byState": states },
         "wouldChange": show.would_change(snapshot.would_change(about.dry_run)),
         "services": snapshot.services.len(),
+        "notManageableServices": snapshot.services.values().filter(|service| is_not_manageable(service)).count(),
         "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
         "outOfSync": show.out_of_sync(&snapshot),
         "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),

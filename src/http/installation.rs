@@ -1,5 +1,5 @@
 //! Which installation this process belongs to (H3): the cluster and the subscription that it works on, and the names that
-//! commands for its operators need. The chart sets the variables of the environment.
+//! commands for its operators need. The chart sets the variables of the environment, and `simulate` the last of them.
 
 use config::Config;
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ pub struct Installation {
     namespace: Option<String>,
     deployment: Option<String>,
     operator: Option<String>,
+    /// Whether the API server is a simulation, which accepts every token.
+    is_simulated: bool,
     admin_port: u16,
 }
 
@@ -28,6 +30,7 @@ impl Installation {
             namespace: named("POD_NAMESPACE"),
             deployment: named("DEPLOYMENT_NAME"),
             operator: named("OPERATOR_SERVICE_ACCOUNT"),
+            is_simulated: named("SIMULATED_API_SERVER").is_some(),
             admin_port: config.controller.http.admin_listen.port(),
         }
     }
@@ -41,6 +44,7 @@ impl Installation {
             namespace,
             deployment,
             operator,
+            is_simulated,
             admin_port,
         } = self;
         json!({
@@ -50,6 +54,7 @@ impl Installation {
             "namespace": namespace,
             "deployment": deployment,
             "operatorServiceAccount": operator,
+            "simulated": is_simulated,
             "adminPort": admin_port,
         })
     }

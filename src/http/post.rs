@@ -285,7 +285,7 @@ fn paused(by: &PausedBy) -> (&'static str, String) {
             ("the mode only observes", detail.to_owned())
         }
         PausedBy::Everything => {
-            let detail = "a person has paused everything: pauses in GET /api/v1/status says who and why, and POST \
+            let detail = "everything is paused: pauses in GET /api/v1/status says who paused it and why, and POST \
                           /api/v1/resume with the scope everything ends it";
             ("paused", detail.to_owned())
         }
@@ -293,13 +293,13 @@ fn paused(by: &PausedBy) -> (&'static str, String) {
             ("paused", "pre-images of other pools are restored, and nothing else is written".to_owned())
         }
         PausedBy::Pool => {
-            let detail = "a person has paused this pool: pauses in GET /api/v1/status says who and why, and POST \
+            let detail = "this pool is paused: pauses in GET /api/v1/status says who paused it and why, and POST \
                           /api/v1/resume with the scope pool ends it";
             ("paused", detail.to_owned())
         }
         PausedBy::Service(key) => {
             let detail = format!(
-                "a person has paused Service {key}: pauses in GET /api/v1/status says who and why, and POST \
+                "Service {key} is paused: pauses in GET /api/v1/status says who paused it and why, and POST \
                  /api/v1/resume with the scope service ends it"
             );
             ("paused", detail)

@@ -79,7 +79,7 @@ pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> Verd
     if not_managed(service.candidacy).is_some() {
         return VerdictReason::NotManaged;
     }
-    if !service.not_manageable.is_empty() {
+    if is_not_manageable(service) {
         return VerdictReason::NotManageable;
     }
     if service.pools.is_empty() {
@@ -94,6 +94,11 @@ pub(super) fn verdict_reason(service: &ServiceView, snapshot: &Snapshot) -> Verd
         service.data_errors.is_empty() && service.left_out.is_empty() && down(service, snapshot).is_empty()
     };
     worst.unwrap_or_else(|| if is_whole() { VerdictReason::Right } else { VerdictReason::Incomplete })
+}
+
+/// Whether a Service that takes part has a pool that the controller may not write.
+pub(super) fn is_not_manageable(service: &ServiceView) -> bool {
+    not_managed(service.candidacy).is_none() && !service.not_manageable.is_empty()
 }
 
 /// Why a pool is not as it should be, in words; `None`: it is.
@@ -309,10 +314,10 @@ fn difference(pool: &PoolView) -> String {
 fn paused(pool: &PoolView, snapshot: &Snapshot) -> String {
     let one = |by: &PausedBy| match by {
         PausedBy::Mode => "the mode is observe".to_owned(),
-        PausedBy::Everything => "a person has paused everything".to_owned(),
+        PausedBy::Everything => "everything is paused".to_owned(),
         PausedBy::NoPin => "pre-images of other pools are restored".to_owned(),
-        PausedBy::Pool => "a person has paused it".to_owned(),
-        PausedBy::Service(key) => format!("a person has paused Service {key}"),
+        PausedBy::Pool => "the pool is paused".to_owned(),
+        PausedBy::Service(key) => format!("Service {key} is paused"),
         PausedBy::Annotation(key) => {
             format!("Service {key} has the annotation azure-backend-pool-controller.io/pause")
         }

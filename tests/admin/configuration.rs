@@ -1,11 +1,15 @@
 //! The configuration in force (H3): what `check-config` prints, and no secret (C1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::channel;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use simulator::Fate;
+use simulator::models::arm::Request;
+use simulator::models::kube::build::Endpoint;
 
-use super::stage::Prepared;
+use super::stage::{Prepared, add_service, node_name, place};
 
 /// What must never be seen. Each is planted where the real thing would be.
 const SECRET: &str = "planted-client-secret";
@@ -85,4 +89,25 @@ async fn h3_the_configuration_is_what_check_config_prints_and_c1_nothing_of_it_i
     assert_eq!(value("cloudConfig", "aadClientSecret")["value"], "<redacted>");
     let refused = stage.admin(Method::GET, "/api/v1/config?key=mode").await;
     assert_eq!(refused.status, 400, "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c1_every_call_of_the_network_api_has_the_configured_version() {
+    let prepared = Prepared::new(0).await;
+    add_service(&prepared.fakes, "web", &[0]).await;
+    let (note, notes) = channel();
+    let hook = move |_: &mut simulator::Azure, request: &Request, _| {
+        let (path, query) = request.path_and_query.split_once('?').unwrap_or((&request.path_and_query, ""));
+        if path.contains("/providers/Microsoft.Network/loadBalancers/") {
+            note.send(format!("{:?} {query}", request.method)).expect("the test reads them");
+        }
+        Fate::Answered
+    };
+    prepared.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    let stage = prepared.start(&json!({ "client": { "apiVersion": "2024-05-01" } })).await;
+    stage.wait_until_ready().await;
+    place(&stage.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    stage.logged("a write", |line| line["message"] == "wrote backend pool").await;
+    let expected = ["Get api-version=2024-05-01", "Put api-version=2024-05-01"].map(str::to_owned);
+    assert_eq!(notes.try_iter().collect::<BTreeSet<_>>(), BTreeSet::from(expected));
 }

@@ -160,7 +160,7 @@ async fn g6_a_pause_of_everything_outlives_the_process_and_nothing_is_written_un
         (&json!("everything"), &json!(USER), &json!("a drill")),
         "{pool}"
     );
-    let verdict = format!("a person has paused everything (by {USER}, since ");
+    let verdict = format!("everything is paused (by {USER}, since ");
     let shown = stage.verdict("web", &verdict).await;
     assert!(shown["verdict"].as_str().is_some_and(|said| said.ends_with("; 1 missing, 1 to go")), "{shown}");
 
@@ -211,7 +211,7 @@ async fn g6_a_pool_or_a_service_is_paused_alone_and_a_note_that_cannot_be_read_i
     let by: Vec<&Value> =
         shown["pool"]["pausedBy"].as_array().into_iter().flatten().map(|by| &by["scope"]).collect();
     assert_eq!(by, ["pool", "service"], "{shown}");
-    let answer = stage.verdict("web", "a person has paused it").await;
+    let answer = stage.verdict("web", "the pool is paused").await;
     let service_shown = &answer["service"];
     assert_eq!(service_shown["paused"], true, "{answer}");
     let by: Vec<(&Value, &Value, &Value)> = service_shown["pausedBy"]

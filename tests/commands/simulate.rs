@@ -63,6 +63,35 @@ fn z2_a_busy_port_is_named_on_standard_error() {
     refused(&arguments, &[&reason, "service.log"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn z2_the_page_of_a_simulation_knows_that_no_kubectl_reaches_its_api_server() {
+    let folder = Folder::new();
+    let others = SHORT.iter().copied().filter(|argument| *argument != "--exit-when-done");
+    let arguments: Vec<&str> = others.chain([path(folder.0.path())]).collect();
+    let simulator = child(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut simulator = simulator.expect("the binary under test");
+    let mut told = BufReader::new(simulator.stderr.take().expect("it is piped")).lines();
+    let page = async {
+        loop {
+            let line = told.next_line().await.expect("text").expect("it is told before the end");
+            if let Some((_, page)) = line.split_once("watch it at ") {
+                break page.to_owned();
+            }
+        }
+    };
+    let page = tokio::time::timeout(PATIENCE, page).await.expect("it is told in time");
+    let answer = get(&format!("{page}api/v1/status")).await;
+    // It ends the controller; killed, it would leave it behind.
+    let id = i32::try_from(simulator.id().expect("it runs")).expect("process ids are small");
+    kill_process(Pid::from_raw(id).expect("not 0"), Signal::TERM).expect("it can be told");
+    let reading = async { while told.next_line().await.is_ok_and(|line| line.is_some()) {} };
+    let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(simulator.wait(), reading).0 }).await;
+    ended.expect("it ends").expect("it is a child");
+    let (_, text) = answer.expect("an answer");
+    let status: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(status["installation"]["simulated"], true, "{text}");
+}
+
 #[test]
 fn z2_the_report_takes_the_place_of_what_was_in_both_files() {
     let folder = Folder::new();

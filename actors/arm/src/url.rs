@@ -36,6 +36,11 @@ impl Addresses {
         Addresses { endpoint, subscription, resource_group, api_version }
     }
 
+    /// The version of the network API.
+    pub(crate) fn network_version(&self) -> &str {
+        &self.api_version
+    }
+
     /// The address of a load balancer.
     pub(crate) fn load_balancer(&self, lb: &LbName) -> Result<Url, AddressError> {
         self.below(&[lb.as_str()])

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::json::{items, text};
 use crate::resource_id::ResourceId;
 
+/// The version of the network API that this crate was written for; see [`Call::with_network_version`].
 const NETWORK_VERSION: &str = "2025-05-01";
 const COMPUTE_VERSION: &str = "2025-04-01";
 const AUTHORIZATION_VERSION: &str = "2022-04-01";
@@ -98,6 +99,19 @@ impl Call {
         }
     }
 
+    /// The same call in this version of the network API, for a cloud that lacks ours. Calls to other providers, and to
+    /// URLs that Azure gave, keep their versions.
+    #[must_use]
+    pub fn with_network_version(self, version: &str) -> Call {
+        let address = match self.address {
+            Address::Path(path) => {
+                Address::Path(path.replacen(&versioned(NETWORK_VERSION), &versioned(version), 1))
+            }
+            url @ Address::Url(_) => url,
+        };
+        Call { address, ..self }
+    }
+
     fn of(method: Method, path: String) -> Call {
         Call { method, address: Address::Path(path), body: None, if_match: None }
     }
@@ -118,7 +132,12 @@ fn path(id: &ResourceId, query: &str) -> String {
         NETWORK_VERSION
     };
     let more = if query.is_empty() { String::new() } else { format!("&{query}") };
-    format!("{}?api-version={version}{more}", id.as_str())
+    format!("{}{}{more}", id.as_str(), versioned(version))
+}
+
+/// How the query of a path begins.
+fn versioned(version: &str) -> String {
+    format!("?api-version={version}")
 }
 
 /// The answer to a call.
@@ -275,5 +294,28 @@ mod tests {
             address(&locks),
             path("/subscriptions/s/providers/Microsoft.Authorization/locks?api-version=2016-09-01")
         );
+    }
+
+    #[test]
+    fn only_the_network_api_gets_another_version() {
+        let of = |id: &str| {
+            let call = Call::get_with(&ResourceId::new(id), "ipAddress=10.0.0.4");
+            call.with_network_version("2024-05-01").address
+        };
+        let group = "/subscriptions/s/resourceGroups/g";
+        let network = format!("{group}/providers/Microsoft.Network/virtualNetworks/v");
+        let rows = [
+            (network, "2024-05-01"),
+            (group.to_owned(), RESOURCES_VERSION),
+            (format!("{group}/providers/Microsoft.Compute/virtualMachineScaleSets/v"), COMPUTE_VERSION),
+            (format!("{group}/providers/Microsoft.Authorization/permissions"), AUTHORIZATION_VERSION),
+            (format!("{group}/providers/Microsoft.Authorization/locks"), LOCKS_VERSION),
+        ];
+        for (id, version) in rows {
+            let expected = format!("{id}?api-version={version}&ipAddress=10.0.0.4");
+            assert_eq!(of(&id), Address::Path(expected), "{id}");
+        }
+        let next = Call::follow("https://arm/next?api-version=2025-05-01");
+        assert_eq!(next.clone().with_network_version("2024-05-01"), next);
     }
 }

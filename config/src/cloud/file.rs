@@ -43,6 +43,8 @@ cloud_keys! {
         cloud_config_type: String = text("cloudConfigType"),
         /// The ARM endpoint, when it is not the cloud's own.
         resource_manager_endpoint: String = text("resourceManagerEndpoint"),
+        /// Whether `cloud: AzureStackCloud` only stands for a `resourceManagerEndpoint` of another cloud.
+        disable_azure_stack_cloud: bool = switch("disableAzureStackCloud"),
         /// The tenant that credentials belong to.
         tenant_id: String = text("tenantId"),
         /// The tenant of the load balancers, when it is another.

@@ -207,7 +207,8 @@ impl<'a> Reader<'a> {
     /// The cloud, its ARM endpoint, and where tokens for that come from.
     fn endpoint(&mut self, file: &CloudFile) -> (Cloud, Url, Login) {
         let name = file.cloud.as_deref().unwrap_or_default();
-        if name.eq_ignore_ascii_case(AZURE_STACK) {
+        let is_called_azure_stack = name.eq_ignore_ascii_case(AZURE_STACK);
+        if is_called_azure_stack && file.disable_azure_stack_cloud != Some(true) {
             let expected =
                 "a cloud whose backend pools can list IP addresses; the network API of Azure Stack cannot";
             let remedy = "on Azure Stack, leave the backend pools to the cloud-controller-manager and uninstall this controller";
@@ -216,10 +217,18 @@ impl<'a> Reader<'a> {
             let login = endpoint::login_of(&arm, name);
             return (Cloud::Public, arm, login);
         }
+        if is_called_azure_stack && file.resource_manager_endpoint.is_none() {
+            let expected =
+                "the address of ARM, because cloud is AzureStackCloud and disableAzureStackCloud is true";
+            let remedy = "write it like https://management.example.com, or name the cloud in cloud";
+            self.fields().refuse("resourceManagerEndpoint", Mismatch::new(expected, remedy));
+        }
         let cloud = Cloud::named(name).unwrap_or_else(|| {
-            let message =
-                format!("{} is no known cloud and counts as AzurePublicCloud", document::quoted(name));
-            self.warn("cloud", message);
+            if !is_called_azure_stack {
+                let message =
+                    format!("{} is no known cloud and counts as AzurePublicCloud", document::quoted(name));
+                self.warn("cloud", message);
+            }
             Cloud::Public
         });
         let own = file.resource_manager_endpoint.as_deref().map(endpoint::parse_address).transpose();

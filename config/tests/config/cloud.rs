@@ -357,6 +357,23 @@ fn c3_azure_stack_is_refused_with_the_reason() {
 }
 
 #[test]
+fn c3_a_custom_cloud_under_the_name_of_azure_stack_is_taken() {
+    // As in cloud-provider-azure: the name stands for custom endpoints, and the cluster is not on Azure Stack.
+    let lines = "cloud: AzureStackCloud\ndisableAzureStackCloud: true\n";
+    let (config, told) = with(&format!("{lines}resourceManagerEndpoint: https://management.local.example\n"));
+    assert_eq!(config.arm_endpoint().as_str(), "https://management.local.example/");
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(
+        refused(lines),
+        [
+            "azure.json: resourceManagerEndpoint: found nothing, expected the address of ARM, because cloud is \
+             AzureStackCloud and disableAzureStackCloud is true; write it like https://management.example.com, or name \
+             the cloud in cloud"
+        ]
+    );
+}
+
+#[test]
 fn c3_endpoints_are_absolute_and_plain_http_goes_to_loopback_only() {
     let key = "azure.json:9: resourceManagerEndpoint: found";
     let https = "expected an absolute https address";
@@ -585,7 +602,7 @@ fn c1_keys_of_the_cloud_controller_manager_are_no_misspellings() {
     let keys = "subnetName securityGroupName securityGroupResourceGroup routeTableName routeTableResourceGroup \
         primaryAvailabilitySetName vmType primaryScaleSetName tags tagsMap systemTags \
         preConfiguredBackendPoolLoadBalancerTypes disableAvailabilitySetNodes enableVmssFlexNodes \
-        disableAzureStackCloud useInstanceMetadata enableMultipleStandardLoadBalancers nodePoolsWithoutDedicatedSLB \
+        useInstanceMetadata enableMultipleStandardLoadBalancers nodePoolsWithoutDedicatedSLB \
         disableOutboundSNAT maximumLoadBalancerRuleCount availabilitySetNodesCacheTTLInSeconds \
         vmssCacheTTLInSeconds vmssVirtualMachinesCacheTTLInSeconds vmCacheTTLInSeconds loadBalancerCacheTTLInSeconds \
         nsgCacheTTLInSeconds routeTableCacheTTLInSeconds plsCacheTTLInSeconds availabilitySetsCacheTTLInSeconds \

@@ -183,7 +183,7 @@ fn c1_a_suggestion_is_never_the_value_that_does_more() {
         ("guards: {mode: of}", "one of enforce, observe, off; write one of these words"),
         ("guards: {mode: Enforce}", "one of enforce, observe, off; write enforce"),
         ("compatibility: up-stream", "one of default, upstream; write one of these words"),
-        ("log: {level: warning}", "one of error, warn, info, debug, trace; write one of these words"),
+        ("log: {level: warning}", "one of error, warn, info, debug, trace; write warn"),
         ("log: {level: Info}", "one of error, warn, info, debug, trace; write info"),
     ];
     for (text, ending) in rows {

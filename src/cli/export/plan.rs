@@ -390,10 +390,10 @@ fn reasons(
     for paused in pool.paused.iter().filter(|_| differs) {
         reasons.push(match paused {
             PausedBy::Mode => "in a run nothing is written: the mode is observe".to_owned(),
-            PausedBy::Everything => "nothing is written: a person has paused everything".to_owned(),
-            PausedBy::Pool => "nothing is written: a person has paused it".to_owned(),
+            PausedBy::Everything => "nothing is written: everything is paused".to_owned(),
+            PausedBy::Pool => "nothing is written: the pool is paused".to_owned(),
             PausedBy::NoPin => "nothing is written: it is none of those that are to be restored".to_owned(),
-            PausedBy::Service(key) => format!("nothing is written: a person has paused Service {key}"),
+            PausedBy::Service(key) => format!("nothing is written: Service {key} is paused"),
             PausedBy::Annotation(key) => format!("nothing is written: Service {key} has the annotation"),
         });
     }

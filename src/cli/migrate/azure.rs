@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::cli::tell;
 
-/// Makes one call; `permit`: until when a change may be sent.
+/// Makes one call, in the client's version of the network API; `permit`: until when a change may be sent.
 pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) -> Result<Reply, String> {
+    let call = call.with_network_version(arm.network_version());
     let method = match call.method {
         Method::Get => ResourceMethod::Get,
         Method::Put => ResourceMethod::Put,

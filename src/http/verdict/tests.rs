@@ -215,8 +215,8 @@ fn g6_a_pause_is_told_with_all_who_pause_since_when_why_and_how_far_the_pool_is_
     };
     assert_eq!(
         of(&service(), &Snapshot { wishes: Some(wishes), ..with(paused) }),
-        "pool lb/shop-web is compared and not written: a person has paused everything (by restore, since \
-         2023-11-14T22:13:20.000Z, a drill), and a person has paused it; 1 missing, 1 to go; besides, a removal is \
+        "pool lb/shop-web is compared and not written: everything is paused (by restore, since \
+         2023-11-14T22:13:20.000Z, a drill), and the pool is paused; 1 missing, 1 to go; besides, a removal is \
          held back (fraction), until a second list says too that so many of its members are to go \
          (guards.maxRemovalFraction)"
     );

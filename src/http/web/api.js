@@ -2,7 +2,7 @@
 // The page of the admin listener: it reads the admin API and changes nothing. Names and messages of the cluster and of
 // Azure are foreign text: they enter the page as text nodes and attributes alone, never as markup.
 
-// Where everything stands. What an answer has is for the API to say: the page shows what it finds (`tolerant`).
+// The paths of the API. The page has no list of the fields of an answer: it shows what it finds (`tolerant`).
 const PATHS = {
   status: 'api/v1/status', pools: 'api/v1/queues', held: 'api/v1/held', services: 'api/v1/services', nodes: 'api/v1/nodes',
   planes: 'api/v1/resources', pool: 'api/v1/queues/{}/{}', service: 'api/v1/services/{}/{}', node: 'api/v1/nodes/{}',
@@ -13,73 +13,73 @@ const FILTERS = {
   nodes: ['state', 'contains'], planes: ['contains'], sources: [],
 };
 
-// What the API's words mean, as docs/admin-api.md and docs/errors.md tell it.
+// What the API's words mean (docs/admin-api.md, docs/errors.md).
 const WORDS = {
   "state": {
-    "unknown": ["wait", "assigned, and not seen since, or not since an attempt whose end is not certain"],
-    "right": ["good", "as it should be"],
-    "waiting": ["", "changes wait for quiet or for their interval"],
+    "unknown": ["wait", "not read since it was assigned, or since an attempt whose outcome is not certain"],
+    "right": ["good", "in sync"],
+    "waiting": ["", "changes wait for further ones, or for the interval between two writes"],
     "due": ["", "waits for its load balancer"],
-    "attempting": ["", "is read or written"],
-    "parked": ["wait", "waits until Azure may be asked again"],
+    "attempting": ["", "is being read or written"],
+    "parked": ["wait", "waits until the controller may ask Azure again"],
     "paused": ["wait", "is compared and not written"],
-    "failed": ["bad", "was not written, and is compared again later"],
-    "quarantined": ["bad", "left alone for an error of the controller: report it, and restart the controller to try again"]
+    "failed": ["bad", "the last write failed; the pool is compared again later"],
+    "quarantined": ["bad", "not written any more because of an error of the controller: report it, and restart the controller to try again"]
   },
   "reason": {
-    "empty_confirm": ["wait", "the last member of a live Service would go"],
-    "no_usable_node": ["wait", "there are endpoints, and none of their nodes is known and has an address, or none that is assigned can be used; or an object cannot be read"],
-    "last_member": ["wait", "there are endpoints that do not count, and none of their nodes is in the pool"],
-    "fraction": ["wait", "most of the pool would go at once with a list, or with what a control plane sent first"],
-    "breaker": ["bad", "so many pools would lose most of their members at once that none loses any"],
+    "empty_confirm": ["wait", "the last member of a Service that exists would be removed"],
+    "no_usable_node": ["wait", "there are endpoints, but none of their nodes is known and has an address, or no assigned endpoint is usable; or an object cannot be read"],
+    "last_member": ["wait", "there are only endpoints that do not count, and none of their nodes is in the pool"],
+    "fraction": ["wait", "a new list, or the first response of a control plane, would remove most of the members"],
+    "breaker": ["bad", "so many pools would lose most of their members that no member is removed anywhere"],
     "add_only": ["wait", "the mode add-only removes no member"]
   },
   "assigned": {
-    "unknown": ["bad", "nothing was ever known of it: its pools are left as they are"],
-    "usable": ["good", "what it assigns, or last did in good order, is in use"],
-    "dropped": ["bad", "what was in use is given up (fail_on_data_errors), which empties its pools"]
+    "unknown": ["bad", "no assignment was ever received: its pools stay as they are"],
+    "usable": ["good", "its newest valid assignment is in use"],
+    "dropped": ["bad", "its assignment was dropped (fail_on_data_errors), which empties its pools"]
   },
   "resourceState": {
-    "REQUESTED": ["wait", "it has not come"],
-    "DOES_NOT_EXIST": ["bad", "it has not come in time, or it was deleted"],
-    "ACKED": ["good", "it is valid and in use"],
-    "NACKED": ["bad", "its newest version is invalid and was refused"],
-    "RECEIVED_ERROR": ["bad", "the control plane has reported an error in its place"],
-    "TIMEOUT": ["bad", "it has not come in time, from a server with resource_timer_is_transient_error"]
+    "REQUESTED": ["wait", "not received yet"],
+    "DOES_NOT_EXIST": ["bad", "not received in time, or deleted"],
+    "ACKED": ["good", "valid and in use"],
+    "NACKED": ["bad", "the newest version is invalid and was rejected"],
+    "RECEIVED_ERROR": ["bad", "the control plane reported an error instead"],
+    "TIMEOUT": ["bad", "not received in time, from a server with resource_timer_is_transient_error"]
   },
   "nodeState": {
-    "held": ["bad", "leaves service, and waits: as many Ready nodes are Down as may be"],
-    "recording": ["wait", "it is noted that what will be Down of it is ours"],
-    "draining": ["wait", "its entries are being set Down"],
-    "down": ["", "each of its entries is Down, but for those that are left out"],
-    "restoring": ["wait", "what is Down of it by us is given back"],
-    "gone": ["", "its object is gone, and entries of it are left that are Down"]
+    "held": ["bad", "leaves service, and waits: as many Ready nodes as allowed are Down already"],
+    "recording": ["wait", "the controller records that it sets the node Down"],
+    "draining": ["wait", "its entries are being set to Down"],
+    "down": ["", "each of its entries is Down, except those that are left out"],
+    "restoring": ["wait", "the entries that the controller set to Down are being restored"],
+    "gone": ["", "the Node object is gone, and entries that are Down remain"]
   },
   "verdict": {
-    "quarantined": ["bad", "the controller has found an error of its own"],
-    "failed": ["bad", "a pool was not written, or what was tried last has failed"],
-    "not_manageable": ["bad", "a pool is not ours to write"],
+    "quarantined": ["bad", "the controller found an error of its own"],
+    "failed": ["bad", "a pool was not written, or the last attempt failed"],
+    "not_manageable": ["bad", "the controller may not write a pool"],
     "paused": ["wait", "a pool is compared and not written"],
-    "missing_members": ["wait", "a pool lacks members, or its writes are stopped for a fault"],
+    "missing_members": ["wait", "a pool lacks members, or a fault blocks its writes"],
     "held": ["wait", "a removal is held back"],
-    "out_of_sync": ["wait", "a pool is not as it should be yet"],
+    "out_of_sync": ["wait", "a pool does not match its endpoints yet"],
     "no_rule": ["wait", "no load-balancing rule was found yet"],
-    "incomplete": ["wait", "its pools are right, but a member is Down, a node is left out, or an endpoint has no usable node"],
-    "right": ["good", "every pool of it is as it should be"],
-    "not_managed": ["", "it is not for this controller"]
+    "incomplete": ["wait", "its pools are in sync, but a member is Down, a node is left out, or an endpoint has no usable node"],
+    "right": ["good", "each of its pools is in sync"],
+    "not_managed": ["", "the controller does not manage it"]
   },
   "role": {
     "leader": ["good", "leads and writes"],
-    "alone": ["wait", "a dry run: acts as the leader and writes nothing"],
-    "confirming": ["wait", "leads, and reads most recent lists and pauses before it writes"],
-    "settling": ["wait", "has taken over, and waits until the last write of the leader before must have arrived"],
-    "standby": ["wait", "does not write: another replica leads, or nobody does yet"],
+    "alone": ["wait", "a dry run: acts as the leader, and writes nothing"],
+    "confirming": ["wait", "leads, and reads current lists and pauses before it writes"],
+    "settling": ["wait", "has taken over, and waits until the last write of the previous leader must have arrived"],
+    "standby": ["wait", "does not write: another replica leads, or none does yet"],
     "stopping": ["wait", "is shutting down"]
   },
   "waitsFor": {
     "time": "it ends by itself",
-    "second_read": "lists that are read again and say the same",
-    "facts": "the cluster or the control plane must say something else, or a person decides"
+    "second_read": "a second read that says the same",
+    "facts": "a change in the cluster or the control plane, or a release by the operator"
   }
 };
 // End of the words.
@@ -89,7 +89,7 @@ const OLD_AFTER_MS = 6000;  // What was confirmed longer ago counts as old.
 const ANSWER_WITHIN_MS = 5000;
 const PAGE = 100;           // Entries of one page.
 const VERDICTS = 5;         // Of how many Services of a pool the verdict is asked for.
-const VIEWS = { pools: 'Pools', services: 'Services', held: 'Held removals', nodes: 'Nodes that leave', planes: 'Control planes', sources: 'Cluster and Azure' };
+const VIEWS = { pools: 'Pools', services: 'Services', held: 'Held removals', nodes: 'Nodes that leave service', planes: 'Control planes', sources: 'Cluster and Azure' };
 
 // ---- what the API says ----
 

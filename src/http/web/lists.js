@@ -11,7 +11,7 @@ function drawViews() {
 
 function table(caption, heads, rows) {
   const head = (text) => h('th', { scope: 'col', class: text.startsWith('#') ? 'number' : null }, text.replace('#', ''));
-  // Who has no mouse scrolls a wide table with the arrow keys.
+  // With the keyboard, a wide table scrolls by the arrow keys.
   return h('div', { class: 'scroll', key: heads.join(), tabindex: 0, role: 'region', 'aria-label': caption }, h('table', null, h('caption', null, caption), h('thead', null, h('tr', null, heads.map(head))), h('tbody', null, rows)));
 }
 const row = (key, isOpen, ...cells) => h('tr', { key, 'aria-selected': isOpen ? 'true' : null }, cells.map((cell) => (cell?.tag === 'td' ? cell : h('td', null, cell))));
@@ -20,10 +20,10 @@ const words = (...value) => h('td', { class: 'words' }, value);
 
 const LISTS = {
   pools: ['State', 'Pool', 'Why', '#Observed', '#Required', '#For', '#Out of sync', 'Services or source'],
-  held: ['Reason', 'Pool', 'Services or source', '#For', 'Waits for', 'Members that stay'],
+  held: ['Reason', 'Pool', 'Services or source', '#For', 'Waits for', 'Members kept'],
   services: ['Verdict', 'Service', 'Why', 'Pools', '#Endpoints', '#Slices'],
   planes: ['State', 'Resource', 'Kind', 'Version', 'Since', 'Endpoints', 'What is wrong'],
-  nodes: ['State', 'Node', 'Reasons', '#So for', '#Pools', '#Down', '#Waiting', '#Failed', 'Why not', 'Ready', 'Entries'],
+  nodes: ['State', 'Node', 'Reasons', '#For', '#Pools', '#Down', '#Waiting', '#Failed', 'Why not', 'Ready', 'Entries'],
 };
 
 /** What fills a pool: its Services, or a source of a control plane. */
@@ -57,7 +57,7 @@ const ROWS = {
     const kind = (type ?? '').slice((type ?? '').lastIndexOf('.') + 1);
     const { healthy, degraded, draining, out } = addresses ?? {};
     const told = addresses && [[healthy, 'healthy'], [degraded, 'degraded'], [draining, 'draining'], [out, 'out']].filter(([number]) => number > 0).map(([number, how]) => `${number} ${how}`);
-    return row(`${type}/${name}`, false, word('resourceState', state), h('span', { class: 'name' }, name), kind, version ?? '–', updatedAt ?? '–',
+    return row(`${type}/${name}`, false, word('resourceState', state), h('span', { class: 'name' }, name), kind, version ?? '–', updatedAt ? clock(updatedAt) : '–',
       told ? joined(told) : edsName ?? '–', words(error?.message ?? ''));
   },
   nodes: (node) => {
@@ -71,7 +71,7 @@ const ROWS = {
 /** What is wrong with a node that leaves, or comes back. */
 function nodeTroubles({ retries, nextInSeconds, lastError, pools: told }) {
   const pools = told ?? {};
-  const left = [pools.foreign && `${count(pools.foreign, 'pool')} set Down by somebody else`, pools.unknown && `${count(pools.unknown, 'pool')} with an admin state that is not known`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
+  const left = [pools.foreign && `${count(pools.foreign, 'pool')} set to Down by another writer`, pools.unknown && `${count(pools.unknown, 'pool')} with an unknown admin state`, pools.excluded && `${count(pools.excluded, 'pool')} left out`];
   return [lastError, retries ? `failed ${count(retries, 'time')}` : '', nextInSeconds ? `tried again in ${span(nextInSeconds)}` : '', ...left].filter(Boolean).join('; ');
 }
 const entries = ({ addresses, instance }) => joined([...each(addresses), ...(instance ? [instance] : [])]);
@@ -86,11 +86,11 @@ function drawList() {
   const items = each(list.value.items);
   const first = (pages.length - 1) * PAGE + 1;
   const filtered = FILTERS[look.view].some((key) => key !== 'sort' && look[key]);
-  const caption = `${VIEWS[look.view]}: ${next || pages.length > 1 ? `${first} to ${first + items.length - 1} of ` : ''}${some(total)}${filtered ? ' that fit the filter' : ' in all'}`;
+  const caption = `${look.view === 'planes' ? 'Resources' : VIEWS[look.view]}: ${next || pages.length > 1 ? `${first} to ${first + items.length - 1} of ` : ''}${some(total)}${filtered ? ' that match the filter' : ' in all'}`;
   return [
     look.view === 'planes' && drawPlanes(list.value),
     look.view === 'held' && items.length > 0 && [releaseAll(), drawOnce()],
-    list.value.items === null ? h('p', null, 'The answer has no list.') : items.length ? table(caption, LISTS[look.view], items.map(ROWS[look.view])) : h('p', null, filtered ? 'There is none that fits the filter.' : look.view === 'held' ? 'No removal is held back.' : look.view === 'nodes' ? 'No node leaves service.' : 'There is none.'),
+    list.value.items === null ? h('p', null, 'The response has no list.') : items.length ? table(caption, LISTS[look.view], items.map(ROWS[look.view])) : h('p', null, filtered ? 'Nothing matches the filter.' : look.view === 'held' ? 'No removal is held back.' : look.view === 'nodes' ? 'No node leaves service.' : 'There are none.'),
     h('div', { class: 'pager', key: 'pager', hidden: !next && pages.length === 1 },
       h('button', { type: 'button', disabled: pages.length === 1, onclick: () => page(null, true) }, 'Previous page'),
       h('span', { class: 'faint' }, `page ${pages.length} of ${Math.max(Math.ceil(total / PAGE), pages.length)}`),
@@ -102,7 +102,7 @@ function drawList() {
 function drawPlanes({ servers, sources }) {
   const server = ({ uri, used, connected, failure, cut }) =>
     row(uri, false, h('span', { class: 'name' }, uri), h('span', { class: connected ? 'good' : used ? 'bad' : '' }, connected ? 'connected' : used ? 'not connected' : 'not used'), words(failure ?? cut ?? ''));
-  const pool = ({ loadBalancer, backendPool, state, notManageable }) => h('div', null, state ? opener('pool', `${loadBalancer}/${backendPool}`) : h('span', { class: 'name' }, `${loadBalancer}/${backendPool}`), ` ${notManageable ? `is not written: ${notManageable.detail}` : state ?? 'is left as it is'}`);
+  const pool = ({ loadBalancer, backendPool, state, notManageable }) => h('div', null, state ? opener('pool', `${loadBalancer}/${backendPool}`) : h('span', { class: 'name' }, `${loadBalancer}/${backendPool}`), ` ${notManageable ? `is not written: ${notManageable.detail}` : state ?? 'stays as it is'}`);
   const source = ({ source, assigned, error, ambientErrors, pools }) =>
     row(source, false, word('assigned', assigned), h('span', { class: 'name' }, source), words([error, ...each(ambientErrors)].filter(Boolean).map(({ message }) => h('div', null, message))), each(pools).map(pool));
   return h('div', { key: 'planes' },
@@ -117,16 +117,16 @@ function drawSources({ loadBalancers, lanes, sources, leadership }) {
     const its = lane(name);
     const shut = its?.blockedBy ? `blocked by ${its.blockedBy}` : its?.closedForSeconds ? `closed for ${span(its.closedForSeconds)}` : '';
     const longest = each(its?.waiting).length ? `${its.waiting.length}, ${its.waiting[0].pool} for ${span(its.waiting[0].seconds)}` : '0';
-    return row(name, false, h('span', { class: 'name' }, name), exists === null ? 'not known yet' : exists ? 'there' : 'does not exist', number(pools), number(span(readSeconds)),
+    return row(name, false, h('span', { class: 'name' }, name), exists === null ? 'not known yet' : exists ? 'there' : 'does not exist', number(pools), number(ago(readSeconds)),
       words(its ? writes(its) : '–'), its ? longest : '–', words([shut, lastError].filter(Boolean).join('; ')));
   };
   const source = ({ kind, phase, synced, objects, heardSeconds, lastError }) =>
-    row(kind, false, kind, phase, synced ? 'yes' : 'no', number(objects), number(span(heardSeconds)), words(lastError ?? ''));
+    row(kind, false, kind, phase, synced ? 'yes' : 'no', number(objects), number(ago(heardSeconds)), words(lastError ?? ''));
   const certain = leadership && leadership.certainForSeconds !== null ? `, certain for ${span(leadership.certainForSeconds)} more` : '';
   return [
     allRequests(),
-    table('Load balancers and their lanes', ['Load balancer', 'Exists', '#Pools', '#Read before', 'Writing', 'Waiting', 'Why not'], each(loadBalancers).map(balancer)),
-    h('p', { class: 'faint' }, leadership ? `Leadership: ${leadership.holder ?? 'nobody'} holds our own Lease${certain}.` : ''),
-    table('Sources', ['Kind', 'Phase', 'Synced', '#Objects', '#Heard before', 'Last error'], each(sources).map(source)),
+    table('Load balancers and their lanes', ['Load balancer', 'Exists', '#Pools', '#Last read', 'Writing', 'Waiting', 'Why not'], each(loadBalancers).map(balancer)),
+    h('p', { class: 'faint' }, leadership ? `Leadership: ${leadership.holder ? `${leadership.holder} holds` : 'no replica holds'} the Lease of this controller${certain}.` : ''),
+    table('Sources', ['Kind', 'Phase', 'Synced', '#Objects', '#Last heard', 'Last error'], each(sources).map(source)),
   ];
 }

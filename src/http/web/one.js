@@ -6,7 +6,7 @@ const lines = (all) => (each(all).length ? each(all).map((line) => h('div', null
 /** What pauses it, each with who has made the pause, since when and why. */
 const pauses = (all) => lines(each(all).map(({ scope, target, by, since, reason }) =>
   `${PAUSED_BY[scope] ?? scope}${target ? ` ${target}` : ''}${by ? ` by ${by}` : ''}${since ? ` since ${clock(since)}` : ''}${reason ? `: ${reason}` : ''}`));
-const PAUSED_BY = { mode: 'the mode observe', everything: 'a pause of everything', pool: 'a pause of the pool', service: 'a pause of Service', annotation: 'the annotation azure-backend-pool-controller.io/pause of Service', no_pin: 'the restoring of other pools' };
+const PAUSED_BY = { mode: 'the mode observe', everything: 'a pause of everything', pool: 'a pause of the pool', service: 'a pause of Service', annotation: 'the annotation azure-backend-pool-controller.io/pause of Service', no_pin: 'a restore of other pools' };
 
 /** Nodes with endpoints that a rule leaves out. */
 const leftOut = (all) => lines(each(all).map(({ node, family, detail }) => [opener('node', node), ` (${family}): ${detail}`]));
@@ -15,8 +15,8 @@ function drawHeld(pool) {
   const held = pool.held ?? pool.wouldHold;
   if (!held) return [];
   const said = `${pool.held ? 'Held back' : 'Would be held back'} for ${span(held.seconds)}: ${meaning('reason', held.reason) || held.reason}. Waits for: ${ends(held)}.`;
-  const note = !pool.held ? 'guards.mode is observe: the removal goes on.' : held.reason === 'add_only' ? 'A release does not change the mode: set mode in the configuration.' : null;
-  return [h('h3', null, 'Held removal'), h('p', null, word('reason', held.reason), ` ${said}`), h('p', null, `Members that stay: ${joined(held.members)}`), note && h('p', { class: 'faint' }, note)];
+  const note = !pool.held ? 'guards.mode is observe: the members are removed all the same.' : held.reason === 'add_only' ? 'A release does not change the mode: set mode in the configuration to remove members.' : null;
+  return [h('h3', null, 'Held removal'), h('p', null, word('reason', held.reason), ` ${said}`), h('p', null, `Members kept: ${joined(held.members)}`), note && h('p', { class: 'faint' }, note)];
 }
 
 /** Each address of a pool once, what is wrong first. */
@@ -28,7 +28,7 @@ function members(pool) {
   const [lacks, goes, may, seen, kept] = [missing, mustGo, tolerated, observed, pool.held?.members].map((names) => new Set(each(names)));
   return all.map((ip) => {
     const how = lacks.has(ip) ? ['bad', 'missing: must be in'] : goes.has(ip) ? ['wait', 'in the pool, must go']
-      : kept.has(ip) ? ['wait', 'in the pool, its removal is held'] : named.has(ip) ? (observed ? ['good', 'in the pool, required'] : ['', 'required; not seen yet'])
+      : kept.has(ip) ? ['wait', 'in the pool, its removal is held'] : named.has(ip) ? (observed ? ['good', 'in the pool, required'] : ['', 'required; not read yet'])
         : may.has(ip) ? ['', seen.has(ip) ? 'in the pool, tolerated' : 'tolerated, not in the pool'] : ['', 'in the pool'];
     const member = named.get(ip);
     const state = states.get(ip) ?? '–';
@@ -39,24 +39,40 @@ function members(pool) {
   });
 }
 
+const NAMED = 5;  // How many members of one kind the last attempt names.
+
+/** What an attempt has changed in one way, as the event names it; nothing where it has not. */
+function changed(how, list) {
+  const named = each(list?.members).slice(0, NAMED).map(({ node, address }) => (node && address ? `${node} (${address})` : node ?? address ?? 'an entry without a name'));
+  const more = (list?.count ?? 0) - named.length;
+  return list?.count > 0 && `${list.count} ${how}: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+}
+
+/** How the last attempt ended, what it changed, and why. */
+function lastAttempt(last) {
+  if (!last) return null;
+  const { outcome, at, trigger, added, removed, down, restored, correlationId } = last;
+  const lists = [['added', added], ['removed', removed], ['set to Down', down], ['restored', restored]].map(([how, list]) => changed(how, list));
+  return lines([`${outcome}${at ? ` at ${clock(at)}` : ''}`, ...lists, trigger && `trigger: ${trigger}`, correlationId && `correlation id: ${correlationId}`].filter(Boolean));
+}
+
 function drawPool({ pool, verdicts }) {
   const retries = Object.entries(pool.retries ?? {}).map(([uid, counts]) => `${uid}: ${[counts].flat().join(', ')}`);
   const would = pool.wouldChange && `add ${joined(pool.wouldChange.add)}; remove ${joined(pool.wouldChange.remove)}`;
-  const last = pool.lastAttempt && `${pool.lastAttempt.outcome}${pool.lastAttempt.at ? ` at ${clock(pool.lastAttempt.at)}` : ''}`;
   const { required, tolerated, observed } = pool.members ?? {};
   const more = each(pool.services).slice(verdicts.length);
   const inSeconds = (seconds) => (seconds === null ? null : span(seconds));
   return [
-    h('p', null, word('state', pool.state, ` for ${span(pool.stateSeconds)}`), ` ${meaning('state', pool.state)}${pool.held ? ', but for the removal that is held back' : ''}`),
+    h('p', null, word('state', pool.state, ` for ${span(pool.stateSeconds)}`), ` ${meaning('state', pool.state)}${pool.held ? ', except for the removal that is held back' : ''}`),
     pool.why && h('p', null, h('strong', null, 'Why: '), pool.why),
-    verdicts.map(({ key, verdict, problem }) => h('p', { key }, verdict === null ? `${key}: ${problem ?? 'not told'}` : [opener('service', key), pool.why && verdict?.includes(pool.why) ? null : `: ${verdict}`])),
+    verdicts.map(({ key, verdict, problem }) => h('p', { key }, verdict === null ? `${key}: ${problem ?? 'unknown'}` : [opener('service', key), pool.why && verdict?.includes(pool.why) ? null : `: ${verdict}`])),
     more.length > 0 && h('p', null, `and ${more.length} more: ${joined(more)}`),
     facts([
       ['Out of sync', pool.outOfSyncSeconds !== null && `for ${pool.outOfSyncAtLeast ? 'at least ' : ''}${span(pool.outOfSyncSeconds)}, since ${clock(pool.outOfSyncSince)}`],
       ['Last error', pool.lastError], ['Paused by', pauses(pool.pausedBy)],
       ['Members', `${some(observed && observed.length)} observed, ${each(required).length} required, ${each(tolerated).length} tolerated, ${each(pool.held?.members).length} held`],
-      ['Would change', would], ['Left out', leftOut(pool.leftOut)], ['Oldest change waits', inSeconds(pool.waitingSeconds)],
-      ['May go on in', inSeconds(pool.nextInSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', last],
+      ['Would change', would], ['Left out', leftOut(pool.leftOut)], ['Oldest change has waited', inSeconds(pool.waitingSeconds)],
+      ['May go on in', inSeconds(pool.nextInSeconds)], ['Attempt under way', pool.attempt], ['Last attempt', lastAttempt(pool.lastAttempt)],
       ['Retries by Service', retries.join('; ')], ['Lost writes', pool.lostWrites || null], ['Observed at', pool.observedAt ? clock(pool.observedAt) : 'not yet'],
       ['Filled from', pool.source !== 'kubernetes' && pool.source], ['Its control plane', pool.note],
       ['Remarks', lines(each(pool.remarks).map(({ detail }) => detail))],
@@ -85,7 +101,7 @@ function drawService({ verdict, verdictReason, service, pools }) {
 }
 
 // What is said of nodes that are in no list.
-const IN_SERVICE = { in_service: 'nothing of it is to be Down', not_followed: 'a taint says that it leaves service, and this process does not act on it: it does not lead, or the admin state is off' };
+const IN_SERVICE = { in_service: 'none of its entries is to be Down', not_followed: 'a taint says that it leaves service, and this process does not act on that: it does not lead, or admin states are switched off' };
 
 function drawNode({ node }) {
   const { state, reasons, ready, signalSeconds, inPools } = node;
@@ -94,12 +110,12 @@ function drawNode({ node }) {
   return [
     h('p', null, word('nodeState', state), ` ${meaning('nodeState', state) || (IN_SERVICE[state] ?? '')}`),
     facts([
-      ['Reasons', each(reasons).length ? joined(reasons) : null], ['So for', signalSeconds === null ? null : span(signalSeconds)], ['Ready', ready ? 'yes' : 'no'],
+      ['Reasons', each(reasons).length ? joined(reasons) : null], ['For', signalSeconds === null ? null : span(signalSeconds)], ['Ready', ready ? 'yes' : 'no'],
       ['Why not', nodeTroubles(node)], ['Left out', node.leftOut?.detail], ['Entries', entries(node)],
-      ['Set by somebody else', lines(each(node.foreign).map((of) => `${of.adminState} in ${poolName(of)}`))],
-      ['Pools', `${some(pools.total)}, of which it is Down by us in ${some(pools.down)}`], ['UID', node.uid],
+      ['Set by another writer', lines(each(node.foreign).map((of) => `${of.adminState} in ${poolName(of)}`))],
+      ['Pools', `${some(pools.total)}; set to Down by this controller in ${some(pools.down)}`], ['UID', node.uid],
     ]),
-    each(inPools).length ? table('Its pools', ['Node there', 'Pool', 'Admin state'], inPools.map(inPool)) : h('p', { class: 'faint' }, 'It is in no pool that was seen.'),
+    each(inPools).length ? table('Its pools', ['Node there', 'Pool', 'Admin state'], inPools.map(inPool)) : h('p', { class: 'faint' }, 'It is in no pool that was read.'),
     nodeRequests(node),
   ];
 }
@@ -109,9 +125,9 @@ const KINDS = { pool: ['Pool', drawPool], service: ['Service', drawService], nod
 function drawOne() {
   if (look.open === '') return [];
   const [kind, ...names] = opened();
-  const [title, drawn] = KINDS[kind] ?? ['Nothing', () => h('p', null, 'There is nothing like that.')];
+  const [title, drawn] = KINDS[kind] ?? ['Nothing', () => h('p', null, 'There is no such thing.')];
   const missing = one.value && one.value[kind] === null;
-  const said = missing ? [h('p', null, 'The answer has nothing of it.')] : one.problem ? [h('p', { class: 'bad problem' }, one.problem)] : !one.value ? [h('p', { class: 'faint' }, 'reading …')] : drawn(one.value);
+  const said = missing ? [h('p', null, 'The response does not have it.')] : one.problem ? [h('p', { class: 'bad problem' }, one.problem)] : !one.value ? [h('p', { class: 'faint' }, 'reading …')] : drawn(one.value);
   return [h('div', { class: 'top' }, h('h2', null, `${title} ${names.join('/')}`), h('button', { type: 'button', onclick: close }, 'Close')), h('div', { key: look.open }, said)];
 }
 

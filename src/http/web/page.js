@@ -14,7 +14,7 @@ function writeAddress() {
   history.replaceState(null, '', `#${new URLSearchParams(said)}`);
 }
 
-/** Changes what is looked at; a list that is asked for something else begins anew, on its first page. */
+/** Changes what is looked at; a list that is asked for something else begins on its first page. */
 function turn(change, begin = true) {
   // Nodes have other states than pools.
   if ('view' in change && (change.view === 'nodes') !== (look.view === 'nodes')) change = { state: '', ...change };
@@ -43,7 +43,7 @@ const list = new Part((signal) => {
 });
 const one = new Part(async (signal) => {
   const [kind, ...names] = opened();
-  if (!Object.hasOwn(KINDS, kind)) return { problem: 'There is nothing like that.' };
+  if (!Object.hasOwn(KINDS, kind)) return { problem: 'There is no such thing.' };
   const found = await ask(kind, names, {}, signal);
   if (kind !== 'pool' || !found.value?.pool) return found;
   const verdicts = each(found.value.pool.services).slice(0, VERDICTS).map(async (key) => {

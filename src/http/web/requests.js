@@ -1,4 +1,5 @@
-// What a person may ask of the controller. The page asks nothing itself: it shows commands that work as they are copied.
+// What the operator may ask of the controller. The page asks nothing itself: it shows commands that work as they are
+// copied.
 
 /** Text as one argument of a shell: foreign names must not become a command. */
 const quoted = (text) => (/^[\w.:/@=-]+$/.test(text) ? text : `'${String(text).replaceAll("'", "'\\''")}'`);
@@ -6,10 +7,12 @@ const quoted = (text) => (/^[\w.:/@=-]+$/.test(text) ? text : `'${String(text).r
 const installation = () => status.value?.installation ?? {};
 const namespace = () => installation().namespace ?? 'kube-system';
 const operator = () => installation().operatorServiceAccount ?? 'operator';
+// The API server of `simulate` accepts every token, and no kubectl reaches it.
+const simulated = () => installation().simulated === true;
 const leads = () => ['leader', 'alone'].includes(status.value?.leadership?.role);
 
 function postCommand(path, body) {
-  const token = `$(kubectl create token ${quoted(operator())} --namespace ${quoted(namespace())})`;
+  const token = simulated() ? 'simulator' : `$(kubectl create token ${quoted(operator())} --namespace ${quoted(namespace())})`;
   return `curl --header "Authorization: Bearer ${token}" --data ${quoted(JSON.stringify(body))} ${quoted(new URL(path, location.href).href)}`;
 }
 
@@ -34,21 +37,21 @@ function request(title, what, path, body, who) {
 /** How the leader is reached from here. */
 function leaderAlone() {
   const holder = status.value?.leadership?.holder;
-  if (!holder) return h('p', null, 'Only the leader does this, and nobody is known to lead.');
+  if (!holder || simulated()) return h('p', null, `Only the leader does this, and ${holder ? 'this replica does not lead' : 'no leader is known'}.`);
   const pod = holder.slice(0, Math.max(holder.lastIndexOf('_'), 0)) || holder;
   return [h('p', null, 'Only the leader does this. Open its page, at the address that this prints:'),
     command(`kubectl --namespace ${quoted(namespace())} port-forward pod/${quoted(pod)} :${installation().adminPort}`)];
 }
 
-/** What has to be there once, where the chart has made no service account that may ask. */
+/** What the operator creates once where the chart has made no service account that may ask. */
 function drawOnce() {
-  if (!status.value || installation().operatorServiceAccount) return null;
+  if (!status.value || simulated() || installation().operatorServiceAccount) return null;
   const [name, where] = [quoted(operator()), quoted(namespace())];
   const commands = [`kubectl create serviceaccount ${name} --namespace ${where}`,
     "kubectl create clusterrole pool-controller-requests --verb=get,post --non-resource-url='/azure-backend-pool-controller/*'",
     `kubectl create clusterrolebinding pool-controller-requests --clusterrole=pool-controller-requests --serviceaccount=${where}:${name}`];
-  return h('details', { key: 'once', class: 'once' }, h('summary', null, 'Before the first request: a service account that may ask'),
-    h('p', { class: 'faint' }, "The chart makes one with operator.enabled. Without it, these make the one that the commands of this page name:"), commands.map((text) => command(text)));
+  return h('details', { key: 'once', class: 'once' }, h('summary', null, 'Before the first request: create a service account that may ask'),
+    h('p', { class: 'faint' }, "The chart creates one with operator.enabled. Without it, these commands create the one that this page names:"), commands.map((text) => command(text)));
 }
 
 const requests = (...all) => (all.some(Boolean) ? [h('h3', null, 'Requests'), all, drawOnce()] : []);
@@ -58,10 +61,10 @@ const requests = (...all) => (all.some(Boolean) ? [h('h3', null, 'Requests'), al
 const everything = { scope: 'everything' };
 const REASON = 'say why';
 
-const pauseOf = (scope, what) => request(`Pause ${what}`, 'It is compared and not written until you resume it. Replace the reason.', 'api/v1/pause', { ...scope, reason: REASON }, 'all');
-const resumeOf = (scope, what) => request(`Resume ${what}`, 'Ends this pause. Other pauses of it go on.', 'api/v1/resume', scope, 'all');
+const pauseOf = (scope, what) => request(`Pause ${what}`, 'It is compared, and not written until you resume it. Replace the reason.', 'api/v1/pause', { ...scope, reason: REASON }, 'all');
+const resumeOf = (scope, what) => request(`Resume ${what}`, 'Ends this pause. Other pauses stay.', 'api/v1/resume', scope, 'all');
 
-/** Whether a person has paused this (`everything`, a pool, or a Service). */
+/** Whether this is paused (`everything`, a pool, or a Service). */
 const isPaused = (scope, target) => each(status.value?.pauses?.items).some((pause) => pause.scope === scope && (pause.target ?? '') === target);
 
 const pauseOrResume = (scope, what, kind, target) => (isPaused(kind, target) ? resumeOf(scope, what) : pauseOf(scope, what));
@@ -70,7 +73,7 @@ const writesNothing = () => status.value?.mode === 'observe' || isPaused('everyt
 
 function releaseOf(scope, what) {
   if (writesNothing()) return null;
-  return request(`Release ${what}`, 'Only where the cluster really is as it says. What a guard holds back goes.', 'api/v1/held/release', scope);
+  return request(`Release ${what}`, 'Removes the members that a guard keeps. Check first that the cluster is as it reports.', 'api/v1/held/release', scope);
 }
 
 const releaseAll = () => releaseOf(everything, 'everything that is held back');
@@ -78,15 +81,15 @@ const removalsStopped = () => Boolean(status.value?.guards?.removalsStopped);
 
 const compareOf = (loadBalancer) => request(loadBalancer ? `Compare the pools of ${loadBalancer} now` : 'Compare all pools now', 'Reads from Azure and writes nothing.', 'api/v1/compare', loadBalancer ? { loadBalancer } : {}, 'any');
 
-const openGate = (gate) => request(`Ask Azure for ${gate} again`, 'Opens the throttle gate before the time that Azure has named. Azure may close it again.', 'api/v1/gates/open', { class: gate });
+const openGate = (gate) => request(`Ask Azure for ${gate} again`, 'Opens the throttle gate before the time that Azure named. Azure may close it again.', 'api/v1/gates/open', { class: gate });
 
-const logLevel = () => request('Log more lines', 'Of this replica, until it ends. Levels: error, warn, info, debug, trace.', 'api/v1/log-level', { level: 'debug' }, 'any');
+const logLevel = () => request('Log more lines', 'On this replica, until it ends. Levels: error, warn, info, debug, trace.', 'api/v1/log-level', { level: 'debug' }, 'any');
 
 function poolRequests(pool) {
   const { loadBalancer, backendPool } = pool;
   const scope = { scope: 'pool', loadBalancer, backendPool };
   const path = `api/v1/queues/${encodeURIComponent(loadBalancer)}/${encodeURIComponent(backendPool)}/attempt`;
-  const attempt = pool.state !== 'paused' && pool.state !== 'quarantined' && request('Attempt it now', 'Without its window and its interval. A pool that is right is read once more.', path, {});
+  const attempt = pool.state !== 'paused' && pool.state !== 'quarantined' && request('Attempt it now', 'Without waiting for its window and interval. A pool that is in sync is read once more.', path, {});
   const release = pool.held && pool.held.reason !== 'add_only' && (removalsStopped() ? releaseAll() : releaseOf(scope, 'the held removal of this pool'));
   return requests(release, attempt, compareOf(loadBalancer), pauseOrResume(scope, 'this pool', 'pool', `${loadBalancer}/${backendPool}`));
 }
@@ -98,7 +101,7 @@ function serviceRequests(service, pools) {
     pauseOrResume(scope, 'this Service', 'service', `${service.namespace}/${service.name}`));
 }
 
-const nodeRequests = (node) => requests(node.state === 'held' && releaseOf({ scope: 'node', name: node.name }, 'this node, so that it is cut out of traffic'));
+const nodeRequests = (node) => requests(node.state === 'held' && releaseOf({ scope: 'node', name: node.name }, 'this node, so that its traffic is turned away'));
 
 function allRequests() {
   const { held, gates, adminState } = status.value;

@@ -1,11 +1,11 @@
-// The top of the page: who answers, what is out of sync, what stands in the way, and numbers.
+// The top of the page: which replica answers, what is out of sync, what needs attention, and numbers.
 
 function drawWho() {
   const said = status.value;
   if (!said) return [h('span', { class: 'faint' }, 'reading …')];
   const { leadership, dryRun, mode, snapshotAgeSeconds, version, installation: at } = said;
   const since = leadership && ` for ${span(leadership.roleSeconds)}`;
-  const name = (text) => h('span', { class: 'name' }, text ?? 'not told');
+  const name = (text) => h('span', { class: 'name' }, text ?? 'unknown');
   return [
     h('span', null, 'cluster ', name(at?.clusterName)),
     h('span', null, 'subscription ', name(at?.subscription)),
@@ -13,7 +13,7 @@ function drawWho() {
     leadership ? word('role', leadership.role, since) : h('span', { class: 'tag wait' }, 'role not known yet'),
     dryRun ? h('strong', { class: 'wait' }, 'dry run') : h('span', { class: mode === 'enforce' ? '' : 'wait' }, `mode ${mode ?? 'not known yet'}`),
     leadership && h('span', { class: 'faint' }, 'this is ', name(leadership.identity), `, term ${some(leadership.term)}`),
-    h('span', { class: 'faint' }, snapshotAgeSeconds === null ? 'nothing known yet' : `snapshot ${span(snapshotAgeSeconds)} old`),
+    h('span', { class: 'faint' }, snapshotAgeSeconds === null ? 'no snapshot yet' : `snapshot ${span(snapshotAgeSeconds)} old`),
     h('span', { class: 'faint' }, `version ${version}`),
   ];
 }
@@ -33,7 +33,7 @@ function drawSync() {
   if (compared > 0) titles.push(h('h2', { key: 'compared', class: 'wait' }, `${count(compared, 'pool')} would be changed (${wouldChange.add} to add, ${wouldChange.remove} to remove): not written, because ${why} `, late ? null : all));
   if (!late && !compared) {
     const isKnown = synced?.lists && synced?.discovery && !unknown && !wouldChange?.unseen;
-    titles.push(h('h2', { key: 'none', class: isKnown ? 'good' : 'wait' }, isKnown ? `${pools?.total === 1 ? 'The only pool is' : `All ${some(pools?.total ?? null)} pools are`} in sync.` : 'No pool is known to be out of sync, but not everything is known yet.'));
+    titles.push(h('h2', { key: 'none', class: isKnown ? 'good' : 'wait' }, isKnown ? `${pools?.total === 1 ? 'The only pool is' : `All ${some(pools?.total ?? null)} pools are`} in sync.` : 'No pool is known to be out of sync, but not everything has been read yet.'));
   }
   return [titles, h('ul', { key: 'list' }, each(outOfSync?.items).map(outOfSyncLine))];
 }
@@ -50,9 +50,9 @@ function outOfSyncLine(pool) {
 const NO_FILTER = { state: '', outOfSync: '', reason: '', lb: '', contains: '', verdict: '' };
 
 /** What the page looks for in vain in the answers. */
-const drawMissed = () => missed.size > 0 && h('p', { class: 'loud' }, `The answers lack what this page looks for: ${[...missed].sort().join(', ')}. What depends on it is not shown. Reload the page.`);
+const drawMissed = () => missed.size > 0 && h('p', { class: 'loud' }, `The responses lack fields that this page looks for: ${[...missed].sort().join(', ')}. What depends on them is not shown. Reload the page.`);
 
-/** Everything that stands in the way of a write, or will, the worst first (docs/admin-api.md, "Nothing is written"). */
+/** Everything that blocks writes, or will, the worst first (docs/admin-api.md, "Nothing is written"). */
 function troubles(said) {
   const found = { bad: [], wait: [] };
   const bad = (...text) => found.bad.push(text);
@@ -64,41 +64,43 @@ function troubles(said) {
   ofAzure(said, bad, wait, strong);
   ofNodes(said, bad, wait, strong);
   ofControlPlanes(said, bad, wait, strong);
+  if (said.notManageableServices > 0) bad(strong(`${count(said.notManageableServices, 'Service')} with a pool that the controller may not write. `), showServices('not_manageable'));
   for (const [state, how] of [['quarantined', bad], ['failed', bad], ['parked', wait]]) {
     const number = said.pools?.byState?.[state] ?? 0;
     if (number) how(strong(`${count(number, 'pool')} ${state}: `), meaning('state', state), '. ', show(state));
   }
   return found;
 }
+const showServices = (verdict) => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'services', verdict }) }, 'Show');
 const show = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'pools', state }) }, 'Show');
 
 function ofRole({ leadership, synced, sources }, bad, wait, strong) {
-  if (!leadership) wait(strong('Nothing is known yet'), ' of who leads.');
+  if (!leadership) wait(strong('The leader is not known yet.'));
   else {
     const { role, holder, identity, lastError } = leadership;
     const silent = !['leader', 'alone'].includes(role);
-    const leads = silent && holder !== identity ? (holder ? ` ${holder} leads; ask that one.` : ' Nobody is known to lead.') : '';
+    const leads = silent && holder !== identity ? (holder ? ` ${holder} leads; ask that one.` : ' No leader is known.') : '';
     if (silent) wait(strong(`This replica writes nothing: ${role}. `), `It ${meaning('role', role)}.${leads}`);
-    if (role === 'alone') wait(strong('Dry run: '), 'nothing is written anywhere.');
-    if (lastError) bad(strong('Our own Lease: '), lastError);
+    if (role === 'alone') wait(strong('Dry run: '), 'the controller writes nothing.');
+    if (lastError) bad(strong('The Lease of this controller: '), lastError);
   }
-  if (!synced?.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes are awaited.');
-  if (!synced?.discovery) wait(strong('Not synced: '), 'every load balancer has to be asked for, and one to be seen.');
-  for (const { kind, lastError, heardSeconds } of each(sources)) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (${heardSeconds === null ? 'not heard yet' : `last heard ${span(heardSeconds)} ago`})`);
+  if (!synced?.lists) wait(strong('Not synced: '), 'the first complete lists of Services, EndpointSlices and Nodes have not arrived.');
+  if (!synced?.discovery) wait(strong('Not synced: '), 'no load balancer has been read yet.');
+  for (const { kind, lastError, heardSeconds } of each(sources)) if (lastError) wait(strong(`Source ${kind}: `), `${lastError} (${heardSeconds === null ? 'nothing received yet' : `last heard ${span(heardSeconds)} ago`})`);
 }
 
 function ofPauses({ mode, pauses }, bad, wait, strong) {
   if (mode === 'observe') wait(strong('Mode observe: '), 'nothing is written.');
   if (mode === 'add-only') wait(strong('Mode add-only: '), 'members are added and none is removed.');
   if (!pauses) return;
-  if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written before our ConfigMap with the pauses can be read.');
+  if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written until the ConfigMap with the pauses can be read.');
   if (pauses.lastError) bad(strong('Pauses: '), pauses.lastError);
   for (const { key, why, remedy } of each(pauses.unreadable)) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
   const told = ({ by, since, ageSeconds, reason, returned }) =>
-    `by ${by ?? 'somebody'}${since ? ` since ${clock(since)} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (a pause that had ended, and is back)' : ''}`;
+    `by ${by ?? 'an unknown user'}${since ? ` since ${clock(since)} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (it had ended, and is back)' : ''}`;
   for (const pause of each(pauses.items)) {
     if (pause.scope === 'everything') bad(strong('Everything is paused '), told(pause), resumeOf(everything, 'everything'));
-    else wait(strong(`Paused: ${pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`, resumeOf(scopeOf(pause), pause.target));
+    else wait(strong(`Paused: ${pause.scope === 'service' ? 'Service' : pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`, resumeOf(scopeOf(pause), pause.target));
   }
 }
 
@@ -111,8 +113,8 @@ function scopeOf({ scope, target }) {
 function ofGuards({ guards, held }, bad, wait, strong) {
   const stopped = guards?.removalsStopped;
   if (stopped) bad(strong('All removals are stopped'), ` for ${span(stopped.seconds)}: ${stopped.pools} of ${stopped.of} pools would lose most of their members. `, lookAtHeld(), releaseAll());
-  if (guards && guards.mode !== 'enforce') wait(strong(`guards.mode ${guards.mode}: `), 'guards hold nothing back.');
-  if (guards?.secondReadSeconds > 60) wait(strong('A second read'), ` has been under way for ${span(guards.secondReadSeconds)}; what is in doubt stays held until it comes.`);
+  if (guards && guards.mode !== 'enforce') wait(strong(`guards.mode ${guards.mode}: `), 'guards hold no removal back.');
+  if (guards?.secondReadSeconds > 60) wait(strong('A second read'), ` has been running for ${span(guards.secondReadSeconds)}; removals in doubt are held until it ends.`);
   if (each(held).length && !stopped) wait(strong(`${count(held.length, 'pool')} with a held removal. `), lookAtHeld());
 }
 const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'held' }) }, 'Show');
@@ -120,20 +122,20 @@ const lookAtHeld = () => h('button', { class: 'link', type: 'button', onclick: (
 function ofNodes({ adminState }, bad, wait, strong) {
   if (!adminState) return;
   const { held, refused, unreadable, foreign, switchedOff, lastError } = adminState;
-  if (held) bad(strong(`${count(held, 'node')} held back: `), 'to leave service, while as many Ready nodes are Down as may be. ', lookAtNodes('held'));
-  if (refused) bad(strong(`${count(refused, 'node')} cannot be noted: `), 'our ConfigMap takes no record of them, so they are not cut out of traffic. ', lookAtNodes('recording'));
+  if (held) bad(strong(`${count(held, 'node')} held back: `), 'they leave service and still get connections, because as many Ready nodes as allowed are Down already. ', lookAtNodes('held'));
+  if (refused) bad(strong(`${count(refused, 'node')} cannot be recorded: `), 'they leave service and still get connections, because the ConfigMap takes no record of them. ', lookAtNodes('recording'));
   for (const { key, why, remedy } of each(unreadable)) bad(strong(`Record ${key} cannot be read: `), `${why}; ${remedy}`);
   if (lastError) wait(strong('Records of nodes: '), lastError);
-  if (switchedOff) wait(strong('The admin state is switched off'), ' by a key of our ConfigMap: no node is cut out of traffic.');
+  if (switchedOff) wait(strong('Admin states are switched off'), ' by a key of the ConfigMap: nodes that leave service still get connections.');
   const [first] = each(foreign);
-  if (first) wait(strong('Admin states of somebody else: '), `${first.adminState} of ${first.node ?? first.backend} in `, h('span', { class: 'name' }, `${first.loadBalancer}/${first.backendPool}`), foreign.length > 1 ? ` and ${foreign.length - 1} more` : '', '. They are left as they are.');
+  if (first) wait(strong('Admin states set by another writer: '), `${first.adminState} of ${first.node ?? first.backend} in `, h('span', { class: 'name' }, `${first.loadBalancer}/${first.backendPool}`), foreign.length > 1 ? ` and ${foreign.length - 1} more` : '', '. The controller does not change them.');
 }
 const lookAtNodes = (state) => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'nodes', state }) }, 'Show');
 
 function ofControlPlanes({ controlPlanes }, bad, wait, strong) {
   if (!controlPlanes) return;
   const { sources, wrong, worst, notManageable } = controlPlanes;
-  if (worst) (worst.assigned === 'usable' ? wait : bad)(strong(`Something is wrong with ${wrong} of ${count(sources, 'source')} of control planes: `), h('span', { class: 'name' }, worst.source), ` (${meaning('assigned', worst.assigned)}): ${worst.message}. `, lookAtPlanes());
+  if (worst) (worst.assigned === 'usable' ? wait : bad)(strong(`${wrong} of ${count(sources, 'source')} of control planes ${wrong === 1 ? 'reports' : 'report'} an error: `), h('span', { class: 'name' }, worst.source), ` (${meaning('assigned', worst.assigned)}): ${worst.message} `, lookAtPlanes());
   if (notManageable) wait(strong(`${count(notManageable, 'pool')} of control planes cannot be written. `), lookAtPlanes());
 }
 const lookAtPlanes = () => h('button', { class: 'link', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'planes' }) }, 'Show');
@@ -153,7 +155,7 @@ function ofAzure({ sharedLease, lanes, gates, loadBalancers }, bad, wait, strong
   }
   for (const { loadBalancer, blockedBy, closedForSeconds } of each(lanes)) {
     if (blockedBy) bad(strong('Writes are blocked on '), h('span', { class: 'name' }, loadBalancer), `: ${blockedBy}`);
-    else if (closedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(closedForSeconds)}: Azure asked for a pause, an answer was lost, or a foreign operation runs.`);
+    else if (closedForSeconds) wait(strong('Lane closed on '), h('span', { class: 'name' }, loadBalancer), ` for ${span(closedForSeconds)}: Azure asked for a pause, a response was lost, or an operation of another client runs.`);
   }
   for (const gate of each(gates)) if (gate.closedForSeconds) bad(strong(`Azure throttles ${gate.class}`), ` for ${span(gate.closedForSeconds)}.`, openGate(gate.class));
   for (const { name, lastError } of each(loadBalancers)) if (lastError) wait(strong('Load balancer '), h('span', { class: 'name' }, name), `: ${lastError}`);
@@ -178,6 +180,9 @@ function drawNumbers() {
     const [colour] = WORDS.state[state] ?? [''];
     return h('button', { key: state, class: `plain ${colour}`, type: 'button', title: meaning('state', state), onclick: () => turn({ ...NO_FILTER, view: 'pools', state }) }, `${number} ${state}`);
   });
+  // A pool with a held removal has a state of its own besides.
+  const held = each(said.held).length;
+  if (held > 0) states.push(h('button', { key: 'held', class: 'plain wait', type: 'button', onclick: () => turn({ ...NO_FILTER, view: 'held' }) }, `${held} held`));
   const busy = lanes.filter(({ writing }) => writing).length;
   const waiting = lanes.reduce((sum, lane) => sum + each(lane.waiting).length, 0);
   return [
@@ -186,17 +191,17 @@ function drawNumbers() {
     gates.map((gate) => card(`Budget left, ${gate.class}`, `${Math.floor(gate.budgetLeft)} of ${Math.floor(gate.budget)}`,
       h('meter', { min: 0, max: gate.budget, low: gate.budget / 4, optimum: gate.budget, value: gate.budgetLeft, 'aria-label': `budget left for ${gate.class}` }))),
     drawLease(sharedLease),
-    nodesAtWork(said) > 0 && card('Nodes that leave', nodesAtWork(said), h('div', { class: 'faint' }, `${said.adminState.down} are Down in every pool`)),
+    nodesAtWork(said) > 0 && card('Nodes that leave service', nodesAtWork(said), h('div', { class: 'faint' }, `${said.adminState.down} Down in every pool`)),
   ].filter(Boolean);
 }
 
 function drawLease(lease) {
   if (!lease) return card('Shared Lease', 'not used');
-  const held = lease.holder ? `${lease.holder} (${lease.whose?.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'nobody holds it';
+  const held = lease.holder ? `${lease.holder} (${lease.whose?.replaceAll('_', ' ')}) for ${span(lease.holderSeconds)}` : 'no holder';
   return card('Shared Lease', `${lease.state} for ${span(lease.stateSeconds)}`, h('div', { class: 'faint' }, held));
 }
 
-/** Loud while anything that is shown was not confirmed just now. What is announced changes only when that begins or ends. */
+/** Loud while anything shown is older than it should be. The announced text changes only when that begins or ends. */
 function drawAlarm() {
   const late = [status, list, one].filter((part) => shownPart(part) && part.old());
   const dead = late.includes(status) || late.includes(list);
@@ -206,15 +211,15 @@ function drawAlarm() {
   if (!late.length) return ofVersions();
   const error = late.find((part) => part.error !== null)?.error;
   const confirmed = late.map((part) => part.at).filter((at) => at !== null);
-  const as = confirmed.length ? `What is dimmed is old: it was so at ${new Date(Math.min(...confirmed)).toLocaleTimeString()}` : 'Nothing is shown';
+  const as = confirmed.length ? `What is dimmed is as of ${new Date(Math.min(...confirmed)).toLocaleTimeString()}` : 'There is nothing to show';
   const ago = confirmed.length ? `, ${span((Date.now() - Math.min(...confirmed)) / 1000)} ago` : '';
-  return [h('p', { class: 'loud' }, `The controller does not answer as it should. ${as}`, h('span', { 'aria-hidden': 'true' }, `${ago}${error ? ` (${error})` : ''}`))];
+  return [h('p', { class: 'loud' }, `The controller does not respond as expected. ${as}`, h('span', { 'aria-hidden': 'true' }, `${ago}${error ? ` (${error})` : ''}`))];
 }
 
 function ofVersions() {
   const mine = document.documentElement.dataset.version;
   const theirs = status.value?.version ?? mine;
-  return mine === theirs ? [] : [h('p', { class: 'loud' }, `This page is of version ${mine}, the controller that answers is of ${theirs}: reload the page.`)];
+  return mine === theirs ? [] : [h('p', { class: 'loud' }, `This page has version ${mine}, and the controller has ${theirs}: reload the page.`)];
 }
 
 const shownPart = (part) => part === status || (part === list ? look.view !== 'sources' : look.open !== '');

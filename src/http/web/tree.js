@@ -63,12 +63,12 @@ function drawPart(id, wanted) {
     tree = [wanted()].flat(Infinity).filter(Boolean);
   } catch (error) {
     console.error(error);
-    tree = [h('p', { class: 'bad broken' }, `This part cannot be shown, because the answer is not as the page expects it (${error.message}). The paths below /api/v1 have what it says.`)];
+    tree = [h('p', { class: 'bad broken' }, `This part cannot be shown, because the response is not as the page expects it (${error.message}). The paths below /api/v1 have all of it.`)];
   }
   patch(element(id), tree);
 }
 
-/** A span of time for people. */
+/** A span of time. */
 function span(seconds) {
   if (seconds === null || seconds === undefined) return '–';
   if (seconds < 120) return `${Math.floor(seconds)} s`;
@@ -77,6 +77,9 @@ function span(seconds) {
   if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   return `${Math.floor(minutes / 1440)} days`;
 }
+
+/** How long ago something was. */
+const ago = (seconds) => (seconds === null || seconds === undefined ? '–' : `${span(seconds)} ago`);
 
 const count = (number, of) => `${some(number)} ${of}${number === 1 ? '' : 's'}`;
 const some = (number) => String(number ?? '?');
@@ -92,7 +95,7 @@ function clock(time) {
 /** A word of the API with its colour and its meaning; one that is not known here stands for itself. */
 function word(kind, text, extra) {
   const [colour, meaning] = Object.hasOwn(WORDS[kind], text) ? WORDS[kind][text] : ['', ''];
-  return h('span', { class: `tag ${colour}`, title: meaning }, text ?? 'not told', extra ?? null);
+  return h('span', { class: `tag ${colour}`, title: meaning }, text ?? 'unknown', extra ?? null);
 }
 const meaning = (kind, text) => (Object.hasOwn(WORDS[kind], text) ? [WORDS[kind][text]].flat().at(-1) : '');
 

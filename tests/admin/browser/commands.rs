@@ -161,6 +161,18 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_under_simulate_a_command_works_without_kubectl() {
+    let Some(reader) = Reader::start().await else { return };
+    let mut operator = Operator { reader, shell: Shell::new(), asked: BTreeSet::new() };
+    let prepared = Prepared::new(1).await;
+    let stage = prepared.start_in(&json!({}), &[("SIMULATED_API_SERVER", "true")]).await;
+    stage.wait_until_ready().await;
+    operator.asks(&stage, "view=sources", "Pause everything", "paused").await;
+    let page = operator.reader.text("list").await;
+    assert!(!page.contains("kubectl"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h3_without_a_service_account_the_page_says_how_to_make_one_and_a_standby_leads_to_the_leader() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = Stage::ready(1).await;

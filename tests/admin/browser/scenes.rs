@@ -5,7 +5,7 @@ use simulator::models::arm::Fault;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::{self, Endpoint};
 
-use super::{LOADED, Reader};
+use super::{LOADED, Reader, encoded};
 use crate::admin::stage::{NAMESPACE, Prepared, Stage, add_service, node_ip, node_name, place, pool_of};
 use crate::admin::{nodes, web};
 use crate::xds::trouble;
@@ -112,6 +112,9 @@ async fn h3_pools_that_are_held_written_parked_and_failed_render() {
     let names = ["quiet", "slow", "waits", "held", "paused", "foreign"];
     let (stage, release) = web::in_the_middle(&names).await;
     reader.walk(&stage, "in-the-middle").await;
+    reader.open(&stage, "").await;
+    let attention = reader.text("attention").await;
+    assert!(attention.contains("1 Service with a pool that the controller may not write"), "{attention}");
     drop((stage, release));
 
     let stage = leading(&["last", "unusable"], &json!({})).await;
@@ -144,6 +147,26 @@ async fn h3_pools_that_are_held_written_parked_and_failed_render() {
     let above = "document.getElementById('sync').getBoundingClientRect().top \
                  < document.getElementById('attention').getBoundingClientRect().top";
     assert_eq!(reader.browser.value(above).await, true, "it comes first");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h3_a_pool_shows_what_its_last_attempt_changed_and_why() {
+    let Some(mut reader) = Reader::start().await else { return };
+    let stage = leading(&["web"], &json!({ "members": { "removalDelay": "0s" } })).await;
+    moved(&stage, "web", &[1, 2]).await;
+    let is_written = |answer: &Value| answer["pool"]["lastAttempt"]["outcome"] == "written";
+    let answer = stage.shown(&queue("web"), is_written).await;
+    reader.open(&stage, &format!("open={}", encoded(&format!("pool:kubernetes/{}", pool_of("web"))))).await;
+    let pool = reader.text("one").await;
+    let id = answer["pool"]["lastAttempt"]["correlationId"].as_str().expect("a correlation id");
+    for part in [
+        format!("1 added: {} ({})", node_name(2), node_ip(2)),
+        format!("1 removed: {} ({})", node_name(0), node_ip(0)),
+        "trigger: endpoints_changed".to_owned(),
+        format!("correlation id: {id}"),
+    ] {
+        assert!(pool.contains(&part), "{part} is not in {pool}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,5 +215,5 @@ async fn h3_services_are_filtered_and_sorted_by_verdict_and_lists_have_totals() 
     reader.browser.value(choose).await;
     reader.browser.wait(LOADED).await;
     let rows = reader.text("rows").await;
-    assert!(rows.contains("Services: 1 that fit the filter") && !rows.contains("shop/alpha"), "{rows}");
+    assert!(rows.contains("Services: 1 that match the filter") && !rows.contains("shop/alpha"), "{rows}");
 }

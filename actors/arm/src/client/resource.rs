@@ -61,6 +61,12 @@ pub struct ResourceReply {
 }
 
 impl Client {
+    /// The version of the network API in which load balancers and pools are read and written.
+    #[must_use]
+    pub fn network_version(&self) -> &str {
+        self.addresses.network_version()
+    }
+
     /// Makes one call with one try.
     ///
     /// # Errors

@@ -169,8 +169,8 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
         )),
         What::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
         What::AdminHeld { down, ready } => cut(format!(
-            "Traffic is not turned away from more nodes yet: {down} of {ready} Ready nodes are Down already. A node goes on \
-             when fewer are Down, when it is not Ready, or when a person releases it"
+            "Drain limit reached: {down} of {ready} Ready nodes are already Down, and more nodes wait. A node goes on when \
+             fewer are Down, when it is not Ready, or when an operator releases it"
         )),
         What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
     }
@@ -385,7 +385,7 @@ fn held(
 
 fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {
     let fate = if enforced {
-        "no member is removed from any backend pool until that is no longer so, or a person lets it go"
+        "all removals are paused until this clears or an operator releases them"
     } else {
         "guards.mode is observe, so their members are removed"
     };

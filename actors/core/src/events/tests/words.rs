@@ -223,8 +223,8 @@ fn guards() -> Vec<Row> {
         warning(
             What::RemovalsStopped { pools: 7, of: 10, enforced: true },
             "BackendPoolRemovalsStopped",
-            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; no \
-             member is removed from any backend pool until that is no longer so, or a person lets it go",
+            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; all \
+             removals are paused until this clears or an operator releases them",
         ),
         warning(
             What::RemovalsStopped { pools: 7, of: 10, enforced: false },
@@ -382,8 +382,8 @@ fn nodes() -> Vec<Row> {
         warning(
             What::AdminHeld { down: 3, ready: 6 },
             "LoadBalancerAdminStateHeld",
-            "Traffic is not turned away from more nodes yet: 3 of 6 Ready nodes are Down already. A node goes on when \
-             fewer are Down, when it is not Ready, or when a person releases it",
+            "Drain limit reached: 3 of 6 Ready nodes are already Down, and more nodes wait. A node goes on when fewer are \
+             Down, when it is not Ready, or when an operator releases it",
         ),
         warning(
             foreign(1, AdminState::Up),
