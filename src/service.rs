@@ -47,6 +47,8 @@ pub struct Options {
     pub levels: Levels,
     /// Pre-images that are put back once whoever watches has said so; `None`: it does the controller's work.
     pub restoring: Option<Restoring>,
+    /// When it takes part in the election.
+    pub election: Election,
 }
 
 impl Options {
@@ -179,9 +181,9 @@ pub(crate) async fn serve<T>(
 
     let instance = Instance { identity: identity(), dry_run: options.dry_run };
     let (addresses, csds) = addresses.unzip();
-    let (params, election) = machines(&options, &instance, listeners, bootstrap.as_deref());
+    let params = machines(&options, &instance, listeners, bootstrap.as_deref());
     let clients = (kubernetes, azure, bootstrap.clone());
-    let running = wiring::start(parts(&options, clock, (params, election), clients, metrics.clone()));
+    let running = wiring::start(parts(&options, clock, params, clients, metrics.clone()));
     let sight = Sight::of(clock, &running);
     let about = about(&options, clock, &running);
     let people = http::People::new(running.asks.clone(), running.reviewer.clone(), options.levels.clone());
@@ -252,7 +254,7 @@ impl Signals {
 fn parts(
     options: &Options,
     clock: Clock,
-    (params, election): (params::Machines, Election),
+    params: params::Machines,
     (kubernetes, azure, bootstrap): (kube::Client, arm::Client, Option<Arc<Bootstrap>>),
     metrics: PrometheusHandle,
 ) -> Parts {
@@ -266,7 +268,7 @@ fn parts(
         effects: if options.dry_run { Effects::Withheld } else { Effects::Carried },
         clock,
         leases: params::leases(config),
-        election,
+        election: options.election,
         bootstrap,
     }
 }
@@ -284,18 +286,18 @@ fn about(options: &Options, clock: Clock, running: &Running) -> http::About {
     }
 }
 
-/// The machines' parameters, and when the process takes part in the election.
+/// The machines' parameters.
 fn machines(
     options: &Options,
     instance: &Instance,
     listeners: Listeners,
     bootstrap: Option<&Bootstrap>,
-) -> (params::Machines, Election) {
+) -> params::Machines {
     let params = params::machines(&options.config, instance).following(bootstrap);
     match (&options.restoring, listeners) {
-        (Some(restoring), _) => (params.restoring(restoring), Election::WhenTold),
-        (None, Listeners::Absent) => (params.comparing(), Election::AtOnce),
-        (None, Listeners::Open) => (params, Election::AtOnce),
+        (Some(restoring), _) => params.restoring(restoring),
+        (None, Listeners::Absent) => params.comparing(),
+        (None, Listeners::Open) => params,
     }
 }
 

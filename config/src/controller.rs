@@ -240,6 +240,16 @@ settings! {
         /// The most that a node waits for its next try after failures of its own, which begins with 5ms and doubles.
         max_backoff: Duration = "maxBackoff", secs(1)..=secs(1_020), Fixed("15s"), since "0.1.0";
     }
+    /// The migration from Basic to Standard load balancers, for clusters that still have Basic ones.
+    migration: Migration = "migration" {
+        /// Whether the controller migrates once per start, before it takes part in the election of the leader. Off by
+        /// default, because the outage then begins at a restart that nobody watches. Only with mode enforce;
+        /// docs/migration.md says what must be done before.
+        on_startup: bool = "onStartup", AnyValue, Fixed("false"), since "0.1.0";
+        /// What the migration may change, as with `--accept` of migrate-basic-lb: public IPv6 addresses, names of scale
+        /// sets whose instances have public addresses of their own, and no-outbound; [] is nothing.
+        accept: Vec<String> = "accept", Names::Accepted, Fixed("[]"), since "0.1.0";
+    }
     /// Our own Lease, by which the replicas agree on the one that writes.
     leader_election: LeaderElection = "leaderElection" {
         /// The Lease's namespace; all replicas of one cluster have the same, in whatever namespace they run.

@@ -23,8 +23,9 @@ pub use cloud::{
 pub use controller::{
     AdminState, ApiVersion, Batching, Budget, Client, Compatibility, ControllerConfig, DefaultValue,
     Discovery, Fraction, Guards, GuardsMode, Http, HttpTls, IdentityMode, IpFamily, KEYS, Key,
-    LeaderElection, Lease, ListedPool, Log, LogFormat, LogLevel, Members, MembersAdd, Mode, ObjectName,
-    Resync, SECTIONS, Section, Services, SourcesKubernetes, Writer, Xds, environment_name, reference, schema,
+    LeaderElection, Lease, ListedPool, Log, LogFormat, LogLevel, Members, MembersAdd, Migration, Mode,
+    ObjectName, Resync, SECTIONS, Section, Services, SourcesKubernetes, Writer, Xds, environment_name,
+    reference, schema,
 };
 pub use duration::render as render_duration;
 pub use identity::{Identity, ManagedIdentity};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::cloud::{CloudConfig, DEFAULT_UPDATE_INTERVAL, Login};
-use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, Reader};
+use crate::controller::{self, ControllerConfig, Departure, MAX_RETRY_INTERVAL, Mode, Reader};
 use crate::document;
 use crate::duration;
 use crate::identity::{self, Decision, Identity};
@@ -288,6 +288,13 @@ impl Checks<'_> {
                  cloud-controller-manager requires; write its --cluster-name here"
             );
             self.warn("clusterName", &message);
+        }
+        if settings.migration.on_startup && settings.mode != Mode::Enforce {
+            let message = format!(
+                "mode is {}, so the migration logs its plan and changes nothing; set mode: enforce",
+                settings.mode.as_str()
+            );
+            self.warn("migration.onStartup", &message);
         }
     }
 

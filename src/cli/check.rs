@@ -25,7 +25,7 @@ use super::api_server::ApiServer;
 use super::{Files, api_server, files, observe, write};
 use crate::service::{self, Ended, Listeners, Options};
 use crate::telemetry::Levels;
-use crate::wiring::params;
+use crate::wiring::{Election, params};
 
 /// The flags of `check`.
 #[derive(Args, Debug)]
@@ -99,7 +99,8 @@ async fn look(args: &CheckArgs, config: Config, findings: &mut Findings) -> anyh
     };
     let kubeconfig = args.kubeconfig.clone();
     let mut comparison = observe::comparison(&config, Duration::ZERO, args.within);
-    let options = Options { config, kubeconfig, dry_run: true, levels: Levels::none(), restoring: None };
+    let (levels, election) = (Levels::none(), Election::AtOnce);
+    let options = Options { config, kubeconfig, dry_run: true, levels, restoring: None, election };
     let watcher = async |sight| observe::until_compared(&sight, &mut comparison).await;
     let Ended { answer, .. } = service::serve(options, Listeners::Absent, watcher).await?;
     let Some(end) = answer else {

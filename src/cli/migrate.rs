@@ -3,10 +3,14 @@
 
 mod apply;
 mod azure;
+mod drive;
 mod facts;
 mod ip_pools;
 mod journal;
+mod on_startup;
+mod output;
 mod plan;
+mod unattended;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +19,13 @@ use actors::clock::Clock;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use config::{Config, Loaded};
+use migration::plan::Accepted;
 
 use super::{Files, files, tell};
 use crate::service;
 use crate::wiring::params;
+
+pub(super) use on_startup::run_after_migration;
 
 /// The flags of `migrate-basic-lb`.
 #[derive(Args, Debug)]
@@ -52,6 +59,7 @@ struct Common {
 /// The ways to everything outside.
 struct Outside {
     config: Config,
+    kubeconfig: Option<PathBuf>,
     clock: Clock,
     arm: arm::Client,
     kubernetes: kube::Client,
@@ -67,10 +75,21 @@ impl Common {
     }
 
     async fn open(&self, config: Config) -> anyhow::Result<Outside> {
+        Outside::open(config, self.kubeconfig.clone()).await
+    }
+}
+
+impl Outside {
+    async fn open(config: Config, kubeconfig: Option<PathBuf>) -> anyhow::Result<Outside> {
         let clock = Clock::start();
         let arm = arm::Client::new(params::arm(&config, clock)).context("failed to set up the ARM client")?;
-        let kubernetes = service::kubernetes_client(self.kubeconfig.as_ref()).await?;
-        Ok(Outside { config, clock, arm, kubernetes })
+        let kubernetes = service::kubernetes_client(kubeconfig.as_ref()).await?;
+        Ok(Outside { config, kubeconfig, clock, arm, kubernetes })
+    }
+
+    /// What the configuration accepts, and these names.
+    fn accepted(&self, names: &[String]) -> Accepted {
+        self.config.controller.migration.accept.iter().chain(names).cloned().collect()
     }
 }
 

@@ -33,6 +33,7 @@ use super::snapshot::{Azure, check_scope, read_file};
 use super::{Files, files, observe, run, say, tell, write};
 use crate::service::{self, Ended, Listeners, Options, Sight};
 use crate::telemetry;
+use crate::wiring::Election;
 use crate::wiring::params::{self, Restoring};
 
 /// The exit code that says that pools would be written.
@@ -108,6 +109,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
         levels: log.levels.clone(),
         restoring: Some(Restoring { pins, pauses: !args.leave_unpaused, named }),
+        election: Election::WhenTold,
     };
     let mut task = Task { args, config: &config, created: &stored.created_at, images, begun: None };
     service::in_system(async {

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use config::LogFormat;
 
-use super::{RunArgs, export, files};
+use super::{RunArgs, export, files, migrate};
 use crate::service::{self, Options};
 use crate::telemetry::{self, Form};
+use crate::wiring::Election;
 
 /// Runs until SIGTERM or SIGINT, or until an export is done.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -17,10 +18,20 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         tracing::warn!(%warning, "configuration");
     }
     let (kubeconfig, dry_run) = (args.kubeconfig.clone(), args.dry_run);
-    let options =
-        Options { config: loaded.config, kubeconfig, dry_run, levels: log.levels.clone(), restoring: None };
+    let migrates = loaded.config.controller.migration.on_startup && !args.export.is_asked();
+    let options = Options {
+        config: loaded.config,
+        kubeconfig,
+        dry_run,
+        levels: log.levels.clone(),
+        restoring: None,
+        election: if migrates { Election::WhenTold } else { Election::AtOnce },
+    };
     if args.export.is_asked() {
         return export::run(options, &args.export);
+    }
+    if migrates {
+        return migrate::run_after_migration(options);
     }
     service::run(options).map(|()| ExitCode::SUCCESS)
 }

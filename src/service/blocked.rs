@@ -15,6 +15,7 @@ use super::{
     wiring,
 };
 use crate::telemetry::Levels;
+use crate::wiring::Election;
 
 /// How long the machines are blocked.
 const BLOCKED: Duration = Duration::from_secs(40);
@@ -47,7 +48,8 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
         let controller = config::read(&files.controller).expect("it is there");
         let config = Config::load(cloud, controller, &BTreeMap::new()).expect("it is valid").config;
         let kubeconfig = Some(files.kubeconfig.clone());
-        let options = Options { config, kubeconfig, dry_run: false, levels: Levels::none(), restoring: None };
+        let (levels, election) = (Levels::none(), Election::AtOnce);
+        let options = Options { config, kubeconfig, dry_run: false, levels, restoring: None, election };
 
         let clock = Clock::start();
         let client = kubernetes_client(options.kubeconfig.as_ref()).await.expect("it is valid");
@@ -57,8 +59,7 @@ fn w8_blocked_machines_delay_no_renewal_and_fail_livez() {
         let made = machines(&options, &instance, Listeners::Absent, None);
         let places = params::leases(&options.config).own;
         let leases: Api<Lease> = Api::namespaced(client.clone(), &places.namespace);
-        let election = (made.0, wiring::Election::AtOnce);
-        let running = wiring::start(parts(&options, clock, election, (client, azure, None), metrics));
+        let running = wiring::start(parts(&options, clock, made, (client, azure, None), metrics));
 
         let began = Instant::now();
         while held(&leases, &places.name).await.is_none_or(|(holder, _)| holder != "this-one") {

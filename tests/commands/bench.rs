@@ -1,23 +1,27 @@
 //! The bench of the commands that only look: the simulator's fakes with a small world, the files for the binary, and the
 //! proof that nothing was written.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use simulator::models::arm::Method;
 use simulator::models::kube::Resource;
 use simulator::{Exchange, Fakes, FileOptions, Files, Journal, Settings, Size, World};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::admin::stage::PROGRAM;
+use crate::support::{PATIENCE, eventually, log_lines};
 
 /// The running fakes with what a command needs to find them.
 pub struct Bench {
     pub fakes: Fakes,
     pub folder: TempDir,
     pub files: Files,
+    pub world: World,
     journal: Journal,
     /// The API server's resourceVersion before the command.
     version: u64,
@@ -62,7 +66,7 @@ impl Bench {
         fakes.apply(vec![lease]).await.expect("a good Lease");
         let journal = fakes.azure.ask(|azure, _| azure.wire.record()).await;
         let version = resource_version(&fakes).await;
-        Self { fakes, folder, files, journal, version }
+        Self { fakes, folder, files, world, journal, version }
     }
 
     /// Changes the world; what the command does is counted from here.
@@ -138,6 +142,75 @@ impl Bench {
             .cluster
             .ask(move |cluster, _| cluster.model.get(Resource::ConfigMaps, "kube-system", name))
             .await
+    }
+}
+
+/// A command or controller that runs, with its log.
+pub struct Running {
+    pub child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts a command whose standard error is a file of this name.
+    pub fn start(bench: &Bench, command: &str, arguments: &[&str], log: &str) -> Running {
+        let log = bench.folder.path().join(log);
+        let file = std::fs::File::create(&log).expect("the folder can be written");
+        let mut command: Command = bench.command(command, arguments);
+        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("the binary under test");
+        Running { child, log }
+    }
+
+    /// A controller that leads, and its admin API.
+    pub async fn leading(bench: &Bench) -> (Running, String) {
+        let running = Running::start(bench, "run", &[], "controller.log");
+        let admin = running.leads().await;
+        (running, admin)
+    }
+
+    /// Waits until the controller leads, and gives its admin API.
+    pub async fn leads(&self) -> String {
+        eventually("the controller leads", PATIENCE, || async {
+            let lines = self.lines();
+            let leads = lines.iter().any(|line| line["message"] == "leadership" && line["role"] == "leader");
+            let admin = self.listener("admin");
+            admin.filter(|_| leads).ok_or_else(|| format!("{lines:?}"))
+        })
+        .await
+    }
+
+    /// The address of a listener, once the controller has started.
+    pub fn listener(&self, name: &str) -> Option<String> {
+        let lines = self.lines();
+        let started = lines.iter().find(|line| line["message"] == "started")?;
+        started[name].as_str().map(str::to_owned)
+    }
+
+    /// The lines of the log.
+    pub fn lines(&self) -> Vec<Value> {
+        log_lines(&self.log)
+    }
+
+    /// Waits until the log contains this.
+    pub async fn says(&self, words: &str) {
+        eventually(words, PATIENCE, || async {
+            let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+            if text.contains(words) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let id = self.child.id().expect("it runs");
+        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
+        kill_process(id, signal).expect("it runs");
+    }
+
+    pub async fn ended(self) -> Ended {
+        let output = self.child.wait_with_output().await.expect("it is our child");
+        let stdout = String::from_utf8(output.stdout).expect("text");
+        let stderr = std::fs::read_to_string(&self.log).expect("the log");
+        Ended { code: output.status.code(), stdout, stderr }
     }
 }
 

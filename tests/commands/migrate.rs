@@ -1,5 +1,10 @@
 //! `migrate-basic-lb`: the real binary against simulated Azure and Kubernetes.
 
+mod ip_pools;
+mod journal;
+mod on_startup;
+mod unattended;
+
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -11,11 +16,27 @@ use simulator::models::kube::build;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::bench::{Bench, Ended};
+use super::bench::{Bench, Ended, Running};
+
+/// The controller's own Lease, and the one that it shares with the cloud-controller-manager.
+const OWN: &str = "azure-backend-pool-controller";
+const SHARED: &str = "aks-managed-resource-locker";
 
 /// A bench whose Azure holds this cluster, with its machines as nodes.
 async fn bench(cluster: Cluster) -> Bench {
     let mut bench = Bench::new(0).await;
+    hold(&bench, cluster).await;
+    bench.configure(|cloud| {
+        let cloud = cloud.as_object_mut().expect("an object");
+        cloud.remove("multipleStandardLoadBalancerConfigurations");
+        cloud.insert("loadBalancerBackendPoolConfigurationType".to_owned(), json!("nodeIPConfiguration"));
+    });
+    bench.arranged().await;
+    bench
+}
+
+/// Has Azure hold this cluster and nothing else, with its machines as nodes.
+async fn hold(bench: &Bench, cluster: Cluster) {
     let url = bench.fakes.arm_url.clone();
     let machines = bench
         .fakes
@@ -34,13 +55,6 @@ async fn bench(cluster: Cluster) -> Bench {
         node
     });
     bench.fakes.apply(nodes.collect()).await.expect("good nodes");
-    bench.configure(|cloud| {
-        let cloud = cloud.as_object_mut().expect("an object");
-        cloud.remove("multipleStandardLoadBalancerConfigurations");
-        cloud.insert("loadBalancerBackendPoolConfigurationType".to_owned(), json!("nodeIPConfiguration"));
-    });
-    bench.arranged().await;
-    bench
 }
 
 /// A scale set behind both load balancers. The public address is static already, so the Lease changes no hands.
@@ -59,6 +73,25 @@ async fn skus(bench: &Bench) -> Vec<Value> {
         lbs.filter_map(|id| azure.model.json(id)).map(|body| body["sku"]["name"].clone()).collect()
     };
     bench.fakes.azure.ask(all).await
+}
+
+/// A Lease as it is held by somebody.
+fn lease(name: &str, holder: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "namespace": "kube-system", "name": name },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 45 },
+    })
+}
+
+async fn both_leases_are_free(bench: &Bench) {
+    for name in [OWN, SHARED] {
+        let ask = move |cluster: &mut simulator::Cluster, _: u64| {
+            cluster.model.get(Resource::Leases, "kube-system", name)
+        };
+        let lease = bench.fakes.cluster.ask(ask).await.unwrap_or_default();
+        assert!(lease["spec"]["holderIdentity"].as_str().is_none_or(str::is_empty), "{lease}");
+    }
 }
 
 async fn plan(bench: &Bench, more: &[&str]) -> Ended {
@@ -99,15 +132,7 @@ async fn s3_a_plan_is_applied_once_and_a_second_time_changes_nothing() {
     let stored: Value =
         serde_json::from_str(&std::fs::read_to_string(&journal).expect("the file")).expect("JSON");
     assert_eq!(stored["done"], true);
-    for (name, resource) in [
-        ("azure-backend-pool-controller", Resource::Leases),
-        ("aks-managed-resource-locker", Resource::Leases),
-    ] {
-        let ask =
-            move |cluster: &mut simulator::Cluster, _: u64| cluster.model.get(resource, "kube-system", name);
-        let lease = bench.fakes.cluster.ask(ask).await.expect("the Lease exists");
-        assert!(lease["spec"]["holderIdentity"].as_str().is_none_or(str::is_empty), "{lease}");
-    }
+    both_leases_are_free(&bench).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,16 +164,40 @@ async fn a_plan_of_another_state_is_not_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_is_interrupted_before_the_outage_leaves_room_for_a_new_plan() {
+    let bench = bench(Topology::AvailabilitySet.cluster()).await;
+    let (file, journal) = (bench.path("plan.json"), bench.path("journal.json"));
+    assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));
+    bench.fakes.apply(vec![lease(SHARED, "cloud-controller-manager")]).await.expect("a good Lease");
+    let arguments = ["apply", "--plan", &file, "--journal", &journal];
+    let running = Running::start(&bench, "migrate-basic-lb", &arguments, "apply.log");
+    running.says("cloud-controller-manager holds the Lease kube-system/aks-managed-resource-locker").await;
+    running.signal(Signal::INT);
+    let ended = running.ended().await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.stdout.contains("make a new plan and apply it"), "{ended:?}");
+    // Something changes before the next plan.
+    let change = |azure: &mut simulator::Azure, _: u64| {
+        let ids = azure.model.ids();
+        let lb = ids.iter().find(|id| id.ends_with("/loadBalancers/kubernetes")).expect("it exists");
+        let mut body = azure.model.json(lb).expect("it exists");
+        body["properties"]["loadBalancingRules"][0]["properties"]["idleTimeoutInMinutes"] = json!(30);
+        azure.model.seed(lb, &body).expect("Azure takes it");
+    };
+    bench.fakes.azure.ask(change).await;
+    bench.fakes.apply(vec![lease(SHARED, "")]).await.expect("a good Lease");
+    assert_eq!(plan(&bench, &["--out", &file, "--force"]).await.code, Some(0));
+    let ended = bench.run("migrate-basic-lb", &arguments).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w8_a_controller_that_leads_is_waited_for() {
     let bench = bench(Topology::AvailabilitySet.cluster()).await;
     let file = bench.path("plan.json");
     assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
-        "spec": { "holderIdentity": "controller-1", "leaseDurationSeconds": 45 },
-    });
-    bench.fakes.apply(vec![lease]).await.expect("a good Lease");
+    bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
     let mut command = bench.command("migrate-basic-lb", &["apply", "--plan", &file]);
     let mut running =
         command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the binary under test");

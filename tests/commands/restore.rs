@@ -4,16 +4,14 @@ mod killed;
 mod person;
 mod spared;
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use simulator::models::arm::Fault;
-use tokio::process::{Child, Command};
 
-use super::bench::{Bench, Ended};
-use crate::support::{PATIENCE, eventually, log_lines};
+use super::bench::{Bench, Ended, Running};
+use crate::support::{PATIENCE, eventually};
 
 /// The address of nobody's node.
 const WRONG: &str = "10.224.0.99";
@@ -106,57 +104,6 @@ async fn is_restored(bench: &Bench, pool: &Pool) -> bool {
 fn line<'a>(ended: &'a Ended, pool: &Pool) -> &'a str {
     let head = format!("- {}: ", pool.id());
     ended.stdout.lines().rev().find_map(|line| line.strip_prefix(&head)).unwrap_or("")
-}
-
-/// A command or controller that runs, with its log.
-struct Running {
-    child: Child,
-    log: std::path::PathBuf,
-}
-
-impl Running {
-    fn start(bench: &Bench, command: &str, arguments: &[&str], log: &str) -> Running {
-        let log = bench.folder.path().join(log);
-        let file = std::fs::File::create(&log).expect("the folder can be written");
-        let mut command: Command = bench.command(command, arguments);
-        let child = command.stdout(Stdio::piped()).stderr(file).spawn().expect("the binary under test");
-        Running { child, log }
-    }
-
-    /// A controller that leads.
-    async fn leading(bench: &Bench) -> (Running, String) {
-        let running = Running::start(bench, "run", &[], "controller.log");
-        let admin = eventually("the controller leads", PATIENCE, || async {
-            let lines = log_lines(&running.log);
-            let line = |message: &str| lines.iter().find(|line| line["message"] == message);
-            let leads = lines.iter().any(|line| line["message"] == "leadership" && line["role"] == "leader");
-            let admin = line("started").and_then(|line| line["admin"].as_str());
-            admin.filter(|_| leads).map(str::to_owned).ok_or_else(|| format!("{lines:?}"))
-        })
-        .await;
-        (running, admin)
-    }
-
-    async fn says(&self, words: &str) {
-        eventually(words, PATIENCE, || async {
-            let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-            if text.contains(words) { Ok(()) } else { Err(text) }
-        })
-        .await;
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.child.id().expect("it runs");
-        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("a process id");
-        kill_process(id, signal).expect("it runs");
-    }
-
-    async fn ended(self) -> Ended {
-        let output = self.child.wait_with_output().await.expect("it is our child");
-        let stdout = String::from_utf8(output.stdout).expect("text");
-        let stderr = std::fs::read_to_string(&self.log).expect("the log");
-        Ended { code: output.status.code(), stdout, stderr }
-    }
 }
 
 async fn show(admin: &str, path: &str) -> Result<Value, String> {

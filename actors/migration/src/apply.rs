@@ -117,6 +117,8 @@ pub struct Apply {
     has_written: bool,
     past_return: bool,
     is_stopping: bool,
+    /// With which guide it ends when the journal says that the migration is over.
+    giving_up: Option<Guide>,
     shown: Option<(Stage, usize)>,
     is_finished: bool,
 }
@@ -160,6 +162,7 @@ impl Apply {
             has_written: false,
             past_return: false,
             is_stopping: false,
+            giving_up: None,
             shown: None,
             is_finished: false,
             journal,
@@ -303,8 +306,14 @@ impl Apply {
         let Recording::Sent { again } = self.recording else { return };
         if let Err(why) = result {
             self.recording = Recording::At(now.plus(RECORD_AGAIN));
+            if let Some(guide) = self.giving_up.take() {
+                self.end(Outcome::Stopped(guide), out);
+                return;
+            }
             match self.stage {
-                Stage::Journal => self.stop(vec![format!("the journal could not be stored: {why}")], out),
+                Stage::Journal => {
+                    self.stop(now, vec![format!("the journal could not be stored: {why}")], out)
+                }
                 // Everything is done, and the next run finds it so.
                 Stage::Close => self.finish(out),
                 Stage::Look
@@ -418,9 +427,17 @@ impl Apply {
             self.record(now, out);
             self.send(now, out);
             self.show(out);
-            if self.is_stopping && self.in_flight() == 0 {
-                self.stop(vec!["the operator asked for it".to_owned()], out);
+            if let Some(guide) = self.giving_up.take() {
+                if self.recording == Recording::Stored {
+                    self.end(Outcome::Stopped(guide), out);
+                } else {
+                    self.giving_up = Some(guide);
+                }
                 return;
+            }
+            if self.is_stopping && self.in_flight() == 0 {
+                self.stop(now, vec!["the operator asked for it".to_owned()], out);
+                continue;
             }
             if !self.is_stage_over(now) {
                 return;
@@ -433,9 +450,10 @@ impl Apply {
         match self.stage {
             Stage::Journal | Stage::Close => self.recording == Recording::Stored,
             Stage::HandOver => self.hand_over_until.is_none_or(|until| until <= now),
+            // The outage does not begin before the journal says so.
+            Stage::Compare => self.recording == Recording::Stored && self.tasks.iter().all(Task::is_over),
             Stage::Look
             | Stage::StaticAddresses
-            | Stage::Compare
             | Stage::Convert
             | Stage::DetachModels
             | Stage::ListInstances

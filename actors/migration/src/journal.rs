@@ -23,7 +23,9 @@ pub struct Journal {
     pub inventory: Inventory,
     /// The bodies of nodes that appeared later, as they were before they were changed.
     pub later: BTreeMap<ResourceId, Value>,
-    /// Whether the migration has ended.
+    /// Whether nodes may be detached: set before the first one is.
+    pub outage: bool,
+    /// Whether the migration has ended, or was given up before the outage.
     pub done: bool,
 }
 
@@ -47,7 +49,14 @@ impl Journal {
     /// The journal of a migration that begins.
     #[must_use]
     pub fn begun(inventory: Inventory) -> Journal {
-        Journal { format: FORMAT, digest: inventory.digest(), inventory, later: BTreeMap::new(), done: false }
+        Journal {
+            format: FORMAT,
+            digest: inventory.digest(),
+            inventory,
+            later: BTreeMap::new(),
+            outage: false,
+            done: false,
+        }
     }
 
     /// The text that is stored.

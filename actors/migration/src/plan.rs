@@ -70,7 +70,9 @@ impl Plan {
     pub fn of(inventory: &Inventory, accepted: &Accepted) -> Plan {
         let work = Work::of(inventory);
         let mut findings = Findings::default();
-        if !work.basic.is_empty() {
+        if work.basic.is_empty() {
+            azure_rules::check_scope(inventory, &mut findings);
+        } else {
             cluster_rules::check(inventory, &work, accepted, &mut findings);
             azure_rules::check(inventory, &work, accepted, &mut findings);
         }

@@ -59,6 +59,11 @@ bootstrap configuration is that the chart mounts. */}}
 - localhost
 {{- end -}}
 
+{{/* Not empty if the release migrates from Basic load balancers: at the start of the controller, or by a Job. */}}
+{{- define "controller.migrates" -}}
+{{- if or .Values.migration.job.enabled (dig "migration" "onStartup" false .Values.config) -}}yes{{- end -}}
+{{- end -}}
+
 {{/* What contradicts itself, and what a schema of values cannot see. */}}
 {{- define "controller.refuse" -}}
 {{- if and (hasKey .Values "replicas") (ne (int .Values.replicaCount) 2) -}}
@@ -70,6 +75,9 @@ bootstrap configuration is that the chart mounts. */}}
 {{- end -}}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) -}}
 {{- fail "admissionPolicy.enabled: a ValidatingAdmissionPolicy needs Kubernetes 1.30 or newer; set it to false" -}}
+{{- end -}}
+{{- if and .Values.migration.job.enabled .Values.dryRun -}}
+{{- fail "dryRun: it writes nothing anywhere, and migration.job.enabled runs a migration; set one of them to false" -}}
 {{- end -}}
 {{- if and .Values.admin.enabled (dig "http" "tls" nil .Values.config) -}}
 {{- fail "config.http.tls: the chart writes it where admin.enabled is true; name your certificate in admin.tls.secret, or switch admin.enabled off" -}}
@@ -86,7 +94,7 @@ bootstrap configuration is that the chart mounts. */}}
 {{- if and $bootstraps (eq .name "POOL_CONTROLLER_XDS_BOOTSTRAP") -}}
 {{- fail "extraEnv: POOL_CONTROLLER_XDS_BOOTSTRAP would win over the bootstrap configuration that the chart mounts; leave it out, or set nothing in xds" -}}
 {{- end -}}
-{{- if regexMatch "^POOL_CONTROLLER_(HTTP|LEASE|LEADER_ELECTION|CLOUD_CONFIG|CONFIG)(_|$)" .name -}}
+{{- if regexMatch "^POOL_CONTROLLER_(HTTP|LEASE|LEADER_ELECTION|MIGRATION|CLOUD_CONFIG|CONFIG)(_|$)" .name -}}
 {{- fail (printf "extraEnv: %s would win over what the chart makes its Roles, ports and mounts from; set it in config or cloudConfig instead" .name) -}}
 {{- end -}}
 {{- end -}}

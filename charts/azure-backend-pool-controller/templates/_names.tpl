@@ -66,6 +66,11 @@ annotations:
 {{- int (ternary .Values.replicas .Values.replicaCount (hasKey .Values "replicas")) -}}
 {{- end -}}
 
+{{/* How many replicas run: none while a Job migrates, because the two would wait for each other. */}}
+{{- define "controller.runningReplicas" -}}
+{{- if .Values.migration.job.enabled -}}0{{- else -}}{{ include "controller.replicaCount" . }}{{- end -}}
+{{- end -}}
+
 {{- define "controller.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "controller.fullname" .) .Values.serviceAccount.name -}}

@@ -265,6 +265,8 @@ pub(crate) enum Names {
     Namespaces,
     /// Backend pools, whose names are the same whatever their case; an empty list is for none.
     BackendPools,
+    /// What a migration may change: addresses and names; an empty list is for nothing.
+    Accepted,
 }
 
 impl Names {
@@ -273,12 +275,16 @@ impl Names {
         match self {
             Self::Namespaces => is_namespace(name),
             Self::BackendPools => (1..=80).contains(&name.len()) && name.chars().all(in_a_pools_name),
+            Self::Accepted => {
+                let fits = |c: char| in_a_pools_name(c) || c == ':';
+                (1..=80).contains(&name.len()) && name.chars().all(fits)
+            }
         }
     }
 
     fn same(self, one: &str, other: &str) -> bool {
         match self {
-            Self::Namespaces => one == other,
+            Self::Namespaces | Self::Accepted => one == other,
             Self::BackendPools => one.eq_ignore_ascii_case(other),
         }
     }
@@ -293,6 +299,10 @@ impl Names {
             Self::BackendPools => [
                 "write a list such as [aksOutboundBackendPool], or [] for none",
                 "write backend pools by name, without their load balancer: letters, digits, `-`, `_` and `.`",
+            ],
+            Self::Accepted => [
+                "write a list such as [no-outbound], or [] for nothing",
+                "write the names that `migrate-basic-lb plan` gives for --accept",
             ],
         }
     }
@@ -324,6 +334,7 @@ impl Setting for Vec<String> {
         match rule {
             Names::Namespaces => "a list of namespaces".to_owned(),
             Names::BackendPools => "a list of backend pools".to_owned(),
+            Names::Accepted => "a list of addresses and names".to_owned(),
         }
     }
 
@@ -331,6 +342,7 @@ impl Setting for Vec<String> {
         let pattern = match rule {
             Names::Namespaces => NAMESPACE,
             Names::BackendPools => "^[A-Za-z0-9_.-]{1,80}$",
+            Names::Accepted => "^[A-Za-z0-9_.:-]{1,80}$",
         };
         json!({ "type": "array", "items": { "type": "string", "pattern": pattern } })
     }

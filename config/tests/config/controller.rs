@@ -52,6 +52,7 @@ fn c1_every_key_has_a_default() {
     assert!(!config.lease.bypass_for_drain && !config.client.retry_throttled);
     assert_eq!(config.admin_state.exclude_pools, ["aksOutboundBackendPool"]);
     assert_eq!(config.admin_state.max_backoff, Duration::from_secs(15));
+    assert_eq!((config.migration.on_startup, config.migration.accept), (false, Vec::new()));
     assert!(config.services.selector.requirements().is_empty() && config.services.namespaces.is_empty());
     assert!(!config.sources_kubernetes.fail_on_data_errors);
     assert_eq!((config.pools, config.xds.bootstrap), (Vec::new(), None));
@@ -221,6 +222,7 @@ fn c1_environment_names_follow_the_path() {
         ("http.adminTlsListen", "POOL_CONTROLLER_HTTP_ADMIN_TLS_LISTEN"),
         ("http.tls.certificate", "POOL_CONTROLLER_HTTP_TLS_CERTIFICATE"),
         ("adminState.excludePools", "POOL_CONTROLLER_ADMIN_STATE_EXCLUDE_POOLS"),
+        ("migration.onStartup", "POOL_CONTROLLER_MIGRATION_ON_STARTUP"),
         ("pools", "POOL_CONTROLLER_POOLS"),
         ("xds.bootstrap", "POOL_CONTROLLER_XDS_BOOTSTRAP"),
         ("sources.kubernetes.failOnDataErrors", "POOL_CONTROLLER_SOURCES_KUBERNETES_FAIL_ON_DATA_ERRORS"),
@@ -343,6 +345,16 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_rem
             "adminState: {excludePools: [kubernetes/web]}",
             "controller.yaml:1: adminState.excludePools: found the text \"kubernetes/web\" in the list, expected a list of \
              backend pools; write backend pools by name, without their load balancer: letters, digits, `-`, `_` and `.`",
+        ),
+        (
+            "migration: {accept: no-outbound}",
+            "controller.yaml:1: migration.accept: found the text \"no-outbound\", expected a list of addresses and names; \
+             write a list such as [no-outbound], or [] for nothing",
+        ),
+        (
+            "migration: {accept: [all of it]}",
+            "controller.yaml:1: migration.accept: found the text \"all of it\" in the list, expected a list of addresses and \
+             names; write the names that `migrate-basic-lb plan` gives for --accept",
         ),
         (
             "adminState: {maxBackoff: 18m}",
@@ -611,6 +623,23 @@ fn n2_pools_are_excluded_by_names_whose_case_does_not_count() {
     assert_eq!(by_variable(""), Vec::<String>::new());
     let backoff = valid("adminState: {maxBackoff: 17m}\n").admin_state.max_backoff;
     assert_eq!(backoff, Duration::from_secs(1_020));
+}
+
+#[test]
+fn a_migration_at_the_start_accepts_what_is_listed_and_needs_the_mode_enforce() {
+    let text = "migration: {onStartup: true, accept: [no-outbound, 2001:db8::1, no-outbound]}\n";
+    let migration = valid(text).migration;
+    assert!(migration.on_startup);
+    assert_eq!(migration.accept, ["no-outbound", "2001:db8::1"], "each once");
+    let by_variable = env(&[("POOL_CONTROLLER_MIGRATION_ACCEPT", "no-outbound, workers_1")]);
+    assert_eq!(load("", &by_variable).expect("valid").migration.accept, ["no-outbound", "workers_1"]);
+    let warnings = |mode: &str| {
+        let cloud = Source::new("azure.json", CLOUD.to_owned());
+        let controller = Source::new("controller.yaml", format!("{text}mode: {mode}\n"));
+        let loaded = Config::load(cloud, controller, &env(&[])).expect("valid");
+        loaded.warnings.iter().filter(|warning| warning.field == "migration.onStartup").count()
+    };
+    assert_eq!(["enforce", "add-only", "observe"].map(warnings), [0, 1, 1]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pool_core::arm::Permit;
 use pool_core::machine::Machine as _;
 use serde_json::Value;
 
-use crate::cli::tell;
+use super::output::Output;
 
 /// Makes one call, in the client's version of the network API; `permit`: until when a change may be sent.
 pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) -> Result<Reply, String> {
@@ -37,7 +37,7 @@ pub(super) async fn call(arm: &arm::Client, call: Call, permit: Option<Permit>) 
 }
 
 /// Reads everything in scope.
-pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster) -> Inventory {
+pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster, output: &Output) -> Inventory {
     let mut survey = Survey::new(cluster);
     let mut calls = FuturesUnordered::new();
     let mut out = Vec::new();
@@ -53,7 +53,7 @@ pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster) ->
         let (read, known) = survey.progress();
         if read >= told + 100 {
             told = read;
-            tell([printable!("{read} of at least {known} resources are read")]);
+            output.reading(read, known);
         }
         let deadline = survey.deadline();
         tokio::select! {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use config::{Config, LoadBalancerSku, PoolMembers};
@@ -26,7 +25,7 @@ const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Reads all of it.
-pub(super) async fn read(outside: &Outside, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Cluster> {
+pub(super) async fn read(outside: &Outside) -> anyhow::Result<Cluster> {
     let Outside { config, kubernetes, .. } = outside;
     let cloud = &config.cloud;
     let group = |subscription: &str, name: &str| {
@@ -50,7 +49,7 @@ pub(super) async fn read(outside: &Outside, kubeconfig: Option<&PathBuf>) -> any
             LoadBalancerSku::Basic => false,
         },
         membership: membership(config)?,
-        api_server: api_server(outside, kubeconfig).await?,
+        api_server: api_server(outside).await?,
         runs_on_a_node: std::env::var_os(IN_CLUSTER).is_some(),
         nodes: nodes.iter().map(|it| node(it, cloud.excludes_control_plane())).collect(),
         services: services.iter().filter_map(load_balancer_service).collect(),
@@ -96,8 +95,8 @@ fn load_balancer_service(service: &Service) -> Option<inventory::Service> {
 }
 
 /// The addresses by which this process and the nodes reach the API server.
-async fn api_server(outside: &Outside, kubeconfig: Option<&PathBuf>) -> anyhow::Result<Vec<IpAddr>> {
-    let mut hosts = BTreeSet::from([service::api_server_host(kubeconfig).await?]);
+async fn api_server(outside: &Outside) -> anyhow::Result<Vec<IpAddr>> {
+    let mut hosts = BTreeSet::from([service::api_server_host(outside.kubeconfig.as_ref()).await?]);
     // kubeadm writes there by which address nodes join.
     let maps: Api<ConfigMap> = Api::namespaced(outside.kubernetes.clone(), "kube-public");
     let info =

@@ -10,8 +10,10 @@ use migration::inventory::{Cluster, Purpose};
 use migration::journal::Journal;
 use migration::plan::PoolsPlan;
 
-use super::apply::{NOT_DONE, Run};
+use super::apply::{NOT_DONE, cut_off};
+use super::drive::{Driven, Ending, Run, Signals};
 use super::journal::{Kind, Store};
+use super::output::Output;
 use super::{Common, Outside, azure, facts};
 use crate::cli::say;
 use crate::service;
@@ -35,12 +37,11 @@ pub(super) fn ip_pools(args: &IpPoolsArgs) -> anyhow::Result<ExitCode> {
     service::in_system(async {
         let outside = args.common.open(config).await?;
         if args.dry_run {
-            let plan = PoolsPlan::of(
-                &azure::survey(&outside.arm, outside.clock, cluster(&outside, args).await?).await,
-            );
-            return tell_plan(&plan);
+            let cluster = cluster(&outside).await?;
+            let inventory = azure::survey(&outside.arm, outside.clock, cluster, &Output::terminal()).await;
+            return tell_plan(&PoolsPlan::of(&inventory));
         }
-        let mut run = Run::new(&outside);
+        let mut run = Run::new(&outside, Output::terminal(), Signals::listen(Ending::OnTerminate)?);
         run.hold_own_lease().await?;
         let done = change(&mut run, &outside, args).await;
         run.release().await;
@@ -48,8 +49,8 @@ pub(super) fn ip_pools(args: &IpPoolsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn cluster(outside: &Outside, args: &IpPoolsArgs) -> anyhow::Result<Cluster> {
-    let cluster = facts::read(outside, args.common.kubeconfig.as_ref()).await?;
+async fn cluster(outside: &Outside) -> anyhow::Result<Cluster> {
+    let cluster = facts::read(outside).await?;
     Ok(Cluster { purpose: Purpose::IpPools, ..cluster })
 }
 
@@ -63,11 +64,12 @@ async fn change<'a>(
     outside: &'a Outside,
     args: &'a IpPoolsArgs,
 ) -> anyhow::Result<ExitCode> {
-    let store = Arc::new(Store::of(outside, Kind::IpPools, &args.journal));
+    let store = Arc::new(Store::of(outside, Kind::IpPools, Some(&args.journal)));
     let (journal, is_stored) = match store.read().await? {
         Some(journal) if !journal.done => (journal, true),
         Some(_) | None => {
-            let inventory = azure::survey(&outside.arm, outside.clock, cluster(outside, args).await?).await;
+            let cluster = cluster(outside).await?;
+            let inventory = azure::survey(&outside.arm, outside.clock, cluster, &run.output).await;
             let plan = PoolsPlan::of(&inventory);
             let told = tell_plan(&plan)?;
             if plan.pools.is_empty() || !plan.blockers.is_empty() {
@@ -76,17 +78,21 @@ async fn change<'a>(
             (Journal::begun(inventory), false)
         }
     };
-    match run.drive(Apply::new(journal, is_stored), &store).await? {
-        Outcome::Done => {
+    match run.drive(Apply::new(journal, is_stored), &store).await {
+        Driven::Ended(Outcome::Done) => {
             say([printable!("All pools of the cluster name their members by address.")])?;
             Ok(ExitCode::SUCCESS)
         }
-        Outcome::Incomplete(problems) => {
+        Driven::Ended(Outcome::Incomplete(problems)) => {
             say(problems.iter().map(|problem| printable!("- {problem}")))?;
             Ok(ExitCode::from(NOT_DONE))
         }
-        Outcome::Stopped(guide) => {
+        Driven::Ended(Outcome::Stopped(guide)) => {
             say(guide.lines().iter().map(|line| printable!("{line}")))?;
+            Ok(ExitCode::from(NOT_DONE))
+        }
+        Driven::CutOff(stage) => {
+            say([cut_off(stage)])?;
             Ok(ExitCode::from(NOT_DONE))
         }
     }

@@ -1,11 +1,12 @@
 //! Where the journal is stored: in a file, and in the cluster, in ConfigMaps of at most 800 kB each. A first ConfigMap names
-//! the parts of the newest version; it is written after them, so a version is there whole or not at all.
+//! the parts of the newest version; it is written after them, so a version is there whole or not at all. Before the first
+//! version it names none, so parts without it mean that it was deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use actors::kubernetes::Place;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -38,22 +39,25 @@ pub(super) struct Store<'a> {
     kubernetes: kube::Client,
     own: Place,
     kind: Kind,
-    file: &'a Path,
+    /// The file, where there is one.
+    file: Option<&'a Path>,
 }
 
 impl<'a> Store<'a> {
-    /// The places of a journal: this file, and ConfigMaps beside the controller's own Lease.
-    pub(super) fn of(outside: &Outside, kind: Kind, file: &'a Path) -> Store<'a> {
+    /// The places of a journal: this file, if there is one, and ConfigMaps beside the controller's own Lease.
+    pub(super) fn of(outside: &Outside, kind: Kind, file: Option<&'a Path>) -> Store<'a> {
         Store { kubernetes: outside.kubernetes.clone(), own: params::leases(&outside.config).own, kind, file }
     }
 
-    /// Stores the journal in both places and reads it back.
+    /// Stores the journal in all places and reads it back.
     pub(super) async fn write(&self, journal: &Journal) -> anyhow::Result<()> {
         let text = journal.text();
-        deposit(self.file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
-        let stored = std::fs::read_to_string(self.file);
-        if stored.with_context(|| format!("failed to read {} back", self.file.display()))? != text {
-            bail!("{} does not hold what was written to it", self.file.display());
+        if let Some(file) = self.file {
+            deposit(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
+            let stored = std::fs::read_to_string(file);
+            if stored.with_context(|| format!("failed to read {} back", file.display()))? != text {
+                bail!("{} does not hold what was written to it", file.display());
+            }
         }
         self.write_parts(&text).await?;
         match self.read_parts().await? {
@@ -64,13 +68,16 @@ impl<'a> Store<'a> {
 
     /// The stored journal: that of the cluster, or else that of the file.
     pub(super) async fn read(&self) -> anyhow::Result<Option<Journal>> {
-        let text = match self.read_parts().await? {
-            Some(text) => Some(text),
-            None if self.file.exists() => {
-                let text = std::fs::read_to_string(self.file);
-                Some(text.with_context(|| format!("failed to read {}", self.file.display()))?)
+        let text = match (self.read_parts().await?, self.file) {
+            (Some(text), _) => Some(text),
+            (None, Some(file)) if file.exists() => {
+                let text = std::fs::read_to_string(file);
+                Some(text.with_context(|| format!("failed to read {}", file.display()))?)
             }
-            None => None,
+            (None, Some(_) | None) => {
+                self.require_no_parts().await?;
+                None
+            }
         };
         text.map(|text| Journal::read(&text)).transpose().context("the stored journal cannot be used")
     }
@@ -87,27 +94,56 @@ impl<'a> Store<'a> {
         format!("{}-{kind}", self.own.name)
     }
 
+    /// The names of all parts that the cluster has, of any version.
+    async fn stored_parts(&self) -> anyhow::Result<Vec<String>> {
+        let all = self.maps().list(&ListParams::default().labels(LABEL)).await;
+        let all = all.context("failed to list the ConfigMaps of the journal")?;
+        let prefix = format!("{}-", self.head());
+        Ok(all.iter().map(kube::ResourceExt::name_any).filter(|name| name.starts_with(&prefix)).collect())
+    }
+
+    /// A migration that has begun is not forgotten because somebody has deleted the first ConfigMap.
+    async fn require_no_parts(&self) -> anyhow::Result<()> {
+        let parts = self.stored_parts().await?;
+        if parts.is_empty() || self.get(&self.head()).await?.is_some() {
+            return Ok(());
+        }
+        bail!(
+            "ConfigMap {}/{} of the journal does not exist, but parts of it do ({}); pass the file of the journal with \
+             --journal, or delete these ConfigMaps if no migration has begun",
+            self.own.namespace,
+            self.head(),
+            parts.join(", ")
+        )
+    }
+
     async fn write_parts(&self, text: &str) -> anyhow::Result<()> {
-        let (hash, maps) = (sha256(text.as_bytes()), self.maps());
+        let (hash, head) = (sha256(text.as_bytes()), self.head());
         let version = &hash[..16];
         let parts = parts(text);
+        if self.get(&head).await?.is_none() {
+            self.put(&head, &[("parts", "0")]).await?;
+        }
         for (number, part) in parts.iter().enumerate() {
-            self.put(&format!("{}-{version}-{number}", self.head()), &[(KEY, part)]).await?;
+            self.put(&format!("{head}-{version}-{number}"), &[(KEY, part)]).await?;
         }
         let count = parts.len().to_string();
-        self.put(&self.head(), &[("version", version), ("parts", &count), ("sha256", &hash)]).await?;
-        let all =
-            maps.list(&ListParams::default().labels(LABEL)).await.context("failed to list the journal")?;
-        let head = self.head();
-        let is_old = |name: &str| {
-            name.strip_prefix(&head).is_some_and(|rest| !rest.is_empty() && !rest.contains(version))
-        };
-        for old in all.iter().map(kube::ResourceExt::name_any).filter(|name| is_old(name)) {
-            let deleted = maps.delete(&old, &DeleteParams::default()).await;
+        self.put(&head, &[("version", version), ("parts", &count), ("sha256", &hash)]).await?;
+        let stored = self.stored_parts().await?;
+        let is_old = |name: &&String| !name[head.len()..].contains(version);
+        for old in stored.iter().filter(is_old) {
+            let deleted = self.maps().delete(old, &DeleteParams::default()).await;
             deleted
                 .with_context(|| format!("failed to delete ConfigMap {old}, a part of an older journal"))?;
         }
         Ok(())
+    }
+
+    /// The data of a ConfigMap.
+    async fn get(&self, name: &str) -> anyhow::Result<Option<BTreeMap<String, String>>> {
+        let map = self.maps().get_opt(name).await;
+        let map = map.with_context(|| format!("failed to read ConfigMap {}/{name}", self.own.namespace))?;
+        Ok(map.map(|map| map.data.unwrap_or_default()))
     }
 
     async fn put(&self, name: &str, data: &[(&str, &str)]) -> anyhow::Result<()> {
@@ -130,31 +166,33 @@ impl<'a> Store<'a> {
     }
 
     async fn read_parts(&self) -> anyhow::Result<Option<String>> {
-        let maps = self.maps();
-        let read = async |name: &str| {
-            let context = || format!("failed to read ConfigMap {}/{name}", self.own.namespace);
-            anyhow::Ok(maps.get_opt(name).await.with_context(context)?.and_then(|map| map.data))
-        };
-        let Some(head) = read(&self.head()).await? else { return Ok(None) };
+        let Some(head) = self.get(&self.head()).await? else { return Ok(None) };
         let value = |key: &str| head.get(key).map(String::as_str).unwrap_or_default();
-        let count: usize = value("parts").parse().context("the ConfigMap of the journal is damaged")?;
+        let damaged = |what: String| {
+            let (namespace, head) = (&self.own.namespace, self.head());
+            anyhow!(
+                "{what}; delete ConfigMap {namespace}/{head}, and pass the file of the journal with --journal"
+            )
+        };
+        let count: usize = value("parts").parse().map_err(|_| {
+            damaged(format!("ConfigMap {}/{} of the journal is damaged", self.own.namespace, self.head()))
+        })?;
+        if count == 0 {
+            return Ok(None);
+        }
         let mut text = String::new();
         for number in 0..count {
             let name = format!("{}-{}-{number}", self.head(), value("version"));
-            let Some(mut part) = read(&name).await? else {
-                bail!(
-                    "ConfigMap {}/{name}, a part of the journal, does not exist; pass --journal with its file",
+            let Some(mut part) = self.get(&name).await? else {
+                return Err(damaged(format!(
+                    "ConfigMap {}/{name}, a part of the journal, does not exist",
                     self.own.namespace
-                )
+                )));
             };
             text.push_str(&part.remove(KEY).unwrap_or_default());
         }
         if sha256(text.as_bytes()) != value("sha256") {
-            bail!(
-                "the journal in namespace {} is damaged; delete ConfigMap {} to use its file",
-                self.own.namespace,
-                self.head()
-            );
+            return Err(damaged(format!("the journal in namespace {} is damaged", self.own.namespace)));
         }
         Ok(Some(text))
     }

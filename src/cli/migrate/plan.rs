@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use migration::plan::{Accepted, Plan};
+use migration::plan::Plan;
 
+use super::output::Output;
 use super::{Common, azure, facts};
 use crate::cli::deposit::{Existing, Readers, can_deposit, deposit};
 use crate::cli::say;
@@ -21,7 +22,8 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     common: Common,
     /// Accepts what the plan says will change: a public address, the name of a scale set whose instances have public
-    /// addresses of their own, or `no-outbound`; may be given several times.
+    /// addresses of their own, or `no-outbound`; may be given several times. `migration.accept` of the configuration counts
+    /// too.
     #[arg(long, value_name = "NAME")]
     accept: Vec<String>,
     /// Prints the plan in this form.
@@ -50,10 +52,9 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
     let plan = service::in_system(async {
         let outside = args.common.open(config).await?;
-        let cluster = facts::read(&outside, args.common.kubeconfig.as_ref()).await?;
-        let inventory = azure::survey(&outside.arm, outside.clock, cluster).await;
-        let accepted: Accepted = args.accept.iter().cloned().collect();
-        anyhow::Ok(Plan::of(&inventory, &accepted))
+        let cluster = facts::read(&outside).await?;
+        let inventory = azure::survey(&outside.arm, outside.clock, cluster, &Output::terminal()).await;
+        anyhow::Ok(Plan::of(&inventory, &outside.accepted(&args.accept)))
     })?;
     let json = serde_json::to_string_pretty(&plan).context("failed to write the plan as JSON")?;
     let text = match args.output {

@@ -386,4 +386,10 @@ async fn the_chart_gives_by_default_what_the_files_in_docs_give() {
     documented.extend(rights(include_str!("../../../docs/rbac-cloud-config-secret.yaml")));
     assert_eq!(documented.len(), 11);
     assert_eq!(rendered(&["--set", "cloudConfig.source=api"]).await, documented);
+    let mut documented = rights(include_str!("../../../docs/rbac.yaml"));
+    documented.extend(rights(include_str!("../../../docs/rbac-migration.yaml")));
+    assert_eq!(documented.len(), 15);
+    for way in ["config.migration.onStartup=true", "migration.job.enabled=true"] {
+        assert_eq!(rendered(&["--set", way]).await, documented, "{way}");
+    }
 }

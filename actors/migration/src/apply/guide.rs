@@ -12,13 +12,21 @@ pub struct Guide {
     pub stage: Stage,
     /// Whether a Basic load balancer was deleted, so that there is no way back.
     pub past_return: bool,
+    /// Whether nodes may be detached, by this process or an earlier one.
+    pub may_be_detached: bool,
     /// What went wrong, with the object.
     pub problems: Vec<String>,
-    /// The nodes that were detached at this time, by id.
+    /// The nodes that may be detached, by id.
     pub nodes: Vec<String>,
 }
 
 impl Guide {
+    /// Whether traffic was not interrupted.
+    #[must_use]
+    pub fn is_before_outage(&self) -> bool {
+        !self.past_return && !self.may_be_detached
+    }
+
     /// The steps for the operator.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
@@ -29,10 +37,16 @@ impl Guide {
             lines.push("Remove the cause and run the command again: it continues here.".to_owned());
         } else if self.past_return {
             lines.extend(recovery());
-        } else if self.stage < Stage::DetachModels {
+        } else if self.is_before_outage() {
             lines.push("Traffic was not interrupted, and nothing was deleted.".to_owned());
             lines.push("Public addresses that became static can stay so.".to_owned());
             lines.push("Remove the cause, make a new plan and apply it.".to_owned());
+        } else if self.stage <= Stage::Look {
+            lines.push("How far an earlier process came was not read.".to_owned());
+            lines.push(
+                "Remove the cause and run `migrate-basic-lb apply` again: it continues where that process ended."
+                    .to_owned(),
+            );
         } else {
             lines.extend(self.rollback());
         }

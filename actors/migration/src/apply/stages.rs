@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::goal::Goal;
 use super::task::{Progress, Task};
 use super::{Apply, ApplyOut, DETACH_ROUNDS, Guide, HAND_OVER, Outcome, Stage};
-use crate::inventory::Frontend;
+use crate::inventory::{Frontend, Purpose};
 use crate::json::is_basic;
 use crate::members::MemberKind;
 use crate::resource_id::ResourceId;
@@ -104,7 +104,12 @@ impl Apply {
             }
         }
         if !problems.is_empty() {
-            self.stop(problems, out);
+            self.stop(now, problems, out);
+            return;
+        }
+        if self.stage == Stage::Compare && !self.journal.outage {
+            (self.journal.outage, self.journal.done) = (true, false);
+            self.record_again(now);
             return;
         }
         match self.following() {
@@ -256,16 +261,26 @@ impl Apply {
         goals
     }
 
-    /// Ends with a guide.
-    pub(super) fn stop(&mut self, problems: Vec<String>, out: &mut Vec<ApplyOut>) {
+    /// Ends with a guide. Before the outage the journal says that the migration is over, so that a new plan can be applied.
+    pub(super) fn stop(&mut self, now: Now, problems: Vec<String>, out: &mut Vec<ApplyOut>) {
         let nodes = self.work.members.keys().chain(self.journal.later.keys()).map(ToString::to_string);
+        let purpose = self.journal.inventory.cluster.purpose;
         let guide = Guide {
-            purpose: self.journal.inventory.cluster.purpose,
+            purpose,
             stage: self.stage,
             past_return: self.past_return,
+            may_be_detached: self.journal.outage,
             problems,
             nodes: nodes.collect(),
         };
+        let is_stored = self.stage != Stage::Journal;
+        if is_stored && purpose == Purpose::Standard && guide.is_before_outage() {
+            self.is_stopping = true;
+            self.journal.done = true;
+            self.record_again(now);
+            self.giving_up = Some(guide);
+            return;
+        }
         self.end(Outcome::Stopped(guide), out);
     }
 
@@ -279,7 +294,7 @@ impl Apply {
         self.end(outcome, out);
     }
 
-    fn end(&mut self, outcome: Outcome, out: &mut Vec<ApplyOut>) {
+    pub(super) fn end(&mut self, outcome: Outcome, out: &mut Vec<ApplyOut>) {
         self.is_finished = true;
         if self.wished_lease {
             self.wished_lease = false;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Accepted, Findings, Reason};
+use super::{Accepted, Blocker, Findings, Reason};
 use crate::inventory::{Found, Inventory, Listed, Scope};
 use crate::json::{id, ids, is_basic, items, provisioning, text};
 use crate::members::{Configuration, MemberKind, configurations, health_probe, is_basic_configuration};
@@ -29,6 +29,10 @@ const RIGHTS: [&str; 14] = [
     "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write",
 ];
 
+/// Types of what can be a Basic load balancer, or refer to one.
+const HIDING: [&str; 4] =
+    ["loadbalancers", "virtualmachinescalesets", "virtualmachines", "networkinterfaces"];
+
 /// Runs all of them.
 pub(super) fn check(inventory: &Inventory, work: &Work, _: &Accepted, findings: &mut Findings) {
     let scope = Scope::of(inventory);
@@ -49,6 +53,18 @@ pub(super) fn check_nodes(inventory: &Inventory, scope: &Scope, findings: &mut F
     scale_sets(inventory, scope, findings);
     instances(inventory, scope, findings);
     locks(inventory, findings);
+}
+
+/// Without a Basic load balancer: whether one can be hidden behind what could not be read.
+pub(super) fn check_scope(inventory: &Inventory, findings: &mut Findings) {
+    let mut all = Findings::default();
+    unreadable(inventory, &mut all);
+    let hides = |blocker: &Blocker| {
+        let id = ResourceId::new(&blocker.object);
+        // A list is named by its last segment, a resource has its type before its name.
+        [id.kind(), &id.name().to_ascii_lowercase()].iter().any(|kind| HIDING.contains(kind))
+    };
+    findings.blockers.extend(all.blockers.into_iter().filter(hides));
 }
 
 fn unreadable(inventory: &Inventory, findings: &mut Findings) {

@@ -6,8 +6,15 @@ use super::Plan;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() {
+        let blockers = self.blockers.iter();
+        let blockers: Vec<String> =
+            blockers.map(|it| format!("{}: {}; remedy: {}", it.object, it.finding, it.remedy)).collect();
+        if self.is_empty() && blockers.is_empty() {
             return writeln!(f, "No Basic load balancer is in scope: there is nothing to migrate.");
+        }
+        if self.is_empty() {
+            writeln!(f, "No Basic load balancer was found, but not everything could be read.")?;
+            return list(f, "Blockers", &blockers);
         }
         writeln!(f, "Load balancers:")?;
         for replacement in &self.load_balancers {
@@ -31,9 +38,6 @@ impl fmt::Display for Plan {
         )?;
         list(f, "What cannot be undone", &self.irreversible)?;
         list(f, "Notices", &self.notices)?;
-        let blockers = self.blockers.iter();
-        let blockers: Vec<String> =
-            blockers.map(|it| format!("{}: {}; remedy: {}", it.object, it.finding, it.remedy)).collect();
         list(f, "Blockers", &blockers)?;
         if self.blockers.is_empty() {
             writeln!(f, "\nNothing blocks the migration.")?;

@@ -201,6 +201,43 @@ fn a_change_after_the_plan_stops_the_migration_before_traffic_does() {
     assert_eq!((guide.stage, guide.past_return), (Stage::Compare, false));
     assert!(guide.lines().iter().any(|line| line.contains("Traffic was not interrupted")));
     assert!(world.arm.frontend_serves("kubernetes", &world.frontends().keys().next().unwrap().1));
+    // A new plan can be applied.
+    assert!(Journal::read(world.stored.as_ref().unwrap()).unwrap().done);
+    world.stored = None;
+    assert_eq!(world.finish(), Outcome::Done);
+}
+
+/// The world after a crash at the first change that is not about a public address.
+fn crashed_in_the_outage(before: &World) -> World {
+    let is_detached =
+        |world: &World| world.writes.iter().any(|(_, path)| !path.contains("publicIPAddresses"));
+    let crashed = (1..).map(|calls| {
+        let mut world = before.clone();
+        assert_eq!(world.run(calls), End::Crashed);
+        world
+    });
+    crashed.into_iter().find(is_detached).expect("a migration changes nodes")
+}
+
+#[test]
+fn the_journal_says_that_the_outage_begins_before_it_does() {
+    for topology in MIGRATED {
+        let mut world = crashed_in_the_outage(&World::of(topology));
+        assert!(Journal::read(world.stored.as_ref().unwrap()).unwrap().outage, "{topology:?}");
+        assert_eq!(world.finish(), Outcome::Done, "{topology:?}");
+    }
+}
+
+#[test]
+fn a_migration_that_was_given_up_and_goes_on_is_not_over_when_it_crashes() {
+    let mut world = World::of(Topology::AvailabilitySet);
+    assert_eq!(world.run(1), End::Crashed);
+    let mut journal = Journal::read(world.stored.as_ref().unwrap()).unwrap();
+    journal.done = true;
+    world.stored = Some(journal.text());
+    let mut world = crashed_in_the_outage(&world);
+    assert!(!Journal::read(world.stored.as_ref().unwrap()).unwrap().done);
+    assert_eq!(world.finish(), Outcome::Done);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::cloud::{Cloud, SUBNET, balancer, compute, network};
-use crate::inventory::Listed;
+use crate::inventory::{Found, Listed};
 use crate::plan::{Accepted, Plan, Reason};
 use crate::resource_id::ResourceId;
 
@@ -169,6 +169,26 @@ fn what_could_not_be_read_is_named() {
     let plan = Plan::of(&inventory, &Accepted::new());
     assert_eq!(plan.blockers[0].reason, Reason::Unreadable);
     assert!(plan.blockers[0].finding.contains("AuthorizationFailed"));
+}
+
+#[test]
+fn what_may_hide_a_basic_load_balancer_blocks() {
+    let mut cloud = Cloud::new();
+    cloud.scale_set("nodes", 1, &[]);
+    let inventory = cloud.survey();
+    let with = |id: ResourceId| {
+        let mut inventory = inventory.clone();
+        inventory.resources.insert(id, Found::Unreadable("403 AuthorizationFailed: no".to_owned()));
+        Plan::of(&inventory, &Accepted::new())
+    };
+    for id in [balancer("kubernetes"), scale_set(), scale_set().child("virtualMachines", "1")] {
+        let plan = with(id.clone());
+        assert_eq!(plan.blockers.len(), 1, "{id}");
+        assert_eq!(plan.blockers[0].reason, Reason::Unreadable);
+        assert!(plan.is_empty() && plan.to_string().contains("not everything could be read"), "{plan}");
+    }
+    let subnet = with(network("virtualNetworks", "vnet").child("subnets", "nodes"));
+    assert_eq!(subnet.blockers, [], "it refers to no load balancer");
 }
 
 #[test]

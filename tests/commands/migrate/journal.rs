@@ -1,0 +1,94 @@
+//! The journal in the cluster: what is said where it is damaged or partly deleted, and that its file is used then.
+
+use serde_json::{Value, json};
+use simulator::Cluster;
+use simulator::models::kube::Resource;
+
+use super::{Bench, Ended, bench, plan, scale_set};
+
+/// The ConfigMap that names the parts of the journal.
+const HEAD: &str = "azure-backend-pool-controller-migration";
+
+/// A bench with a plan that was carried out, and the files of both.
+async fn migrated() -> (Bench, String, String) {
+    let bench = bench(scale_set()).await;
+    let (file, journal) = (bench.path("plan.json"), bench.path("journal.json"));
+    assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));
+    let applied = apply(&bench, &file, &journal).await;
+    assert_eq!(applied.code, Some(0), "{applied:?}");
+    (bench, file, journal)
+}
+
+async fn apply(bench: &Bench, plan: &str, journal: &str) -> Ended {
+    bench.run("migrate-basic-lb", &["apply", "--plan", plan, "--journal", journal]).await
+}
+
+async fn config_map(bench: &Bench, name: String) -> Value {
+    let get = move |cluster: &mut Cluster, _: u64| {
+        cluster.model.get(Resource::ConfigMaps, "kube-system", &name).expect("it exists")
+    };
+    bench.fakes.cluster.ask(get).await
+}
+
+/// The name of the only part.
+async fn part(bench: &Bench) -> String {
+    let head = config_map(bench, HEAD.to_owned()).await;
+    assert_eq!(head["data"]["parts"], "1");
+    format!("{HEAD}-{}-0", head["data"]["version"].as_str().expect("a text"))
+}
+
+/// Changes the data of a ConfigMap.
+async fn edit(bench: &Bench, name: String, key: &str, text: &str) {
+    let mut map = config_map(bench, name).await;
+    map["data"][key] = json!(text);
+    bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");
+}
+
+/// Requires this error, with what to do, and that its advice helps.
+async fn refused(bench: &Bench, (plan, journal): (&str, &str), what: &str) {
+    let ended = apply(bench, plan, journal).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let advice =
+        format!("delete ConfigMap kube-system/{HEAD}, and pass the file of the journal with --journal");
+    assert!(ended.stderr.contains(&format!("{what}; {advice}")), "{ended:?}");
+    assert!(bench.fakes.delete(Resource::ConfigMaps, "kube-system", HEAD).await);
+    let ended = apply(bench, plan, journal).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("all addresses are as they were"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_does_not_exist_is_named() {
+    let (bench, plan, journal) = migrated().await;
+    let part = part(&bench).await;
+    assert!(bench.fakes.delete(Resource::ConfigMaps, "kube-system", &part).await);
+    let what = format!("ConfigMap kube-system/{part}, a part of the journal, does not exist");
+    refused(&bench, (&plan, &journal), &what).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_holds_something_else_is_damaged() {
+    let (bench, plan, journal) = migrated().await;
+    edit(&bench, part(&bench).await, "journal", "{}").await;
+    refused(&bench, (&plan, &journal), "the journal in namespace kube-system is damaged").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_config_map_that_names_no_parts_is_damaged() {
+    let (bench, plan, journal) = migrated().await;
+    edit(&bench, HEAD.to_owned(), "parts", "some").await;
+    let what = format!("ConfigMap kube-system/{HEAD} of the journal is damaged");
+    refused(&bench, (&plan, &journal), &what).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_is_not_forgotten_because_the_first_config_map_is_deleted() {
+    let (bench, _, _) = migrated().await;
+    let part = part(&bench).await;
+    assert!(bench.fakes.delete(Resource::ConfigMaps, "kube-system", HEAD).await);
+    let ended = bench.run("migrate-basic-lb", &["apply", "--unattended"]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let what =
+        format!("ConfigMap kube-system/{HEAD} of the journal does not exist, but parts of it do ({part})");
+    assert!(ended.stderr.contains(&what), "{ended:?}");
+}

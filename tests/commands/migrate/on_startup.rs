@@ -1,0 +1,298 @@
+//! `run` with `migration.onStartup`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use simulator::models::arm::topology::{Cluster, Topology};
+use simulator::models::arm::{Method, PoolSpec, Request, VirtualNetwork};
+use simulator::models::kube::Resource;
+use simulator::models::kube::build::Family;
+use simulator::{Azure, Fate, vnet_id};
+use tokio::sync::mpsc;
+
+use super::{Bench, OWN, Running, SHARED, both_leases_are_free, hold, lease, scale_set, skus};
+use crate::support::{PATIENCE, eventually};
+
+/// How long a process may take to end while nothing is under way, on a busy machine.
+const ENDED_WITHIN: Duration = Duration::from_secs(20);
+const BLOCKED: &str = "a finding blocks the migration from Basic load balancers";
+const MIGRATED: &str = "migrated from Basic to Standard load balancers, and all addresses are as they were";
+const NOTHING: &str = "no Basic load balancer is in scope: nothing is migrated";
+
+/// A bench whose controller migrates this cluster at its start. Its one Service has no pool at Azure yet.
+async fn bench(cluster: Cluster, more: Value) -> Bench {
+    let mut overlay = json!({
+        "migration": { "onStartup": true, "accept": ["no-outbound"] },
+        "discovery": { "interval": "5s" },
+    });
+    simulator::lay_over(&mut overlay, &more);
+    let mut bench = Bench::with(1, &overlay).await;
+    hold(&bench, cluster).await;
+    bench.configure(|cloud| {
+        let one = json!([{ "name": "kubernetes", "primaryVMSet": "workers" }]);
+        cloud["multipleStandardLoadBalancerConfigurations"] = one;
+    });
+    bench.arranged().await;
+    bench
+}
+
+fn start(bench: &Bench) -> Running {
+    Running::start(bench, "run", &[], "controller.log")
+}
+
+/// The lines of the log with this message.
+fn lines(running: &Running, message: &str) -> Vec<Value> {
+    running.lines().into_iter().filter(|line| line["message"] == message).collect()
+}
+
+async fn ready(running: &Running) {
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    eventually("the controller is ready", PATIENCE, || async {
+        let health = running.listener("health").ok_or("it has not started")?;
+        let answer = client.get(format!("http://{health}/readyz?verbose")).send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        if answer.status() == 200 { Ok(()) } else { Err(answer.text().await.unwrap_or_default()) }
+    })
+    .await;
+}
+
+/// Ends a controller in good order.
+async fn end(running: Running) {
+    running.signal(Signal::TERM);
+    let ended = tokio::time::timeout(ENDED_WITHIN, running.ended()).await.expect("it ends in time");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+/// Gives the Service its pool and rule, as the cloud-controller-manager does, and waits for its members.
+async fn is_managed(bench: &Bench) {
+    let service = &bench.world.services()[0];
+    let (_, pool) = bench.world.pools(0).next().expect("it has one");
+    let (rule, name) = (service.rule(Family::V4), pool.pool.clone());
+    let create = move |azure: &mut Azure, _: u64| {
+        let network = VirtualNetwork::Pool(vnet_id());
+        let spec = PoolSpec { virtual_network: network, ..PoolSpec::default() };
+        azure.model.add_pool("kubernetes", &name, &spec);
+        azure.model.add_rule("kubernetes", &rule, &name, true);
+    };
+    bench.fakes.azure.ask(create).await;
+    eventually("the pool has its members", PATIENCE, || async {
+        let members = bench.fakes.members("kubernetes", &pool.pool).await.unwrap_or_default();
+        if members.len() == 2 { Ok(()) } else { Err(format!("{members:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s3_a_start_migrates_once_and_the_controller_then_manages_the_pools() {
+    let bench = bench(scale_set(), json!({})).await;
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
+    let log = running.lines();
+    let at = |found: &dyn Fn(&Value) -> bool| log.iter().position(found).expect("it is logged");
+    let migrated = at(&|line| line["message"] == MIGRATED);
+    assert!(migrated < at(&|line| line["message"] == "leadership"), "it takes part afterwards: {log:?}");
+    assert!(log.iter().all(|line| line["level"] != "ERROR"), "{log:?}");
+    is_managed(&bench).await;
+    end(running).await;
+
+    let puts = bench.puts().len();
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!((lines(&running, NOTHING).len(), lines(&running, MIGRATED).len()), (1, 0));
+    assert_eq!(bench.puts().len(), puts, "a second start changes nothing");
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_blocks_the_plan_is_logged_and_the_controller_leads_all_the_same() {
+    let bench = bench(Topology::LockedDelete.cluster(), json!({})).await;
+    let running = start(&bench);
+    running.leads().await;
+    let blocked = lines(&running, BLOCKED);
+    assert!(!blocked.is_empty(), "{:?}", running.lines());
+    for line in &blocked {
+        assert_eq!(line["level"], "ERROR");
+        for field in ["object", "finding", "remedy"] {
+            assert!(line[field].as_str().is_some_and(|text| !text.is_empty()), "{line}");
+        }
+    }
+    assert!(blocked.iter().any(|line| line["remedy"].as_str().is_some_and(|it| it.contains("lock"))));
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+    assert!(bench.puts().is_empty());
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_a_new_pod_is_ready_while_an_old_leader_runs_and_migrates_after_it() {
+    let bench = bench(scale_set(), json!({})).await;
+    bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
+    let running = start(&bench);
+    ready(&running).await;
+    running.says("the migration waits for a Lease").await;
+    assert_eq!(lines(&running, "the migration waits for a Lease")[0]["holder"], "controller-1");
+    assert!(bench.puts().is_empty());
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+    bench.fakes.apply(vec![lease(OWN, "")]).await.expect("a good Lease");
+    running.leads().await;
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn w8_of_two_replicas_one_migrates_and_the_other_is_a_standby_at_once() {
+    let bench = bench(scale_set(), json!({})).await;
+    bench.fakes.apply(vec![lease(OWN, "controller-1")]).await.expect("a good Lease");
+    let replicas = ["one.log", "two.log"].map(|log| Running::start(&bench, "run", &[], log));
+    for replica in &replicas {
+        replica.says("the migration waits for a Lease").await;
+    }
+    bench.fakes.apply(vec![lease(OWN, "")]).await.expect("a good Lease");
+    eventually("both take part in the election", PATIENCE, || async {
+        let count = |message: &str| replicas.iter().map(|it| lines(it, message).len()).collect::<Vec<_>>();
+        let (migrated, nothing) = (count(MIGRATED), count(NOTHING));
+        let sums = [migrated[0] + nothing[0], migrated[1] + nothing[1]];
+        if sums == [1, 1] { Ok(()) } else { Err(format!("{migrated:?} {nothing:?}")) }
+    })
+    .await;
+    let [one, two] = replicas;
+    assert_eq!(lines(&one, MIGRATED).len() + lines(&two, MIGRATED).len(), 1);
+    end(one).await;
+    end(two).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_before_the_outage_ends_the_migration_and_gives_the_leases_back() {
+    let bench = bench(scale_set(), json!({})).await;
+    bench.fakes.apply(vec![lease(SHARED, "cloud-controller-manager")]).await.expect("a good Lease");
+    let running = start(&bench);
+    running.says("cloud-controller-manager").await;
+    running.signal(Signal::TERM);
+    let ended = tokio::time::timeout(ENDED_WITHIN, running.ended()).await.expect("it ends in time");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("ended before it interrupted traffic"), "{ended:?}");
+    assert!(!ended.stderr.contains("\"ERROR\""), "{ended:?}");
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+    bench.fakes.apply(vec![lease(SHARED, "")]).await.expect("a good Lease");
+    both_leases_are_free(&bench).await;
+
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"], "the next start makes a new plan");
+    end(running).await;
+}
+
+/// Cuts the connection of every request that creates a load balancer, and gives where that is heard.
+async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
+    let (heard, hear) = mpsc::unbounded_channel();
+    let hook = move |_: &mut Azure, request: &Request, _| {
+        let path = request.path_and_query.split('?').next().unwrap_or_default();
+        if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
+            // Nobody hears it once the test has gone on.
+            heard.send(()).unwrap_or_default();
+            return Fate::Cut;
+        }
+        Fate::Answered
+    };
+    bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    hear
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_in_the_outage_ends_the_process_and_the_next_one_continues_from_the_cluster_alone() {
+    let bench = bench(scale_set(), json!({})).await;
+    let mut cut = cut_creations(&bench).await;
+    let running = start(&bench);
+    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
+    assert_eq!(skus(&bench).await, Vec::<Value>::new(), "the Basic ones are deleted");
+    running.signal(Signal::TERM);
+    let ended = tokio::time::timeout(Duration::from_secs(40), running.ended()).await;
+    let ended = ended.expect("it ends before Kubernetes kills it");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("the end of the process interrupts the migration"), "{ended:?}");
+    both_leases_are_free(&bench).await;
+
+    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
+    is_managed(&bench).await;
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_is_taken_is_logged_and_tried_again_at_the_next_start() {
+    let bench = bench(scale_set(), json!({})).await;
+    let address = |azure: &mut Azure, _: u64| {
+        let ids = azure.model.ids();
+        let lb = ids.iter().find(|id| id.ends_with("/loadBalancers/kubernetes-internal")).expect("it exists");
+        let frontend = azure.model.json(lb).expect("it exists");
+        let frontend = &frontend["properties"]["frontendIPConfigurations"][0]["properties"];
+        let address: IpAddr =
+            frontend["privateIPAddress"].as_str().expect("a text").parse().expect("an address");
+        azure.model.plan_rival(address, 0);
+        address.to_string()
+    };
+    let address = bench.fakes.azure.ask(address).await;
+    for start_number in 1..=2 {
+        let running = start(&bench);
+        running.leads().await;
+        let message = "a frontend is not served after the migration from Basic load balancers";
+        let lost = lines(&running, message);
+        assert_eq!(lost.len(), 1, "start {start_number}: {:?}", running.lines());
+        assert!(lost[0]["finding"].as_str().is_some_and(|text| text.contains(&address)), "{lost:?}");
+        assert!(lost[0]["object"].as_str().is_some_and(|text| !text.is_empty()), "{lost:?}");
+        end(running).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
+    let bench = bench(scale_set(), json!({})).await;
+    let mut cut = cut_creations(&bench).await;
+    let mut running = start(&bench);
+    tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
+    running.signal(Signal::KILL);
+    running.child.wait().await.expect("it is our child");
+    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    // Its hold of both Leases would run out after a minute.
+    for name in [OWN, SHARED] {
+        assert!(bench.fakes.delete(Resource::Leases, "kube-system", name).await);
+    }
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
+    end(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_of_everything_stops_it() {
+    let shown = "the plan of a migration from Basic load balancers, which is not carried out";
+    for (more, arguments) in [(json!({}), &["--dry-run"][..]), (json!({ "mode": "observe" }), &[])] {
+        let bench = bench(scale_set(), more).await;
+        let running = Running::start(&bench, "run", arguments, "controller.log");
+        running.says(shown).await;
+        ready(&running).await;
+        let plan = &lines(&running, shown)[0];
+        assert!(plan["steps"].as_array().is_some_and(|steps| steps.len() > 5), "{plan}");
+        assert_eq!(plan["blockers"], json!([]), "{plan}");
+        end(running).await;
+        assert!(bench.puts().is_empty());
+        assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+    }
+    let bench = bench(scale_set(), json!({})).await;
+    let pause = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": { "pause.everything": "" },
+        "metadata": { "namespace": "kube-system", "name": OWN },
+    });
+    bench.fakes.apply(vec![pause]).await.expect("a good ConfigMap");
+    let running = start(&bench);
+    running.leads().await;
+    let message = "everything is paused, so Basic load balancers are not migrated";
+    assert_eq!(lines(&running, message).len(), 1, "{:?}", running.lines());
+    end(running).await;
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+}
