@@ -226,7 +226,7 @@ fn describe() {
     describe_counter!(FIGHTS, Unit::Count, "Foreign additions undone for the third time or more.");
     describe_gauge!(BLOCKED, Unit::Count, "Load balancers that are blocked after failures, or 1 for all.");
     describe_gauge!(MAILBOX, Unit::Count, "Messages that wait for an actor for longer than a moment.");
-    describe_counter!(UNMATCHED, Unit::Count, "Answers that nobody waited for.");
+    describe_counter!(UNMATCHED, Unit::Count, "Answers without a waiting request.");
     admin::describe();
     xds::describe();
 }
@@ -274,7 +274,7 @@ fn describe_roles() {
     );
     describe_gauge!(LEADING, "Whether this process leads: 1 or 0.");
     describe_gauge!(MODE, "The configured mode: 1 for the one that is set, 0 for the others.");
-    describe_gauge!(PAUSES, Unit::Count, "Pauses that people have made, by what they are of.");
+    describe_gauge!(PAUSES, Unit::Count, "Pauses made by operators, by scope.");
     describe_gauge!(PAUSES_UNREADABLE, Unit::Count, "Notes of pauses that cannot be read.");
     describe_gauge!(PAUSES_FRESH, Unit::Count, "1 while the pauses can be read.");
     describe_gauge!(TERM_WAITS, Unit::Count, "1 while a term of leadership waits for the pauses to be read.");

@@ -304,10 +304,10 @@ pub(crate) fn wrong_entries(azure: &ArmModel, states: &States, downs: &Downs) ->
 fn why_wrong(is_down: bool, others: Option<Others>) -> Option<&'static str> {
     match (is_down, others) {
         (true, None | Some(Others::TakenBack)) => {
-            Some("its node stays in service, and nobody else has set it")
+            Some("its node stays in service, and no other client has set it")
         }
         (false, Some(Others::TakenBack)) => {
-            Some("somebody else had set it Down, and the service took that back")
+            Some("another client had set it Down, and the controller restored it")
         }
         (true, Some(Others::Set)) | (false, None | Some(Others::Set)) => None,
     }

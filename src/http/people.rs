@@ -170,7 +170,7 @@ async fn judge(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpRespo
         }
         Verdict::Unknown(why) => {
             if let Some(untold) = door.tells_of_refused() {
-                tracing::info!(path, verb, status = 401, %why, untold, "a request with a token of nobody");
+                tracing::info!(path, verb, status = 401, %why, untold, "request rejected: invalid token");
             }
             Err(unauthorized("the API server does not know this token; it may have expired"))
         }

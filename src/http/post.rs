@@ -109,14 +109,14 @@ async fn log_level(request: HttpRequest, (_, people): Data, payload: web::Payloa
     // The line is written while lines of its level are.
     let shown_after = matches!(level, "info" | "debug" | "trace");
     if !shown_after {
-        tracing::info!(%user, level, "the level of the log is changed by a person");
+        tracing::info!(%user, level, "the log level was changed by a request");
     }
     if !people.levels.set(level) {
         let detail = "the level of the log cannot be changed any more; restart with log.level";
         return problem(StatusCode::SERVICE_UNAVAILABLE, "not done", detail);
     }
     if shown_after {
-        tracing::info!(%user, level, "the level of the log is changed by a person");
+        tracing::info!(%user, level, "the log level was changed by a request");
     }
     told(StatusCode::OK, &json!({ "answer": "set", "level": level }))
 }
@@ -158,7 +158,7 @@ async fn carry_out(
         }
     };
     let (path, status) = (request.path(), response.status().as_u16());
-    tracing::info!(%user, path, status, %wanted, "a request of a person");
+    tracing::info!(%user, path, status, %wanted, "an operator request");
     response
 }
 
@@ -327,7 +327,7 @@ fn not_leading(about: &About) -> HttpResponse {
                 .to_owned()
         }
         Some(leader) => format!("only the leader does this: ask {leader}"),
-        None => "only the leader does this, and nobody is known to lead; try again in a minute".to_owned(),
+        None => "only the leader does this, and no leader is known; try again in a minute".to_owned(),
     };
     problem_of_leader(StatusCode::CONFLICT, "not the leader", &detail, leader)
 }

@@ -144,7 +144,7 @@ fn down(service: &ServiceView, snapshot: &Snapshot) -> String {
             let signals: Vec<&str> = node.signals.iter().map(|signal| signal.as_str()).collect();
             format!("it leaves service: {}", signals.join(", "))
         }
-        None => "somebody else has set that, or it has not been seen since it was restored".to_owned(),
+        None => "another client has set that, or it has not been seen since it was restored".to_owned(),
     };
     let more = match down.count() {
         0 => String::new(),

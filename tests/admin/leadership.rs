@@ -70,7 +70,7 @@ async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends(
     assert_eq!(first.ended().await.code(), Some(0), "{:?}", first.log());
     let follower = role(&second, "leader").await;
     assert!(follower["term"].as_u64() > leader["term"].as_u64(), "{follower} after {leader}");
-    assert!(first.log().iter().any(|line| line["message"] == "let go of the Lease"), "{:?}", first.log());
+    assert!(first.log().iter().any(|line| line["message"] == "released the Lease"), "{:?}", first.log());
     place(&second.fakes, "web", &[Endpoint::ready(&node_name(2))]).await;
     holds(&second, "web", &[2]).await;
 }

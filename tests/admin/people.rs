@@ -130,7 +130,7 @@ async fn h2_a_body_is_awaited_from_those_who_may_ask_alone_not_for_long_and_not_
         let log = stage.log();
         assert!(!format!("{log:?}").contains("a-secret-token"), "a token is logged");
         let done =
-            |line: &Value| line["message"] == "a request of a person" && line["path"] == "/api/v1/compare";
+            |line: &Value| line["message"] == "an operator request" && line["path"] == "/api/v1/compare";
         let traced = |line: &Value| line["level"] == "TRACE";
         if log.iter().any(done) && log.iter().any(traced) { Ok(()) } else { Err("not yet".to_owned()) }
     })

@@ -199,7 +199,7 @@ async fn h2_reading_again_is_not_judged_again_a_request_is_each_time_and_once_an
         assert_eq!(call(&stage, &http, &Method::POST, "/api/v1/compare", TOKEN).await.status, 200);
     }
     assert_eq!(token_reviews(&stage).await, begin + 2);
-    let done = |line: &Value| line["message"] == "a request of a person" && line["path"] == "/api/v1/compare";
+    let done = |line: &Value| line["message"] == "an operator request" && line["path"] == "/api/v1/compare";
     stage.logged("who asks", done).await;
     assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "a token is logged");
 }
@@ -344,10 +344,10 @@ async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     let periods = since.elapsed().as_secs() / 10 + 2;
     // What is logged stands behind all of this.
     assert_eq!(call(&stage, &http, &Method::POST, "/api/v1/compare", TOKEN).await.status, 200);
-    let done = |line: &Value| line["message"] == "a request of a person" && line["path"] == "/api/v1/compare";
+    let done = |line: &Value| line["message"] == "an operator request" && line["path"] == "/api/v1/compare";
     stage.logged("the last request", done).await;
     let log = stage.log();
-    let refused = ["a request with a token of nobody", "a request that is not allowed"];
+    let refused = ["request rejected: invalid token", "a request that is not allowed"];
     let told = log.iter().filter(|line| refused.iter().any(|text| line["message"] == *text)).count() as u64;
     assert!((1..=20 * periods).contains(&told), "{told} lines of {MANY} requests");
     let strange =

@@ -79,5 +79,5 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", story.namespace));
     "leader".clone_into(&mut options.focus);
     let told = e2e::run(&options, &variables).await.expect("all variables are set");
-    assert!(told.failed && told.text.contains("nobody holds the Lease"), "{}", told.text);
+    assert!(told.failed && told.text.contains("no process holds the Lease"), "{}", told.text);
 }

@@ -140,7 +140,7 @@ pub enum SetUpError {
     },
     /// The address of the metadata document is not on the endpoint.
     #[error(
-        "the metadata document is not on the endpoint {endpoint}: a token's audience is taken from nobody else"
+        "the metadata document is not on the endpoint {endpoint}: a token's audience comes from nowhere else"
     )]
     ForeignMetadata {
         /// The endpoint.

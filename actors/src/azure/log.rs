@@ -239,7 +239,7 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
             "check the names of subscription and resource group, resourceManagerEndpoint and proxies; it is tried \
              again"
         }
-        FailureKind::Status(409 | 412) => "none; somebody else is writing and it is tried again",
+        FailureKind::Status(409 | 412) => "none; another client is writing, and the write is retried",
         FailureKind::Status(429) => {
             "none at once; it is tried again when Azure allows. If it lasts, lower budget.writesPer5Minutes or find \
              who else uses up the subscription's quota"

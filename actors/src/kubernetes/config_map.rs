@@ -125,7 +125,7 @@ pub async fn keep(client: Client, place: Place, clock: Clock, note: &Note) -> Re
             ConfigMapAnswer::Failed(why) => return Err(why),
         }
     }
-    Err(RequestFailure::Other(Arc::from("somebody else wrote it each time")))
+    Err(RequestFailure::Other(Arc::from("another client wrote it each time")))
 }
 
 /// What a state of a ConfigMap says; only what cannot be understood at all is refused.

@@ -192,7 +192,7 @@ impl Bootstrap {
         let node = Node::of(&root)?;
         if node.id().is_empty() {
             warnings.push(
-                "node.id is missing: most control planes answer nobody without one; set it to what yours knows us by"
+                "node.id is missing: most control planes need one; set it to the id that yours expects"
                     .to_owned(),
             );
         }

@@ -165,7 +165,7 @@ impl fmt::Display for Asked {
 
 fn in_words(journal: &[Asked]) -> String {
     if journal.is_empty() {
-        return "nobody asked anything".to_owned();
+        return "no request was received".to_owned();
     }
     journal.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

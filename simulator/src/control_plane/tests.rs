@@ -506,7 +506,7 @@ async fn what_never_comes_is_told_with_the_journal_in_words() {
     let never = control.wait_until(|_| false).await.expect_err("nothing can come");
     assert_eq!(
         never.to_string(),
-        "nothing came within 20 s; 0 connections, 0 streams of which 0 are open; nobody asked anything"
+        "nothing came within 20 s; 0 connections, 0 streams of which 0 are open; no request was received"
     );
 
     let (client, opening) = Client::dial(&control).await;

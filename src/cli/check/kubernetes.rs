@@ -77,7 +77,7 @@ async fn shared_lease(server: &ApiServer, place: &Place, clock: Clock, findings:
     let holder = Holder::of(&lease, clock.wall(), Some(lasts));
     let ours = pool_core::events::COMPONENT;
     match &holder {
-        None => findings.ok(check, format!("nobody holds the Lease {place}")),
+        None => findings.ok(check, format!("no process holds the Lease {place}")),
         Some(Holder { name, words, .. })
             if name.eq_ignore_ascii_case(CLOUD_CONTROLLER_MANAGER) || name.eq_ignore_ascii_case(ours) =>
         {

@@ -11,9 +11,10 @@ use crate::cli::observe::named;
 use crate::cli::pauses::words;
 
 /// What a pause of everything means.
-const NOTHING_WRITTEN: &str = "the controller compares and shows, and writes no pool until somebody resumes";
+const NOTHING_WRITTEN: &str =
+    "the controller compares and shows, and writes no pool until writing is resumed";
 /// What pauses of single pools and Services mean.
-const SOME_NOT_WRITTEN: &str = "their pools are compared and shown, and not written until somebody resumes";
+const SOME_NOT_WRITTEN: &str = "their pools are compared and shown, and not written until they are resumed";
 
 /// Looks at all of it.
 pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findings) {
@@ -21,7 +22,7 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
         Ok(facts) => facts,
         Err(why) => {
             let what = format!("our ConfigMap {place} cannot be understood: {why}");
-            let means = "it is not known what people have paused, and nothing is written before it is";
+            let means = "it is not known what is paused, and nothing is written before it is";
             return findings.warning(
                 Check::OwnObjects,
                 what,

@@ -44,7 +44,7 @@ fn wrong(source: &Followed<'_>, fact: &SourceFact, findings: &mut Findings) {
     match &fact.assigned {
         Assigned::Unknown(None) => {}
         Assigned::Unknown(Some(fault)) => {
-            let means = format!("nothing is written to {pools}, whoever has filled it");
+            let means = format!("nothing is written to {pools}, whatever filled it");
             findings.problem(Check::Sources, format!("{name}: {fault}"), &means, remedy(fault));
         }
         Assigned::Usable(_) => {

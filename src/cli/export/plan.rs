@@ -455,7 +455,7 @@ fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
     snapshot.load_balancers.values().map(|lb| balancer(lb)).collect()
 }
 
-/// Whether a person has paused it. The mode does not count: whoever begins with observing wants to know what would
+/// Whether the operator has paused it. The mode does not count: whoever begins with observing wants to know what would
 /// change.
 fn is_paused(pool: &PoolView) -> bool {
     pool.paused.iter().any(|paused| match paused {

@@ -154,7 +154,7 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
             );
         }
         Finished::Driven(Driven::Ended(Outcome::Incomplete(problems))) => {
-            for (object, finding) in problems.iter().map(parts) {
+            for (object, finding) in problems.iter().map(|problem| parts(problem)) {
                 tracing::error!(
                     object,
                     finding,
@@ -169,7 +169,7 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
             tracing::info!("the migration from Basic load balancers ended before it interrupted traffic");
         }
         Finished::Driven(Driven::Ended(Outcome::Stopped(guide))) => {
-            for (object, finding) in guide.problems.iter().map(parts) {
+            for (object, finding) in guide.problems.iter().map(|problem| parts(problem)) {
                 tracing::error!(
                     object,
                     finding,
@@ -189,6 +189,6 @@ fn logged(finished: Finished, is_asked_to_stop: bool) {
 }
 
 /// The object of a problem, and what was found; the object is empty where there is none.
-fn parts(problem: &String) -> (&str, &str) {
+fn parts(problem: &str) -> (&str, &str) {
     problem.split_once(": ").unwrap_or(("", problem))
 }

@@ -218,7 +218,7 @@ impl Served {
         let Served { of, now, then } = self;
         let to_come = |would: &str| {
             let warning = if then < now || then == 0 { "warning: " } else { "" };
-            let end = if then == 0 { format!(", and nobody {would} be served") } else { String::new() };
+            let end = if then == 0 { format!(", and no traffic {would} be served") } else { String::new() };
             format!(
                 "{warning}of the {of} nodes that endpoints are on it holds {now}, and {would} hold {then}{end}"
             )
@@ -227,7 +227,7 @@ impl Served {
             Finding::Change { .. } => Some(to_come("will")),
             Finding::Kept | Finding::Unserved | Finding::Paused(_) => Some(to_come("would")),
             Finding::Right | Finding::Same if now < of => {
-                let end = if now == 0 { ", so nobody is served" } else { "" };
+                let end = if now == 0 { ", so no traffic is served" } else { "" };
                 Some(format!("warning: of the {of} nodes that endpoints are on it holds {now}{end}"))
             }
             Finding::Right | Finding::Same | Finding::Gone | Finding::Foreign | Finding::NotManageable(_) => {

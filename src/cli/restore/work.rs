@@ -60,7 +60,9 @@ impl Fate {
         let end = view.last_end.as_ref().filter(|last| last.at >= since).map(|last| last.end);
         let why = || view.last_error.as_deref().unwrap_or("no error was told").to_owned();
         if view.level.keeps == Keeps::All {
-            return Fate::Failed("its endpoints have moved meanwhile: it would serve nobody now".to_owned());
+            return Fate::Failed(
+                "its endpoints have moved meanwhile: it would serve no traffic now".to_owned(),
+            );
         }
         match view.state {
             PoolState::Right if end == Some(AttemptEnd::Written) => Fate::Restored,
@@ -74,7 +76,7 @@ impl Fate {
             }
             PoolState::Parked => Fate::Pending(format!("it waits to be tried again: {}", why())),
             PoolState::Paused if view.paused.iter().any(is_single) => {
-                Fate::Failed("somebody has paused it meanwhile".to_owned())
+                Fate::Failed("it was paused meanwhile".to_owned())
             }
             PoolState::Paused => Fate::Pending("nothing may be written yet".to_owned()),
             PoolState::Unknown | PoolState::Waiting | PoolState::Due | PoolState::Attempting => {
@@ -156,7 +158,7 @@ impl Work<'_> {
         let is = wishes.is_some_and(|wishes| wishes.everything.is_some());
         let leads = snapshot.leadership.as_ref().is_some_and(|view| view.role == "leader");
         if was && !is && wishes.is_some() {
-            bail!("somebody has ended the pause of everything: from then on nothing was written");
+            bail!("the pause of everything was ended meanwhile: from then on nothing was written");
         }
         if is || !leads {
             return Ok(is);

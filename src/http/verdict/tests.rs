@@ -291,7 +291,7 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
             "the shared Lease, wanted for 20 s, which somebody, a stranger, has held for 60 s, for 5 s more at most",
         ),
         (lease("off", Whose::Nobody), "is left to others, for 5 s more at most"),
-        (led(leads("standby", None)), "nobody is known to lead: this replica has been standby for 40 s"),
+        (led(leads("standby", None)), "no leader is known: this replica has been standby for 40 s"),
         (led(leads("standby", Some("them"))), "ask them, which leads"),
         (led(leads("leader", Some("us"))), "its turn among the load balancers"),
         (lease("held", Whose::Us), "its turn among the load balancers"),
@@ -363,7 +363,7 @@ fn n2_a_required_member_that_is_down_is_named_with_the_reason() {
         PoolView { level, observed: Some([ip].into()), observed_down: [ip].into(), ..pool(PoolState::Right) };
     let told = said(&service(), Some(down.clone()));
     let expected = "right: every pool of it is as it should be; but member n1 (10.0.0.1) of pool lb/shop-web is Down and \
-                    gets no new connections (somebody else has set that, or it has not been seen since it was restored)";
+                    gets no new connections (another client has set that, or it has not been seen since it was restored)";
     assert_eq!(told, expected);
     let up = PoolView { observed_down: [].into(), ..down };
     assert_eq!(said(&service(), Some(up)), "right: every pool of it is as it should be");

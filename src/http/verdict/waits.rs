@@ -53,7 +53,7 @@ fn no_leader(leadership: &LeadershipView, show: &Show) -> Option<String> {
     let since = span(show.age(leadership.since));
     Some(match leadership.holder.as_deref().filter(|holder| *holder != &*leadership.identity) {
         Some(holder) => format!("this replica is {role} and does not write it; ask {holder}, which leads"),
-        None => format!("nobody is known to lead: this replica has been {role} for {since}"),
+        None => format!("no leader is known: this replica has been {role} for {since}"),
     })
 }
 
@@ -97,7 +97,7 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
         "waiting" => {
             let whose = match lease.whose {
                 Whose::Stranger => ", a stranger,",
-                Whose::Namesake => ", somebody else in our name,",
+                Whose::Namesake => ", another client in our name,",
                 Whose::CloudControllerManager | Whose::Us | Whose::Nobody | Whose::Unknown => "",
             };
             let holder = lease.holder.as_deref().unwrap_or("nobody");

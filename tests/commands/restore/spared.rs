@@ -44,12 +44,12 @@ async fn g2_a_pool_that_would_serve_nobody_is_left_alone_without_a_flag_and_the_
 
     let ended = bench.run("restore", &[&file, "--yes", "--allow-unserved"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "will hold 0, and nobody will be served"), "{ended:?}");
+    assert!(says(&ended, &starved, "will hold 0, and no traffic will be served"), "{ended:?}");
     assert!(is_restored(&bench, &starving).await, "{ended:?}");
 
     let ended = bench.run("restore", &[&file, "--dry-run"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(says(&ended, &starved, "it holds 0, so nobody is served"), "right is not all: {ended:?}");
+    assert!(says(&ended, &starved, "it holds 0, so no traffic is served"), "right is not all: {ended:?}");
     assert!(ended.stdout.contains("everything is paused since 2") && ended.stdout.contains("by restore"));
 }
 

@@ -343,7 +343,7 @@ fn why(reason: HeldReason) -> &'static str {
             "the Service has endpoints but none that counts, and none of their nodes is in the pool"
         }
         HeldReason::Fraction => {
-            "a new list lets go of so much of the pool at once that this waits for a second one"
+            "a new list removes so much of the pool at once that a second list must confirm it"
         }
         HeldReason::Breaker => "too many backend pools would lose most of their members at once",
         HeldReason::AddOnly => "the mode add-only removes no member",
@@ -361,7 +361,7 @@ fn why_of_source(reason: HeldReason) -> &'static str {
             "nothing that can be used is assigned to it, though endpoints are or something is wrong with its source"
         }
         HeldReason::Fraction => {
-            "what the control plane sent first lets go of so much of the pool at once that this waits until it has stood"
+            "what the control plane sent first removes so much of the pool at once that it must stand for a while"
         }
         HeldReason::Breaker | HeldReason::AddOnly => why(reason),
     }

@@ -29,7 +29,7 @@ pub(super) struct Wished {
 }
 
 impl Wished {
-    /// Whether a person has paused the members of this pool.
+    /// Whether the operator has paused the members of this pool.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
         let Wishes { pools, services, .. } = &*self.wishes;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))

@@ -265,7 +265,7 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
         IpAddr::V6(ip) => (ip.is_unspecified(), false, ip.is_unicast_link_local()),
     };
     if nobody {
-        Some("an unspecified address, which is nobody's")
+        Some("an unspecified address, which no host has")
     } else if everybody {
         Some("the broadcast address, which is everybody's")
     } else if ip == IpAddr::V4(AZURE) {

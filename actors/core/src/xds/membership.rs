@@ -132,13 +132,13 @@ impl fmt::Display for Remark {
             Remark::DrainingCut => {
                 f.write_str("the pool has no room for all draining endpoints that are in it")
             }
-            Remark::ForeignDown(1) => f.write_str(
-                "a member is Down by somebody else's doing, and is left so: it gets no connections",
-            ),
+            Remark::ForeignDown(1) => {
+                f.write_str("another client has set a member Down, and it stays so: it gets no connections")
+            }
             Remark::ForeignDown(members) => {
                 write!(
                     f,
-                    "{members} members are Down by somebody else's doing, and are left so: they get no connections"
+                    "another client has set {members} members Down, and they stay so: they get no connections"
                 )
             }
         }

@@ -107,8 +107,8 @@ impl Told {
                         }
                     }
                     Asked::LetGo => match lease {
-                        LeaseName::Own => tracing::info!(lease = %place, "let go of the Lease"),
-                        LeaseName::Shared => tracing::debug!(lease = %place, "let go of the Lease"),
+                        LeaseName::Own => tracing::info!(lease = %place, "released the Lease"),
+                        LeaseName::Shared => tracing::debug!(lease = %place, "released the Lease"),
                     },
                     Asked::State | Asked::Keep | Asked::Change => {
                         self.compare(place, facts.holder.as_deref());

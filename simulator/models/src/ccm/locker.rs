@@ -173,7 +173,7 @@ fn decoded(answer: &Answer) -> Option<(Value, String)> {
     Some((lease, holder))
 }
 
-/// Whether nobody holds the Lease any more. Without a time of renewal it has expired; a time that cannot be read
+/// Whether no process holds the Lease any more. Without a time of renewal it has expired; a time that cannot be read
 /// fails the whole decoding, as it does in a typed client.
 fn has_expired(lease: &Value, wall_us: u64) -> Result<bool, ()> {
     let spec = &lease["spec"];

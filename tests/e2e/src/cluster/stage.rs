@@ -180,7 +180,7 @@ impl<'a> Stage<'a> {
         };
         let Some(first) = renewal().await? else {
             bail!(
-                "nobody holds the Lease {namespace}/{name}; install the controller, or set CONTROLLER_LEASE"
+                "no process holds the Lease {namespace}/{name}; install the controller, or set CONTROLLER_LEASE"
             );
         };
         let what = format!("the Lease {namespace}/{name} is renewed");
