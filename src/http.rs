@@ -1,5 +1,5 @@
 //! The HTTP listeners: health and metrics, and the admin API, on loopback and with TLS (docs/design/surface.md, H1-H5).
-//! Handlers read the published snapshot, hand people's requests to the machines, and decide nothing.
+//! Handlers read the published snapshot, hand operators' requests to the machines, and decide nothing.
 
 mod admin;
 mod answers;
@@ -103,7 +103,7 @@ pub struct About {
     pub tellings: Tellings,
 }
 
-/// What the handlers of people's requests need besides.
+/// What the handlers of operators' requests need besides.
 #[derive(Clone)]
 pub struct People {
     /// Who asks the machines.

@@ -28,7 +28,7 @@ use crate::wiring::{self, Ballot, Election, Parts, Running};
 
 pub(crate) use kubernetes_client::{api_server_host, kubernetes_client};
 
-/// How long it may take, after the signal, to hear of what was sent and to let go of both Leases: a token, one PUT of
+/// How long it may take, after the signal, to hear of what was sent and to release both Leases: a token, one PUT of
 /// 20 s, and up to 3 s for each Lease.
 pub const QUIET_WITHIN: Duration = Duration::from_secs(28);
 /// Threads for network work.
@@ -301,7 +301,7 @@ fn machines(
     }
 }
 
-/// Who this process is among all replicas and all their restarts: a container that is started anew in its pod is
+/// Who this process is among all replicas and all their restarts: a container that is started again in its pod is
 /// another one (W8).
 fn identity() -> Arc<str> {
     let named = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| {

@@ -29,7 +29,7 @@ const QUIET: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_c
 pub enum Form {
     /// One JSON object a line.
     Json,
-    /// Text for people.
+    /// Text for operators.
     Text,
 }
 

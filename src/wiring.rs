@@ -105,9 +105,9 @@ pub struct Running {
     pub published: Published,
     /// Whom to ask whether the machines step.
     pub pulse: Pulse,
-    /// Who asks the machines for people.
+    /// Who asks the machines for operators.
     pub asks: Asks,
-    /// Who has the API server judge people.
+    /// Who has the API server judge operators.
     pub reviewer: Reviewer,
     /// Where the events that are told can be heard.
     pub tellings: Tellings,
@@ -140,7 +140,7 @@ impl Running {
     }
 
     /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
-    /// both Leases are released. Until then this process goes on leading, so that nobody else writes meanwhile (W8).
+    /// both Leases are released. Until then this process goes on leading, so that no other client writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
         // The Leader receives it first: it must not wait for an answer of the writer, which runs on another thread.
         let leader = self.leader.send(Deliver(vec![Delivery::Leader(leader::In::Shutdown)])).await;

@@ -36,7 +36,7 @@ const SLOWER: [(&str, u32); 8] = [
 /// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`).
 const TOO_LONG: [&str; 1] = ["realistic"];
 
-/// Stories in which somebody else empties pools.
+/// Stories in which another client empties pools.
 const EMPTIED_BY_OTHERS: [&str; 1] = ["ccm-removes-needed"];
 
 /// How guards say that they have stopped all removals (G4).

@@ -35,7 +35,7 @@
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
 //!           [retry-after R] [body html|bare|pascal|empty] [on <load balancer>]
 //! arm healthy|down|up            arm loses|keeps writes          arm nic-admin-state allow|refuse
-//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and everybody lists anew)
+//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and everybody lists again)
 //! apiserver down|up              apiserver raw services|endpointslices|nodes <line>
 //! apiserver streaming refused-as-invalid|refused-as-bad-request|refused-by-error-event
 //! person releases|pauses|resumes everything|<pool>                person releases node node-1

@@ -1,4 +1,4 @@
-//! The way of a person's request from an HTTP handler to the machine that decides about it, and back
+//! The way of the operator's request from an HTTP handler to the machine that decides about it, and back
 //! (docs/design/model-and-mechanisms.md, A3; H3).
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::switchboard::{Deliver, End, Switchboard};
 /// How long an answer is waited for; the machines answer within 10 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 
-/// Asks machines for people.
+/// Asks machines for operators.
 #[derive(Clone)]
 pub struct Asks {
     host: Recipient<Await>,

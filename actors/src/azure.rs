@@ -74,7 +74,7 @@ impl AzurePort {
         drop(tokio::spawn(exchange.instrument(span)));
     }
 
-    /// What a call is about, for people.
+    /// What a call is about, for operators.
     fn subject(&self, request: &ArmRequest) -> About {
         match request {
             ArmRequest::GetLoadBalancer(lb) => About::LoadBalancer(lb.clone()),

@@ -1,4 +1,4 @@
-//! The published snapshot, the answers to people, and word that nothing is waited for any more.
+//! The published snapshot, the answers to operators, and word that nothing is waited for any more.
 
 mod admin_state;
 
@@ -26,17 +26,17 @@ pub struct Host {
     published: Published,
     /// After a shutdown, which Leases are free; `None`: not known yet.
     ended: watch::Sender<Option<Free>>,
-    /// Who waits for the answer to a person's request.
+    /// Who waits for the answer to the operator's request.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
 }
 
-/// Somebody waits for the answer to a person's request, which is sent to its machine when this was heard.
+/// Somebody waits for the answer to the operator's request, which is sent to its machine when this was heard.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Await {
     /// The id of the request.
     pub id: RequestId,
-    /// Where the answer goes; whoever does not wait any more has let go of the other end.
+    /// Where the answer goes; whoever does not wait any more has released the other end.
     pub answer: oneshot::Sender<Answer>,
 }
 
@@ -96,7 +96,7 @@ fn log_dropped(dropped: Dropped) {
     }
 }
 
-/// Says what people wish when that changes, that it cannot be read, and that a term waits for it (G6).
+/// Says what operators wish when that changes, that it cannot be read, and that a term waits for it (G6).
 fn log_wishes(before: &Snapshot, after: &Snapshot) {
     let Some(WishesView { mode, wishes, returned, unreadable, term_waits, last_error }) = &after.wishes
     else {

@@ -64,7 +64,7 @@ pub struct KubernetesPort {
     search: Option<AbortHandle>,
 }
 
-/// A Lease: where requests about it go, and what people were told of it.
+/// A Lease: where requests about it go, and what operators were told of it.
 struct Desk {
     requests: lease::Requests,
     told: lease::Told,
@@ -163,7 +163,7 @@ impl KubernetesPort {
                     (Delivery::Writer(writer::In::Lease(call, answer.clone())), &switchboard.writer)
                 }
             };
-            // A process that ends may do so as soon as its machine has heard that a Lease is let go of: that is told before.
+            // A process that ends may do so as soon as its machine has heard that a Lease is released: that is told before.
             let lets_go = asked == lease::Asked::LetGo;
             let told = Heard { lease, asked, answer };
             let heard = if lets_go {

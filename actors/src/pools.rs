@@ -71,7 +71,7 @@ impl Pools {
         }));
     }
 
-    /// A person who asks for a pool that is not there is answered all the same.
+    /// The operator who asks for a pool that is not there is answered all the same.
     fn tell_of_nobody(&self, input: &In) {
         let Some(delivery) = to_nobody(input) else { return };
         let recipient = self.switchboard.recipient(End::from(&delivery.address())).clone();

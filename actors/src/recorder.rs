@@ -254,7 +254,7 @@ fn describe_sources() {
     );
 }
 
-/// Says what the metrics of leadership, of the shared Lease and of what people wish are.
+/// Says what the metrics of leadership, of the shared Lease and of what operators wish are.
 fn describe_leadership() {
     describe_histogram!(LEASE_HELD, Unit::Seconds, "How long the shared Lease was held each time.");
     describe_counter!(
@@ -459,7 +459,7 @@ impl Recorder {
         }
     }
 
-    /// What people wish: paused pools, paused Services, notes that cannot be read; whether that could be read, and
+    /// What operators wish: paused pools, paused Services, notes that cannot be read; whether that could be read, and
     /// whether a term waits for it.
     fn wishes(
         &self,

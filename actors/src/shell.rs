@@ -188,7 +188,7 @@ where
             ctx.cancel_future(timer);
         }
         self.delivered(ctx);
-        // Nobody answers: the end of the shell lets go of it.
+        // Nobody answers: the end of the shell releases it.
         Box::pin(async move { drop(ended.await) })
     }
 }

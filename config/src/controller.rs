@@ -218,9 +218,9 @@ settings! {
     writer: Writer = "writer" {
         /// How many load balancers are written at the same time; the writes of one are always serial.
         max_concurrent_load_balancers: u32 = "maxConcurrentLoadBalancers", 1..=1_024, Fixed("64"), since "0.1.0";
-        /// Whether a write fails when somebody else has changed the load balancer since it was read.
+        /// Whether a write fails when another client has changed the load balancer since it was read.
         if_match: bool = "ifMatch", AnyValue, Fixed("true"), since "0.1.0";
-        /// How often one write reads again and starts anew after such a failure.
+        /// How often one write reads again and starts again after such a failure.
         etag_rounds: u32 = "etagRounds", 1..=10, Fixed("3"), since "0.1.0";
     }
     /// Sending requests to ARM.
@@ -282,7 +282,7 @@ settings! {
     http: Http = "http" {
         /// Health and metrics, without authentication.
         health_listen: SocketAddr = "healthListen", Listen::Anywhere, Fixed("0.0.0.0:8080"), since "0.1.0";
-        /// The admin API for people on this machine or with a port-forward; reading is open there.
+        /// The admin API for operators on this machine or with a port-forward; reading is open there.
         admin_listen: SocketAddr = "adminListen", Listen::Loopback, Fixed("127.0.0.1:8081"), since "0.1.0";
         /// The admin API with TLS, where certificate and key are set below; each request needs a token of the cluster.
         admin_tls_listen: SocketAddr = "adminTlsListen", Listen::Anywhere, Fixed("0.0.0.0:8443"), since "0.1.0";
@@ -298,7 +298,7 @@ settings! {
     }
     /// Logging.
     log: Log = "log" {
-        /// One JSON object per line (json), or lines for people (text).
+        /// One JSON object per line (json), or lines for operators (text).
         format: LogFormat = "format", AnyValue, Fixed("json"), since "0.1.0";
         /// The least important lines that are written.
         level: LogLevel = "level", AnyValue, Fixed("info"), since "0.1.0";

@@ -23,7 +23,7 @@ pub enum Identity {
         tenant_id: String,
         /// The application or managed identity.
         client_id: String,
-        /// The projected token; read anew for every exchange.
+        /// The projected token; read again for every exchange.
         token_file: PathBuf,
     },
     /// The virtual machine's managed identity.

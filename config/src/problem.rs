@@ -6,7 +6,7 @@ use std::fmt;
 /// The `field` of a problem that concerns a file as a whole.
 pub const WHOLE_FILE: &str = "whole file";
 
-/// One thing that a person has to change before the service can start.
+/// One thing that the operator has to change before the service can start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {field}: found {found}, expected {expected}; {remedy}")]
 pub struct Problem {

@@ -81,7 +81,7 @@ impl CloudSource {
         }
     }
 
-    /// All names, for people.
+    /// All names, for operators.
     pub(crate) fn names(&self) -> String {
         match &self.secret {
             Some(secret) if self.file.content().is_some() => {

@@ -13,7 +13,7 @@ use crate::story::Reach;
 use crate::truth::{self, States, Wanted, WrongEntry};
 use crate::wire::Wire;
 
-/// How requests of somebody else call themselves.
+/// How requests of another client call themselves.
 pub(crate) const FOREIGN_AGENT: &str = "kubernetes-cloudprovider";
 
 /// The state of the simulated Azure.
@@ -138,7 +138,7 @@ impl Azure {
         }
     }
 
-    /// A write of somebody else; answers with its status.
+    /// A write of another client; answers with its status.
     pub fn foreign_put(
         &mut self,
         load_balancer: &str,

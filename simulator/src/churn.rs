@@ -38,7 +38,7 @@ pub enum Pattern {
         /// From one step of a Service to its next, in microseconds.
         step_us: u64,
     },
-    /// Every Service is deployed anew with the strategy Recreate: the Services begin one after the other, evenly, and each
+    /// Every Service is deployed again with the strategy Recreate: the Services begin one after the other, evenly, and each
     /// takes four steps: all pods terminate, all are gone, as many new ones start, they are ready.
     Recreate {
         /// Within which the Services begin, in microseconds.

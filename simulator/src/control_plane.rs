@@ -120,7 +120,7 @@ impl ControlPlane {
         self.host.plane.ask(|plane, _| plane.forget_streams()).await;
     }
 
-    /// Stops it, if it runs, and starts it again on the same address: versions and nonces begin anew, resources, errors,
+    /// Stops it, if it runs, and starts it again on the same address: versions and nonces begin again, resources, errors,
     /// manners and the journal are kept. [`ControlPlane::clear`] before it makes it forget the resources too.
     ///
     /// # Errors

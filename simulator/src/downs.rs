@@ -1,5 +1,5 @@
 //! The admin states of entries over time: which PUTs of the service turn entries Down or take that back, from when on
-//! that is there, and which Downs are somebody else's.
+//! that is there, and which Downs are another client's.
 //!
 //! Owns the record alone. What should be Down is `truth`'s business, and which nodes leave service that of `signals`.
 
@@ -14,7 +14,7 @@ use crate::ledger::PoolName;
 /// Changes and PUTs that are kept; later ones are left out.
 const MOST: usize = 500_000;
 
-/// What is known of a Down that somebody else has set, while its entry stays.
+/// What is known of a Down that another client has set, while its entry stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Others {
     /// It is there.
@@ -70,9 +70,9 @@ pub(crate) struct Downs {
 struct Known {
     /// Whether each entry is Down.
     entries: BTreeMap<IpAddr, bool>,
-    /// Whether somebody else wrote it last.
+    /// Whether another client wrote it last.
     by_others: bool,
-    /// The Downs of somebody else.
+    /// The Downs of another client.
     others: BTreeMap<IpAddr, Others>,
 }
 
@@ -167,7 +167,7 @@ impl Downs {
         number
     }
 
-    /// What is known of somebody else's Down of an entry.
+    /// What is known of another client's Down of an entry.
     pub(crate) fn of_others(&self, pool: &PoolName, ip: IpAddr) -> Option<Others> {
         let number = self.numbers.get(pool)?;
         self.pools[*number].others.get(&ip).copied()
@@ -196,7 +196,7 @@ impl Downs {
         &self.puts
     }
 
-    /// How often somebody else set an entry Down.
+    /// How often another client set an entry Down.
     pub(crate) fn set_by_others(&self) -> u64 {
         self.set_by_others
     }

@@ -113,7 +113,7 @@ impl Fakes {
         self.azure.ask(|azure, _| azure.model.log().to_vec()).await
     }
 
-    /// Writes a pool as somebody else would (name and IP of each member); answers with the status.
+    /// Writes a pool as another client would (name and IP of each member); answers with the status.
     pub async fn foreign_put(&self, load_balancer: &str, pool: &str, members: Vec<(String, String)>) -> u16 {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.azure
@@ -125,7 +125,7 @@ impl Fakes {
             .await
     }
 
-    /// Turns ARM's knobs while it runs; changed faults start counting anew.
+    /// Turns ARM's knobs while it runs; changed faults start counting again.
     pub async fn tune_arm(&self, change: impl FnOnce(&mut arm::Settings) + Send + 'static) {
         self.azure.ask(|azure, _| azure.model.reconfigure(change)).await;
     }

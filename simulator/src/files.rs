@@ -97,7 +97,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// This address; where its port is 0, with one that nobody has, and that is reserved to nobody else until this value
+    /// This address; where its port is 0, with one that nobody has, and that is reserved to no other client until this value
     /// goes.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! For how long pools had no member that could serve anybody, whose flows ARM reset, and how often somebody else took
+//! For how long pools had no member that could serve anybody, whose flows ARM reset, and how often another client took
 //! away a member that was needed: what clients of Services feel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ impl Outages {
         self.note_taken(azure, pool, required);
     }
 
-    /// Counts the members that have gone since the last look although they are needed, where somebody else's write took
+    /// Counts the members that have gone since the last look although they are needed, where another client's write took
     /// them out.
     fn note_taken(&mut self, azure: &ArmModel, pool: &PoolName, required: &BTreeSet<IpAddr>) {
         let mut held = truth::members(azure, &pool.load_balancer, &pool.pool);
@@ -94,7 +94,7 @@ impl Outages {
         all
     }
 
-    /// How often somebody else took a member out of a pool that needed it.
+    /// How often another client took a member out of a pool that needed it.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub changes: u64,
     /// How long it took to make them, in microseconds.
     pub changing_us: u64,
-    /// Pools that are not right in the end, by the truth computed anew from all objects.
+    /// Pools that are not right in the end, by the truth computed again from all objects.
     pub wrong: Vec<WrongPool>,
     /// Entries whose admin states are not as they must be in the end.
     pub wrong_entries: Vec<WrongEntry>,

@@ -151,7 +151,7 @@ impl Process {
     /// Asks it to end, and kills it when it has not done so within that time.
     ///
     /// # Errors
-    /// The operating system does not let go of it.
+    /// The operating system does not released it.
     pub async fn stop(mut self, within: Duration) -> io::Result<ExitStatus> {
         if let Some(pid) = pid_of(&self.child) {
             // A process that stands still hears of nothing.

@@ -1,4 +1,4 @@
-//! What a run showed: numbers for programs (JSON), a table and a verdict for people, and a page with pictures.
+//! What a run showed: numbers for programs (JSON), a table and a verdict for operators, and a page with pictures.
 
 mod drain;
 mod html;
@@ -137,11 +137,11 @@ pub struct Unserved {
 pub struct Lease {
     /// The part of the time in which the controller held it, from 0 to 1.
     pub duty: f64,
-    /// The part of the time in which somebody else held it.
+    /// The part of the time in which another client held it.
     pub others: f64,
     /// How often the controller took it.
     pub holds: usize,
-    /// The longest of these holds in seconds: for so long at most nobody else could have it because of the controller.
+    /// The longest of these holds in seconds: for so long at most no other client could have it because of the controller.
     pub longest_hold_seconds: f64,
 }
 

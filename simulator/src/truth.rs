@@ -6,7 +6,7 @@
 //! keeps what it has (D6). Delays and guards are the service's business; scenarios wait for them.
 //!
 //! An entry's admin state must be Down exactly where its node has a taint that says that it leaves service (N1); on other
-//! nodes a Down of somebody else is left as it is (N4). What notices of an eviction ask for is not judged here: the
+//! nodes a Down of another client is left as it is (N4). What notices of an eviction ask for is not judged here: the
 //! service turns them into a taint.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -65,7 +65,7 @@ pub struct World {
     evictions: Evictions,
     /// The numbers of the addresses of nodes that have others than those of their own numbers.
     moved: BTreeMap<usize, usize>,
-    /// How many nodes were made anew under their names.
+    /// How many nodes were made again under their names.
     renewed: usize,
     /// The pods that Services have lost for good, until they are scaled back; by the number of the Service.
     asleep: BTreeMap<usize, Vec<Pod>>,

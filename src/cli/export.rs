@@ -50,7 +50,7 @@ pub(super) struct ExportArgs {
 /// The form of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Form {
-    /// For people.
+    /// For operators.
     Text,
     /// For programs.
     Json,

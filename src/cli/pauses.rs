@@ -1,4 +1,4 @@
-//! Pauses that people have made, in words.
+//! Pauses that operators have made, in words.
 
 use jiff::Timestamp;
 use pool_core::redact::Printable;

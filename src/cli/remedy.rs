@@ -1,4 +1,4 @@
-//! What a person can do about a read that ARM did not answer as it should.
+//! What the operator can do about a read that ARM did not answer as it should.
 
 use pool_core::arm::{Failure, FailureKind};
 

@@ -1,7 +1,7 @@
 //! `restore`: puts the members of pools back to what a snapshot has, by the machines of `run` and under their rules:
 //! our own Lease, the shared one, gates, budgets, proof of ownership, verification (docs/design/surface.md, commands).
 //!
-//! Only which level a pool has is decided otherwise: by the snapshot, for a person has said so. Everything is paused for
+//! Only which level a pool has is decided otherwise: by the snapshot, for the operator has said so. Everything is paused for
 //! whoever leads next, so that it does not undo that at once.
 
 mod image;

@@ -270,7 +270,7 @@ async fn verify(azure: &Azure<'_>, file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(DIFFERENT))
 }
 
-/// A time as people write it, in UTC.
+/// A time as operators write it, in UTC.
 fn time(at: Timestamp) -> String {
     format!("{at:.3}")
 }

@@ -28,7 +28,7 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 const LONGEST_PATH: usize = 1024;
 /// The longest method.
 const LONGEST_METHOD: usize = 16;
-/// The longest token. Those of service accounts have about a thousand bytes, those of people some thousands.
+/// The longest token. Those of service accounts have about a thousand bytes, those of operators some thousands.
 const LONGEST_TOKEN: usize = 32 << 10;
 
 /// Who asks, where they were judged already. It goes with the request.
@@ -40,7 +40,7 @@ pub(super) enum Entry {
     /// Everybody who reaches it.
     Open,
     /// Whoever asks for this machine by a name of loopback. A page of the Web whose own name has been made to lead here has
-    /// a browser ask for that name, through a person's port-forward.
+    /// a browser ask for that name, through the operator's port-forward.
     Loopback,
     /// Those alone whom the API server lets, whatever method and path they ask for.
     Judged(Door),
@@ -132,8 +132,8 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
 /// The log tells of those who are turned away by a verdict, as long as they are few.
 ///
 /// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what somebody has seen a
-/// moment ago is no secret to him. What may change something is judged anew each time: whoever has lost the right must
-/// not pause or release anything from that moment on, and people ask for such things seldom.
+/// moment ago is no secret to him. What may change something is judged again each time: whoever has lost the right must
+/// not pause or release anything from that moment on, and operators ask for such things seldom.
 async fn judge(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let (path, verb) = (request.match_info().as_str(), verb_of(request.method()));
     if path.len() > LONGEST_PATH || verb.len() > LONGEST_METHOD {

@@ -1,4 +1,4 @@
-//! People's requests (H3): each is handed to the machine that decides about it, and answered by what that says. One
+//! Operators' requests (H3): each is handed to the machine that decides about it, and answered by what that says. One
 //! line of the log tells who has asked for what, and what came of it.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::telemetry::Levels;
 /// The keys by which a request names what it is about.
 const SCOPED: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
 
-/// The routes of people's requests.
+/// The routes of operators' requests.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(post("/api/v1/queues/{lb}/{pool}/attempt", attempt))
@@ -332,7 +332,7 @@ fn not_leading(about: &About) -> HttpResponse {
     problem_of_leader(StatusCode::CONFLICT, "not the leader", &detail, leader)
 }
 
-/// Why a release has let go of nothing, and what does.
+/// Why a release has released nothing, and what does.
 fn nothing_released(wanted: &Wanted, stays: Stays) -> (&'static str, String) {
     match stays {
         Stays::NothingHeld => ("nothing is held", nothing_held(wanted).to_owned()),

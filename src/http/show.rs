@@ -52,7 +52,7 @@ impl Show {
         std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0)).as_secs_f64()
     }
 
-    /// A moment as people write it.
+    /// A moment as operators write it.
     pub(super) fn time(&self, at: Now) -> Option<String> {
         wall(self.clock.wall_at(at))
     }
@@ -288,7 +288,7 @@ impl Show {
         })
     }
 
-    /// What people wish.
+    /// What operators wish.
     pub(super) fn wishes(&self, view: &WishesView) -> Value {
         let WishesView { mode: _, wishes, returned, unreadable, term_waits, last_error } = view;
         let one = |of: &Scope, pause: &Pause| {
@@ -347,22 +347,22 @@ impl Show {
     }
 }
 
-/// A time that somebody has noted, as people write it.
+/// A time that somebody has noted, as operators write it.
 pub(super) fn wall(at: Wall) -> Option<String> {
     jiff::Timestamp::from_microsecond(at.as_micros()).ok().map(|time| format!("{time:.3}"))
 }
 
-/// What people wish, as far as it has been read.
+/// What operators wish, as far as it has been read.
 fn wished(snapshot: &Snapshot) -> Option<&Wishes> {
     snapshot.wishes.as_ref()?.wishes.as_deref()
 }
 
-/// The pause that a person has made, behind one of the things that pause a pool.
+/// The pause that the operator has made, behind one of the things that pause a pool.
 pub(super) fn pause<'a>(snapshot: &'a Snapshot, pool: &PoolId, by: &PausedBy) -> Option<&'a Pause> {
     wished(snapshot)?.pause_of(pool, by)
 }
 
-/// One of the things that pause a pool or a Service: what it is of, and who has made it, where a person has.
+/// One of the things that pause a pool or a Service: what it is of, and who has made it, where the operator has.
 fn paused_by(by: &PausedBy, pool: Option<&PoolId>, pause: Option<&Pause>) -> Value {
     let target = by.service().map(ToString::to_string).or_else(|| pool.map(ToString::to_string));
     json!({

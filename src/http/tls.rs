@@ -27,7 +27,7 @@ use x509_parser::parse_x509_certificate;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 1 << 20;
-/// How often both files are read anew in one look while they change.
+/// How often both files are read again in one look while they change.
 const READINGS: usize = 3;
 
 /// Where certificate and key are.

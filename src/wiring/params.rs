@@ -147,7 +147,7 @@ pub struct Restoring {
     pub pins: Arc<Pins>,
     /// Whether it writes only while everything is paused for everybody else.
     pub pauses: bool,
-    /// Whether a person has named the pools: what is paused by itself is put back then too.
+    /// Whether the operator has named the pools: what is paused by itself is put back then too.
     pub named: bool,
 }
 

@@ -147,7 +147,7 @@ async fn h3_each_service_says_why_it_is_or_is_not_in_its_pool() {
     assert_eq!(names, ["cluster", "foreign", "held", "paused", "right", "ruleless"]);
     assert!(items(&all["items"]).all(|service| service["verdict"].is_string()), "{all}");
 
-    // What a person sees next: the pause ends, the endpoint comes back, the rules are made.
+    // What the operator sees next: the pause ends, the endpoint comes back, the rules are made.
     stage.fakes.apply(vec![service("paused")]).await.expect("a good object");
     stage.verdict("paused", "right: ").await;
     place(&stage.fakes, "held", &[Endpoint::ready(&node_name(0))]).await;

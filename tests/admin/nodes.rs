@@ -77,7 +77,7 @@ async fn entries_are(stage: &Stage, node: usize, wanted: &[(&str, &str)]) {
     .await;
 }
 
-/// Sets the entry of a node in a pool of the first load balancer Down, as somebody else would.
+/// Sets the entry of a node in a pool of the first load balancer Down, as another client would.
 async fn set_down(fakes: &Fakes, pool: &str, node: usize) {
     let (name, ip) = (pool.to_owned(), node_ip(node));
     let put = move |azure: &mut simulator::Azure, now: u64| {
@@ -104,7 +104,7 @@ fn names(page: &Value) -> Vec<&str> {
     items.filter_map(|item| item["name"].as_str()).collect()
 }
 
-/// A controller with a node that is Down in all of its pools, an entry of another node that somebody else has set Down, and
+/// A controller with a node that is Down in all of its pools, an entry of another node that another client has set Down, and
 /// a record that cannot be read.
 pub(super) async fn leaving() -> Stage {
     let prepared = prepared().await;

@@ -21,7 +21,7 @@ const OUTSIDER: Option<&str> = Some("outsiders-token");
 const NEVER_GIVEN: [(u16, &str); 1] = [(504, "every machine answers before the time for it is over")];
 /// The pool of the only Service of a world with one.
 const POOL: &str = "team-000-web-00000";
-/// Every request of people, as the document names it.
+/// Every request of operators, as the document names it.
 const REQUESTS: [&str; 7] = [
     "/api/v1/pause",
     "/api/v1/resume",
@@ -198,7 +198,7 @@ fn named(path: &str) -> String {
     named.replace("{namespace}", "shop").replace("{name}", "nobody")
 }
 
-/// What people ask of a controller that leads, and what it refuses.
+/// What operators ask of a controller that leads, and what it refuses.
 async fn requests(contract: &mut Contract, stage: &Stage) {
     let everything = json!({ "scope": "everything" });
     for path in REQUESTS {
@@ -235,7 +235,7 @@ async fn requests(contract: &mut Contract, stage: &Stage) {
     assert!(refused["leader"].is_string(), "{refused}");
 }
 
-/// What is refused of any request of people: by its method, its host, its length and its body.
+/// What is refused of any request of operators: by its method, its host, its length and its body.
 async fn misfits(contract: &mut Contract, stage: &Stage) {
     let large = json!({ "scope": "everything", "reason": "x".repeat(12_000) });
     for path in REQUESTS {

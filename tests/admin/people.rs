@@ -1,4 +1,4 @@
-//! People who pause, resume, and ask for an attempt, a comparison or another log level (G6, H2, H3).
+//! Operators who pause, resume, and ask for an attempt, a comparison or another log level (G6, H2, H3).
 
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -328,7 +328,7 @@ async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     for address in [health, admin, stage.admin_tls.as_str()] {
         answer_to(address, b"nonsense\r\n\r\n").await;
     }
-    // A page of the Web may have its own name lead to a person's port-forward.
+    // A page of the Web may have its own name lead to the operator's port-forward.
     let page = format!("GET {STATUS} HTTP/1.1\r\nhost: pages.example\r\nx-forwarded-host: localhost\r\n\r\n");
     assert!(answer_to(admin, page.as_bytes()).await.starts_with("HTTP/1.1 421 "));
     let long = format!("/{}", "a".repeat(30_000));

@@ -1,4 +1,4 @@
-//! Wrong Services, slices and Nodes (D6): each shows itself where an operator looks, and harms nobody else.
+//! Wrong Services, slices and Nodes (D6): each shows itself where an operator looks, and harms no other client.
 
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;

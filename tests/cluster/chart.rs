@@ -58,7 +58,7 @@ impl Process {
 }
 
 /// The values of a story's release: what everybody has to set, the story's own Leases and nodes, short times, and an
-/// account for people.
+/// account for operators.
 fn values(namespace: &str) -> Value {
     let mut config = settings(namespace);
     // Containers listen where the chart has them listen.

@@ -1,5 +1,5 @@
 //! Nodes that leave service on a real API server: what `kubectl taint` sets has a node noted and then cut out of every
-//! pool that it is in, what it takes away gives the node back, and a node that is made anew is another node
+//! pool that it is in, what it takes away gives the node back, and a node that is made again is another node
 //! (docs/design/nodes.md, N1, N2, N4).
 //!
 //! Each story has a control plane of its own: to every controller of a shared one the node would be tainted as well.

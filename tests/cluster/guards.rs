@@ -166,7 +166,7 @@ async fn g4_a_label_on_most_nodes_removes_nothing_not_even_after_a_restart_until
     story.end(controller).await;
 }
 
-/// The part of a spec that lets a Deployment begin anew with another strategy.
+/// The part of a spec that lets a Deployment begin again with another strategy.
 fn recreated(image: &str) -> Value {
     json!({
         "strategy": { "type": "Recreate", "rollingUpdate": null },

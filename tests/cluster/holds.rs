@@ -1,4 +1,4 @@
-//! One hold of the shared Lease at a time, on the real API server: a predecessor's, somebody else's that ends and one
+//! One hold of the shared Lease at a time, on the real API server: a predecessor's, another client's that ends and one
 //! that never does, and what our own leave behind (docs/design/writer.md, W7).
 //!
 //! The API server tells every state that the Lease has been in, so nothing depends on when a test looks.

@@ -15,7 +15,7 @@ use super::{Story, ips};
 use crate::support::kubernetes::Cluster;
 use crate::support::{PATIENCE, eventually, objects};
 
-/// The taint of a node that is taken out of service, as people set it.
+/// The taint of a node that is taken out of service, as operators set it.
 pub(super) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service=maintenance:NoSchedule";
 /// What takes it away.
 pub(super) const IN_SERVICE: &str = "node.kubernetes.io/out-of-service-";

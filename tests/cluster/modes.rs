@@ -131,7 +131,7 @@ async fn guarded(story: &Story<&Cluster>, mode: &str) -> Controller {
     controller
 }
 
-/// A person deletes all slices of a Service.
+/// The operator deletes all slices of a Service.
 async fn delete_slices(story: &Story<&Cluster>, service: &str) {
     story.api.delete(&story.path("endpointslices", &format!("{service}-by-hand"))).await;
 }
@@ -164,7 +164,7 @@ async fn g5_guards_that_observe_or_are_off_let_go_at_once_of_what_they_would_hol
     delete_slices(&story, enforced).await;
     let answer = held(&controller, "empty_confirm", 1).await;
     assert_eq!(answer["items"][0]["held"]["reason"], "empty_confirm", "{answer}");
-    // What another pool lets go of later goes first.
+    // What another pool releases later goes first.
     story.replace_by_hand(witness, &[(of_witness, Some(two.as_str()))]).await;
     story.holds(witness, ["10.1.0.2"]).await;
     let pool = azure::pool_name(story.namespace, enforced);

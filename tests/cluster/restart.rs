@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, azure, eventually};
 /// A Service whose EndpointSlice the story writes by itself.
 const HALVED: &str = "halved-0";
 
-/// A list lets go of half of a pool: that is believed at once, so never is anything held back for its part of a pool
+/// A list releases half of a pool: that is believed at once, so never is anything held back for its part of a pool
 /// (G3).
 async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoints: &[(&str, Option<&str>)]) {
     // While it stands still it can hear of the change from no watch.

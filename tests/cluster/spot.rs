@@ -1,5 +1,5 @@
 //! Evictions on a real API server: notices as node problem detectors make them, by either group of events, have their
-//! nodes tainted and cut out of traffic, and nothing that somebody else has set is lost by it (docs/design/nodes.md,
+//! nodes tainted and cut out of traffic, and nothing that another client has set is lost by it (docs/design/nodes.md,
 //! N1). What that rests on is shown of the API server itself.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::support::{PATIENCE, eventually};
 
 /// Where the newer group has its events about nodes.
 const NEWER_EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
-/// A taint that somebody else sets.
+/// A taint that another client sets.
 const LATE: &str = "example.com/late=yes:NoSchedule";
 /// A reason that no controller looks for.
 const REHEARSED: &str = "Rehearsed";

@@ -29,7 +29,7 @@ const SHORT: [&str; 13] = [
     "--folder",
 ];
 
-/// What plays ARM and Kubernetes for a service that somebody else starts.
+/// What plays ARM and Kubernetes for a service that another client starts.
 const SERVED: [&str; 8] = [
     "simulate",
     "--serve-only",

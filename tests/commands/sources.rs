@@ -1,5 +1,5 @@
 //! What `check` and an export make of pools that are filled from control planes: they wait for each source, and name what
-//! stands in the way.
+//! blocks it.
 
 use serde_json::{Value, json};
 use simulator::CLUSTER_NAME;

@@ -347,7 +347,7 @@ impl Stage {
     }
 }
 
-/// Whether somebody else's write was carried out.
+/// Whether another client's write was carried out.
 fn was_done(status: u16) -> Done {
     if (200..300).contains(&status) { Ok(()) } else { Err(format!("the foreign PUT was answered {status}")) }
 }

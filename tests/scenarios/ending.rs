@@ -76,7 +76,7 @@ impl Stage {
         }
     }
 
-    /// Whether the controller has nothing to do any more, unless the story says that something waits for ever.
+    /// Whether the controller has nothing to do any more, unless the story says that something waits forever.
     async fn nothing_waits(&mut self) -> Done {
         let mut again = Patience::of(self);
         loop {

@@ -28,7 +28,7 @@ struct Node {
     labels: BTreeMap<String, String>,
     /// Its virtual machine, where that is in a scale set: `<scale set>/<number>`. Others are called as their nodes.
     machine: Option<String>,
-    /// How often it was made anew under its name.
+    /// How often it was made again under its name.
     renewed: u32,
 }
 
@@ -115,7 +115,7 @@ impl World {
         self.nodes.get_mut(name).ok_or_else(|| unknown(name))
     }
 
-    /// Whether a node was made anew under its name.
+    /// Whether a node was made again under its name.
     pub fn is_renewed(&self, name: &str) -> bool {
         self.nodes.get(name).is_some_and(|node| node.renewed > 0)
     }

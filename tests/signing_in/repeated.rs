@@ -20,7 +20,7 @@ use crate::support::{PATIENCE, eventually, log_lines};
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
-/// What a person signs in with.
+/// What the operator signs in with.
 const PERSON: &str = "planted-person-token";
 const MARKERS: [&str; 6] = [SIGNED, OPAQUE, BOOTSTRAP, PERSON, TOKEN, SIGNATURE];
 
@@ -118,7 +118,7 @@ impl Scene {
     }
 }
 
-/// Everything that the listeners show, and what a person is told whose token is repeated.
+/// Everything that the listeners show, and what the operator is told whose token is repeated.
 async fn shown(started: &Value) -> String {
     // A listener that turns a request away before its body closes the connection.
     let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client");

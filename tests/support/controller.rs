@@ -99,7 +99,7 @@ impl Controller {
     /// Runs this command, which must be one of `run`, and waits until the controller is ready. Its log is named like this.
     pub async fn launch(cluster: &Cluster, name: &str, command: &mut Command) -> Self {
         let log = cluster.folder().join(format!("{name}.log"));
-        // A Pod's container that is started anew goes on in the same log.
+        // A Pod's container that is started again goes on in the same log.
         let before = log_lines(&log).len();
         let mut child = cluster.reaper().start(name, command);
         let at = eventually("the controller has its listeners", PATIENCE, || {

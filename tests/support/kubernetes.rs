@@ -180,7 +180,7 @@ impl Cluster {
         path
     }
 
-    /// Kills the API server and starts it anew on the same data. Watches break, and resourceVersions from before are
+    /// Kills the API server and starts it again on the same data. Watches break, and resourceVersions from before are
     /// answered with 410.
     pub async fn restart_apiserver(&mut self) {
         self.kill_apiserver();

@@ -1,4 +1,4 @@
-//! A terminal with a person at it, for programs that ask.
+//! A terminal with the operator at it, for programs that ask.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

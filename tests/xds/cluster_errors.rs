@@ -29,7 +29,7 @@ struct Row {
     state: ClientResourceStatus,
     /// What CSDS shows of it.
     shown: &'static str,
-    /// What people are told of it.
+    /// What operators are told of it.
     told: &'static str,
     /// Whether it is an error of the data, and not a transient one.
     is_of_data: bool,

@@ -461,7 +461,7 @@ impl Scene {
         events.iter().map(|event| (text(event, "reason"), text(event, "message"))).collect()
     }
 
-    /// Requires that no status code of xDS is passed on to people, in events or in what is noted of these pools (X4).
+    /// Requires that no status code of xDS is passed on to operators, in events or in what is noted of these pools (X4).
     pub async fn tells_no_codes(&self, pools: impl IntoIterator<Item = &str>) {
         let mut told = self.all_events().await;
         assert!(!told.is_empty(), "something was told");

@@ -32,7 +32,7 @@ use self::renewal::{Caller, In, Out, Renewal, RequestId};
 use crate::identity::{Identity, Login};
 use crate::settings::Clocks;
 
-/// Makes a credential that knows nothing yet, and that asks anew for each token.
+/// Makes a credential that knows nothing yet, and that asks again for each token.
 pub(crate) type Make = Arc<dyn Fn() -> azure_core::Result<Arc<dyn TokenCredential>> + Send + Sync>;
 
 /// The tokens of an identity.

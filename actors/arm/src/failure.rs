@@ -63,7 +63,7 @@ pub(crate) fn of_error(error: &Error) -> Failure {
     without_answer(kind, retry_after, &chain(error))
 }
 
-/// ARM's correlation id, for people.
+/// ARM's correlation id, for operators.
 pub(crate) fn correlation_id(headers: &Headers) -> Option<Arc<str>> {
     let id = headers.get_optional_str(&CORRELATION_ID)?.trim();
     (!id.is_empty()).then(|| Arc::from(shorten(id).as_str()))

@@ -16,7 +16,7 @@ pub enum Identity {
         tenant: String,
         /// The client (application) id.
         client_id: String,
-        /// Where the service account token is kept; it is read anew for every token.
+        /// Where the service account token is kept; it is read again for every token.
         token_file: PathBuf,
     },
     /// With a token of the managed identity of the machine we run on.
@@ -36,7 +36,7 @@ pub enum Identity {
         tenant: String,
         /// The client (application) id.
         client_id: String,
-        /// A PKCS#12 or PEM file with certificate and RSA key; it is read anew for every token.
+        /// A PKCS#12 or PEM file with certificate and RSA key; it is read again for every token.
         path: PathBuf,
         /// The password of a PKCS#12 file.
         password: Option<Secret>,
@@ -86,7 +86,7 @@ impl Identity {
         }
     }
 
-    /// What people call it.
+    /// What operators call it.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Identity::Anonymous => "no identity",

@@ -1,6 +1,6 @@
 //! Requests as they stand, of any method and to any resource, and their answers unread: for the conformance suite
 //! (tests/e2e), which asks real Azure what it does with requests that the product never sends. The product has no such
-//! client; a tidy test checks that nobody else names it.
+//! client; a tidy test checks that no other client names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

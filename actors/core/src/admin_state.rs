@@ -132,7 +132,7 @@ pub enum In {
     Opened(Epoch),
     /// Whether this process may write, and in which term.
     Standing(Standing),
-    /// What people wish.
+    /// What operators wish.
     Wishes {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
@@ -187,9 +187,9 @@ pub enum Out {
     View(AdminView),
     /// To the process: a notice about this node was ignored.
     NoticeIgnored(NodeName, IgnoredNotice),
-    /// To the process: the answer to a person's request.
+    /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
-    /// To the Directory: a person lets everything go on, which these nodes do; the Directory answers.
+    /// To the Directory: the operator lets everything go on, which these nodes do; the Directory answers.
     Release(RequestId, Vec<NodeName>),
     /// To the metrics.
     Sample(Sample),
@@ -224,7 +224,7 @@ pub struct AdminState {
     /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so no
     /// node waits for them. A deleted load balancer is not among them: it may be created again with what was Down.
     never_existed: BTreeSet<LbName>,
-    /// Pools to be judged anew.
+    /// Pools to be judged again.
     dirty: BTreeSet<PoolId>,
     /// Whether a load balancer was seen since nodes were last forgotten.
     looked: bool,
@@ -322,7 +322,7 @@ impl AdminState {
         self.posts.rest(uid);
     }
 
-    /// What is wanted for a node is another thing: work on it begins anew, whatever failed before.
+    /// What is wanted for a node is another thing: work on it begins again, whatever failed before.
     fn turn(&mut self, now: Now, uid: NodeUid) {
         self.drop_work(now, &uid);
         self.queue.add(now, uid);
@@ -336,7 +336,7 @@ impl AdminState {
         }
     }
 
-    /// Takes in the signals of a node anew.
+    /// Takes in the signals of a node again.
     fn heed_signals(&mut self, now: Now, uid: &NodeUid) {
         let Some(fact) = self.nodes.fact(uid) else { return };
         let signals = self.signals_of(fact);
@@ -530,7 +530,7 @@ impl AdminState {
         }
     }
 
-    /// Tells people and metrics how everything stands.
+    /// Tells operators and metrics how everything stands.
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
         let owed = self.posts.take_news();

@@ -338,7 +338,7 @@ pub struct PutAccepted {
     pub retry_after: RetryAfter,
     /// The entity tag in the answer's body.
     pub etag: Option<Etag>,
-    /// ARM's correlation id, for people.
+    /// ARM's correlation id, for operators.
     pub correlation_id: Option<Arc<str>>,
 }
 
@@ -432,7 +432,7 @@ const ABSENT: [&str; 3] = ["ResourceNotFound", "ParentResourceNotFound", "NotFou
 impl Failure {
     /// Whether ARM says that what was asked for is not there, as a pool is not whose load balancer is gone. A 404 about its
     /// resource group or subscription says nothing of it, and may pass; neither does one without ARM's code, which may be
-    /// somebody else's.
+    /// another client's.
     #[must_use]
     pub fn says_absent(&self) -> bool {
         let says = |code: &str| ABSENT.iter().any(|absent| code.eq_ignore_ascii_case(absent));

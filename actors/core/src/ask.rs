@@ -1,4 +1,4 @@
-//! What people ask of the running service, one request at a time, and what became of it
+//! What operators ask of the running service, one request at a time, and what became of it
 //! (docs/design/model-and-mechanisms.md, A3; H3).
 //!
 //! Each request carries an id; the machine that decides about it answers with that id, once. What is asked for may be
@@ -16,7 +16,7 @@ use crate::sample::GateClass;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);
 
-/// A person's request, on its way to the machine that decides about it.
+/// The operator's request, on its way to the machine that decides about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Its id.
@@ -25,7 +25,7 @@ pub struct Request {
     pub wanted: Wanted,
 }
 
-/// What a person asks.
+/// What the operator asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// An attempt of this pool now (H3).
@@ -128,14 +128,14 @@ pub enum Done {
     },
 }
 
-/// A removal that a person has let go of.
+/// A removal that the operator has released.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Released {
     /// Of which pool.
     pub pool: PoolId,
     /// What it was held back for.
     pub reason: HeldReason,
-    /// What goes on to hold it back, as far as that is known before the pool is worked out anew.
+    /// What goes on to hold it back, as far as that is known before the pool is worked out again.
     pub still: Option<HeldReason>,
 }
 
@@ -159,7 +159,7 @@ pub enum Refusal {
     NotBefore(Now),
     /// It is paused, or the mode only observes: by what, first of all.
     Paused(PausedBy),
-    /// A release lets go of nothing: of what is held back there, a release of that scope ends none.
+    /// A release releases nothing: of what is held back there, a release of that scope ends none.
     NothingReleased(Stays),
     /// This process only shows what it would do (C4), and this is not to be shown.
     DryRun,
@@ -167,7 +167,7 @@ pub enum Refusal {
     Failed(Arc<str>),
 }
 
-/// Why a release lets go of nothing.
+/// Why a release releases nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stays {
     /// Nothing is held back there.

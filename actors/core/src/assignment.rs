@@ -22,7 +22,7 @@ pub struct Assignment {
     pub family: Family,
     /// The one source of its level.
     pub source: Source,
-    /// Whose pool it is. Empty: nobody's; the pool lets go of everything and retires.
+    /// Whose pool it is. Empty: nobody's; the pool releases everything and retires.
     pub services: BTreeMap<ServiceUid, Share>,
     /// The union of the shares after the guards.
     pub level: Level,
@@ -44,13 +44,13 @@ pub struct Assignment {
 pub enum PausedBy {
     /// The configured mode only observes (G6).
     Mode,
-    /// A person paused everything.
+    /// The operator paused everything.
     Everything,
     /// Pre-images are restored, and there is none for this pool.
     NoPin,
-    /// A person paused this pool.
+    /// The operator paused this pool.
     Pool,
-    /// A person paused this Service, whose pool it is.
+    /// The operator paused this Service, whose pool it is.
     Service(ServiceKey),
     /// This Service, whose pool it is, carries the annotation (D1).
     Annotation(ServiceKey),
@@ -138,7 +138,7 @@ pub struct Held {
     pub members: BTreeSet<IpAddr>,
 }
 
-/// What ends the holding back of a removal. New facts and a person may always do so.
+/// What ends the holding back of a removal. New facts and the operator may always do so.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Waits {
     /// It ends by itself at that moment.
@@ -146,7 +146,7 @@ pub enum Waits {
     /// It ends when lists of most recent data, begun at this moment or later, say the same (G1); where it waits for a
     /// time as well, the later of both.
     SecondRead(Now),
-    /// Only new facts or a person end it.
+    /// Only new facts or the operator end it.
     Facts,
 }
 

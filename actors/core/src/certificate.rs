@@ -28,7 +28,7 @@ pub struct Found<Pair, Fault> {
 pub enum Decision<Pair, Fault> {
     /// Clients are shown this from now on.
     Show(Pair),
-    /// What is shown stays, and people are told why.
+    /// What is shown stays, and operators are told why.
     Tell(Fault),
     /// What is shown stays, and there is nothing to tell.
     Stay,

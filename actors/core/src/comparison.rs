@@ -1,6 +1,6 @@
 //! When a service that writes nothing has compared everything once: what an export and a check wait for, and what they
 //! still wait for when their time is over (docs/design/surface.md, C4). It owns which pools were compared; how the
-//! answer is told to people is the commands' business.
+//! answer is told to operators is the commands' business.
 //!
 //! It hears the published snapshots alone. Views of one thing come in one after the other, so everything must have been
 //! compared for a second; and members that only may stay must have had `members.removalDelay` to be certain of, which

@@ -100,7 +100,7 @@ pub enum ConfigMapAnswer {
     Seen(Arc<ConfigMapFacts>),
     /// It does not exist.
     Absent,
-    /// Somebody else wrote it first, or it exists already.
+    /// Another client wrote it first, or it exists already.
     Conflict,
     /// The request failed, or its answer was lost: a write may have been carried out all the same.
     Failed(RequestFailure),

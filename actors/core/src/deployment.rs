@@ -1,5 +1,5 @@
-//! Finds the Deployment that runs this process, so that what it tells of itself is attached to what people know, and lasts
-//! longer than a Pod (X2, E1): when its UID is asked for, and when people are told that it cannot be had.
+//! Finds the Deployment that runs this process, so that what it tells of itself is attached to what operators know, and lasts
+//! longer than a Pod (X2, E1): when its UID is asked for, and when operators are told that it cannot be had.
 //!
 //! Nothing waits for it: what is told before it is found is attached to what the port has else. A right that is granted
 //! later is noticed, so it asks again for as long as it has found nothing.
@@ -16,7 +16,7 @@ use crate::machine::{Machine, Now};
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// How many requests may go unanswered before people are told: an API server may be away for a moment.
+/// How many requests may go unanswered before operators are told: an API server may be away for a moment.
 const QUIET_FAILURES: u32 = 3;
 
 /// What the machine can be told.
@@ -46,7 +46,7 @@ pub enum Out {
     Ask,
     /// To the port: this is its UID. Nothing follows.
     Found(Arc<str>),
-    /// To people, once: why it cannot be had.
+    /// To operators, once: why it cannot be had.
     Missing(Failure),
 }
 

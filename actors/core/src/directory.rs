@@ -68,9 +68,9 @@ pub struct Params {
     pub pins: Option<Arc<Pins>>,
     /// The pools that are filled from xDS sources (X2).
     pub listed: Vec<Listing>,
-    /// The load balancers that only these name: all other pools there are somebody else's (D1).
+    /// The load balancers that only these name: all other pools there are another client's (D1).
     pub only_listed: BTreeSet<LbName>,
-    /// Whether this process only shows what it would do (C4): nobody lets go of anything here.
+    /// Whether this process only shows what it would do (C4): nobody releases anything here.
     pub shows_only: bool,
 }
 
@@ -95,7 +95,7 @@ pub enum In {
     Members(PoolId, PoolMembers),
     /// The lists that this term needs are in: it begins (W8).
     Confirmed(Epoch),
-    /// A pool that nobody is assigned any more has let go of everything.
+    /// A pool that nobody is assigned any more has released everything.
     Retired(PoolId),
     /// The term in which its reports are told to people; `None`, as at first: this process does not lead, or people wish
     /// that it writes nothing. They would be dropped, so it makes none. What lasts is told once in each term.
@@ -104,14 +104,14 @@ pub enum In {
     Reread(ReadId),
     /// The EndpointSlices that were read until this moment were taken in, and all facts that rest on them were told.
     ReadUpTo(Now),
-    /// What people wish; a term opens only after what they wish in it is known (G6).
+    /// What operators wish; a term opens only after what they wish in it is known (G6).
     Wishes {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
         wishes: Arc<Wishes>,
     },
-    /// A person lets go of what is held back there; answered in this turn (H3), and done by who leads alone. The names
+    /// The operator releases what is held back there; answered in this turn (H3), and done by who leads alone. The names
     /// are those of the nodes that the admin state has let go for the same request: they are in the answer.
     Ask(RequestId, Scope, Vec<NodeName>),
 }
@@ -137,13 +137,13 @@ pub enum Out {
     /// To the writer, after all assignments that rest on them: the EndpointSlices that were read until this moment were
     /// taken in.
     ReadUpTo(Now),
-    /// To the process: the answer to a person's request.
+    /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
     /// To the event emitter: a condition that was reported holds no longer.
     Ended(Ended),
-    /// To the board: why a listed pool is not written, or that nothing stands in the way any more (D2, X2).
+    /// To the board: why a listed pool is not written, or that nothing blocks it any more (D2, X2).
     Refused(PoolId, Option<NotManageable>),
     /// To the board: the guards.
     Guards(GuardsView),
@@ -421,7 +421,7 @@ impl Directory {
         }
     }
 
-    /// In another term somebody else may be there to read, or an earlier report was dropped: what lasts is told once
+    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
     /// more, at the end of the turn, when all that came before is worked out (E1).
     fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {

@@ -62,14 +62,14 @@ pub enum In {
     },
     /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
     Missing(PoolId),
-    /// Another holder has let go of the shared Lease: it may just have written (D3).
+    /// Another holder has released the shared Lease: it may just have written (D3).
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
     /// The admin state asks for a look at every load balancer soon (N2): looks that are asked for one after another are
     /// one.
     Look,
-    /// A person asks for a look at this load balancer, or at all, now (H3).
+    /// The operator asks for a look at this load balancer, or at all, now (H3).
     Compare(RequestId, Option<LbName>),
 }
 
@@ -88,7 +88,7 @@ pub enum Out {
     /// To the Directory and the board: at least one managed load balancer was read, and each other one was read, has
     /// failed, or has not answered within 1 s of that.
     Synced,
-    /// To the process: the answer to a person's request.
+    /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the board.
     View(LbView),

@@ -49,7 +49,7 @@ pub struct Emitter {
     bucket: Bucket,
     /// The term in which this process leads; `None`: it does not.
     leads: Option<Epoch>,
-    /// The newest term for which people's wishes are known, and whether they let Services and Nodes be told.
+    /// The newest term for which operators' wishes are known, and whether they let Services and Nodes be told.
     wished: (Option<Epoch>, bool),
     /// The term in which Services and Nodes are told; `None`: they are not.
     term: Option<Epoch>,
@@ -191,7 +191,7 @@ impl Emitter {
         self.settle_term(now, out);
     }
 
-    /// What people wish: Services and Nodes are told as long as something may be written. What waits for them when that
+    /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
     /// ends is dropped and counted; what of it lasts is told again when it begins.
     fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: &Wishes, out: &mut Vec<Out>) {
         self.wished = (self.wished.0.max(term), !wishes.only_observes());

@@ -94,7 +94,7 @@ macro_rules! case_blind_id {
         $(#[$doc])*
         ///
         /// Azure compares these names without regard to case: so do equality, order and hash. The spelling
-        /// first seen is kept for URLs and people.
+        /// first seen is kept for URLs and operators.
         #[derive(Clone)]
         pub struct $name { shown: Arc<str>, folded: Arc<str> }
 

@@ -110,7 +110,7 @@ pub enum In {
     /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
     /// What lasts is told once in each term.
     Reporting(Option<Epoch>),
-    /// What people wish: a Service that they have paused is told nothing (G6).
+    /// What operators wish: a Service that they have paused is told nothing (G6).
     Wishes(Arc<Wishes>),
 }
 
@@ -158,7 +158,7 @@ pub struct ServiceFact {
     pub uid: ServiceUid,
     /// Whether it is a candidate, and if not, why (D1).
     pub candidacy: Candidacy,
-    /// Whether a person paused it (D1).
+    /// Whether the operator paused it (D1).
     pub paused: bool,
     /// Whether its pools are on internal load balancers (D3).
     pub internal: bool,
@@ -233,7 +233,7 @@ pub struct Part {
     /// How many endpoints they hold.
     pub endpoints: usize,
     /// Whether what was known of them is not to be used any more, as `sources.kubernetes.failOnDataErrors` has it. Then
-    /// nothing of what it lets go of is doubted.
+    /// nothing of what it releases is doubted.
     pub is_dropped: bool,
     /// Whether what is asked for cannot be used or is not known (D6): there are endpoints but none with a usable
     /// address, last known ones included; or a slice that is or may be the Service's, or a node of its endpoints,
@@ -275,7 +275,7 @@ pub struct Informer {
     slices_lost: bool,
     /// The term in which its reports are told.
     reporting: Option<Epoch>,
-    /// What people wish.
+    /// What operators wish.
     wishes: Arc<Wishes>,
     /// Whether one of the two has changed since the last turn, so that all that lasts and was not told is to be.
     tell_all: bool,

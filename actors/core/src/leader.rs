@@ -76,7 +76,7 @@ pub enum In {
     Gates(GateTimes),
     /// The pools that have been out of sync for longest; noted in the Lease with the next renewal.
     OutOfSync(OutOfSyncTimes),
-    /// Nothing new is begun; the Lease is let go of when the writer is quiet.
+    /// Nothing new is begun; the Lease is released when the writer is quiet.
     Shutdown,
     /// After a shutdown, nothing that the writer has sent is unanswered any more. The shared Lease is given back or not
     /// ours, or was given up and lapses.
@@ -96,14 +96,14 @@ pub enum Out {
     Confirm {
         /// The term.
         epoch: Epoch,
-        /// Whether a list that began before this moment does not count: somebody else has led before.
+        /// Whether a list that began before this moment does not count: another client has led before.
         anew: bool,
     },
     /// To the watchers that levels rest on, and to Starts: the API server's storage was set back to an earlier state.
     /// What was seen before is of another past, and most recent data count although they are older (D6); notes that were
     /// struck are back (A4).
     Restored(Restore),
-    /// To the watchers that levels rest on: a term of somebody else has begun, who may have found that the storage was
+    /// To the watchers that levels rest on: a term of another client has begun, who may have found that the storage was
     /// set back where this process could not; list most recent data (D6).
     Relist,
     /// To the writer, the admin state and the event emitter: whether this process may write.
@@ -118,7 +118,7 @@ pub enum Out {
     View(LeadershipView),
     /// To the metrics.
     Sample(Sample),
-    /// To the process: after a shutdown, the Lease is let go of, was not held, or was given up.
+    /// To the process: after a shutdown, the Lease is released, was not held, or was given up.
     Done(Free),
 }
 
@@ -131,7 +131,7 @@ pub struct Free {
     pub shared: bool,
 }
 
-/// How long the process waits, after the writer has become quiet, for the Lease to be let go of.
+/// How long the process waits, after the writer has become quiet, for the Lease to be released.
 const RELEASE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Who may write until when (W8).
@@ -155,7 +155,7 @@ pub struct Leader {
     confirmed: bool,
     /// When the hold of the last term expires or has expired, by the clock of this process.
     expires: Now,
-    /// Writes of the Lease that somebody else came before, one after another.
+    /// Writes of the Lease that another client came before, one after another.
     conflicts: u32,
     /// How often the API server's storage was found set back.
     restores: u64,
@@ -194,7 +194,7 @@ enum Ending {
     Not,
     /// The writer waits for what it has sent.
     Begun,
-    /// The Lease is let go of, until this moment at the latest.
+    /// The Lease is released, until this moment at the latest.
     Releasing { until: Now, shared_is_free: bool },
 }
 
@@ -275,7 +275,7 @@ impl Leader {
 
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
-        // Where nobody else has led since our data were confirmed, nobody has written what they do not know of.
+        // Where no other client has led since our data were confirmed, nobody has written what they do not know of.
         let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, anew });
     }
@@ -336,8 +336,8 @@ impl Leader {
     }
 
     /// The Lease is older than it was: the API server's storage was set back to an earlier state, or this is another one.
-    /// What this process knows is of another past, so it begins anew, with lists that may be older than what it has seen,
-    /// and what people wish read once more.
+    /// What this process knows is of another past, so it begins again, with lists that may be older than what it has seen,
+    /// and what operators wish read once more.
     fn on_restored(&mut self, now: Now, out: &mut Vec<Out>) {
         self.restores += 1;
         self.confirmed = false;

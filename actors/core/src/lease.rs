@@ -145,7 +145,7 @@ pub enum LeaseAnswer {
     Seen(Arc<LeaseFacts>),
     /// It does not exist.
     Absent,
-    /// Somebody else wrote it first, or it exists already.
+    /// Another client wrote it first, or it exists already.
     Conflict,
     /// Nothing has changed while it was watched.
     Unchanged,

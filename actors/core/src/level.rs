@@ -220,7 +220,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What goes with all that people are told of the pool, if anything does (X4).
+    /// What goes with all that operators are told of the pool, if anything does (X4).
     #[must_use]
     pub fn note(&self) -> Option<&Arc<str>> {
         match self {

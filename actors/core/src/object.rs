@@ -80,7 +80,7 @@ pub enum RequestFailure {
 }
 
 impl RequestFailure {
-    /// What people are told of it.
+    /// What operators are told of it.
     #[must_use]
     pub fn into_why(self) -> Arc<str> {
         match self {

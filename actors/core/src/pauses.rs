@@ -1,9 +1,9 @@
 //! The pauses that people have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them at
-//! the start, anew for each term and every 15 s, and carries out requests to pause and to resume (docs/design/pools.md,
+//! the start, again for each term and every 15 s, and carries out requests to pause and to resume (docs/design/pools.md,
 //! G6; D1).
 //!
 //! What it knows is told as a whole, with the term for which it was read: nobody writes in a term before he has heard
-//! what people wish in it, so a pause that was noted holds for every leader that follows. What a pause means for writes
+//! what operators wish in it, so a pause that was noted holds for every leader that follows. What a pause means for writes
 //! is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in `pauses/notes.rs`, the
 //! requests in `pauses/asking.rs`.
 //!
@@ -11,7 +11,7 @@
 //! it may never come to take it away.
 //!
 //! Where the API server's storage is set back to an earlier state, pauses come back that were ended: one that says of
-//! itself that it is older than a look that did not find it is marked, so that people see it.
+//! itself that it is older than a look that did not find it is marked, so that operators see it.
 //!
 //! A pause is always written, even where there is one already: a write that was lost on its way names an older state
 //! from then on, so that it cannot end a pause that was answered for.
@@ -68,7 +68,7 @@ pub struct Restoring {
     /// Whether it writes only while everything is paused for everybody else, so that nobody undoes at once what it has
     /// done. Otherwise a pause of everything does not count for it.
     pub reversed: bool,
-    /// Whether it leaves alone what is paused by itself. It does not where a person has named the pools.
+    /// Whether it leaves alone what is paused by itself. It does not where the operator has named the pools.
     pub heeds_single: bool,
 }
 
@@ -86,11 +86,11 @@ pub enum Keeping {
 pub enum In {
     /// Begin.
     Start,
-    /// A term begins: what people wish in it is to be read after this moment (W8).
+    /// A term begins: what operators wish in it is to be read after this moment (W8).
     Confirm(Epoch),
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
-    /// A person pauses something.
+    /// The operator pauses something.
     Pause {
         /// The id of the request.
         id: RequestId,
@@ -101,7 +101,7 @@ pub enum In {
         /// Why.
         reason: Option<Arc<str>>,
     },
-    /// A person ends a pause.
+    /// The operator ends a pause.
     Resume {
         /// The id of the request.
         id: RequestId,
@@ -115,7 +115,7 @@ pub enum In {
 pub enum Out {
     /// To the kubernetes port, about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
-    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that people wish, as it
+    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that operators wish, as it
     /// was after this term had begun.
     Wishes {
         /// The newest term that had begun when it was read; `None`: none had.
@@ -123,7 +123,7 @@ pub enum Out {
         /// All of it.
         wishes: Arc<Wishes>,
     },
-    /// To the process, by way of the writer, who has then heeded what was said before: the answer to a person's request.
+    /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the board.
     View(WishesView),
@@ -131,7 +131,7 @@ pub enum Out {
     Sample(Sample),
 }
 
-/// What people wish, and where that is kept (G6).
+/// What operators wish, and where that is kept (G6).
 #[derive(Debug)]
 pub struct Pauses {
     params: Params,
@@ -145,7 +145,7 @@ pub struct Pauses {
     said: Option<(Option<Epoch>, Arc<Wishes>)>,
     /// Its requests carry the newest term that had begun when they were made.
     errand: Errand<Option<Epoch>>,
-    /// People's requests, in the order in which they came; the first is worked on.
+    /// Operators' requests, in the order in which they came; the first is worked on.
     work: VecDeque<Work>,
     shown: Option<WishesView>,
 }
@@ -266,7 +266,7 @@ impl Pauses {
         }
     }
 
-    /// What people wish, as this process goes by it, as far as it is known.
+    /// What operators wish, as this process goes by it, as far as it is known.
     fn heeded(&self) -> Option<Wishes> {
         let noted = self.wishes()?;
         Some(match self.params.heeding {
@@ -280,7 +280,7 @@ impl Pauses {
         })
     }
 
-    /// What people wish, as far as it is known.
+    /// What operators wish, as far as it is known.
     fn wishes(&self) -> Option<Wishes> {
         let known = self.known.as_ref()?;
         let Noted { everything, pools, services, .. } = &known.noted;

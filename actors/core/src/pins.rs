@@ -1,7 +1,7 @@
 //! What pools are put back to when pre-images are restored: plain data, given to the Directory once at its start
 //! (docs/design/surface.md, commands).
 //!
-//! A pin takes the place of all that endpoints, the removal delay and the guards would make of a pool's level: a person
+//! A pin takes the place of all that endpoints, the removal delay and the guards would make of a pool's level: the operator
 //! has decided. That a pool is proven to be ours is needed all the same (D2).
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Pin {
     pub may_empty: bool,
     /// Whether it may lose every member that endpoints require; with members alone this counts (G2).
     pub may_starve: bool,
-    /// Whether it is put back though its Services carry the annotation of a pause: a person has named it (D1).
+    /// Whether it is put back though its Services carry the annotation of a pause: the operator has named it (D1).
     pub despite_pause: bool,
 }
 

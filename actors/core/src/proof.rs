@@ -38,7 +38,7 @@ pub fn prove(
     prove_untouched(facts)
 }
 
-/// Proves that a pool that is listed to be filled from an xDS source is nobody else's, or says why it does not (D2): no
+/// Proves that a pool that is listed to be filled from an xDS source is no other client's, or says why it does not (D2): no
 /// rule of it carries the prefix of a cloud-controller-manager, and else as [`prove`] does.
 ///
 /// # Errors

@@ -94,7 +94,7 @@ pub enum In {
     Observed(Observation),
     /// The lane was granted: answer with the newest relevant level (Q3).
     Take(AttemptId),
-    /// A person asks for an attempt now (H3).
+    /// The operator asks for an attempt now (H3).
     Attempt(RequestId),
     /// Write it once more although it is right, because its provisioning state stays `Failed`.
     Rewrite,
@@ -121,7 +121,7 @@ pub enum Out {
     Members(PoolId, PoolMembers),
     /// To Discovery: the pool or its load balancer was not there.
     Missing(PoolId),
-    /// To the process: the answer to a person's request.
+    /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
@@ -195,7 +195,7 @@ pub enum Outcome {
         added: BTreeSet<IpAddr>,
         /// What was removed.
         removed: BTreeSet<IpAddr>,
-        /// The same, for people.
+        /// The same, for operators.
         record: Arc<WriteRecord>,
     },
     /// Nothing had to change.
@@ -239,7 +239,7 @@ pub enum Outcome {
 pub enum WriteFate {
     /// The write is there.
     Held(AttemptId),
-    /// The write is not there, and nobody else has written: ARM lost it.
+    /// The write is not there, and no other client has written: ARM lost it.
     Lost {
         /// The attempt.
         attempt: AttemptId,
@@ -248,7 +248,7 @@ pub enum WriteFate {
         /// When that read began.
         began: Now,
     },
-    /// The write is not there, and somebody else has written since: drift.
+    /// The write is not there, and another client has written since: drift.
     Overwritten {
         /// The attempt.
         attempt: AttemptId,
@@ -278,7 +278,7 @@ pub struct PoolQueue {
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,
-    /// Whether a person has asked for an attempt that has not begun.
+    /// Whether the operator has asked for an attempt that has not begun.
     asked: bool,
     /// Whether the next attempt writes a pool that is right.
     rewrites: bool,
@@ -415,8 +415,8 @@ impl PoolQueue {
     }
 
     /// A level that the verified content satisfies needs no write: untried changes vanish, and it counts as right
-    /// (Q2). A change that was tried goes on, so that people hear how it ended. While we back off from a fight,
-    /// what somebody else has added to the pool makes no write necessary either (W11).
+    /// (Q2). A change that was tried goes on, so that operators hear how it ended. While we back off from a fight,
+    /// what another client has added to the pool makes no write necessary either (W11).
     fn settle_if_right(&mut self, now: Now) {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
             return;

@@ -226,7 +226,7 @@ pub enum What {
         /// Whether that is our own.
         namesake: bool,
     },
-    /// Somebody else keeps adding members that nothing asks for; they are left for a while (W11).
+    /// Another client keeps adding members that nothing asks for; they are left for a while (W11).
     Fight {
         /// The pool.
         pool: PoolId,
@@ -332,7 +332,7 @@ pub enum What {
         /// How many Ready nodes there are.
         ready: usize,
     },
-    /// Somebody else has set the admin state of a node that does not leave service; it is left (N4).
+    /// Another client has set the admin state of a node that does not leave service; it is left (N4).
     AdminForeign {
         /// In how many pools.
         pools: usize,

@@ -170,7 +170,7 @@ pub struct Error {
     pub reason: Reason,
     /// The status. It is shown as a reason, and never handed on as a status of our own (A88).
     pub code: Code,
-    /// What went wrong, for people.
+    /// What went wrong, for operators.
     pub message: Arc<str>,
     /// What was rejected; `None` for timers and connectivity.
     pub rejected: Option<Rejected>,

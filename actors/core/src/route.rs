@@ -51,7 +51,7 @@ pub enum Said {
     Leader(leader::Out),
     /// The keeper of pauses.
     Pauses(pauses::Out),
-    /// A person, through the admin API.
+    /// The operator, through the admin API.
     Person(Request),
     /// The event emitter.
     Events(events::Out),
@@ -228,9 +228,9 @@ pub enum HostMessage {
     EventDropped(events::Dropped),
     /// A notice of an eviction about this node was ignored (N1).
     NoticeIgnored(NodeName, IgnoredNotice),
-    /// A person's request was answered.
+    /// The operator's request was answered.
     Answered(RequestId, Answer),
-    /// After a shutdown, the writer waits for nothing any more, and both Leases are let go of, or were given up.
+    /// After a shutdown, the writer waits for nothing any more, and both Leases are released, or were given up.
     Done(leader::Free),
 }
 
@@ -266,7 +266,7 @@ pub enum FactKey {
     GateTimes,
     /// The pools that are out of sync.
     OutOfSync,
-    /// What people wish.
+    /// What operators wish.
     Wishes,
     /// Whether the cloud-controller-manager may be waiting for the shared Lease.
     AwaitingIngress,
@@ -587,7 +587,7 @@ fn answered(id: RequestId, answer: Answer) -> Delivery {
     Delivery::Host(HostMessage::Answered(id, answer))
 }
 
-/// What becomes of a pool's message where there is no such pool, and this is none that begins one: a person hears of
+/// What becomes of a pool's message where there is no such pool, and this is none that begins one: the operator hears of
 /// it, for all else there is nobody to hear it.
 #[must_use]
 pub fn to_nobody(input: &queue::In) -> Option<Delivery> {

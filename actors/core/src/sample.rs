@@ -96,7 +96,7 @@ pub enum Sample {
         /// For how long.
         waited: Duration,
     },
-    /// The shared Lease was let go of after so long (lease duty).
+    /// The shared Lease was released after so long (lease duty).
     LeaseHeld(Duration),
     /// So many lock failures of the cloud-controller-manager were seen for one hold of ours (W7).
     ForeignLockFailures(u64),
@@ -119,7 +119,7 @@ pub enum Sample {
         /// Whether a term of leadership has begun that waits for it, so that nothing is written.
         term_waits: bool,
     },
-    /// Somebody else's change was undone for the third time or more (W11).
+    /// Another client's change was undone for the third time or more (W11).
     Fight,
     /// W10's breaker opened or closed, for so many blocked scopes (load balancers on which membership or admin parts
     /// wait, or 1 for all of ARM).
@@ -208,7 +208,7 @@ pub enum Sample {
     },
     /// How many address entries are Down.
     DownEntries {
-        /// Whether somebody else has set them.
+        /// Whether another client has set them.
         foreign: bool,
         /// How many.
         entries: u64,
@@ -262,7 +262,7 @@ impl Caller {
 pub enum TaintResult {
     /// It was carried out.
     Done,
-    /// Somebody else had changed the node before.
+    /// Another client had changed the node before.
     Overtaken,
     /// The node was gone.
     Gone,
@@ -351,7 +351,7 @@ pub enum PoolState {
     Attempting,
     /// Waits for `next_eligible_at`.
     Parked,
-    /// Paused by a person.
+    /// Paused by the operator.
     Paused,
     /// Given up after a reported failure; compared again later.
     Failed,
@@ -485,7 +485,7 @@ pub enum RelistReason {
     Broken,
     /// A term of leadership began (W8).
     NewTerm,
-    /// What a list or vanished objects have let go of is read once more (G1).
+    /// What a list or vanished objects have released is read once more (G1).
     SecondRead,
     /// The API server's storage was set back to an earlier state (D6).
     Restored,

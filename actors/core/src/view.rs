@@ -63,7 +63,7 @@ pub struct Snapshot {
     pub admin_state: Option<Arc<AdminView>>,
 }
 
-/// What people wish, and what of it cannot be read (G6).
+/// What operators wish, and what of it cannot be read (G6).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WishesView {
     /// The configured mode.
@@ -156,7 +156,7 @@ pub enum Whose {
     Nobody,
     /// This process, or another replica.
     Us,
-    /// Somebody in our name who is none of our replicas: another installation, or a person.
+    /// Somebody in our name who is none of our replicas: another installation, or the operator.
     Namesake,
     /// The cloud-controller-manager.
     CloudControllerManager,

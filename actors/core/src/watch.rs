@@ -654,7 +654,7 @@ impl Watcher {
     }
 }
 
-/// A failure in words, for people.
+/// A failure in words, for operators.
 fn words(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),

@@ -1,4 +1,4 @@
-//! What people wish of the whole service: its mode, and what they have paused (docs/design/sources.md, D1; G6).
+//! What operators wish of the whole service: its mode, and what they have paused (docs/design/sources.md, D1; G6).
 //!
 //! Plain data, always told as a whole: whoever hears it replaces what it heard before. Where it is kept, and who may
 //! change it, is decided elsewhere.
@@ -38,7 +38,7 @@ impl Mode {
     }
 }
 
-/// A pause that a person has made.
+/// A pause that the operator has made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pause {
     /// Since when, as it was noted; `None`: it was noted without a time that can be read.

@@ -1,6 +1,6 @@
 //! The one owner of writes to Azure: lanes, slots, the shared Lease, gates, budget, breaker, and each write from its
 //! GET to its outcome (docs/design/writer.md, W1-W10). What a pool must hold, whether a failed attempt is followed by
-//! another one, and when members are left to somebody else (W11) is the pool's business.
+//! another one, and when members are left to another client (W11) is the pool's business.
 //!
 //! This file holds the machine and what it is told. What stands where:
 //! - `standing`: whether this process may write, and until when (W8);
@@ -157,18 +157,18 @@ pub struct RateLimit {
 pub enum In {
     /// Whether this process may write, and in which term (W8).
     Standing(Standing),
-    /// What people wish: nothing is written in a term before this was heard for it (G6).
+    /// What operators wish: nothing is written in a term before this was heard for it (G6).
     Wishes {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
         wishes: Arc<Wishes>,
     },
-    /// A person asks for an attempt of this pool now (H3).
+    /// The operator asks for an attempt of this pool now (H3).
     Attempt(RequestId, PoolId),
-    /// A person asks that throttle gates are opened: this one, or both (W6).
+    /// The operator asks that throttle gates are opened: this one, or both (W6).
     OpenGates(RequestId, Option<GateClass>),
-    /// The answer to a person's request that was decided elsewhere: it is true once what was told here before it is
+    /// The answer to the operator's request that was decided elsewhere: it is true once what was told here before it is
     /// heeded, and so it goes this way (G6).
     PassOn(RequestId, Answer),
     /// A pool's membership is due.
@@ -217,9 +217,9 @@ pub enum In {
 pub enum Out {
     /// To a pool: the lane is granted; bring the newest level.
     Take(PoolId, AttemptId),
-    /// To a pool: a person asks for an attempt now, and nothing here speaks against it.
+    /// To a pool: the operator asks for an attempt now, and nothing here speaks against it.
     Attempt(PoolId, RequestId),
-    /// To the process: the answer to a person's request.
+    /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To a pool: its attempt ended.
     Finished(PoolId, AttemptId, Outcome),
@@ -276,7 +276,7 @@ pub enum Out {
         /// Since when.
         since: Now,
     },
-    /// To Discovery: another holder has let go of the shared Lease; it may just have written (D3).
+    /// To Discovery: another holder has released the shared Lease; it may just have written (D3).
     ForeignRelease,
     /// To a pool, before its outcome: how far apart its attempts are to be at least, because the write budget is
     /// low (Q2).

@@ -3,7 +3,7 @@
 //! `compatibility: upstream` (C2).
 //!
 //! The pools' machines, the writer and the event emitter speak through the real `route`; ARM is the simulator's model;
-//! there is one simulated clock. What is asserted is what people and ARM get to see: the exact events, the terminal
+//! there is one simulated clock. What is asserted is what operators and ARM get to see: the exact events, the terminal
 //! observations, the retry counts, and the requests with their times.
 //!
 //! Two cases have their other half elsewhere: the eight cases of `ThrottleError` are the gate's and the arm port's

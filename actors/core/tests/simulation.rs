@@ -13,8 +13,8 @@
 //!
 //! Nodes leave service and come back, by taints and by notices that are true or not (`story/leaving.rs`), and each
 //! process has the machine of the admin state (chapter 8), as in the product. In some worlds a Down may go without the
-//! shared Lease; in some, processes crash as soon as they start; in some, people empty,
-//! rename or delete a Lease; in some, they pause and resume, through any process or by hand, and let go of what guards
+//! shared Lease; in some, processes crash as soon as they start; in some, operators empty,
+//! rename or delete a Lease; in some, they pause and resume, through any process or by hand, and released what guards
 //! hold back.
 //!
 //! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a cluster:
@@ -28,7 +28,7 @@
 //!
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
-//! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What a person
+//! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What the operator
 //! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes. What was seen is printed.
 
 #[path = "simulation/azure.rs"]

@@ -1,4 +1,4 @@
-//! What is stored before the first change, outside of this process: enough to go on after a crash, and for a person to put
+//! What is stored before the first change, outside of this process: enough to go on after a crash, and for the operator to put
 //! things back.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! A hold of one Lease for the time of a command. It is taken when nobody has it, renewed, and given back. Unlike the
 //! controller's own machines, it has no terms and no turns: a command waits, works, and ends.
 //!
-//! A hold of somebody else counts for as long as its state has changed within a time, by the clock of this process.
+//! A hold of another client counts for as long as its state has changed within a time, by the clock of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct LeaseParams {
     pub duration: Duration,
     /// The time between two renewals.
     pub renew_every: Duration,
-    /// How long a hold of somebody else lasts after its last change.
+    /// How long a hold of another client lasts after its last change.
     pub foreign_for: Duration,
     /// What the Lease says as its duration once it is given back.
     pub released_duration: Duration,
@@ -49,7 +49,7 @@ pub enum LeaseOut {
     Ask(CallId, LeaseAsk),
     /// Whether it is held.
     Held(bool),
-    /// Somebody else has it.
+    /// Another client has it.
     HeldBy(Arc<str>),
     /// A request has failed, for this reason; the machine tries again.
     Failed(String),
@@ -140,7 +140,7 @@ impl LeaseHold {
                 self.next = sent.plus(self.params.renew_every);
             }
             (Asked::Release, LeaseAnswer::Seen(_)) => self.held = None,
-            // Somebody else has written it: what it says now decides.
+            // Another client has written it: what it says now decides.
             (_, LeaseAnswer::Absent | LeaseAnswer::Conflict | LeaseAnswer::Unchanged) => self.held = None,
             (_, LeaseAnswer::Failed(failure)) => {
                 out.push(LeaseOut::Failed(failure.into_why().to_string()));

@@ -343,7 +343,7 @@ pub fn completed(wanted: &Value, live: &Value) -> Value {
     body
 }
 
-/// What a person can set of a Basic load balancer: two bodies with the same are the same load balancer.
+/// What the operator can set of a Basic load balancer: two bodies with the same are the same load balancer.
 #[must_use]
 pub fn settings(body: &Value) -> Value {
     let none = BTreeMap::new();

@@ -222,7 +222,7 @@ fn is_ordinary(about: &About, failure: &Failure) -> bool {
     }
 }
 
-/// What a person can do, if anything.
+/// What the operator can do, if anything.
 pub(super) fn remedy(failure: &Failure) -> &'static str {
     match failure.kind {
         FailureKind::Status(401) => {

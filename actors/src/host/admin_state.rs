@@ -4,7 +4,7 @@ use pool_core::admin_state::IgnoredNotice;
 use pool_core::ids::NodeName;
 use pool_core::view::{AdminView, NodePoolState, NodeView, Snapshot};
 
-/// Says how nodes stand when that changes, and what stands in the way of their records (N4).
+/// Says how nodes stand when that changes, and what blocks it of their records (N4).
 pub(super) fn log(before: &Snapshot, after: &Snapshot) {
     log_nodes(before, after);
     if let Some(now) = &after.admin_state {

@@ -63,13 +63,13 @@ impl Requests {
     }
 }
 
-/// Carries out one request about a ConfigMap, for a command that a person has started; every failure is an answer too.
+/// Carries out one request about a ConfigMap, for a command that the operator has started; every failure is an answer too.
 pub async fn ask(client: Client, place: Place, clock: Clock, ask: ConfigMapAsk) -> ConfigMapAnswer {
     let exchange = Exchange { client, effects: Effects::Carried, kind: Kind::ConfigMap, place };
     Requests { exchange, clock }.carry_out(ask).await
 }
 
-/// A note that a command of a person leaves in our ConfigMap.
+/// A note that a command of the operator leaves in our ConfigMap.
 #[derive(Clone, Debug)]
 pub struct Note {
     /// What its key begins with; keys that begin so sort by age.
@@ -100,7 +100,7 @@ impl Note {
     }
 }
 
-/// Puts a note into a ConfigMap, for a command that a person has started; keys of other kinds stay as they are, and a
+/// Puts a note into a ConfigMap, for a command that the operator has started; keys of other kinds stay as they are, and a
 /// ConfigMap that does not exist is created.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Asks for the Deployment that runs this process, as its machine wants it, and tells people when it cannot be had (E1).
+//! Asks for the Deployment that runs this process, as its machine wants it, and tells operators when it cannot be had (E1).
 
 use std::sync::Arc;
 

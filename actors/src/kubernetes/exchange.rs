@@ -46,7 +46,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind in the singular, as people write it.
+    /// The kind in the singular, as operators write it.
     fn name(self) -> &'static str {
         match self {
             Kind::Lease => "Lease",
@@ -69,7 +69,7 @@ pub(super) enum Answered {
     Object(Value),
     /// There is none.
     Absent,
-    /// Somebody else wrote it first, or it exists already.
+    /// Another client wrote it first, or it exists already.
     Conflict,
 }
 

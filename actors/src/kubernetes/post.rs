@@ -271,7 +271,7 @@ fn seconds(time: Timestamp) -> String {
     format!("{time:.0}")
 }
 
-/// What is told to people stands in the log too: warnings at info, all else at debug.
+/// What is told to operators stands in the log too: warnings at info, all else at debug.
 pub(super) fn log(event: &Event, posted: bool, failure: Option<&PostFailure>) {
     let Event { subject, severity, reason, message, count, .. } = event;
     let about = match subject {

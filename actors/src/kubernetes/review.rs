@@ -43,7 +43,7 @@ const AT_ONCE: usize = 8;
 /// How long anybody waits for a turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
-/// Asks the API server about people.
+/// Asks the API server about operators.
 #[derive(Clone)]
 pub struct Reviewer {
     client: Client,

@@ -73,13 +73,13 @@ fn patch(ask: &TaintAsk) -> Value {
     }
 }
 
-/// What people were told of patches.
+/// What operators were told of patches.
 #[derive(Default)]
 pub(super) struct Told {
     trouble: Trouble,
 }
 
-/// What stands in the way; what says more comes later.
+/// What blocks it; what says more comes later.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 enum Trouble {
     #[default]
@@ -98,7 +98,7 @@ impl From<&RequestFailure> for Trouble {
 }
 
 impl Told {
-    /// Tells what became of a patch: each one that was carried out, and once what stands in the way.
+    /// Tells what became of a patch: each one that was carried out, and once what blocks it.
     pub(super) fn heard(&mut self, ask: &TaintAsk, answer: &TaintAnswer) {
         let (node, change) = (&ask.node, word(ask.edit));
         match answer {

@@ -1,5 +1,5 @@
 //! What others say of a failure, in words that may be shown: one line, not too long, without secrets (C1). Every text
-//! from the API server's side, or from a proxy in its place, that reaches a log line, a machine, a person or an event
+//! from the API server's side, or from a proxy in its place, that reaches a log line, a machine, the operator or an event
 //! comes through here.
 
 use std::error::Error;

@@ -2,7 +2,7 @@
 //! A30, A65, A71, A88, A97).
 //!
 //! It owns what may stand there and what is said of what may not. Files that it names are read by the driver, for each
-//! stream anew. Fields that it does not know are passed over, as gRPC does.
+//! stream again. Fields that it does not know are passed over, as gRPC does.
 
 mod credentials;
 mod json;

@@ -1,4 +1,4 @@
-//! Shows the state of the xDS client to people's tools by CSDS (H5; gRFCs A40, A71, A88): for each watched resource
+//! Shows the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched resource
 //! its state, the version in use as it came, and what is wrong with it.
 //!
 //! What it shows is published by others; who can reach it is decided by whoever listens.

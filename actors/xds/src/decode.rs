@@ -1,7 +1,7 @@
 //! From the bytes of a `DiscoveryResponse` to plain facts. It judges nothing: what cannot be decoded is said to be so,
 //! resource by resource, and everything else is taken as it is.
 //!
-//! Texts for people are made safe to repeat here, where they come in (C1); names, versions and nonces are what they
+//! Texts for operators are made safe to repeat here, where they come in (C1); names, versions and nonces are what they
 //! are.
 
 mod assignment;
@@ -23,7 +23,7 @@ use messages::{
     EdsClusterConfig, Malformed, Resource, ResourceError, each,
 };
 
-/// The longest text for people that is taken from a control plane, in bytes.
+/// The longest text for operators that is taken from a control plane, in bytes.
 pub(crate) const LONGEST_WORDS: usize = 1024;
 
 /// The longest version and the longest nonce of a response, in bytes: both are repeated in the answer.

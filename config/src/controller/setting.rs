@@ -570,7 +570,7 @@ choice! {
     LogFormat {
         /// One JSON object per line.
         Json = "json",
-        /// For people.
+        /// For operators.
         Text = "text",
     }
 }

@@ -183,7 +183,7 @@ pub struct ArmModel {
     schedule: Schedule,
     /// Private addresses that are being cleaned up, by the key of their subnet, with the end of that.
     held_addresses: BTreeMap<(String, IpAddr), u64>,
-    /// How long after they have become free somebody else takes private addresses.
+    /// How long after they have become free another client takes private addresses.
     rivals: BTreeMap<IpAddr, u64>,
     /// How many public addresses were given.
     public_addresses: u32,

@@ -338,7 +338,7 @@ impl Ccm {
         let key = service.key();
         let before = self.facts.services.get(&key).cloned();
         if let Some(old) = before.as_ref().filter(|old| old.uid != service.uid) {
-            // Deleted and made anew without a finalizer: the old one is cleaned up by itself.
+            // Deleted and made again without a finalizer: the old one is cleaned up by itself.
             let ghost = format!("{key}#{}", old.uid);
             let balancer = self.placed.remove(&key).unwrap_or_else(|| old.balancer.clone());
             self.placed.insert(ghost.clone(), balancer);

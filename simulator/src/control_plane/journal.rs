@@ -1,4 +1,4 @@
-//! What clients asked, in values that tests can compare and in words that people can read.
+//! What clients asked, in values that tests can compare and in words that operators can read.
 
 use std::fmt;
 use std::time::Duration;

@@ -91,7 +91,7 @@ impl Plane {
         connections.abort_all();
     }
 
-    /// Begins versions and nonces anew.
+    /// Begins versions and nonces again.
     pub(super) fn forget_versions(&mut self) {
         self.catalogue.forget_versions();
         self.responses = 0;

@@ -79,7 +79,7 @@ pub(super) struct Picture {
     pub(super) waits_us: Vec<u64>,
     pub(super) writes: Vec<Write>,
     pub(super) holds: Vec<Hold>,
-    /// Requests to ARM: when, whether it was a write, and whether somebody else made it.
+    /// Requests to ARM: when, whether it was a write, and whether another client made it.
     pub(super) requests: Vec<(u64, bool, bool)>,
     pub(super) happenings: Vec<(u64, String)>,
 }

@@ -1,4 +1,4 @@
-//! The report as a table for people.
+//! The report as a table for operators.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ type Row = (&'static str, String);
 /// The table with its verdict; where upstream's updater was played too, its own before it, and who each is of.
 pub(super) fn text(report: &Report) -> String {
     let Some(upstream) = &report.upstream else { return table(report) + "\n" + &report.verdict() + "\n" };
-    // Ours comes last: the end of the text is what people read, and what the exit code says.
+    // Ours comes last: the end of the text is what operators read, and what the exit code says.
     format!(
         "Upstream's updater, same story and seed:\n\n{}\n{UPSTREAM}: {}\n\nThe controller:\n\n{}\n{SERVICE}: {}\n",
         table(upstream),

@@ -29,7 +29,7 @@ pub enum Act {
     ApiDown(bool),
     /// Each answer of the API server takes so long.
     ApiSlow(Duration),
-    /// The API server is started anew: watches end, and their history is gone (410).
+    /// The API server is started again: watches end, and their history is gone (410).
     ApiRestart,
     /// The next requests are answered 429 with this Retry-After in seconds.
     ApiThrottle {
@@ -39,7 +39,7 @@ pub enum Act {
         seconds: u64,
     },
     /// Lists of these kinds are answered 200 without objects, all others as they should be; watches end at that moment,
-    /// so that everybody lists anew.
+    /// so that everybody lists again.
     ListsEmpty(Vec<Resource>),
     /// What etcd holds now is kept as a backup.
     EtcdSave,
@@ -47,9 +47,9 @@ pub enum Act {
     EtcdRestore,
     /// Many nodes or Services change at once.
     Upheaval(Upheaval),
-    /// Somebody else takes one member out of each n-th pool.
+    /// Another client takes one member out of each n-th pool.
     TakeMembers(usize),
-    /// Somebody else sets one member of each n-th pool Down.
+    /// Another client sets one member of each n-th pool Down.
     SetDown(usize),
     /// The n-th Service, counted round and round, gets another annotation, so that the cloud-controller-manager
     /// reconciles it.

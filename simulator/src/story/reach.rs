@@ -37,9 +37,9 @@ struct Tally {
     sums: Counters,
     /// How often each fault has taken effect.
     effects: Vec<(Fault, u64)>,
-    /// Members that somebody else has taken out of pools that needed them.
+    /// Members that another client has taken out of pools that needed them.
     taken: u64,
-    /// How often somebody else set an entry Down.
+    /// How often another client set an entry Down.
     set_down: u64,
 }
 

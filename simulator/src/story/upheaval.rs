@@ -181,7 +181,7 @@ pub(super) struct Shift {
     objects: Vec<Value>,
     /// Nodes that get a label, or lose it.
     labels: Vec<(String, String, Option<String>)>,
-    /// Nodes that are written anew, each with what changes.
+    /// Nodes that are written again, each with what changes.
     edits: Vec<(String, Edit)>,
     /// Nodes that are given notice of their eviction, each with how long before, in microseconds.
     notices: Vec<(String, u64)>,

@@ -1,4 +1,4 @@
-//! Nodes whose machines are taken away one by one, and nodes that are made anew under their names.
+//! Nodes whose machines are taken away one by one, and nodes that are made again under their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ impl World {
         Some((name, self.move_pods(&(node..node + 1))))
     }
 
-    /// Makes the oldest nodes anew under their names, Ready and without taints, with the addresses that they have or with
+    /// Makes the oldest nodes again under their names, Ready and without taints, with the addresses that they have or with
     /// others.
     pub(crate) fn renew_nodes(&mut self, count: usize, same_addresses: bool) -> Vec<Value> {
         let nodes: Vec<usize> = self.there().take(count).collect();

@@ -130,7 +130,7 @@ pub(super) struct Findings(Vec<Finding>);
 /// The form in which it is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(in crate::cli) enum Form {
-    /// For people.
+    /// For operators.
     Text,
     /// For programs.
     Json,
@@ -153,7 +153,7 @@ impl Findings {
         self.bad(Severity::Warning, check, what.into(), means, remedy);
     }
 
-    /// Something stands in the way.
+    /// Something blocks it.
     pub(super) fn problem(&mut self, check: Check, what: impl Into<String>, means: &str, remedy: &str) {
         self.bad(Severity::Problem, check, what.into(), means, remedy);
     }

@@ -94,7 +94,7 @@ struct Held {
     members: BTreeSet<IpAddr>,
     /// What ends it: `time`, `second_read` or `facts`; a person may do so too.
     waits_for: &'static str,
-    /// When it ends by itself at the earliest (RFC 3339); null: only new facts or a person end it.
+    /// When it ends by itself at the earliest (RFC 3339); null: only new facts or the operator end it.
     until: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl Plan {
         text + "\n"
     }
 
-    /// The form for people: pools that are right are counted and not named.
+    /// The form for operators: pools that are right are counted and not named.
     pub(super) fn text(&self) -> String {
         let Summary { pools, would_change, add, remove, down, restore, held, paused, .. } = self.summary;
         let Summary { not_compared, not_manageable, without_pool, unknown_sources, .. } = self.summary;
@@ -259,7 +259,7 @@ impl Summary {
 }
 
 impl Pool {
-    /// Whether people are told of it: something of it is not as it should be.
+    /// Whether operators are told of it: something of it is not as it should be.
     fn is_told(&self) -> bool {
         self.differs() || self.held.is_some() || self.last_error.is_some() || !self.compared
     }

@@ -53,7 +53,7 @@ impl Source {
         self.assigned == Assigned::Unknown(None).as_str()
     }
 
-    /// What people are told of it; nothing where nothing is wrong.
+    /// What operators are told of it; nothing where nothing is wrong.
     pub(super) fn text(&self) -> Option<String> {
         let Source { source, error, ambient_errors, .. } = self;
         let said = match (error, self.is_unknown()) {

@@ -94,7 +94,7 @@ impl Signals {
 pub(super) enum Waited {
     /// It is held.
     Held,
-    /// Somebody else has it who had it not before.
+    /// Another client has it who had it not before.
     OtherHolder,
     /// A signal came.
     Interrupted,
@@ -120,7 +120,7 @@ pub(super) struct Run<'a> {
     changing: BTreeSet<CallId>,
     /// Whether the journal is being stored.
     is_recording: bool,
-    /// Whether somebody else has the own Lease who had it not when this was last looked at.
+    /// Whether another client has the own Lease who had it not when this was last looked at.
     has_other_holder: bool,
     /// Whether a signal has come.
     pub(super) is_asked_to_stop: bool,
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits for the own Lease, or until somebody else holds it than before.
+    /// Waits for the own Lease, or until another client holds it than before.
     pub(super) async fn wait_for_own_lease(&mut self) -> Waited {
         self.lease(LeaseName::Own, LeaseIn::Want(true));
         while !self.holds_own_lease() {

@@ -68,7 +68,7 @@ impl Output {
         }
     }
 
-    /// Somebody else holds a Lease.
+    /// Another client holds a Lease.
     pub(super) fn held_by(&self, holder: &str, lease: &Place) {
         match self {
             Output::Terminal(_) => tell([printable!(

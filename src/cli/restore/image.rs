@@ -48,7 +48,7 @@ pub(super) fn wanted(stored: &Snapshot, filter: &Filter) -> anyhow::Result<Vec<I
     Ok(images)
 }
 
-/// What a person has allowed.
+/// What the operator has allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Allowed {
     /// `--allow-empty`.

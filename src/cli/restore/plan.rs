@@ -35,7 +35,7 @@ pub(super) enum Finding {
     Kept,
     /// Its pre-image has none of the nodes that endpoints are on.
     Unserved,
-    /// People have paused it by itself: how, since when, by whom and why.
+    /// Operators have paused it by itself: how, since when, by whom and why.
     Paused(String),
     /// It does not exist.
     Gone,
@@ -50,7 +50,7 @@ pub(super) enum Finding {
 pub(super) struct Grounds<'a> {
     pub(super) documents: &'a Documents,
     pub(super) snapshot: &'a Snapshot,
-    /// Whether a person has named the pools: those that are paused by themselves are written too then.
+    /// Whether the operator has named the pools: those that are paused by themselves are written too then.
     pub(super) named: bool,
 }
 

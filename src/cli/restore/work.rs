@@ -182,7 +182,7 @@ impl Work<'_> {
     }
 }
 
-/// What people were told while they wait.
+/// What operators were told while they wait.
 #[derive(Default)]
 struct Told {
     leadership: String,

@@ -14,7 +14,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// A bar with its counts. It fits 80 columns with counts of five digits.
 const BAR: &str = "{prefix:>13} [{bar:24}] {pos}/{len} {msg}";
 
-/// What people see of a run.
+/// What operators see of a run.
 pub(super) enum Shown {
     Bars { changes: ProgressBar, in_sync: ProgressBar, began: Instant },
     Lines { next: Instant },

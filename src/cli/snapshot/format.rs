@@ -10,7 +10,7 @@
 //! - `loadBalancers`: for each that existed its `name`, `id`, `etag`, `provisioningState`, `readAt` (our clock) and
 //!   `pools`. All pools of one load balancer come from one GET, and so from one moment; its `etag` is theirs too.
 //! - each pool has `name`, `sha256` (of the bytes of `document`) and `document`: the text of the pool as ARM sent it within
-//!   its load balancer, byte for byte, fields that nobody knows included. A tool that formats the file anew breaks the
+//!   its load balancer, byte for byte, fields that nobody knows included. A tool that formats the file again breaks the
 //!   hashes.
 
 use aws_lc_rs::digest::{SHA256, digest};

@@ -98,7 +98,7 @@ fn h2_another_pair_is_shown_once_it_is_whole_and_a_broken_one_changes_nothing() 
     assert_eq!(shown(&certificate), der(&first));
     assert_eq!(certificate.expires.map(|at| at.to_string()).as_deref(), Some("2040-01-01T00:00:00Z"));
 
-    // First the one file, then the other, as a person copies them.
+    // First the one file, then the other, as the operator copies them.
     fs::write(&certificate.files.certificate, &second.0).expect("written");
     look(&mut certificate);
     assert_eq!(shown(&certificate), der(&first));

@@ -6,7 +6,7 @@ use pool_core::view::{LaneView, LeadershipView, PoolView, SharedLeaseView, Snaps
 
 use super::super::show::Show;
 
-/// A span as people read it, of whole seconds.
+/// A span as operators read it, of whole seconds.
 pub(super) fn span(seconds: f64) -> String {
     format!("{seconds:.0} s")
 }

@@ -255,7 +255,7 @@ impl Container {
         value.unwrap_or_else(|| panic!("the container has no argument {begins}")).to_owned()
     }
 
-    /// Replaces an argument, where the test reads what else a person would.
+    /// Replaces an argument, where the test reads what else the operator would.
     pub(super) fn replace_argument(&mut self, old: &str, new: &str) {
         let argument = self.arguments.iter_mut().find(|argument| argument.as_str() == old);
         new.clone_into(argument.unwrap_or_else(|| panic!("the container has no argument {old}")));

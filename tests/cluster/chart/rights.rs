@@ -129,7 +129,7 @@ pub(super) fn unused<'a>(grants: &'a [Grant], requests: &[Request]) -> Vec<&'a G
     grants.iter().filter(|grant| !requests.iter().any(|request| grant.covers(request))).collect()
 }
 
-/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that a person makes, another leader, a
+/// The daily work of two replicas: rollouts, scaling, events that repeat, a pause that the operator makes, another leader, a
 /// node that is evicted.
 async fn daily_work(
     story: &Story<&Cluster>,
@@ -182,7 +182,7 @@ async fn daily_work(
 }
 
 /// Evicts the node of the Service's only endpoint, as a node problem detector tells of it: the node gets the taint of that,
-/// and no traffic, until a person takes the taint away.
+/// and no traffic, until the operator takes the taint away.
 async fn is_evicted(story: &Story<&Cluster>, number: u8) {
     story.create_notice(number).await;
     story.has_taints(number, [EVICTED]).await;
@@ -212,7 +212,7 @@ async fn moves_to(story: &Story<&Cluster>, number: u8) {
     story.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
 }
 
-/// Whoever has the chart's account for people may pause everything, by whichever replica, and nobody else may.
+/// Whoever has the chart's account for operators may pause everything, by whichever replica, and no other client may.
 async fn pause_and_resume(
     story: &Story<&Cluster>,
     release: &Release<'_>,

@@ -1,4 +1,4 @@
-//! The confirmation: a person at a terminal sees what would be written, and alone decides.
+//! The confirmation: the operator at a terminal sees what would be written, and alone decides.
 
 use super::{Bench, Ended, is_restored, stored, wreck};
 use crate::support::terminal::{END_OF_INPUT, Terminal};

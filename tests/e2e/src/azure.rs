@@ -226,7 +226,7 @@ pub(crate) fn is_unknown(answer: &RawAnswer) -> bool {
     answer.status == 405 || (answer.status == 404 && code(&answer.body) == "InvalidResourceType")
 }
 
-/// What an answer says, for people.
+/// What an answer says, for operators.
 pub(crate) fn said(answer: &RawAnswer) -> String {
     let code = code(&answer.body);
     if code.is_empty() { format!("HTTP {}", answer.status) } else { format!("HTTP {} {code}", answer.status) }

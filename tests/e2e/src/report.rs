@@ -1,4 +1,4 @@
-//! The reports: JUnit for programs, text for people, and the knobs of the simulated ARM.
+//! The reports: JUnit for programs, text for operators, and the knobs of the simulated ARM.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a story does to nodes: they get other addresses and labels, leave service and come back, and are made anew; what
-//! somebody else does to the admin states of their entries; and what becomes of the controller meanwhile.
+//! What a story does to nodes: they get other addresses and labels, leave service and come back, and are made again; what
+//! another client does to the admin states of their entries; and what becomes of the controller meanwhile.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Method, Reply, Request};

@@ -1,5 +1,5 @@
 //! What a story expects of nodes that leave service: the admin states of their entries and what follows for their
-//! traffic, their taints, what is noted of them, what people hear of them; and how much is asked of ARM for all that.
+//! traffic, their taints, what is noted of them, what operators hear of them; and how much is asked of ARM for all that.
 
 use std::collections::{BTreeMap, BTreeSet};
 

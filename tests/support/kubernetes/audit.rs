@@ -32,7 +32,7 @@ pub struct Request {
     pub credential: String,
 }
 
-/// Writes a policy that has every request of this user logged, and of nobody else, and gives the API server's flags for
+/// Writes a policy that has every request of this user logged, and of no other client, and gives the API server's flags for
 /// it. Requests are in the log before they are answered.
 pub(super) fn flags(folder: &Path, user: &str) -> Vec<String> {
     let policy = json!({

@@ -1,4 +1,4 @@
-//! GETs for commands that a person starts: what stands at Azure, and what we may do there. They go past the writer and
+//! GETs for commands that the operator starts: what stands at Azure, and what we may do there. They go past the writer and
 //! its budget, so the running service makes none of them; nothing but GET can be sent this way.
 
 use azure_core::http::RawResponse;

@@ -3,7 +3,7 @@
 //!
 //! A token is renewed before its end, and nobody waits for that: the old one is given out for as long as it is good for
 //! another half minute. Without one all calls wait for the same request. What an authority refused is told again,
-//! without asking, for ever longer: each of many pools would ask anew otherwise, and Entra throttles who keeps asking.
+//! without asking, forever longer: each of many pools would ask again otherwise, and Entra throttles who keeps asking.
 //!
 //! The end of a token is told by the wall clock. A clock that is set back does not make it longer: its span counts on
 //! the monotonic clock too. One that is set forward makes it shorter, which costs a request.

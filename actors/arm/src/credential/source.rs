@@ -1,4 +1,4 @@
-//! The SDK's credential for each identity, in our dress: our transport, our time, files that are read anew for every
+//! The SDK's credential for each identity, in our dress: our transport, our time, files that are read again for every
 //! token, and errors that name what to change.
 
 use std::fmt;
@@ -146,7 +146,7 @@ fn asserting(
     Ok(made)
 }
 
-/// The SDK's credential, made anew for each token: its own would answer from a cache, by a clock of its own, and when a
+/// The SDK's credential, made again for each token: its own would answer from a cache, by a clock of its own, and when a
 /// token is asked for is decided elsewhere.
 struct Uncached {
     source: Arc<Source>,

@@ -1,4 +1,4 @@
-//! The service account token of workload identity: a file that the kubelet writes anew long before the token in it
+//! The service account token of workload identity: a file that the kubelet writes again long before the token in it
 //! expires, and that is therefore read for every token that is asked for.
 
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ pub(super) struct Waiting<'a> {
     pub(super) uid: &'a NodeUid,
     /// Whether it is Ready; one that is not takes nothing away.
     pub(super) ready: bool,
-    /// Whether it goes on at once: a person has released it.
+    /// Whether it goes on at once: the operator has released it.
     pub(super) released: bool,
 }
 

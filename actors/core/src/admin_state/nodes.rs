@@ -47,7 +47,7 @@ struct Node {
     /// Why it leaves service, as far as that is heeded.
     signals: BTreeSet<Signal>,
     phase: Phase,
-    /// Whether a person has let it go on, whatever else is Down (N5).
+    /// Whether the operator has let it go on, whatever else is Down (N5).
     released: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Begun {
     pub(super) after: Vec<NodeUid>,
 }
 
-/// What becomes of a node that a person lets go on.
+/// What becomes of a node that the operator lets go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Release {
     /// It goes on.
@@ -279,7 +279,7 @@ impl Nodes {
         entered
     }
 
-    /// A person lets a node go on (N5). It stays released until its signals end.
+    /// The operator lets a node go on (N5). It stays released until its signals end.
     pub(super) fn release(&mut self, name: &NodeName) -> Release {
         let node = self.names.get(name).and_then(|uid| self.nodes.get_mut(uid));
         match node {
@@ -292,7 +292,7 @@ impl Nodes {
         }
     }
 
-    /// A person lets all nodes go on; gives those that waited.
+    /// The operator lets all nodes go on; gives those that waited.
     pub(super) fn release_all(&mut self) -> Vec<NodeName> {
         let mut names = Vec::new();
         for uid in &self.busy {

@@ -1,4 +1,4 @@
-//! Nodes that a person lets go on, whatever else is Down (docs/design/nodes.md, N5; H3); and what a silent machine
+//! Nodes that the operator lets go on, whatever else is Down (docs/design/nodes.md, N5; H3); and what a silent machine
 //! passes on.
 
 use super::nodes::Release;
@@ -7,7 +7,7 @@ use crate::ask::{Answer, Done, Refusal, RequestId, Scope, Stays};
 use crate::ids::NodeName;
 
 impl AdminState {
-    /// A person lets one node go on, or everything: then the Directory hears which nodes do, and answers.
+    /// The operator lets one node go on, or everything: then the Directory hears which nodes do, and answers.
     pub(super) fn on_release(&mut self, id: RequestId, scope: &Scope, out: &mut Vec<Out>) {
         let refused = self.refuses_to_let_go();
         self.changed = true;

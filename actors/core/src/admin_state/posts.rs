@@ -44,7 +44,7 @@ struct Pace {
     not_before: Now,
 }
 
-/// So often the same must have been carried out, and not have lasted, before people are told.
+/// So often the same must have been carried out, and not have lasted, before operators are told.
 const TOLD_AFTER: u32 = 3;
 
 impl Pace {
@@ -147,7 +147,7 @@ impl Posts {
         self.timed.first().map(|(at, _)| *at)
     }
 
-    /// Gives the pools that may be asked again, which are to be judged anew.
+    /// Gives the pools that may be asked again, which are to be judged again.
     pub(super) fn wake(&mut self, now: Now) -> Vec<PoolId> {
         let mut woken = Vec::new();
         while let Some((_, pool)) = self.timed.first().filter(|(at, _)| *at <= now).cloned() {
@@ -287,7 +287,7 @@ impl Posts {
         }
     }
 
-    /// A node is to be tried again; gives its pools that have failed, which are to be judged anew.
+    /// A node is to be tried again; gives its pools that have failed, which are to be judged again.
     pub(super) fn retry(&mut self, uid: &NodeUid) -> Vec<PoolId> {
         let pools = self.owed.get(uid).into_iter().flatten();
         let has_failed = |pool: &&PoolId| {

@@ -16,7 +16,7 @@ impl AdminState {
         self.open.is_some() && self.leads == self.open && self.confirmed <= self.open
     }
 
-    /// Whether anything may be begun: this process leads, and people let it (G6).
+    /// Whether anything may be begun: this process leads, and operators let it (G6).
     pub(super) fn acts(&self) -> bool {
         let lets = |wishes: &Arc<Wishes>| !wishes.only_observes();
         self.leads() && self.wished >= self.open && self.wishes.as_ref().is_some_and(lets)

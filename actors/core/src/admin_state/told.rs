@@ -103,10 +103,10 @@ pub(super) struct Told {
     /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
     held: BTreeSet<NodeUid>,
     holding: bool,
-    /// Whom it was reported that nodes wait, or that somebody else has set admin states, and still is so.
+    /// Whom it was reported that nodes wait, or that another client has set admin states, and still is so.
     waiting: BTreeSet<Subject>,
     overruled: BTreeSet<Subject>,
-    /// The nodes of which it was said in this term that somebody else has set their admin states (N4).
+    /// The nodes of which it was said in this term that another client has set their admin states (N4).
     foreign: BTreeSet<NodeUid>,
     views: Views,
     gauges: Gauges,

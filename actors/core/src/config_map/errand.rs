@@ -25,7 +25,7 @@ pub(crate) struct Errand<T> {
     calls: u64,
     /// Requests that failed one after another.
     failures: u32,
-    /// Writes that somebody else forestalled.
+    /// Writes that another client forestalled.
     conflicts: u32,
     last_error: Option<Arc<str>>,
 }
@@ -57,7 +57,7 @@ pub(crate) enum News<T> {
     Unmatched,
     /// A state was seen. Nothing more is asked until the keeper says so.
     State(Sight<T>),
-    /// Somebody else has written first: the next look is set.
+    /// Another client has written first: the next look is set.
     Forestalled,
     /// The request failed. Nothing more is asked until the keeper says so.
     Failed(Failed),
@@ -128,7 +128,7 @@ impl<T: Copy> Errand<T> {
         self.failures
     }
 
-    /// The failures and the writes that somebody else forestalled.
+    /// The failures and the writes that another client forestalled.
     pub(crate) fn setbacks(&self) -> u32 {
         self.failures.saturating_add(self.conflicts)
     }

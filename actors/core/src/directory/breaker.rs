@@ -11,11 +11,11 @@
 //! of all nodes would look like a loss. Where a pool had nothing there is nothing to compare with: what it is given is what
 //! it had as soon as that has stood for a while.
 //!
-//! While people have paused a pool it had what is in it, and that is what it is compared with when the pause ends: they may
+//! While operators have paused a pool it had what is in it, and that is what it is compared with when the pause ends: they may
 //! have put it back. A pool that is paused by itself loses nothing for the time being and does not count; but whoever
 //! pauses one that was counted when it tripped does not end it thereby.
 //!
-//! While it is tripped time changes nothing: what a pool is compared with stays what it had before. It ends when a person
+//! While it is tripped time changes nothing: what a pool is compared with stays what it had before. It ends when the operator
 //! lets it go, when levels are such that it would not trip any more, or when nothing is left to go of what it counts.
 
 mod history;
@@ -49,7 +49,7 @@ pub(super) struct Breaker {
     told: bool,
     /// Whether it was reported in this term, and its end was not.
     reported: bool,
-    /// Whether a person has let it go since it was last judged.
+    /// Whether the operator has let it go since it was last judged.
     released: bool,
     /// What was last said of it.
     said: Option<bool>,
@@ -142,7 +142,7 @@ impl Breaker {
         }
     }
 
-    /// Judges the present levels. It ends as well when nothing of what it counts is left to go: then somebody else has
+    /// Judges the present levels. It ends as well when nothing of what it counts is left to go: then another client has
     /// carried it out. Tells whether that has changed anything.
     pub(super) fn judge(&mut self, now: Now) -> bool {
         self.advance(now);
@@ -199,7 +199,7 @@ impl Breaker {
         (self.tally.shrunk, self.tally.all)
     }
 
-    /// A person lets it go: what the pools that lose something are asked to have now is what they had; gives which these
+    /// The operator lets it go: what the pools that lose something are asked to have now is what they had; gives which these
     /// are. Should it trip all the same, that is another time.
     pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
@@ -210,8 +210,8 @@ impl Breaker {
         lose
     }
 
-    /// A person lets go of what one pool holds back of its own: what it is left with then is what it had. While all
-    /// removals are stopped that ends nothing here, and nothing is let go of.
+    /// The operator releases what one pool holds back of its own: what it is left with then is what it had. While all
+    /// removals are stopped that ends nothing here, and nothing is released.
     pub(super) fn release_pool(&mut self, id: &PoolId) -> bool {
         if self.tripped.is_none() {
             self.update(id, History::let_go);

@@ -1,7 +1,7 @@
 //! What is doubted of the addresses that nobody asks a pool for any more: whether a broken source may be why (G1), and
 //! which of them stay for it because they are too many (G3).
 //!
-//! Doubt sits on the address that leaves, with the Service that let go of it: how the fact that did so reached us is
+//! Doubt sits on the address that leaves, with the Service that released it: how the fact that did so reached us is
 //! what counts, whatever is said of the Service later. It lasts until a second read that was begun later is in force,
 //! or until the Service asks for the address again. A source that pushes all that it knows needs no second read: what it
 //! says stands for as long while nothing is wrong beside it.
@@ -28,7 +28,7 @@ const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 /// What is doubted of one pool's addresses.
 #[derive(Default)]
 pub(super) struct Doubts {
-    /// By address and by who let go of it; nobody, where nobody ever asked for it.
+    /// By address and by who released it; nobody, where nobody ever asked for it.
     of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, Doubt>>,
     fraction: Option<Fraction>,
     /// How it becomes certain.
@@ -53,7 +53,7 @@ impl Default for Confirmation {
     }
 }
 
-/// How far it is known why somebody let go of an address.
+/// How far it is known why somebody released an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     /// What the Service asks for cannot be used or is not known (D6): it may yet ask for the address.
@@ -70,7 +70,7 @@ pub(super) struct Fraction {
     pub(super) members: BTreeSet<IpAddr>,
 }
 
-/// How a Service that does not ask for an address let go of it.
+/// How a Service that does not ask for an address released it.
 enum LetsGo {
     Surely,
     Doubtfully,
@@ -92,7 +92,7 @@ fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
     !is_dropped && (came_with_a_list(fact.provenance) || slices == 0)
 }
 
-/// How this Service, which does not ask for an address, let go of it. One whose rules are not the pool's any more has
+/// How this Service, which does not ask for an address, released it. One whose rules are not the pool's any more has
 /// surely done so: while a rule of a Service that is gone is there, the pool is not written (D2).
 fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
     match look.claims.get(uid) {
@@ -253,7 +253,7 @@ impl Doubts {
         self.fraction.as_ref()
     }
 
-    /// Forgets all that is doubted: a person has released it.
+    /// Forgets all that is doubted: the operator has released it.
     pub(super) fn clear(&mut self) {
         *self = Doubts::default();
     }

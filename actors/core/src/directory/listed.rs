@@ -143,7 +143,7 @@ impl Listed {
         std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
     }
 
-    /// A pool is let go of while something of it is in doubt: so it is when the pool is looked at again (G1).
+    /// A pool is released while something of it is in doubt: so it is when the pool is looked at again (G1).
     pub(super) fn doubts_on(&mut self, id: &PoolId) {
         if let Some(entry) = self.pools.get_mut(id) {
             entry.came = entry.came.max(Some(Provenance::Relist));

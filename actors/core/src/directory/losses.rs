@@ -87,7 +87,7 @@ impl Losses {
         self.of.len()
     }
 
-    /// A person has let them all go.
+    /// The operator has let them all go.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }

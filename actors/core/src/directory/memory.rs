@@ -78,7 +78,7 @@ pub(super) struct Look<'a> {
     pub(super) confirmation: Confirmation,
     /// How many members may stay that nobody asks for, so that there is room for what is.
     pub(super) room: usize,
-    /// Whether people keep it from being written.
+    /// Whether operators keep it from being written.
     pub(super) paused: bool,
     /// The moment of which the breaker compares pools with what they had before: now, or when removals were stopped (G4).
     pub(super) compared_at: Now,
@@ -125,7 +125,7 @@ enum Guard {
     Unusable { since: Now, members: BTreeSet<IpAddr> },
     /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
-    /// What was held back for this reason a person has let go, and the reason lasts.
+    /// What was held back for this reason the operator has let go, and the reason lasts.
     Released(HeldReason),
 }
 
@@ -244,7 +244,7 @@ impl Memory {
             return;
         }
         let found = look.observed.iter().filter(|ip| !self.looked && !asked.contains(ip)).copied();
-        // Where nothing is asked for, what let go of an address that was never there has emptied the pool too.
+        // Where nothing is asked for, what released an address that was never there has emptied the pool too.
         let concerns = |ip: &IpAddr| asked.is_empty() || asked.contains(ip) || self.left.contains_key(ip);
         self.doubts.note(look, &self.claims, found, concerns);
         let present = self.present(look.observed);
@@ -474,13 +474,13 @@ impl Memory {
         &self.losses
     }
 
-    /// A person lets go of what the breaker counts: no loss of what has left counts any more.
+    /// The operator releases what the breaker counts: no loss of what has left counts any more.
     pub(super) fn let_go_of_losses(&mut self) {
         self.left.values_mut().for_each(|left| left.is_counted = false);
         self.losses.clear();
     }
 
-    /// A person lets go of all that is held back now. What is held back later is held back anew.
+    /// The operator releases all that is held back now. What is held back later is held back again.
     pub(super) fn release(&mut self) {
         self.doubts.clear();
         self.guard = match std::mem::take(&mut self.guard) {

@@ -1,4 +1,4 @@
-//! What people wish and ask: pauses and the mode (D1, G6), and letting go of what is held back (H3).
+//! What operators wish and ask: pauses and the mode (D1, G6), and letting go of what is held back (H3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
 use crate::machine::Now;
 use crate::wishes::{Mode, Wishes};
 
-/// What people wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
+/// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
 #[derive(Default)]
 pub(super) struct Wished {
     wishes: Option<Arc<Wishes>>,
@@ -71,7 +71,7 @@ impl Directory {
         self.wished.term.is_some_and(|term| term >= self.term.epoch)
     }
 
-    /// What people wish takes the place of what they wished before.
+    /// What operators wish takes the place of what they wished before.
     pub(super) fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<Wishes>) {
         self.wished.term = self.wished.term.max(term);
         let before = self.wished.wishes.replace(Arc::clone(&wishes)).unwrap_or_default();
@@ -107,7 +107,7 @@ impl Directory {
         self.services.uids().filter(is_wanted).cloned().collect()
     }
 
-    /// Why nobody is let go of here: this process writes nothing, so that the one that does would go on to hold it back.
+    /// Why nobody is released here: this process writes nothing, so that the one that does would go on to hold it back.
     fn refuses_to_let_go(&self) -> Option<Refusal> {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
@@ -119,7 +119,7 @@ impl Directory {
         }
     }
 
-    /// A person lets go of what is held back now. What is held back later is held back anew. Where nodes were let go for
+    /// The operator releases what is held back now. What is held back later is held back again. Where nodes were let go for
     /// the same request, it is done even if no removal was.
     pub(super) fn on_ask(
         &mut self,
@@ -151,7 +151,7 @@ impl Directory {
             self.dirty.since.get_or_insert(now);
         }
         let mut released = Vec::new();
-        // Why what is held back and not let go of stays.
+        // Why what is held back and not released stays.
         let mut stays = Stays::NothingHeld;
         for id in self.pools_in(scope)? {
             let Some(pool) = self.pools.get_mut(&id) else { continue };

@@ -214,7 +214,7 @@ impl Pool {
         }
     }
 
-    /// Whether it is in doubt that an address was let go of (G1).
+    /// Whether it is in doubt that an address was released (G1).
     pub(super) fn is_doubted(&self) -> bool {
         self.memory.is_doubted()
     }
@@ -227,7 +227,7 @@ impl Pool {
         }
     }
 
-    /// It is not to be written: lets go of it.
+    /// It is not to be written: releases it.
     pub(super) fn refuse(&mut self, term: Term, refusal: Unproven, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = Some(refusal);
@@ -336,12 +336,12 @@ impl Pool {
         }
     }
 
-    /// A person lets go of what its own guards hold back; it is to be worked out again.
+    /// The operator releases what its own guards hold back; it is to be worked out again.
     pub(super) fn let_go(&mut self) {
         self.memory.release();
     }
 
-    /// A person lets go of what the breaker counts of it.
+    /// The operator releases what the breaker counts of it.
     pub(super) fn let_go_of_losses(&mut self) {
         self.memory.let_go_of_losses();
     }
@@ -506,7 +506,7 @@ impl Pool {
         }
     }
 
-    /// The pool has let go of everything. Tells whether that was unexpected.
+    /// The pool has released everything. Tells whether that was unexpected.
     pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => return true,

@@ -74,7 +74,7 @@ fn dropped(mut fact: ServiceFact) -> ServiceFact {
     fact
 }
 
-/// A part with these required members; what else it lets go of among nodes 1 to 9 has the label that leaves it out.
+/// A part with these required members; what else it releases among nodes 1 to 9 has the label that leaves it out.
 fn labelled(required: &[u8]) -> Part {
     let node = |n: u8| {
         let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
@@ -181,7 +181,7 @@ impl Bench {
         bench
     }
 
-    /// The same, which has not heard yet what people wish.
+    /// The same, which has not heard yet what operators wish.
     fn unwished(params: Params) -> Bench {
         let mut bench = Bench {
             machine: Directory::new(params),
@@ -284,7 +284,7 @@ impl Bench {
         self.hear(out);
     }
 
-    /// A person asks to let go; gives the one answer.
+    /// The operator asks to let go; gives the one answer.
     fn ask(&mut self, scope: Scope) -> Answer {
         self.ask_after(scope, &[])
     }

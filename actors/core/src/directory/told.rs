@@ -1,4 +1,4 @@
-//! What of a pool is told to people: each condition once when it begins, and once more in each term and after a pause
+//! What of a pool is told to operators: each condition once when it begins, and once more in each term and after a pause
 //! (D2, G5, E1). While a pool is paused nothing of it is told, as where everything is only observed (G6).
 
 use std::collections::{BTreeMap, BTreeSet};

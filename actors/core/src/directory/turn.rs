@@ -264,7 +264,7 @@ fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     all
 }
 
-/// What is in doubt of a listed pool that is let go of is so still when it is found to be ours again (G1).
+/// What is in doubt of a listed pool that is released is so still when it is found to be ours again (G1).
 fn keep_doubt(listed: &mut Listed, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
     match ownership {
         Ownership::Proven(..) => {}

@@ -1,4 +1,4 @@
-//! When load balancers are read again because another holder has let go of the shared Lease, and so may just have
+//! When load balancers are read again because another holder has released the shared Lease, and so may just have
 //! written (D3): 2 s after it, at most once in 15 s. No release is without a read that begins 2 s after it or later.
 
 use std::time::Duration;

@@ -24,14 +24,14 @@ pub struct Params {
 /// What the event emitter can be told.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Tell people.
+    /// Tell operators.
     Report(Report),
     /// A condition that was reported holds no longer: its report is not posted again.
     Ended(Ended),
     /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
     /// of these it does not.
     Standing(Standing),
-    /// What people wish: while nothing may be written, Services and Nodes are told nothing either, and nobody is before
+    /// What operators wish: while nothing may be written, Services and Nodes are told nothing either, and nobody is before
     /// this was heard for a term (G6).
     Wishes {
         /// The newest term that had begun when it was read.

@@ -29,7 +29,7 @@ const LONGEST_NODE: usize = 63;
 const CUT: &str = "…";
 /// The most of what is known of a source.
 const LONGEST_NOTE: usize = 320;
-/// How much of the end of a message stays where it makes room for that: what people can do is told there.
+/// How much of the end of a message stays where it makes room for that: what operators can do is told there.
 const END: usize = 320;
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";

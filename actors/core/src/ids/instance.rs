@@ -22,7 +22,7 @@ const INTERFACE: &str = "-nic";
 /// scale set (N2).
 ///
 /// Azure compares these names without regard to case: so do equality, order and hash. The spelling first seen is kept
-/// for people. It is small, for any address entry may have one.
+/// for operators. It is small, for any address entry may have one.
 #[derive(Clone)]
 pub struct InstanceId(Arc<Spelling>);
 

@@ -10,7 +10,7 @@ use crate::object::SliceObject;
 #[derive(Default, Debug)]
 pub(super) struct Interner {
     known: BTreeSet<Arc<str>>,
-    /// Above this number those that nobody else holds are let go.
+    /// Above this number those that no other client holds are let go.
     limit: usize,
 }
 

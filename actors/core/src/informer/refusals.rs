@@ -3,7 +3,7 @@
 //! A list that is older once comes from a server that lags behind, and the next one is newer. When all are older for
 //! minutes, the API server's storage was restored to an earlier state, and nobody has told of it ([`crate::leader`] does
 //! where our own Lease proves it). Then what was seen is no longer true, and
-//! refusing it for ever would freeze everything until somebody restarts the process. The list that is taken in at
+//! refusing it forever would freeze everything until somebody restarts the process. The list that is taken in at
 //! last has the provenance of a relist, so that the guards look at what it removes.
 
 use std::sync::Arc;

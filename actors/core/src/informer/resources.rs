@@ -5,7 +5,7 @@
 //! error. What is: a slice whose newest state cannot be decoded (NACK), that all have vanished while the Service is there
 //! (deletion), and that the API server has denied them for a minute (a reported error). That it is not reached, or has not
 //! listed them in time, is transient. `sources.kubernetes.failOnDataErrors` says what a data error does to what was known;
-//! what is kept is for guards to let go of (G2).
+//! what is kept is for guards to release (G2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What of the data is told to people: each condition once when it begins, and once more in each term and after a pause
+//! What of the data is told to operators: each condition once when it begins, and once more in each term and after a pause
 //! (D6, E1). A Service that is paused is told nothing, as where everything is only observed (G6).
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Entry {
         });
     }
 
-    /// Whether its Service is paused, by people's wishes or by its annotation.
+    /// Whether its Service is paused, by operators' wishes or by its annotation.
     fn is_paused(&self, wishes: &Wishes) -> bool {
         let paused = |service: &ServiceObject| service.paused || wishes.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
@@ -63,7 +63,7 @@ impl Entry {
 }
 
 impl Informer {
-    /// In another term somebody else may be there to read, or an earlier report was dropped: what lasts is told once
+    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
     /// more, at the end of the turn, when all that came before is worked out.
     pub(super) fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
@@ -78,7 +78,7 @@ impl Informer {
         self.cache.due.get_or_insert(now);
     }
 
-    /// What people wish takes the place of what they wished before.
+    /// What operators wish takes the place of what they wished before.
     pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<Wishes>) {
         let before = std::mem::replace(&mut self.wishes, wishes);
         if !before.services.keys().eq(self.wishes.services.keys()) {

@@ -1,4 +1,4 @@
-//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and let go of
+//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and released
 //! (docs/design/coordination.md, W8).
 //!
 //! One request is under way at a time. A write whose answer is lost may have been carried out: the Lease is looked
@@ -32,7 +32,7 @@ pub(super) enum Errand {
     None,
     /// The Lease is looked at. `after_take`: it may be ours already.
     Look { at: Now, after_take: bool },
-    /// Whatever its state calls for is done: it is taken, renewed, awaited, or let go of.
+    /// Whatever its state calls for is done: it is taken, renewed, awaited, or released.
     Act { at: Now },
     /// A request was sent.
     Asked { call: CallId, sent: Now, give_up: Now, what: What },
@@ -80,7 +80,7 @@ impl Leader {
         }
     }
 
-    /// When the hold of somebody else ends by itself.
+    /// When the hold of another client ends by itself.
     fn expiry(&self, times: Times) -> Option<Now> {
         match self.sight.chance(Now::ZERO, times) {
             Chance::Held(_, expires) => Some(expires),
@@ -261,7 +261,7 @@ impl Leader {
                 if self.renewed.is_some() && !ours {
                     self.lose(now, out);
                 }
-                // A take whose answer was lost, in a process that ends: it is to be let go of.
+                // A take whose answer was lost, in a process that ends: it is to be released.
                 if ours && self.renewed.is_none() && self.ending != Ending::Not {
                     self.renewed = Some(now);
                 }

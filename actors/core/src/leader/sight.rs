@@ -10,8 +10,8 @@ use crate::object::ResourceVersion;
 use super::Times;
 use super::contest::RELEASED_FOR;
 
-/// The longest hold of somebody else that is believed: ours last 45 s, and a number that a person wrote must not keep
-/// everybody out for ever.
+/// The longest hold of another client that is believed: ours last 45 s, and a number that the operator wrote must not keep
+/// everybody out forever.
 const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of the Lease.
@@ -45,7 +45,7 @@ fn is_same_hold(one: &LeaseFacts, other: &LeaseFacts) -> bool {
     one.holder == other.holder && one.duration == other.duration && one.transitions == other.transitions
 }
 
-/// A hold of somebody else.
+/// A hold of another client.
 struct Foreign {
     first_seen: Now,
     lasts: Duration,
@@ -60,9 +60,9 @@ impl Foreign {
 /// What is new about a Lease that was seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum News {
-    /// Nothing, or no more than that it was renewed or let go of, is ours, or is seen for the first time.
+    /// Nothing, or no more than that it was renewed or released, is ours, or is seen for the first time.
     Usual,
-    /// A term of somebody else has begun since it was seen last.
+    /// A term of another client has begun since it was seen last.
     TermOfAnother,
     /// It is certainly of another past than what was seen: older, or another state of the same version.
     Restored,
@@ -76,7 +76,7 @@ pub(super) enum Chance {
     Absent,
     /// It can be taken now, or is ours.
     Free(Arc<LeaseFacts>),
-    /// Somebody else holds it until this moment.
+    /// Another client holds it until this moment.
     Held(Arc<LeaseFacts>, Now),
 }
 
@@ -95,7 +95,7 @@ impl Sight {
 
     /// Whether what is known is certainly older than this state. `resourceVersion`s of one resource compare as
     /// numbers; where one is no number, nothing is certain. Neither the transitions nor the times that are noted in a
-    /// Lease tell: a person may set them back, and clocks differ.
+    /// Lease tell: the operator may set them back, and clocks differ.
     pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
         match &self.state {
             State::Unknown | State::Absent => true,
@@ -106,7 +106,7 @@ impl Sight {
     /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
     ///
     /// A read is answered with most recent data, so that proves that the storage was set back. Our own Lease is written
-    /// every few seconds, so that no other object proves it sooner; and one that was not in the backup is made anew with a
+    /// every few seconds, so that no other object proves it sooner; and one that was not in the backup is made again with a
     /// version that is older than the last one too.
     pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) -> News {
         let restored = match &self.state {
@@ -140,7 +140,7 @@ impl Sight {
         news
     }
 
-    /// Whether somebody else holds it.
+    /// Whether another client holds it.
     fn is_of_another(&self, facts: &LeaseFacts) -> bool {
         facts.holder.as_ref().is_some_and(|holder| *holder != self.identity)
     }

@@ -134,7 +134,7 @@ struct Drive {
     unmatched: usize,
     /// How often it said that the storage was set back.
     restored: u64,
-    /// How often it wanted lists because somebody else's term began.
+    /// How often it wanted lists because another client's term began.
     relists: usize,
 }
 
@@ -288,7 +288,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     assert!(one.leads());
     one.at(at(30));
     assert_eq!(one.standing, Standing::Standby);
-    // The API server is back, and nobody else has come: a new term, with most recent lists.
+    // The API server is back, and no other client has come: a new term, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);

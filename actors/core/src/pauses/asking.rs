@@ -1,7 +1,7 @@
-//! What is asked about our ConfigMap: looks, and the writes that people ask for (docs/design/pools.md, G6; A3). How
+//! What is asked about our ConfigMap: looks, and the writes that operators ask for (docs/design/pools.md, G6; A3). How
 //! that is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
-//! A person is answered when a state was seen that shows it done and that nobody's older write can change any more; a
+//! The operator is answered when a state was seen that shows it done and that nobody's older write can change any more; a
 //! write whose answer was lost is looked for first.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::{Known, Out, Pauses};
 
 /// How often the ConfigMap is looked at while nothing else asks for it.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Within what time a person is answered.
+/// Within what time the operator is answered.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// How long after a failed request the next is made while a person waits.
+/// How long after a failed request the next is made while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
 /// The same while a term waits, or nothing is known yet; the last one repeats.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
@@ -29,7 +29,7 @@ const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(
 const RETRY_PATIENTLY: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
 
-/// A person's request.
+/// The operator's request.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub id: RequestId,
@@ -114,7 +114,7 @@ impl Work {
 }
 
 impl Pauses {
-    /// People whose time is over are answered; a request whose answer never came is given up.
+    /// Operators whose time is over are answered; a request whose answer never came is given up.
     pub(super) fn give_up_overdue(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.errand.overdue(now).is_some() {
             self.on_failed(now);
@@ -178,7 +178,7 @@ impl Pauses {
         }
     }
 
-    /// Answers the people for whom this state is the end, and says what the next one needs.
+    /// Answers the operators for whom this state is the end, and says what the next one needs.
     fn settle_work(&mut self, call: CallId, what: What, known: &Known, out: &mut Vec<Out>) -> Next {
         let mut answered = false;
         while let Some(work) = self.work.front_mut() {

@@ -1,4 +1,4 @@
-//! An attempt that a person asks for: it waits for no window and no interval, and a pool that is right is read once
+//! An attempt that the operator asks for: it waits for no window and no interval, and a pool that is right is read once
 //! more (docs/design/pools.md, Q5; H3).
 
 use crate::ask::{Answer, Done, Refusal, RequestId};

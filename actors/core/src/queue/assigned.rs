@@ -96,8 +96,8 @@ impl PoolQueue {
         self.shown.dirty |= dropped;
     }
 
-    /// A term begins for this pool. What an older one has tried is let go of, silently: its attempt will not be
-    /// answered. What was seen before the term was opened may be older than what somebody else has written, so that
+    /// A term begins for this pool. What an older one has tried is released, silently: its attempt will not be
+    /// answered. What was seen before the term was opened may be older than what another client has written, so that
     /// nothing is right, and nothing is due, before the pool is seen again (W8, Q6 Interrupted).
     fn begin_term(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some((epoch, opened)) = self.assignment.as_ref().map(|new| (new.epoch, new.opened)) else {
@@ -142,7 +142,7 @@ impl PoolQueue {
         }
     }
 
-    /// Lets go of everything but the interval since the last outcome.
+    /// Releases everything but the interval since the last outcome.
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
         self.shown.forget(out);
         self.end_all_conditions(out);

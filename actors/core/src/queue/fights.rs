@@ -1,4 +1,4 @@
-//! Somebody else's changes that are undone again and again, and how long they are left alone (docs/design/writer.md,
+//! Another client's changes that are undone again and again, and how long they are left alone (docs/design/writer.md,
 //! W11); with it the count and the back-off of whatever should not happen often, which lost writes share (W2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,7 +55,7 @@ impl Repeats {
     }
 }
 
-/// What somebody else has changed in the pool, and how often that was undone.
+/// What another client has changed in the pool, and how often that was undone.
 #[derive(Default, Debug)]
 pub(super) struct Fights {
     /// Members found as drift that must go: removed by us before, or never ours.
@@ -74,13 +74,13 @@ pub(super) struct Fights {
 pub(super) struct Fight {
     /// How many members were undone when it began.
     pub members: usize,
-    /// How long what somebody else adds is left.
+    /// How long what another client adds is left.
     pub left_for: Duration,
 }
 
 impl Fights {
     /// Takes in a difference found as drift; gives the moment from which it may be set right. What is missing
-    /// decides, where something is: it is not held back by what somebody else adds, and the first of several
+    /// decides, where something is: it is not held back by what another client adds, and the first of several
     /// members whose time has come brings all of them back. Where only admin states differ nothing is to be left.
     pub fn found(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
         let is_contended = |ip: &&IpAddr| !level.other_family.contains(*ip);
@@ -92,7 +92,7 @@ impl Fights {
         self.missing.iter().map(may_be_restored).min().unwrap_or(left_until)
     }
 
-    /// Forgets what is not, or no longer, somebody else's: it has left the pool, or a Service asks for it.
+    /// Forgets what is not, or no longer, another client's: it has left the pool, or a Service asks for it.
     pub fn keep_current(&mut self, level: &Level, members: &BTreeSet<IpAddr>) {
         let is_contended = |ip: &IpAddr| !level.allows(ip) && !level.other_family.contains(ip);
         self.foreign.retain(|ip| members.contains(ip) && is_contended(ip));
@@ -119,7 +119,7 @@ impl Fights {
     }
 
     /// The level that leaves alone what somebody else has added, while we back off from undoing it; `None`: the
-    /// level itself holds. A pool whose last members are kept is left to that (G2): what somebody else adds must
+    /// level itself holds. A pool whose last members are kept is left to that (G2): what another client adds must
     /// not count as a member that lets them go.
     pub fn loosened(&self, now: Now, level: &Level) -> Option<Level> {
         if self.left_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {

@@ -49,7 +49,7 @@ impl PoolQueue {
         }
     }
 
-    /// Somebody else has changed the pool: reported always, set right as the parameters and W11 have it. Says
+    /// Another client has changed the pool: reported always, set right as the parameters and W11 have it. Says
     /// whether that is at once.
     fn on_drift(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {

@@ -1,4 +1,4 @@
-//! What the outcome of an attempt means for its changes, for people and for the metrics (Q6, Q8; S0).
+//! What the outcome of an attempt means for its changes, for operators and for the metrics (Q6, Q8; S0).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -290,7 +290,7 @@ impl PoolQueue {
         }
     }
 
-    /// Whether people have heard of this failure and no Service asked since (Q8).
+    /// Whether operators have heard of this failure and no Service asked since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
         let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
         told && !changes.any_of_a_service()
@@ -367,7 +367,7 @@ impl PoolQueue {
     }
 }
 
-/// What an attempt has changed and why, for people.
+/// What an attempt has changed and why, for operators.
 fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     let correlation_id = match outcome {
         Outcome::Written { record, .. } => return Arc::clone(record),

@@ -73,7 +73,7 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Lets go of all but whose the pool is, and takes back what this step has said to the writer.
+    /// Releases all but whose the pool is, and takes back what this step has said to the writer.
     fn quarantine(&mut self, now: Now, broken: &'static str, from: usize, out: &mut Vec<Out>) {
         let mut refused = None;
         for said in out.iter_mut().skip(from) {
@@ -152,7 +152,7 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Lets go of the running attempt if it is the one that is meant.
+    /// Releases the running attempt if it is the one that is meant.
     fn running_ends(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
         match &mut self.phase {
             Phase::Quarantined(quarantine) => {

@@ -16,7 +16,7 @@ pub(super) enum Rest {
     Unknown,
     /// It was right; a difference is drift.
     Right,
-    /// It is not right, and that is left for a while, or for good: somebody else changed it (W11, C2), or ARM keeps
+    /// It is not right, and that is left for a while, or for good: another client changed it (W11, C2), or ARM keeps
     /// losing what is written (W2). A Service's change is not held back by it.
     Left(Left),
     /// A failure was reported; the pool is compared again by the clock, not by observations (Q8).
@@ -35,7 +35,7 @@ pub(super) enum Rest {
 /// A failure that was reported.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
-    /// Whether people know of it.
+    /// Whether operators know of it.
     pub heard: Heard,
     /// When the pool is compared again; `None`: only a slice event or a person starts it again.
     pub compare_at: Option<Now>,
@@ -43,7 +43,7 @@ pub(super) struct Failed {
     pub delay: Duration,
 }
 
-/// Whether people were told of a failure (G6).
+/// Whether operators were told of a failure (G6).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     /// They were told of this one.

@@ -8,7 +8,7 @@ const SHORTEST_TOKEN: usize = 32;
 /// The most letters of base64 that are decoded, whole groups of four; a user's name ends in them.
 const MOST_DECODED: usize = 512;
 
-/// What follows the word "bearer" where people write of bearer tokens, and what a server writes when it asks for one.
+/// What follows the word "bearer" where operators write of bearer tokens, and what a server writes when it asks for one.
 const OF_BEARERS: [&str; 25] = [
     "token",
     "tokens",

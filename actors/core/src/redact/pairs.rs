@@ -11,7 +11,7 @@ enum Name {
     Header,
     /// A key that has nothing but secrets.
     Secret,
-    /// A word that people use too, with a colon behind it.
+    /// A word that operators use too, with a colon behind it.
     Word,
 }
 

@@ -25,7 +25,7 @@ const ALL_POLICIES: [Policy; 4] =
 /// What a watcher is told when it is told nothing.
 const NOTHING: [&str; 0] = [];
 
-/// What a timer says when it fires, as an error and as people see it.
+/// What a timer says when it fires, as an error and as operators see it.
 const MISSING: &str = "does not exist: was not received within 15 s after it was asked for";
 const LATE: &str = "was not received within 30 s after it was asked for";
 

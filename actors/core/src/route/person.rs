@@ -1,10 +1,10 @@
-//! Who decides about a person's request (docs/design/surface.md, H3).
+//! Who decides about the operator's request (docs/design/surface.md, H3).
 
 use super::Delivery;
 use crate::ask::{Request, Scope, Wanted};
 use crate::{admin_state, directory, discovery, pauses, writer};
 
-/// Who decides about a person's request.
+/// Who decides about the operator's request.
 pub(super) fn from_person(Request { id, wanted }: Request) -> Delivery {
     match wanted {
         Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),

@@ -126,11 +126,11 @@ pub struct AdminView {
 }
 
 impl AdminView {
-    /// How many admin states are shown at most that somebody else has set, of all nodes together.
+    /// How many admin states are shown at most that another client has set, of all nodes together.
     pub const MOST_FOREIGN: usize = 100;
 }
 
-/// An admin state that somebody else has set.
+/// An admin state that another client has set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForeignState {
     /// In which pool.

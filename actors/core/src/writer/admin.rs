@@ -111,7 +111,7 @@ impl Writer {
     }
 
     /// Says which backends are Down already that are to be, before anything is written: where no PUT of ours was sent
-    /// since their nodes drain, somebody else has set them (N4).
+    /// since their nodes drain, another client has set them (N4).
     pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
         let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
         let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);

@@ -47,7 +47,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The least that a configured rate of reads may be, per second (W9).
 const LEAST_READS: f64 = 10.0;
 
-/// The least that any configured rate may be, per second: one call in five minutes, so that nothing waits for ever.
+/// The least that any configured rate may be, per second: one call in five minutes, so that nothing waits forever.
 const LEAST_RATE: f64 = 1.0 / 300.0;
 
 /// The most that any configured rate counts as, per second.
@@ -409,7 +409,7 @@ impl Budget {
         Some(min_interval + Duration::from_micros(u64::try_from(added).unwrap_or(0)))
     }
 
-    /// Whole and broken tokens of the class, and the most it can hold now; for people.
+    /// Whole and broken tokens of the class, and the most it can hold now; for operators.
     #[expect(clippy::cast_precision_loss, reason = "shown to people")]
     pub(super) fn shown(&self, now: Now, class: GateClass) -> (f64, f64) {
         let bucket = self.purse(class).budget.brought_to(now);

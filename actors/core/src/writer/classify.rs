@@ -20,7 +20,7 @@ pub enum Stage {
 pub enum Class {
     /// The pool or its load balancer is not there; on a poll URL: it says nothing, read back.
     Stale,
-    /// Somebody else has written: another round from GET.
+    /// Another client has written: another round from GET.
     EtagRound,
     /// Throttled: nothing more of this scope for a while.
     Throttled(Scope),

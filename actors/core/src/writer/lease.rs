@@ -1,5 +1,5 @@
 //! The Lease that is shared with the cloud-controller-manager: when it is asked for, until when it is certainly
-//! ours, and when it is let go of (docs/design/writer.md, W7; W8).
+//! ours, and when it is released (docs/design/writer.md, W7; W8).
 //!
 //! This file holds the lock and what the answers to its requests mean; what it asks next, and when it looks again,
 //! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in
@@ -42,7 +42,7 @@ pub(super) use wants::Wants;
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
 const HOLD: Duration = Duration::from_secs(60);
 
-/// How long after it was taken it is let go of, operations running or not (W7).
+/// How long after it was taken it is released, operations running or not (W7).
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
 /// How long a process that ends tries to give it back.
@@ -73,7 +73,7 @@ pub(super) struct SharedLease {
     callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    /// Since when that holder has had it who is not known and whom people were told of.
+    /// Since when that holder has had it who is not known and whom operators were told of.
     told_of: Option<Now>,
     /// Whether they were, and not that it is over.
     told: bool,
@@ -117,7 +117,7 @@ impl Hold {
         self.renewed.plus(HOLD)
     }
 
-    /// When it is let go of at the latest.
+    /// When it is released at the latest.
     fn forced_end(&self) -> Now {
         self.taken.plus(LONGEST_HOLD)
     }
@@ -190,14 +190,14 @@ impl SharedLease {
         }
     }
 
-    /// Leadership was lost, or won anew: the hold is not relied on any more. Who does not lead gives it back by
+    /// Leadership was lost, or won again: the hold is not relied on any more. Who does not lead gives it back by
     /// its version; who leads again begins by looking, for another replica may have taken it over meanwhile.
     pub(super) fn forfeit(&mut self, now: Now, leads: bool, out: &mut Vec<Out>) {
         self.trust = Trust::TermBegins;
         self.goes_on = false;
         self.patience.reset(now);
         match self.holder() {
-            // Since when it is somebody else's stays known; all else may have been done by another replica.
+            // Since when it is another client's stays known; all else may have been done by another replica.
             Some(Holder::Other) => {}
             Some(Holder::Nobody | Holder::Ours) | None => self.known = Known::Nothing,
         }
@@ -350,7 +350,7 @@ impl SharedLease {
         }
     }
 
-    /// Somebody else has written the Lease before a request of ours.
+    /// Another client has written the Lease before a request of ours.
     fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
         self.distrust();
         match asked.what {

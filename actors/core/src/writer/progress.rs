@@ -186,7 +186,7 @@ impl Writer {
         self.calls.queue(read);
     }
 
-    /// Without the shared Lease somebody else may be at work on any pool of the load balancer: a Down goes only while
+    /// Without the shared Lease another client may be at work on any pool of the load balancer: a Down goes only while
     /// everything there has succeeded, and the tag, which all pools share, tells whether that is still so (W7).
     pub(super) fn on_rest(
         &mut self,

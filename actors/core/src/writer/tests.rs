@@ -157,7 +157,7 @@ struct Bench {
     at_rest: bool,
 }
 
-/// A writer that was told that people wish nothing, in whatever term.
+/// A writer that was told that operators wish nothing, in whatever term.
 fn let_write(params: Params) -> Writer {
     let mut writer = Writer::new(params);
     writer.on_wishes(Some(Epoch(u64::MAX)), Arc::default());

@@ -128,7 +128,7 @@ impl Verifications {
         }
     }
 
-    /// Ends the verification of a pool without a verdict: it is written anew.
+    /// Ends the verification of a pool without a verdict: it is written again.
     pub(super) fn cancel(&mut self, pool: &PoolId) -> bool {
         let Some(verification) = self.pending.remove(pool) else { return false };
         self.ages.remove(&(verification.ended, pool.clone()));

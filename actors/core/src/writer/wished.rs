@@ -1,4 +1,4 @@
-//! What people wish, as far as it concerns writes: whether any may begin, and which pools' members are left alone
+//! What operators wish, as far as it concerns writes: whether any may begin, and which pools' members are left alone
 //! (docs/design/pools.md, G6; D1, H3).
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use super::lane::{Closed, PROBE_DELAY};
 use super::write::Phase;
 use super::{Life, Out, Writer};
 
-/// What is known of what people wish.
+/// What is known of what operators wish.
 #[derive(Debug, Default)]
 pub(super) struct Wished {
     /// The newest term that had begun when it was read; `None`: none had, or nothing was said yet.
@@ -51,12 +51,12 @@ impl Wished {
 }
 
 impl Writer {
-    /// Takes in what people wish.
+    /// Takes in what operators wish.
     pub(super) fn on_wishes(&mut self, term: Option<Epoch>, wishes: Arc<Wishes>) {
         self.wished = Wished { term: self.wished.term.max(term), wishes };
     }
 
-    /// An answer about a pause, which this writer has heard of before it: where nobody else may write, it counts from
+    /// An answer about a pause, which this writer has heard of before it: where no other client may write, it counts from
     /// now on.
     pub(super) fn pass_on(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
         let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
@@ -71,7 +71,7 @@ impl Writer {
         out.push(Out::Answer(id, answer));
     }
 
-    /// Whether a write may begin, as far as people's wishes go: they are known for this term, and let it.
+    /// Whether a write may begin, as far as operators' wishes go: they are known for this term, and let it.
     pub(super) fn is_let(&self) -> bool {
         let term = self.standing.term();
         term.is_some() && self.wished.term >= term && !self.wished.wishes.only_observes()
@@ -106,7 +106,7 @@ impl Writer {
         }
     }
 
-    /// A person asks for an attempt now: passed on to the pool, which decides about it, unless it could not begin.
+    /// The operator asks for an attempt now: passed on to the pool, which decides about it, unless it could not begin.
     pub(super) fn on_attempt(&mut self, now: Now, id: RequestId, pool: PoolId, out: &mut Vec<Out>) {
         out.push(match self.refusal(now, &pool) {
             Some(refusal) => Out::Answer(id, Answer::Refused(refusal)),
@@ -114,7 +114,7 @@ impl Writer {
         });
     }
 
-    /// A person opens throttle gates: ARM is asked again at once, and closes them again where it meant it.
+    /// The operator opens throttle gates: ARM is asked again at once, and closes them again where it meant it.
     pub(super) fn on_open_gates(
         &mut self,
         now: Now,
@@ -145,7 +145,7 @@ impl Writer {
         if let Some(by) = self.wished.wishes.stopped_by().or(paused) {
             return Some(Refusal::Paused(by));
         }
-        // What people wish is not known for this term yet.
+        // What operators wish is not known for this term yet.
         if !self.is_let() {
             return Some(Refusal::NotLeading);
         }

@@ -169,7 +169,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// The word for people.
+    /// The word for operators.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Phase::Taking => "taking",
@@ -189,7 +189,7 @@ pub(super) struct Put {
     pub draining: Arc<Draining>,
     /// Whether it leaves restores undone, which do not go without the shared Lease (W7).
     pub leaves_restores: bool,
-    /// What it changes and why, for people.
+    /// What it changes and why, for operators.
     pub record: Arc<WriteRecord>,
 }
 

@@ -285,7 +285,7 @@ impl Client {
         }
     }
 
-    /// All that is known, for people (CSDS, H3).
+    /// All that is known, for operators (CSDS, H3).
     #[must_use]
     pub fn dump(&self) -> Dump {
         let servers = self.channels.iter().enumerate().map(|(place, channel)| ServerDump {

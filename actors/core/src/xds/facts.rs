@@ -169,7 +169,7 @@ impl Code {
         }
     }
 
-    /// Its name, as people know it.
+    /// Its name, as operators know it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -207,7 +207,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A resource as it was received, which CSDS shows: opaque, and never encoded anew.
+/// A resource as it was received, which CSDS shows: opaque, and never encoded again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Raw {
     /// The type URL.

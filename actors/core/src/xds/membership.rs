@@ -74,7 +74,7 @@ impl Choice {
     }
 }
 
-/// What people are told of a membership.
+/// What operators are told of a membership.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Remark {
     /// No endpoint of the pool's family can be used, though some are assigned.
@@ -154,7 +154,7 @@ pub struct Membership {
     pub draining: BTreeSet<IpAddr>,
     /// All that the source calls draining, be it in the pool or out, where that has to do with admin states.
     pub drains: BTreeSet<IpAddr>,
-    /// What people are told of it.
+    /// What operators are told of it.
     pub remarks: BTreeSet<Remark>,
 }
 

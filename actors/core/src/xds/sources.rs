@@ -2,7 +2,7 @@
 //! known of them (X2-X4).
 //!
 //! It owns what is watched, and one fact for each source: what is assigned, that nothing was ever known, or that what
-//! was in use is dropped, and what people are to be told beside it. What is sent and what is valid is the client's to
+//! was in use is dropped, and what operators are to be told beside it. What is sent and what is valid is the client's to
 //! know; what a pool makes of an assignment is [`super::membership`]'s, and whether it may be emptied is for the guards.
 
 mod fact;
@@ -255,7 +255,7 @@ impl Sources {
         }
     }
 
-    /// What nobody needs is let go of, after all else is watched: a client without any watcher ends its stream.
+    /// What nobody needs is released, after all else is watched: a client without any watcher ends its stream.
     fn end_turn(&mut self, turn: Turn<'_>) {
         let Turn { out, loose } = turn;
         for key in loose {

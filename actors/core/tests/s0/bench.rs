@@ -251,7 +251,7 @@ impl Bench {
         self.deliver(Delivery::Events(events::In::Standing(standing)));
     }
 
-    /// A new term begins: every assignment is said anew, every load balancer is read, and then this process leads.
+    /// A new term begins: every assignment is said again, every load balancer is read, and then this process leads.
     pub fn new_term(&mut self) {
         self.epoch.0 += 1;
         self.opened = Now::from_micros(self.now);

@@ -295,7 +295,7 @@ fn s0_case_14_a_change_that_comes_while_a_pool_is_found_missing_writes_nothing_w
         bench.model.remove_pool("lb", "shop-web");
         bench.at(10);
         bench.want("web", &[3]);
-        // The model has made the pool anew for the Service's rule.
+        // The model has made the pool again for the Service's rule.
         bench.model.remove_pool("lb", "shop-web");
         bench.at(900_000);
         assert_eq!(bench.requests(), [(0, "GET", 404)]);

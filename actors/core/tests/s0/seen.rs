@@ -1,4 +1,4 @@
-//! What people, ARM and the metrics get to see of the bench.
+//! What operators, ARM and the metrics get to see of the bench.
 
 use std::sync::Arc;
 use std::time::Duration;

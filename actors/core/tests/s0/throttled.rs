@@ -309,7 +309,7 @@ fn s0_case_08_fresh_operations_come_after_the_parked_ones_and_decide_the_final_s
     });
 }
 
-/// A change that takes the parked one back is still an outcome that people hear of.
+/// A change that takes the parked one back is still an outcome that operators hear of.
 #[test]
 fn s0_case_08_a_fresh_operation_that_takes_the_parked_one_back_completes_both() {
     both(|profile| {

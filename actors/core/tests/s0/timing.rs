@@ -149,7 +149,7 @@ fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
     });
 }
 
-/// S0 "Retry Model" 8: a budget starts anew only with a fresh change; one that waits for its retry goes on.
+/// S0 "Retry Model" 8: a budget starts again only with a fresh change; one that waits for its retry goes on.
 #[test]
 fn s0_model_a_fresh_operation_during_the_retries_starts_at_zero_and_is_told_with_its_own_count() {
     both(|profile| {

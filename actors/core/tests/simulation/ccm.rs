@@ -135,7 +135,7 @@ impl Ccm {
         });
     }
 
-    /// Restarts it where it has lost the names of addresses: left alone it would be at work for ever, and wait for a
+    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for a
     /// person.
     pub fn restart_if_lost(&mut self) {
         if self.model.is_up() && self.model.has_lost_names() {
@@ -148,7 +148,7 @@ impl Ccm {
         self.model.reconfigure(|settings| settings.updater = false);
     }
 
-    /// It is as upstream's is by default, beside our controller: its updater is off. Nobody else is there.
+    /// It is as upstream's is by default, beside our controller: its updater is off. No other client is there.
     pub fn be_plain(&mut self) {
         self.strangers = false;
         self.model.reconfigure(|settings| {
@@ -399,7 +399,7 @@ impl Ccm {
     }
 }
 
-/// An entry that somebody else has set Down, or may set Down again by writing what he read before.
+/// An entry that another client has set Down, or may set Down again by writing what he read before.
 pub struct SetDown {
     /// Its load balancer.
     pub lb: String,

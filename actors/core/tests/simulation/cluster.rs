@@ -64,7 +64,7 @@ pub struct Service {
     pub paused: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether it is created anew, under another UID, as soon as it is gone.
+    /// Whether it is created again, under another UID, as soon as it is gone.
     pub returns: bool,
     /// Its pods, by slice.
     pub slices: Vec<Vec<Pod>>,
@@ -158,7 +158,7 @@ impl Cluster {
         self.addresses
     }
 
-    /// Adds a Service, or creates it anew under another UID.
+    /// Adds a Service, or creates it again under another UID.
     pub fn add_service(&mut self, kube: &mut KubeModel, now: u64, mut service: Service) {
         service.life = self.new_life(&service.name);
         let name = service.name.clone();

@@ -25,7 +25,7 @@ use crate::random::Random;
 pub const NAMESPACE: &str = "kube-system";
 /// Who holds the shared Lease when we do.
 pub const OURS: &str = "azure-backend-pool-controller";
-/// Whom a person writes into a Lease by hand.
+/// Whom the operator writes into a Lease by hand.
 pub const A_PERSON: &str = "a-person";
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";
 const WRITES_UNTIL: &str = "azure-backend-pool-controller.io/writes-throttled-until";
@@ -270,7 +270,7 @@ impl LeasePort {
         }
     }
 
-    /// What a planted bug makes of an answer: a write that somebody else forestalled counts as done.
+    /// What a planted bug makes of an answer: a write that another client forestalled counts as done.
     fn plant_raw(&self, request: &Request, raw: Raw) -> Raw {
         let Raw::Other(LeaseAnswer::Conflict) = raw else { return raw };
         if self.plant != Some(Plant::ConflictIsSuccess) {

@@ -210,7 +210,7 @@ pub fn paused(model: &KubeModel) -> BTreeSet<Scope> {
     data.filter_map(scope).collect()
 }
 
-/// A person pauses everything, or ends that, with no help of ours.
+/// The operator pauses everything, or ends that, with no help of ours.
 pub fn pause_by_hand(model: &mut KubeModel, now: u64, paused: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if paused {
@@ -237,7 +237,7 @@ pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
     model.apply(object, now).expect("it is a ConfigMap");
 }
 
-/// A person removes all pauses.
+/// The operator removes all pauses.
 pub fn resume_all(model: &mut KubeModel, now: u64) {
     let Some(mut object) = stored(model) else { return };
     if let Some(data) = object["data"].as_object_mut() {

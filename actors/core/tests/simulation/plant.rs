@@ -41,13 +41,13 @@ pub enum Plant {
     TakesUnanswered,
     /// Permits are not looked at when a PUT is sent.
     PermitUnchecked,
-    /// Leadership is believed to last for ever.
+    /// Leadership is believed to last forever.
     StandingWithoutEnd,
     /// The loss of leadership does not reach the writer and the emitter.
     LossUnheard,
     /// A new leader does not wait for the last writes of one that did not let go.
     SettleZero,
-    /// Our Lease counts as let go of by its holder also where a person has emptied it.
+    /// Our Lease counts as released by its holder also where the operator has emptied it.
     EmptiedIsReleased,
     /// A new leader finds every load balancer at rest.
     LanesSeenAtOnce,
@@ -55,11 +55,11 @@ pub enum Plant {
     EpochNotRaised,
     /// A term is confirmed at once, without most recent lists.
     ConfirmedAtOnce,
-    /// The shared Lease is let go of while a PUT is unanswered.
+    /// The shared Lease is released while a PUT is unanswered.
     LeaseLetGoEarly,
-    /// Somebody else's hold of the shared Lease counts as expired.
+    /// Another client's hold of the shared Lease counts as expired.
     ForeignHoldExpired,
-    /// A write of a Lease that somebody else forestalled counts as done.
+    /// A write of a Lease that another client forestalled counts as done.
     ConflictIsSuccess,
     /// A 429 that concerns one load balancer closes the subscription.
     LaneCodeUnread,
@@ -91,7 +91,7 @@ pub enum Plant {
     AdminTakesMembers,
     /// Downs go without the shared Lease where nobody has allowed it.
     BypassUnasked,
-    /// Our Lease counts as let go of where a person has put somebody else's name into it.
+    /// Our Lease counts as released where the operator has put another client's name into it.
     RenamedIsReleased,
     /// Lists lack objects now and then, and how facts came is forgotten on their way to the Directory.
     DoubtForgotten,
@@ -107,13 +107,13 @@ pub enum Plant {
     EndpointLossesCounted,
     /// That nodes are left out looks to the Directory as if their endpoints had left.
     NodeLossesUncounted,
-    /// What people wish reaches neither the Directory nor the writer.
+    /// What operators wish reaches neither the Directory nor the writer.
     PausesUnheard,
-    /// What people wish counts as read for a term that has begun since.
+    /// What operators wish counts as read for a term that has begun since.
     WishesOfAnyTerm,
     /// Pauses that are noted are not seen.
     PausesUnread,
-    /// A person is told of a pause whose write was forestalled.
+    /// The operator is told of a pause whose write was forestalled.
     PauseNotWritten,
     /// Nobody hears that the storage was set back, and the term that follows takes any list for a recent one.
     RestoreUnheard,
@@ -125,7 +125,7 @@ pub enum Plant {
     RecordsUnread,
     /// The exceptions do not reach the writer.
     ForeignIsOurs,
-    /// A node that is created anew is taken for the one that had its name before.
+    /// A node that is created again is taken for the one that had its name before.
     UidIgnored,
     /// Every node counts as one that serves nobody.
     BreakerOfDownsOff,

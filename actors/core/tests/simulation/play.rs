@@ -36,9 +36,9 @@ pub struct Played {
     pub reports: u64,
     /// How many terms of leadership there were.
     pub terms: u64,
-    /// How often people were told that something is paused.
+    /// How often operators were told that something is paused.
     pub pauses: u64,
-    /// How often they were told that something that was held back is let go of.
+    /// How often they were told that something that was held back is released.
     pub releases: u64,
     /// How often they were told that removals are stopped (G4).
     pub stops: u64,
@@ -63,7 +63,7 @@ pub struct Left {
     pub recorded: u64,
     /// How many entries were to go Down, and to come back.
     pub entries: (u64, u64),
-    /// How often people were told that nodes wait (N5).
+    /// How often operators were told that nodes wait (N5).
     pub waits: u64,
 }
 
@@ -128,7 +128,7 @@ pub fn size_of(seed: u64) -> Size {
     }
 }
 
-/// The same, in a world whose storage is set back once. People's pauses and the notes of starts would be those of before
+/// The same, in a world whose storage is set back once. Operators' pauses and the notes of starts would be those of before
 /// too, which nobody who judges them knows of; and the API server has no other troubles meanwhile.
 pub fn size_of_restored(seed: u64) -> Size {
     let size = size_of(seed);
@@ -353,14 +353,14 @@ pub struct Duty {
     pub watched: u64,
     /// How long it was ours, and others', in seconds.
     pub held: (u64, u64),
-    /// The longest time for which nobody else could have had it because of us, in one piece, in seconds.
+    /// The longest time for which no other client could have had it because of us, in one piece, in seconds.
     pub longest: u64,
     /// By how many seconds, in the worst case, it was left to others for less than it had been ours before, where
-    /// somebody else had been seen to have it.
+    /// another client had been seen to have it.
     pub too_soon: u64,
-    /// Of that case: when it became ours, when it was let go of, and when it was ours again, in seconds.
+    /// Of that case: when it became ours, when it was released, and when it was ours again, in seconds.
     pub worst: (u64, u64, u64),
-    /// The longest time for which nobody else had it, in seconds: with what others wait of their own accord.
+    /// The longest time for which no other client had it, in seconds: with what others wait of their own accord.
     pub without: u64,
     /// How many PUTs were sent.
     pub puts: u64,

@@ -77,7 +77,7 @@ fn wants(world: &World) -> Result<Vec<(&'static Listed, Wants)>, String> {
     LISTED.iter().map(of).collect()
 }
 
-/// Whether in these pools what drains is Down, and nothing else but what somebody else has set so.
+/// Whether in these pools what drains is Down, and nothing else but what another client has set so.
 ///
 /// # Errors
 /// The first pool of which that is not so.
@@ -98,7 +98,7 @@ pub fn downs_at_rest(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the leader says that so many Downs of a pool are somebody else's.
+/// Whether the leader says that so many Downs of a pool are another client's.
 fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
     let leads = |identity: &str| *identity == *world.watchdog.tenure.leader();
     let mut leaders = world.processes.iter().filter(|process| process.is_there() && leads(&process.identity));

@@ -1,4 +1,4 @@
-//! What happens in the cluster, by the seed: pods come and go, nodes and Services change, people pause.
+//! What happens in the cluster, by the seed: pods come and go, nodes and Services change, operators pause.
 
 use pool_core::ids::Family;
 use pool_core::object::TO_BE_DELETED;
@@ -46,7 +46,7 @@ pub struct Faults {
     pub meddling: bool,
     /// In some places processes crash again and again as soon as they have started.
     pub crashes: bool,
-    /// People pause and resume (G6).
+    /// Operators pause and resume (G6).
     pub wishes: bool,
     /// The API server's storage is set back to an earlier state (D6).
     pub restores: bool,
@@ -454,7 +454,7 @@ impl Story {
         }
     }
 
-    /// The churn is over: what a person or the cluster itself would put in order is put in order.
+    /// The churn is over: what the operator or the cluster itself would put in order is put in order.
     pub fn settle(&mut self, kube: &mut KubeModel, now: u64) {
         self.stay(kube, now);
         self.evict(kube, now);

@@ -72,7 +72,7 @@ fn wanted(endpoints: &[&Value], nodes: &BTreeMap<String, Value>, v6: bool) -> Wa
             }
         }
     }
-    // Who is about to be deleted is required only where nobody else is (D5).
+    // Who is about to be deleted is required only where no other client is (D5).
     if wanted.required.is_empty() {
         wanted.required = doomed;
     }

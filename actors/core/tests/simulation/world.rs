@@ -81,13 +81,13 @@ enum Happening {
     ArmWeather,
     /// The weather of the API server changes.
     KubeWeather,
-    /// A person wishes something.
+    /// The operator wishes something.
     Wish,
-    /// A person ends all pauses.
+    /// The operator ends all pauses.
     EndPauses,
     /// The API server's storage is set back, step by step.
     Restore(restores::Step),
-    /// A person looks for alerts.
+    /// The operator looks for alerts.
     AnswerAlert,
     /// Something happens to control planes.
     Plane,
@@ -156,7 +156,7 @@ pub struct World {
     ccm_at: Option<u64>,
     /// Whether the admin state is switched off for good in the end (N4).
     switches_off: bool,
-    /// Whether people let nodes go that wait, when all is to come to rest (N5).
+    /// Whether operators let nodes go that wait, when all is to come to rest (N5).
     answers_held: bool,
     leaving: Random,
     /// The control planes, in worlds that have some.

@@ -87,7 +87,7 @@ impl Goal {
         }
     }
 
-    /// The object, for people.
+    /// The object, for operators.
     pub(super) fn object(&self, work: &Work) -> String {
         match self {
             Goal::Look(id)

@@ -1,4 +1,4 @@
-//! What is told to people about a Lease: who has it, and that it cannot be read or written. Each once, however often
+//! What is told to operators about a Lease: who has it, and that it cannot be read or written. Each once, however often
 //! it is asked.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pool_core::object::RequestFailure;
 
 use super::Place;
 
-/// What was asked, as far as people care.
+/// What was asked, as far as operators care.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::kubernetes) enum Asked {
     /// How it stands.
@@ -24,7 +24,7 @@ pub(in crate::kubernetes) enum Asked {
 }
 
 impl Asked {
-    /// The kind of request, as people read it.
+    /// The kind of request, as operators read it.
     fn kind(&self) -> &'static str {
         match self {
             Asked::State => "read",
@@ -57,7 +57,7 @@ pub(in crate::kubernetes) struct Told {
     troubles: Troubles,
 }
 
-/// What stands in the way of each kind of request: one that succeeds says nothing of the others.
+/// What blocks it of each kind of request: one that succeeds says nothing of the others.
 #[derive(Default)]
 struct Troubles {
     reads: Trouble,
@@ -67,7 +67,7 @@ struct Troubles {
     failed_watches: u32,
 }
 
-/// What stands in the way.
+/// What blocks it.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Trouble {
     #[default]
@@ -77,7 +77,7 @@ enum Trouble {
 }
 
 impl Told {
-    /// Takes note of a request. A Lease that is being let go of is not lost, whoever sees it first.
+    /// Takes note of a request. A Lease that is being released is not lost, whoever sees it first.
     pub(in crate::kubernetes) fn asked(&mut self, asked: &Asked) {
         if *asked == Asked::LetGo {
             self.ours = None;
@@ -102,7 +102,7 @@ impl Told {
                         self.ours = Some(Arc::clone(holder));
                         match lease {
                             LeaseName::Own => tracing::info!(lease = %place, %holder, "took the Lease"),
-                            // Taken and let go of with every few writes.
+                            // Taken and released with every few writes.
                             LeaseName::Shared => tracing::debug!(lease = %place, %holder, "took the Lease"),
                         }
                     }
@@ -129,7 +129,7 @@ impl Told {
     }
 }
 
-/// What people are told of requests that fail.
+/// What operators are told of requests that fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum News {
     /// They succeed again.

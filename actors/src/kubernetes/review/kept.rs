@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Verdict;
 
-/// How long a verdict is kept: for that long a person whose right or token has ended may go on reading.
+/// How long a verdict is kept: for that long the operator whose right or token has ended may go on reading.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The most verdicts that are kept; anybody who reaches the listener has one made for each token that he thinks of.
 const MOST: usize = 1024;

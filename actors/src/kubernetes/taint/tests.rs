@@ -20,7 +20,7 @@ async fn stored(fakes: &Fakes) -> Value {
     fakes.cluster.ask(|cluster, _| cluster.model.get(Resource::Nodes, "", "n1")).await.expect("it is there")
 }
 
-/// The taints of the node, each as people write it.
+/// The taints of the node, each as operators write it.
 async fn taints(fakes: &Fakes) -> Vec<String> {
     let node = stored(fakes).await;
     let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
@@ -47,7 +47,7 @@ async fn n1_the_taint_is_added_and_taken_back_and_those_of_others_stay() {
     let (fakes, requests) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     let add = ask(&fakes, TaintEdit::AddTo).await;
-    // Somebody else writes the node in between: that is no reason to lose either.
+    // Another client writes the node in between: that is no reason to lose either.
     let mut other = stored(&fakes).await;
     other["spec"]["unschedulable"] = true.into();
     fakes.apply(vec![other]).await.expect("a node");

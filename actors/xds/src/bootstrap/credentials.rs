@@ -60,7 +60,7 @@ impl TlsFiles {
                 return Err(config.fault_of("certificate_file", "is missing: private_key_file needs it"));
             }
         };
-        // The files are read for each stream anew, so that the interval has nothing to say. It has to be one.
+        // The files are read for each stream again, so that the interval has nothing to say. It has to be one.
         let interval = config.field("refresh_interval")?;
         if let Some(interval) = interval.filter(|interval| !interval.value().as_str().is_some_and(is_span)) {
             return Err(interval.fault("is no duration in seconds: write one such as \"600s\""));

@@ -1,5 +1,5 @@
 //! The files that the bootstrap names, as they are now: certificates, keys and tokens. They are read for each stream
-//! anew, so that whoever rotates them has nothing to tell us. What is in them is never said.
+//! again, so that whoever rotates them has nothing to tell us. What is in them is never said.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(super) async fn tls(files: &TlsFiles) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Which files are meant where TLS fails, for people.
+/// Which files are meant where TLS fails, for operators.
 pub(super) fn described(files: &TlsFiles) -> String {
     let trusted = match &files.ca {
         Some(path) => format!("trusted: ca_certificate_file {}", path.display()),

@@ -37,7 +37,7 @@ const AT: Wall = Wall::from_micros(7_000_000);
 /// The number that comes with the end of a stream.
 const JITTER: u16 = 321;
 
-/// Waits for what has to happen, and not for ever.
+/// Waits for what has to happen, and not forever.
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(60), awaited).await.expect("it happens in time")
 }

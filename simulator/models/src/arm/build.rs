@@ -1,4 +1,4 @@
-//! Fills the model: load balancers, pools, rules, unknown fields, and the writes of somebody else.
+//! Fills the model: load balancers, pools, rules, unknown fields, and the writes of another client.
 
 use std::sync::Arc;
 

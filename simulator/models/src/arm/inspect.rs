@@ -94,7 +94,7 @@ impl ArmModel {
         self.faults.effects()
     }
 
-    /// The IPs that the last write of a pool takes out, if somebody else made it. It may be running, or not succeed.
+    /// The IPs that the last write of a pool takes out, if another client made it. It may be running, or not succeed.
     pub fn taken_by_others(&self, load_balancer: &str, pool: &str) -> &[String] {
         self.journal.taken(load_balancer, pool)
     }

@@ -28,7 +28,7 @@ pub enum Kind {
     /// A pool write of somebody else: through [`super::ArmModel::foreign_put`], or with the user agent of the
     /// cloud-controller-manager.
     ForeignPoolPut,
-    /// A write of a load balancer; only somebody else makes them.
+    /// A write of a load balancer; only another client makes them.
     ForeignLoadBalancerPut,
     /// Anything else.
     Other,
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// The same request when somebody else made it.
+    /// The same request when another client made it.
     pub(crate) fn of_somebody_else(self) -> Self {
         match self {
             Self::PoolPut => Self::ForeignPoolPut,
@@ -113,7 +113,7 @@ pub struct LogEntry {
 /// Sums over all requests since the model began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// GETs of load balancers and of lists of them. Like the next four, without those of somebody else.
+    /// GETs of load balancers and of lists of them. Like the next four, without those of another client.
     pub load_balancer_gets: u64,
     /// GETs of pools and of lists of them.
     pub pool_gets: u64,
@@ -123,9 +123,9 @@ pub struct Counters {
     pub pool_deletes: u64,
     /// GETs of operations.
     pub polls: u64,
-    /// Writes of somebody else.
+    /// Writes of another client.
     pub foreign_writes: u64,
-    /// GETs of somebody else, polls too.
+    /// GETs of another client, polls too.
     pub foreign_reads: u64,
     /// Writes that changed something (foreign ones too).
     pub applied: u64,
@@ -137,7 +137,7 @@ pub struct Counters {
     pub refused_by_lock: u64,
     /// Operations canceled by a later write.
     pub superseded: u64,
-    /// Requests that were answered, whatever the status; without those of somebody else.
+    /// Requests that were answered, whatever the status; without those of another client.
     pub answered: u64,
     /// Requests refused for a quota.
     pub throttled: u64,
@@ -163,7 +163,7 @@ pub(crate) struct Journal {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) counters: Counters,
     in_flight: BTreeMap<String, InFlight>,
-    /// By the keys of load balancer and pool, the IPs that the pool's last write took out, if somebody else made it.
+    /// By the keys of load balancer and pool, the IPs that the pool's last write took out, if another client made it.
     taken: BTreeMap<(String, String), Vec<String>>,
     capacity: usize,
 }
@@ -217,7 +217,7 @@ impl Journal {
         self.counters.max_concurrent_puts = self.counters.max_concurrent_puts.max(in_flight.most);
     }
 
-    /// Notes the IPs that somebody else's write takes out of a pool; none for a write of the service under test.
+    /// Notes the IPs that another client's write takes out of a pool; none for a write of the service under test.
     pub(crate) fn note_taken(&mut self, load_balancer: &str, pool: &str, ips: Vec<String>) {
         self.taken.insert((key(load_balancer), key(pool)), ips);
     }

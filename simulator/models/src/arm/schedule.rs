@@ -13,7 +13,7 @@ use super::store::{Address, key};
 /// Something planned.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// Somebody else takes a private address, if it is free.
+    /// Another client takes a private address, if it is free.
     TakeAddress { subnet: String, address: IpAddr },
     /// An address of a pool that is being changed to IP addresses becomes visible.
     ShowAddress { load_balancer: String, pool: String, address: Address },
@@ -43,7 +43,7 @@ impl Schedule {
 }
 
 impl ArmModel {
-    /// Somebody else takes a private address so long after it has become free; whoever asks for it earlier has it.
+    /// Another client takes a private address so long after it has become free; whoever asks for it earlier has it.
     pub fn plan_rival(&mut self, address: IpAddr, after_us: u64) {
         self.rivals.insert(address, after_us);
     }
@@ -64,7 +64,7 @@ impl ArmModel {
         }
     }
 
-    /// An interface of somebody else takes the address.
+    /// An interface of another client takes the address.
     fn take_address(&mut self, subnet: &str, address: IpAddr) {
         if self.taken_addresses(subnet).contains_key(&address) {
             return;

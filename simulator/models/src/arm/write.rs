@@ -24,7 +24,7 @@ pub(super) struct PoolWrite<'a> {
     pub(super) answered_at: u64,
     pub(super) bad_end: PlannedEnd,
     pub(super) api_version: &'a str,
-    /// Whether somebody else makes it.
+    /// Whether another client makes it.
     pub(super) foreign: bool,
 }
 

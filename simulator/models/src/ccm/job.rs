@@ -195,7 +195,7 @@ impl Ccm {
             },
             Stage::Unlocking(unlocking) => match unlocking.answered(&self.settings, wall, answer) {
                 Move::Ask(next, ask) => {
-                    // From here on somebody else can have it.
+                    // From here on another client can have it.
                     job.holds = false;
                     job.stage = Stage::Unlocking(next);
                     self.job = Some(job);

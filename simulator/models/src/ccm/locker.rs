@@ -33,7 +33,7 @@ pub(super) enum Locking {
     Creating,
     /// GET: who holds it?
     Reading,
-    /// PUT of ourselves; somebody else held it before us.
+    /// PUT of ourselves; another client held it before us.
     TakingOver,
     /// PUT of ourselves; we (or nobody ever) held it before us.
     TakingAgain,
@@ -60,9 +60,9 @@ pub(super) enum Move<S, D> {
 /// What Lock ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caches {
-    /// Nobody else has held the Lease.
+    /// No other client has held the Lease.
     Keep,
-    /// Somebody else has, so everything is read anew.
+    /// Another client has, so everything is read again.
     Rebuild,
 }
 

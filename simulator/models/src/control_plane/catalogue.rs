@@ -108,7 +108,7 @@ impl<R, E> Catalogue<R, E> {
         self.next(kind).1.entries.clear();
     }
 
-    /// Counts versions anew, as after a restart: what is served is the first change.
+    /// Counts versions again, as after a restart: what is served is the first change.
     pub fn forget_versions(&mut self) {
         for shelf in self.shelves.values_mut() {
             shelf.version = u64::from(!shelf.entries.is_empty());

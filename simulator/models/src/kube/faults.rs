@@ -72,7 +72,7 @@ impl KubeModel {
         &self.met
     }
 
-    /// History up to now is forgotten for whoever asks anew; running watches go on. (Stands for etcd's
+    /// History up to now is forgotten for whoever asks again; running watches go on. (Stands for etcd's
     /// compaction together with a cold watch cache: compaction alone is not enough in 1.36.)
     pub fn compact(&mut self) {
         self.store.horizon = self.store.rv;

@@ -1,7 +1,7 @@
 //! Objects, their one resourceVersion, and the bounded history that watches and stale reads are served from.
 //!
 //! An object is serialised once per write, as the watch line of that write; lists, reads and every watcher
-//! share those bytes; only a group that shows the objects of another has them written anew. History is a ring per kind,
+//! share those bytes; only a group that shows the objects of another has them written again. History is a ring per kind,
 //! bounded in events and bytes.
 
 use std::borrow::Cow;

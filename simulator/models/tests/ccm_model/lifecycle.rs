@@ -22,7 +22,7 @@ fn ready(settings: Settings) -> World {
     world
 }
 
-/// Changes a node as its kubelet or somebody else does.
+/// Changes a node as its kubelet or another client does.
 fn edit(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
     let mut node = world.kube.get(Resource::Nodes, "", name).expect("the node is there");
     change(&mut node);
@@ -94,7 +94,7 @@ fn n1_a_list_of_taints_that_has_changed_meanwhile_is_not_replaced() {
     let mut world = ready(watching());
     world.machine("n1", true);
     be_ready(&mut world, "n1", false);
-    // Somebody else is faster, and it has not heard of that when it looks.
+    // Another client is faster, and it has not heard of that when it looks.
     let mut node = world.kube.get(Resource::Nodes, "", "n1").expect("the node is there");
     node["spec"]["taints"] = json!([{"key": "maintenance", "effect": "NoSchedule"}]);
     world.kube.apply(node, world.now).expect("a node");

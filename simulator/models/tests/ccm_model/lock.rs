@@ -158,7 +158,7 @@ fn z1_a_conflict_while_taking_fails_the_lock() {
     let mut world = World::new(quiet());
     world.set_lease(json!({"leaseDurationSeconds": 900, "holderIdentity": ""}), json!({}));
     world.begin();
-    // Between its second read and its write somebody else writes.
+    // Between its second read and its write another client writes.
     world.run(1_500);
     world.set_lease(
         json!({"leaseDurationSeconds": 900, "holderIdentity": "", "leaseTransitions": 1}),

@@ -1,5 +1,5 @@
 //! Acts on nodes that leave service and come back: taints, machines that stop, evictions with notice, and nodes that are
-//! made anew under their names.
+//! made again under their names.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub enum Leaving {
     Preempt(Preemption),
     /// A step of the eviction of this number.
     Evict(usize, Step),
-    /// The oldest nodes are deleted and made anew under their names, Ready and without taints.
+    /// The oldest nodes are deleted and made again under their names, Ready and without taints.
     Recreate {
         /// How many.
         count: usize,

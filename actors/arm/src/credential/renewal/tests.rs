@@ -1,4 +1,4 @@
-//! Tokens on the test's clocks: the monotonic one, and a wall clock that people set.
+//! Tokens on the test's clocks: the monotonic one, and a wall clock that operators set.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ impl Bench {
         assert_eq!(self.renewal.check(), Ok(()));
     }
 
-    /// A call has a token, which is good whatever people have set the wall clock to.
+    /// A call has a token, which is good whatever operators have set the wall clock to.
     fn give(&mut self, caller: Caller, token: &str) {
         let (came, seconds) = self.came[token];
         let left = Duration::from_secs(seconds).saturating_sub(self.now.since(came));

@@ -31,9 +31,9 @@ const RETRY_AFTER: [Duration; 7] = [
 ];
 /// The same after one that we may not make: whoever may not will not be let within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
-/// How often it is looked at while there are records: a person may have taken one away, or made room for one.
+/// How often it is looked at while there are records: the operator may have taken one away, or made room for one.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
-/// After how many failures in a row people are told.
+/// After how many failures in a row operators are told.
 const TOLD_AFTER: u32 = 3;
 
 /// How long a write may still be carried out of which nothing was heard.

@@ -47,7 +47,7 @@ pub(super) enum Done {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Follows {
     Nothing,
-    /// Another thing is wanted for the node: work on it begins anew.
+    /// Another thing is wanted for the node: work on it begins again.
     Turned,
     /// Its record is not needed: nothing was Down by it.
     Dropped,

@@ -113,7 +113,7 @@ impl Nodes {
     }
 
     /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
-    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it somebody else's.
+    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it another client's.
     pub(in crate::admin_state) fn outlived(
         &self,
         listed: &BTreeSet<PoolId>,

@@ -239,7 +239,7 @@ impl Node {
         self.ours = match self.ours {
             Ours::There if gone_by_us || !there => Ours::No,
             Ours::Sent if there => Ours::There,
-            // Somebody else was faster.
+            // Another client was faster.
             Ours::Wanted if self.taints.are_marked() => Ours::No,
             Ours::No | Ours::Wanted | Ours::Sent | Ours::There => self.ours,
         };

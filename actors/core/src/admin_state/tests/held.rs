@@ -1,4 +1,4 @@
-//! Nodes that wait for their turn, and those that a person lets go (N5).
+//! Nodes that wait for their turn, and those that the operator lets go (N5).
 
 use super::*;
 use crate::ask::{Done, Refusal, Stays};
@@ -74,7 +74,7 @@ fn n5_a_person_lets_a_node_go() {
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(5))), nothing(Stays::NodeNotHeld));
     assert_eq!(release(&mut bench, Scope::Node(name(9))), Answer::Refused(Refusal::Unknown));
-    // It takes room: nobody else has any.
+    // It takes room: no other client has any.
     bench.tell(node(5, &[SHUTDOWN]));
     assert_eq!(bench.state(5), Some(NodeState::Held));
 }

@@ -34,7 +34,7 @@ fn n1_a_notice_cuts_its_node_out_and_the_taint_follows_when_it_is_noted_as_ours(
     bench.tell(node(1, &[DRAINING]));
     bench.settle();
     assert_eq!((bench.state(1), bench.taints.len()), (Some(NodeState::Down), 0));
-    // A person clears it.
+    // The operator clears it.
     bench.tell(node(1, &[]));
     bench.settle();
     assert!(bench.noted().is_empty() && bench.downs().is_empty());

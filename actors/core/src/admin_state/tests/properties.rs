@@ -29,7 +29,7 @@ enum NodeEvent {
     /// Its object goes, or comes back as another one.
     Replaced,
     Deleted,
-    /// A person lets it go on.
+    /// The operator lets it go on.
     Released,
 }
 
@@ -268,7 +268,7 @@ impl World {
                 let busy = self.begun.as_ref().map(|(id, _)| id);
                 let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
                 if code == 404 {
-                    // It was deleted, and is made anew.
+                    // It was deleted, and is made again.
                     let entries = self.bench.azure.entry(id.clone()).or_default();
                     entries.values_mut().for_each(|state| *state = State::None);
                     self.foreign.retain(|(pool, _)| *pool != id);

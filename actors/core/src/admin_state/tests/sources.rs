@@ -1,6 +1,6 @@
 //! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
 //! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
-//! where a person has set it; and nobody writes for ever.
+//! where the operator has set it; and nobody writes forever.
 
 use proptest::prelude::*;
 
@@ -327,7 +327,7 @@ impl World {
         (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
     }
 
-    /// How many members are shown to be Down by somebody else's doing.
+    /// How many members are shown to be Down by another client's doing.
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
@@ -417,7 +417,7 @@ fn n4_x2_a_down_that_outlives_its_node_is_taken_back_where_the_source_has_the_ad
     world.rest();
     assert_eq!((world.down(), world.told()), (vec![], 0));
     world.is_quiet();
-    // Where a person had set it before, it is theirs.
+    // Where the operator had set it before, it is theirs.
     let mut world = World::new();
     world.bench.somebody_sets(2, State::Down);
     world.look();
@@ -595,7 +595,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Outsider {
     world: World,
     leaves: BTreeSet<u8>,
-    /// Whose Down a person has set, while nothing here asked for it.
+    /// Whose Down the operator has set, while nothing here asked for it.
     by_hand: BTreeSet<u8>,
     /// Of whom nobody can tell whose the Down is that it has: nothing was noted of it, and the process has ended.
     unknown: BTreeSet<u8>,

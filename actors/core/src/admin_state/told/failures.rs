@@ -1,4 +1,4 @@
-//! What has failed for which node, and which failures people were told of (docs/design/nodes.md, N3; S1).
+//! What has failed for which node, and which failures operators were told of (docs/design/nodes.md, N3; S1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The admin states that somebody else has set: they are shown and left as they are (docs/design/nodes.md, N4).
+//! The admin states that another client has set: they are shown and left as they are (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::ids::{NodeName, NodeUid, PoolId};
 use crate::informer::NodeFact;
 use crate::view::{AdminView, ForeignState};
 
-/// What somebody else has set of known nodes, and how many entries are Down by whom.
+/// What another client has set of known nodes, and how many entries are Down by whom.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// The first ones, in order.
@@ -24,7 +24,7 @@ pub(super) struct Foreign {
     pub(super) ours: u64,
 }
 
-/// What somebody else has set of one node.
+/// What another client has set of one node.
 #[derive(Debug)]
 pub(super) struct OfNode {
     pub(super) name: NodeName,

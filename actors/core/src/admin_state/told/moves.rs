@@ -1,4 +1,4 @@
-//! The ways of nodes out of traffic and back into it, and which ends of them people were told of
+//! The ways of nodes out of traffic and back into it, and which ends of them operators were told of
 //! (docs/design/overview.md, S1).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +46,7 @@ struct Move {
     /// Whether it began while this process led: else what took how long is not known here.
     fresh: bool,
     work: Work,
-    /// Whether people were told that it is cut out.
+    /// Whether operators were told that it is cut out.
     told: bool,
     /// The pools in which it is, or was, to be taken back.
     pools: BTreeSet<PoolId>,
@@ -148,7 +148,7 @@ impl Moves {
         }
     }
 
-    /// Whether people are to be told that a node is cut out; then they were.
+    /// Whether operators are to be told that a node is cut out; then they were.
     pub(super) fn tell_down(&mut self, stand: &Stand<'_>) -> bool {
         let known = self.moves.get_mut(stand.uid).filter(|_| stand.state == NodeState::Down);
         known.is_some_and(|known| !std::mem::replace(&mut known.told, true))

@@ -21,7 +21,7 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Whether what is shown of the whole is so, but for what somebody else has set.
+    /// Whether what is shown of the whole is so, but for what another client has set.
     pub(super) fn show_the_whole(&self, seen: &Seen<'_>) -> bool {
         self.whole.as_ref().is_some_and(|view| {
             view.generation == seen.set.generation

@@ -30,13 +30,13 @@ pub(in crate::directory) struct Size {
     pub(in crate::directory) seen_at: Now,
     /// How many may be in it: some may have been written since.
     pub(in crate::directory) present: usize,
-    /// Whether people keep it from being written.
+    /// Whether operators keep it from being written.
     pub(in crate::directory) paused: Paused,
     /// Whether all that goes does so by a configured wish (X3).
     pub(in crate::directory) by_wish: bool,
 }
 
-/// Whether people keep a pool from being written (G6).
+/// Whether operators keep a pool from being written (G6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::directory) enum Paused {
     /// They do not.
@@ -60,9 +60,9 @@ pub(super) struct History {
     size: Size,
     /// Since when it is not paused any more, until it has been seen after that.
     resumed: Option<Now>,
-    /// Whether a person has let go of what it holds back: what it is left with is what it had.
+    /// Whether the operator has released what it holds back: what it is left with is what it had.
     let_go: bool,
-    /// What it was compared with until a person let go, and when what was let go of was last seen in it.
+    /// What it was compared with until the operator let go, and when what was released was last seen in it.
     released: Option<(Now, usize)>,
     /// Whether the breaker counts what it is to lose although it is paused: it was counted before that.
     counted: bool,
@@ -188,7 +188,7 @@ impl History {
         self.released = self.released.map(|(at, before)| (last_seen(at), before));
         self.released = self.released.filter(|(at, _)| now < at.plus(BACK));
         if let Some((_, before)) = self.released {
-            // What is asked for again and is still there was not let go of.
+            // What is asked for again and is still there was not released.
             self.base = self.base.max(before.min(size.asked).min(size.seen));
         }
         self.has(now, self.had());
@@ -225,7 +225,7 @@ impl History {
         self.is_shrunk() || self.size.going > 0
     }
 
-    /// A person lets go of what it is to lose now. What will go only later is not let go of.
+    /// The operator releases what it is to lose now. What will go only later is not released.
     pub(super) fn release(&mut self, now: Now) {
         self.set_apart(now);
     }
@@ -238,7 +238,7 @@ impl History {
         self.rebase(self.size.asked.min(self.newest()));
     }
 
-    /// A person lets go of what its own guards hold back; what it is left with then is not known yet.
+    /// The operator releases what its own guards hold back; what it is left with then is not known yet.
     pub(super) fn let_go(&mut self) {
         self.let_go = true;
     }

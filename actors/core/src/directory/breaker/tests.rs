@@ -609,7 +609,7 @@ proptest! {
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
             prop_assert!(cluster.lost(seconds) <= FEW, "at {} s", seconds);
         }
-        // And it does not hold for ever what is no loss.
+        // And it does not hold forever what is no loss.
         cluster.step(seconds + 1, u32::MAX, 30);
         prop_assert!(cluster.breaker.tripped().is_none());
     }

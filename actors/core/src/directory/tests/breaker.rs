@@ -457,7 +457,7 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
     }
 }
 
-/// Told what people wish.
+/// Told what operators wish.
 fn wish(wishes: Wishes) -> In {
     In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::new(wishes) }
 }

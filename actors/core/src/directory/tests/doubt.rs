@@ -1,4 +1,4 @@
-//! Doubt about what a list lets go of, the fraction of a pool that it may take, and the second read (G1, G3).
+//! Doubt about what a list releases, the fraction of a pool that it may take, and the second read (G1, G3).
 
 use super::*;
 

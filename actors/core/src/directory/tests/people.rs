@@ -1,4 +1,4 @@
-//! What people wish and ask: the mode, pauses, and letting go of what is held back (D1, G6, H3).
+//! What operators wish and ask: the mode, pauses, and letting go of what is held back (D1, G6, H3).
 
 use super::*;
 use crate::assignment::PausedBy;
@@ -280,7 +280,7 @@ fn n5_nodes_that_were_let_go_for_the_same_request_are_in_the_one_answer() {
     assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
     assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes, "no removal is held, and it is done");
 
-    // The two machines need not hear at the same moment that people let nothing be written.
+    // The two machines need not hear at the same moment that operators let nothing be written.
     bench.reporting(None);
     assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::NotLeading));
     assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes);

@@ -31,7 +31,7 @@ enum Event {
     Reread,
     /// The mode removes no member, or does.
     AddOnly(bool),
-    /// A person lets go of everything.
+    /// The operator releases everything.
     Release,
 }
 
@@ -96,12 +96,12 @@ struct World {
     last: [Option<Arc<Assignment>>; 2],
     /// Since when nothing is asked of each pool while it is assigned.
     empty_since: [Option<Now>; 2],
-    /// The addresses that a list has let go of, by Service, and since when.
+    /// The addresses that a list has released, by Service, and since when.
     doubts: BTreeMap<(ServiceUid, IpAddr), Now>,
     /// Since when each pool has been assigned to each Service.
     owned: [BTreeMap<ServiceUid, Now>; 2],
     add_only: bool,
-    /// Whether a person has let go of what each pool held back, and the reason for that may last.
+    /// Whether the operator has released what each pool held back, and the reason for that may last.
     released: [bool; 2],
     /// The members that each pool was required to have at its last read or since, and when last: they may have been
     /// written.
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// What this fact lets go of is in doubt where it came with a list, unless it cannot be used.
+    /// What this fact releases is in doubt where it came with a list, unless it cannot be used.
     fn doubt(&mut self, fact: &ServiceFact) {
         let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
             let part = &fact.parts[&Family::V4];
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// The addresses that a list has let go of, for a Service whose pool it was then, and no second read has since.
+    /// The addresses that a list has released, for a Service whose pool it was then, and no second read has since.
     fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
         let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
         let delay = if probed { params().removal_delay } else { Duration::ZERO };
@@ -226,7 +226,7 @@ impl World {
             }
             Event::Release => {
                 if self.bench.machine.reporting.is_some() {
-                    // What is let go of may go at once, whatever was in doubt.
+                    // What is released may go at once, whatever was in doubt.
                     self.doubts.clear();
                     self.released = [true, true];
                 }

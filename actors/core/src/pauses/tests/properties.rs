@@ -56,7 +56,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     (lands, answer).prop_map(|(lands_after, answer_after)| Fate { lands_after, answer_after })
 }
 
-/// A person's request, from when it came to when it was answered, or its process crashed.
+/// The operator's request, from when it came to when it was answered, or its process crashed.
 #[derive(Clone, Debug)]
 struct Op {
     process: usize,

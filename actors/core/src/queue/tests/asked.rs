@@ -1,4 +1,4 @@
-//! An attempt that a person asks for (H3).
+//! An attempt that the operator asks for (H3).
 
 use super::*;
 use crate::ask::{Answer, Done, Refusal, RequestId};

@@ -22,7 +22,7 @@ enum Op {
     See {
         age: u64,
     },
-    /// Somebody else writes the pool.
+    /// Another client writes the pool.
     Foreign(Vec<u8>),
     Grant,
     GrantAgain,

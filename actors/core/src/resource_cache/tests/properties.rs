@@ -66,7 +66,7 @@ enum Plant {
     PassesOverUnchangedResources,
     /// Timers run on when the stream has ended.
     RunsTimersWithoutAStream,
-    /// Each request starts the timers anew.
+    /// Each request starts the timers again.
     ProlongsTimers,
     /// Timers are never started.
     WaitsForEver,

@@ -131,7 +131,7 @@ pub(super) struct Patience {
     failures: u32,
     /// Those of writes among them, which a look that succeeds does not make good.
     unwritten: u32,
-    /// How often somebody else was faster since a write has succeeded, or the server has refused one as if.
+    /// How often another client was faster since a write has succeeded, or the server has refused one as if.
     outrun: u32,
     /// Which version a taking was to replace that has met another one, as long as no look has told which: `Some(None)`
     /// if none was known.
@@ -171,7 +171,7 @@ impl Patience {
         }
     }
 
-    /// Somebody else has let go of it: now is the time for the next taking, however many were lost.
+    /// Another client has released it: now is the time for the next taking, however many were lost.
     pub(super) fn somebody_let_go(&mut self, now: Now) {
         self.take_not_before = now;
     }

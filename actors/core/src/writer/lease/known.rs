@@ -11,7 +11,7 @@ use crate::view::Whose;
 
 use super::HOLD;
 
-/// How long a hold of the shared Lease by somebody else lasts after its renewal, whatever the Lease itself says (W7).
+/// How long a hold of the shared Lease by another client lasts after its renewal, whatever the Lease itself says (W7).
 pub const FOREIGN_HOLD: Duration = Duration::from_secs(900);
 
 /// The name by which the cloud-controller-manager holds it, whichever of its processes does.
@@ -62,7 +62,7 @@ pub(super) enum Heard {
 
 impl Heard {
     /// Whether it is the answer to a request that was sent once this state was known: then it is how the Lease
-    /// stands, also when its version is an older one. Storage that was restored from a backup counts anew.
+    /// stands, also when its version is an older one. Storage that was restored from a backup counts again.
     pub(super) fn is_of_later_than(self, state: &State) -> bool {
         match self {
             Heard::Watched => false,
@@ -78,7 +78,7 @@ pub(super) enum Maker {
     Us,
     /// This process, if the request of this number, which is under way, is carried out.
     Request(CallId),
-    /// Nobody whom we know: another installation that uses our name, or a person.
+    /// Nobody whom we know: another installation that uses our name, or the operator.
     Stranger,
 }
 
@@ -89,7 +89,7 @@ pub(super) enum Holder {
     Nobody,
     /// Ours: of this process or of another replica, which share a name.
     Ours,
-    /// Somebody else's.
+    /// Another client's.
     Other,
 }
 
@@ -159,7 +159,7 @@ impl State {
         self.seen = now;
     }
 
-    /// When a hold of somebody else in this state has ended without being given back: it was seen unchanged for
+    /// When a hold of another client in this state has ended without being given back: it was seen unchanged for
     /// as long as a hold lasts, or it is as old as that by its own account and was looked at for a while.
     pub(super) fn foreign_hold_ends(&self) -> Now {
         let looked_at = self.since.plus(FOREIGN_HOLD);

@@ -52,7 +52,7 @@ impl Off {
         (now < until).then_some(until)
     }
 
-    /// Notes that somebody else has let go of it: unless he takes it again within this time, he waits no longer.
+    /// Notes that another client has released it: unless he takes it again within this time, he waits no longer.
     pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
         self.other_seen(now);
         if let Some(added) = &mut self.added {
@@ -60,7 +60,7 @@ impl Off {
         }
     }
 
-    /// Notes that somebody else has it, or just had.
+    /// Notes that another client has it, or just had.
     pub(super) fn other_seen(&mut self, now: Now) {
         self.other = Some(now);
     }
@@ -75,7 +75,7 @@ impl Off {
         }
     }
 
-    /// Somebody else waits for it: that counts once, for the present hold where there is one, and at most once
+    /// Another client waits for it: that counts once, for the present hold where there is one, and at most once
     /// in five minutes. Says whether it did.
     pub(super) fn others_wait(&mut self, now: Now, held: bool) -> bool {
         if self.extra.is_some_and(|last| now < last.plus(EXTRA_APART)) {

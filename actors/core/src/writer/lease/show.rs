@@ -1,4 +1,4 @@
-//! What people see of the shared Lease (H3), and what they are told of one who is not known (W7).
+//! What operators see of the shared Lease (H3), and what they are told of one who is not known (W7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::asking::What;
 use super::known::{Holder, Known};
 use super::{Out, Phase, SharedLease};
 
-/// How long a write must have waited, without a break, for somebody who is not known until people are told of that.
+/// How long a write must have waited, without a break, for somebody who is not known until operators are told of that.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
@@ -85,7 +85,7 @@ impl SharedLease {
         }
     }
 
-    /// Tells people of a holder who is not known, once for as long as he has it.
+    /// Tells operators of a holder who is not known, once for as long as he has it.
     pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.told && self.told_holder_is_gone() {
             self.told = false;
@@ -104,7 +104,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether somebody else has the Lease than the unknown holder who was reported, or nobody.
+    /// Whether another client has the Lease than the unknown holder who was reported, or nobody.
     fn told_holder_is_gone(&self) -> bool {
         match self.whose() {
             Whose::Namesake | Whose::Stranger => self.told_of != self.held_since(),

@@ -154,7 +154,7 @@ impl FakeArm {
         }
     }
 
-    /// Somebody else writes a pool, or begins to; it supersedes what runs.
+    /// Another client writes a pool, or begins to; it supersedes what runs.
     pub(in crate::writer) fn foreign_write(
         &mut self,
         now: Now,

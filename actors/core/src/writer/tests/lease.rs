@@ -1,4 +1,4 @@
-//! The shared Lease in the writer: when it is asked for, held, renewed and let go of, and what that means for writes
+//! The shared Lease in the writer: when it is asked for, held, renewed and released, and what that means for writes
 //! (docs/design/writer.md, W7; W8).
 
 use super::*;
@@ -728,7 +728,7 @@ fn c4_a_dry_run_asks_nothing_about_the_lease() {
     assert!(asks(&said).is_empty() && asks(&bench.until(100_000)).is_empty());
 }
 
-/// A bench on which somebody else holds the Lease, and a Down may go without it; and the watch of the Lease.
+/// A bench on which another client holds the Lease, and a Down may go without it; and the watch of the Lease.
 fn bypassing(bypass_for_drain: bool) -> (Bench, CallId) {
     let mut params = Params { if_match: false, ..leased() };
     if let Some(lease) = &mut params.lease {

@@ -34,7 +34,7 @@ const MOST_GRANTS: u32 = 1 + 2 * CLIENT_RETRIES + 6;
 enum Happening {
     /// A pool gets a level: a set of addresses by bits, and those that may stay.
     Level(usize, u8, u8),
-    /// Somebody else writes a pool, for so many seconds.
+    /// Another client writes a pool, for so many seconds.
     Foreign(usize, u8, u8),
     /// The draining set changes and every pool's admin state is due.
     Drain(u8, bool),
@@ -650,7 +650,7 @@ fn any_fault() -> impl Strategy<Value = Fault> {
     ])
 }
 
-/// Levels, trouble on the way and slow operations, and nobody else who writes.
+/// Levels, trouble on the way and slow operations, and no other client who writes.
 fn any_trouble() -> impl Strategy<Value = Happening> {
     let fault = prop::sample::select(vec![
         Fault::AnswerLost,

@@ -2,7 +2,7 @@
 //! cloud-controller-manager does (W7, W8), under lost, late and doubled answers, pauses, crashes and wrong clocks.
 //!
 //! Safety: whenever a PUT is sent, its process leads and the Lease is ours, and both for certain until the try has
-//! ended; no PUT is under way when somebody else has the Lease, nor when the other process sends one. Liveness: when
+//! ended; no PUT is under way when another client has the Lease, nor when the other process sends one. Liveness: when
 //! faults end and the other holder lets go now and then, everything due is written; where it wants the Lease all the
 //! time, we have it for no more than half of it, and it never waits for long. Where persons edit or delete the Lease, or
 //! storage is restored from a backup, nobody can keep two holders apart; then requests stay few, and all is written.
@@ -78,9 +78,9 @@ enum Happening {
     Other(u8, u8),
     /// A Service waits for the cloud-controller-manager, or does not.
     Awaiting(Option<u64>),
-    /// A person notes this holder in the Lease.
+    /// The operator notes this holder in the Lease.
     Person(Option<&'static str>),
-    /// A person deletes it.
+    /// The operator deletes it.
     Deleted,
     /// Storage is what it was so many states of the Lease ago.
     Restored(usize),
@@ -384,7 +384,7 @@ impl World {
         self.later(latency, Event::Arm(number, life, call, mute));
     }
 
-    /// Nobody else has the Lease while a PUT of ours may be carried out.
+    /// No other client has the Lease while a PUT of ours may be carried out.
     fn assert_nobody_writes(&self) {
         for process in self.processes.iter().filter(|_| !self.meddled) {
             assert!(

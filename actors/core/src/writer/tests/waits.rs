@@ -30,7 +30,7 @@ fn w8_a_due_that_was_posted_while_the_attempt_waited_outlives_the_interruption()
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    // The pool has heard of the new term first: it has let go of its attempt, and is due again.
+    // The pool has heard of the new term first: it has released its attempt, and is due again.
     assert!(bench.due(&web, due(10, Class::Revive)).is_empty());
     let said = bench.lead(2);
     assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));

@@ -1,4 +1,4 @@
-//! What people wish: nothing is written against it, and a person's request for an attempt (G6, D1, H3).
+//! What operators wish: nothing is written against it, and the operator's request for an attempt (G6, D1, H3).
 
 use super::*;
 use crate::ask::{Answer, Done, Effect, Refusal, RequestId};

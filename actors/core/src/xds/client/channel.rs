@@ -302,7 +302,7 @@ impl Channel {
     }
 }
 
-/// That a server has not answered, for people: a reason, and no status code (X4).
+/// That a server has not answered, for operators: a reason, and no status code (X4).
 fn failure(uri: &str, ended: &Ended) -> Arc<str> {
     let Ended { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code) } else { Some(message.as_str()) };
@@ -311,7 +311,7 @@ fn failure(uri: &str, ended: &Ended) -> Arc<str> {
     Arc::from(format!("xDS server {uri}: {how} without a response{reason}"))
 }
 
-/// That so many streams were cut soon after a response, for people.
+/// That so many streams were cut soon after a response, for operators.
 fn cut(uri: &str, ended: &Ended, times: u32) -> Arc<str> {
     let Ended { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code).unwrap_or_default() } else { message.as_str() };

@@ -1,4 +1,4 @@
-//! What is said of a source: what is assigned by it, and what people are told beside it (X3, X4).
+//! What is said of a source: what is assigned by it, and what operators are told beside it (X3, X4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl SourceFact {
     }
 }
 
-/// What people are told of a source beside all else (X4).
+/// What operators are told of a source beside all else (X4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// What is wrong with its resources, of which the one in use is not given up: first the cluster, then the endpoints
@@ -137,7 +137,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// What is wrong, for people: its reason, and no status code (X4).
+/// What is wrong, for operators: its reason, and no status code (X4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// With which resource; `None`: with all of them, since the server is not reached.

@@ -15,7 +15,7 @@ const SCHEDULED: &str = "VMEventScheduled";
 const HEARTBEAT: &str = "simulator/heartbeat";
 
 impl Cluster {
-    /// Adds a node, or creates it anew under another UID and address.
+    /// Adds a node, or creates it again under another UID and address.
     pub fn add_node(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let address = self.new_address();
         self.add_node_at(kube, now, name, address);

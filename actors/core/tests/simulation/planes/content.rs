@@ -242,7 +242,7 @@ impl Content {
         changes
     }
 
-    /// What a person would put in order is put in order: nothing is wrong or missing any more, and where endpoints are
+    /// What the operator would put in order is put in order: nothing is wrong or missing any more, and where endpoints are
     /// left one of them serves.
     pub fn settle(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();

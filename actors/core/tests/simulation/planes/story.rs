@@ -78,7 +78,7 @@ impl Planes {
         self.push()
     }
 
-    /// What a person would put in order is put in order.
+    /// What the operator would put in order is put in order.
     pub fn settle(&mut self) -> Sendings {
         let changes = self.content.settle();
         changes.iter().for_each(|change| self.carry_out(change));

@@ -363,7 +363,7 @@ fn revive(resource: &mut Received) {
     });
 }
 
-/// What a planted bug makes of what people wish.
+/// What a planted bug makes of what operators wish.
 fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (
@@ -381,7 +381,7 @@ fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     }
 }
 
-/// What a planted bug makes of why Services let go of addresses.
+/// What a planted bug makes of why Services released addresses.
 fn spoil_losses(plant: Plant, delivery: &mut Delivery) {
     let Delivery::Directory(directory::In::Service(_, Some(fact))) = delivery else { return };
     if plant == Plant::EndpointLossesCounted {

@@ -12,7 +12,7 @@ impl Plant {
     }
 
     /// A large world whose source is broken now and then for longer than a second read takes; in some, terms change
-    /// meanwhile, and people let go of what is held back.
+    /// meanwhile, and operators released what is held back.
     fn broken_source(self, size: Size, calm: Faults) -> Size {
         let often = Some(Often::BrokenSource);
         let changing = self == Plant::BreakerEndsByTime;
@@ -29,7 +29,7 @@ impl Plant {
         Size { replicas: 1, nodes: 5, services: 14, seconds: 400, faults, ..size }
     }
 
-    /// A world in which people pause and resume.
+    /// A world in which operators pause and resume.
     fn wishing_world(self, size: Size, calm: Faults) -> Size {
         let over =
             [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::WishesOfAnyTerm, Often::UnheardPause)];

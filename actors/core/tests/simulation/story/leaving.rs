@@ -86,7 +86,7 @@ pub(super) struct Leaving {
     /// How many nodes have got the address of one that went.
     heirs: u64,
     /// Names of nodes that never come back, because another one has their address: a cloud-controller-manager adds a node
-    /// under a name that its pool still has for another address, and is refused for ever.
+    /// under a name that its pool still has for another address, and is refused forever.
     pub(super) spent: BTreeSet<String>,
 }
 
@@ -292,7 +292,7 @@ impl Story {
         self.leaving.told.push(Told { name, node: node.to_owned(), reason, first: time, count: 1 });
     }
 
-    /// A node is created anew under the same name, and gets the same address.
+    /// A node is created again under the same name, and gets the same address.
     fn replace(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let Some(address) = self.cluster.nodes.get(name).map(|node| node.address) else {
             return String::new();

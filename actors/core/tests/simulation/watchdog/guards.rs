@@ -1,6 +1,6 @@
-//! What the guards owe, judged by what a process was told and by what its pools heard: what a list has let go of does not
+//! What the guards owe, judged by what a process was told and by what its pools heard: what a list has released does not
 //! empty a pool, nor take most of it, before lists that were begun later say the same (G1-G3); and not too many pools
-//! lose most of their members at once (G4). What a person has let go of is not held against it.
+//! lose most of their members at once (G4). What the operator has released is not held against it.
 //!
 //! The breaker is judged by what pools hear, whoever leads: who takes over would carry it out. A pool had what it was
 //! required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a pause ends,
@@ -42,7 +42,7 @@ const CROSSING: usize = 2;
 
 /// How long it may take until a pool is seen again.
 const SEEN_AGAIN_US: u64 = 90_000_000;
-/// How long after a person has let go of something pools may hear of levels that were said before.
+/// How long after the operator has released something pools may hear of levels that were said before.
 const UNDER_WAY_US: u64 = 25_000_000;
 
 /// What one process was told.
@@ -51,7 +51,7 @@ pub struct Guards {
     /// What the Informer has said of each Service and the Directory has not heard yet.
     said: BTreeMap<ServiceUid, Vec<Arc<ServiceFact>>>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
-    /// The addresses that a list has let go of, and when.
+    /// The addresses that a list has released, and when.
     doubts: BTreeMap<(ServiceUid, IpAddr), u64>,
     /// Since when a list has it that a Service asks for nothing in a family.
     listed_empty: BTreeMap<(ServiceUid, Family), u64>,
@@ -62,9 +62,9 @@ pub struct Guards {
     /// What the Directory has assigned to each pool and the pool has not heard yet, and when.
     assigned: BTreeMap<PoolId, VecDeque<(u64, Gist)>>,
     pools: BTreeMap<PoolId, Heard>,
-    /// Why Services have let go of addresses.
+    /// Why Services have released addresses.
     losses: Losses,
-    /// When a person last let go of everything.
+    /// When the operator last released everything.
     let_go: Option<u64>,
 }
 
@@ -99,12 +99,12 @@ struct Heard {
     size: usize,
     /// How many it has lost for causes that count, as far as that is certain, and as far as it is possible.
     lost: Lost,
-    /// Whether people keep it from being written.
+    /// Whether operators keep it from being written.
     paused: bool,
     /// Whether its source leaves it with nothing: that may be by the wish of whoever has configured that data errors end
     /// what was known, which nothing guards (X3).
     is_given_up: bool,
-    /// When a person last let go of what it held back.
+    /// When the operator last released what it held back.
     let_go: Option<u64>,
 }
 
@@ -167,7 +167,7 @@ impl Heard {
         self.asked.len() < self.lost.possibly
     }
 
-    /// Counts what its Services have let go of: it is lost for certain while it is in the pool or was a short while ago. What
+    /// Counts what its Services have released: it is lost for certain while it is in the pool or was a short while ago. What
     /// was found there counts for certain until the operator releases anything, unless endpoints have left it.
     /// Gives those in it that are.
     fn count_losses(
@@ -210,7 +210,7 @@ impl Heard {
         }
     }
 
-    /// Whether people pause it. What is in it when a pause ends is what it had.
+    /// Whether operators pause it. What is in it when a pause ends is what it had.
     fn pauses(&mut self, now: u64, paused: bool, observed: &BTreeSet<IpAddr>, asked: &BTreeSet<IpAddr>) {
         let observed = &(observed - &self.strays);
         if std::mem::replace(&mut self.paused, paused) && !paused {
@@ -320,7 +320,7 @@ impl Guards {
         }
     }
 
-    /// A person has let go of what is held back in these pools, or of everything.
+    /// The operator has released what is held back in these pools, or of everything.
     pub fn released(&mut self, now: u64, pools: &[PoolId], everything: bool) {
         if everything {
             self.let_go = Some(now);
@@ -337,7 +337,7 @@ impl Guards {
         }
     }
 
-    /// When a person last let go of what a pool held back, or of everything.
+    /// When the operator last released what a pool held back, or of everything.
     pub fn let_go(&self, pool: &PoolId) -> Option<u64> {
         self.let_go.max(self.pools.get(pool).and_then(|heard| heard.let_go))
     }

@@ -1,4 +1,4 @@
-//! Why Services have let go of addresses, as the Informer has said it, whatever the Directory is told (G4).
+//! Why Services have released addresses, as the Informer has said it, whatever the Directory is told (G4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,18 +19,18 @@ pub struct Lost {
     pub possibly: usize,
 }
 
-/// Why an address was let go of.
+/// Why an address was released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     /// A list, a reconnect, vanished slices, or a node that is left out.
     Counts,
     /// Its endpoints left their slices on a running watch.
     Endpoints,
-    /// Its node was deleted, and its endpoints may have left at the same moment; or a person has let it go.
+    /// Its node was deleted, and its endpoints may have left at the same moment; or the operator has let it go.
     Unclear,
 }
 
-/// What Services have let go of and not asked for again.
+/// What Services have released and not asked for again.
 #[derive(Default)]
 pub struct Losses {
     of: BTreeMap<ServiceUid, BTreeMap<IpAddr, Cause>>,
@@ -65,7 +65,7 @@ impl Losses {
         self.said.remove(uid);
     }
 
-    /// A person has let go of what a Service has let go of, or all Services have. What would go only later may count still.
+    /// The operator has released what a Service has released, or all Services have. What would go only later may count still.
     pub fn let_go(&mut self, of: Option<&ServiceUid>) {
         let named = self.of.iter_mut().filter(|(uid, _)| of.is_none_or(|of| of == *uid));
         for cause in
@@ -80,7 +80,7 @@ impl Losses {
         uids.any(|uid| self.of.get(uid).and_then(|causes| causes.get(ip)) == Some(&Cause::Endpoints))
     }
 
-    /// What these Services have let go of for causes that count: certainly, and possibly.
+    /// What these Services have released for causes that count: certainly, and possibly.
     pub fn of<'a>(&self, uids: impl Iterator<Item = &'a ServiceUid>) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let (mut surely, mut possibly) = (BTreeSet::new(), BTreeSet::new());
         for (ip, cause) in uids.filter_map(|uid| self.of.get(uid)).flatten() {

@@ -64,12 +64,12 @@ pub(super) struct Node {
     /// What entries send to it, or have.
     pub(super) backends: BTreeMap<String, Flag>,
     notices: Vec<Notice>,
-    /// When somebody else last took the mark away.
+    /// When another client last took the mark away.
     cleared: Option<u64>,
     /// Whether one of us has ever set the mark; and whether the one that is there is one of us' for certain.
     was_ours: bool,
     is_ours: bool,
-    /// When a person last let it go on (N5).
+    /// When the operator last let it go on (N5).
     pub(super) released: Option<u64>,
 }
 
@@ -225,7 +225,7 @@ impl Watchdog {
         }
     }
 
-    /// A person has let nodes of these names go on.
+    /// The operator has let nodes of these names go on.
     pub(super) fn let_nodes_go<'a>(&mut self, now: u64, names: impl Iterator<Item = &'a str>) {
         let names: BTreeSet<&str> = names.collect();
         for node in self.nodes.all.values_mut().filter(|node| names.contains(node.name.as_str())) {

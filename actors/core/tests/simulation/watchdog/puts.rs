@@ -48,7 +48,7 @@ pub struct Puts {
     open: Vec<Window>,
     /// The operation that a process of ours has begun last: which process, and the entity tag that it gave.
     own_operation: BTreeMap<LbName, (usize, String)>,
-    /// The entity tag of the load balancer just before the last PUT, the pool then, and whether somebody else's write was
+    /// The entity tag of the load balancer just before the last PUT, the pool then, and whether another client's write was
     /// under way there.
     tag_before: Option<String>,
     pool_before: Value,
@@ -200,7 +200,7 @@ impl Watchdog {
         for owner in owners.iter().filter(|owner| owner.candidate) {
             let Some(endpoints) = owner.endpoints.get(id.pool.folded()) else { continue };
             let (has, since) = endpoints.has;
-            // A person has let go of what was held back of it since it had any.
+            // The operator has released what was held back of it since it had any.
             if !has && let_go.is_some_and(|let_go| let_go >= since) {
                 continue;
             }

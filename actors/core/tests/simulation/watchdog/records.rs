@@ -106,7 +106,7 @@ impl Observations {
 #[derive(Default)]
 pub(super) struct Records {
     pub(super) all: BTreeMap<String, Record>,
-    /// Whether a person has switched the admin state off.
+    /// Whether the operator has switched the admin state off.
     pub(super) off: Flag,
 }
 
@@ -233,7 +233,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N5: Ready nodes go Down while those that are stay within the bound, unless a person has let them go.
+    /// N5: Ready nodes go Down while those that are stay within the bound, unless the operator has let them go.
     fn judge_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
         if self.within[process].blind_since.is_some() {
             return Ok(());

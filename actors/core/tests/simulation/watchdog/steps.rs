@@ -118,7 +118,7 @@ impl Watchdog {
         }
     }
 
-    /// A person lets go of what is held back. What lets go of everything concerns whoever leads later as well.
+    /// The operator releases what is held back. What releases everything concerns whoever leads later as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
         for said in said {
             let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
@@ -135,7 +135,7 @@ impl Watchdog {
         }
     }
 
-    /// A person lets nodes go on, of which the breaker held some back.
+    /// The operator lets nodes go on, of which the breaker held some back.
     fn on_nodes_let_go(&mut self, now: u64, said: &[Said]) {
         for said in said {
             if let Said::AdminState(

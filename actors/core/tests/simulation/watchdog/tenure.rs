@@ -67,15 +67,15 @@ pub struct Tenure {
     shared: Hold,
     /// Before which moment nobody but the last holder of our Lease may write.
     settled_at: u64,
-    /// What our Lease was when a person took it from its holder, until somebody has it again.
+    /// What our Lease was when the operator took it from its holder, until somebody has it again.
     robbed: Option<Hold>,
-    /// Who may not know yet that a person took our Lease away, and until when its last PUT may arrive.
+    /// Who may not know yet that the operator took our Lease away, and until when its last PUT may arrive.
     unaware: BTreeMap<String, u64>,
-    /// Until when our hold of the shared Lease may be believed that a person took away.
+    /// Until when our hold of the shared Lease may be believed that the operator took away.
     shared_believed_until: u64,
     /// Until when nobody can know who else writes.
     unknown_until: u64,
-    /// When a person last touched our Lease, and whether one has ever deleted it: then its terms count anew.
+    /// When the operator last touched our Lease, and whether one has ever deleted it: then its terms count again.
     touched_at: Option<u64>,
     counts_anew: bool,
     /// The last term, and whose it is.
@@ -152,7 +152,7 @@ impl Tenure {
         Ok(())
     }
 
-    /// Our Lease is let go of: only by whoever has nothing under way, and need not wait for anybody's last PUT.
+    /// Our Lease is released: only by whoever has nothing under way, and need not wait for anybody's last PUT.
     fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
@@ -228,7 +228,7 @@ impl Tenure {
         }
     }
 
-    /// The first to take our Lease after a person took it away: W8 promises that it waits for the last PUT of whoever
+    /// The first to take our Lease after the operator took it away: W8 promises that it waits for the last PUT of whoever
     /// had it if it has seen that one's last renewal. Who has not cannot know of it.
     fn taken_after_a_person(&mut self, knows: impl Fn(&str, &str) -> bool) {
         let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
@@ -243,7 +243,7 @@ impl Tenure {
         }
     }
 
-    /// Whether nobody can know who else writes, because of what a person has done.
+    /// Whether nobody can know who else writes, because of what the operator has done.
     pub fn is_unknown(&self, now: u64) -> bool {
         now < self.unknown_until
     }
@@ -291,7 +291,7 @@ impl Tenure {
         if self.last_term == Some((process, epoch)) {
             return Ok(());
         }
-        // Where a person has deleted the Lease, its terms count anew; each process still counts upwards.
+        // Where the operator has deleted the Lease, its terms count again; each process still counts upwards.
         let own = self.last_of.insert(process, epoch);
         let is_loose = self.counts_anew || self.touched_at.is_some_and(|at| now < at + TERM_US + SETTLE_US);
         if own.is_some_and(|own| epoch < own || epoch == own && !is_loose) {
@@ -356,7 +356,7 @@ impl Tenure {
         (ours / 1_000_000, theirs / 1_000_000)
     }
 
-    /// The pieces of time for which nobody else could have the shared Lease because it was ours: from when to when.
+    /// The pieces of time for which no other client could have the shared Lease because it was ours: from when to when.
     pub fn pieces(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
@@ -369,13 +369,13 @@ impl Tenure {
         pieces
     }
 
-    /// When somebody else first had the shared Lease between two moments.
+    /// When another client first had the shared Lease between two moments.
     pub fn first_other(&self, from: u64, to: u64) -> Option<u64> {
         let mut others = self.holds(from, to).filter(|(holder, ..)| *holder != OURS && !holder.is_empty());
         others.next().map(|(_, began, _)| began)
     }
 
-    /// The longest time for which nobody else held the shared Lease, in seconds.
+    /// The longest time for which no other client held the shared Lease, in seconds.
     pub fn longest_without_others(&self, from: u64, to: u64) -> u64 {
         let (mut longest, mut since) = (0, from);
         for (holder, began, ended) in self.holds(from, to) {

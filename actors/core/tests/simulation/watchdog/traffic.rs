@@ -54,7 +54,7 @@ impl Sender {
         let bucket = |calls: u32| Bucket::new(now, u64::from(calls), u64::from(calls));
         // Polls and looks at operations go even on credit, so reads are judged with some.
         let reads = vec![bucket(settings.reads_per_5_minutes + 30)];
-        // So do writes that are made anew because somebody else has written, twice for each load balancer.
+        // So do writes that are made again because another client has written, twice for each load balancer.
         let replays = 2 * u32::try_from(settings.balancers).unwrap_or(0);
         let mut writes = vec![bucket(settings.writes_per_5_minutes + replays)];
         // Calls that have their token may be sent together.

@@ -1,4 +1,4 @@
-//! Pauses (G6), judged by the truth of our ConfigMap: what people are answered, and that nothing is written in what is
+//! Pauses (G6), judged by the truth of our ConfigMap: what operators are answered, and that nothing is written in what is
 //! paused.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,10 @@ use super::Watchdog;
 /// How long a term that has begun before a pause may go on to write in it: a look each 15 s, some of which fail, and
 /// edges that stall.
 const NOTICED_US: u64 = 150_000_000;
-/// Within what time a person is answered: 10 s of the process's clock, and its edges.
+/// Within what time the operator is answered: 10 s of the process's clock, and its edges.
 const ANSWERED_US: u64 = 40_000_000;
 
-/// What a process has been told of people's wishes.
+/// What a process has been told of operators' wishes.
 #[derive(Default)]
 pub struct Heard {
     wishes: Option<(Option<Epoch>, Arc<Wishes>)>,
@@ -36,9 +36,9 @@ pub struct Noted {
     /// When each was last noted, and last not.
     last: BTreeMap<Scope, (Option<u64>, Option<u64>)>,
     open: BTreeMap<(usize, RequestId), (Scope, Wish, u64)>,
-    /// How often people were told that something is paused.
+    /// How often operators were told that something is paused.
     pub paused: u64,
-    /// How often they were told that something that was held back is let go of.
+    /// How often they were told that something that was held back is released.
     pub released: u64,
 }
 
@@ -54,7 +54,7 @@ pub enum Wish {
 }
 
 impl Watchdog {
-    /// A person asks for something.
+    /// The operator asks for something.
     pub fn asked(&mut self, now: u64, process: usize, id: RequestId, scope: Scope, wish: Wish) {
         let last = self.noted.last.entry(scope.clone()).or_default();
         if self.noted.since.contains_key(&scope) {
@@ -77,7 +77,7 @@ impl Watchdog {
         }
     }
 
-    /// G6: what a person is told has been true since he asked.
+    /// G6: what the operator is told has been true since he asked.
     ///
     /// # Errors
     /// What was not.
@@ -102,7 +102,7 @@ impl Watchdog {
         let holds = match answer {
             Answer::Done(Done::Paused(_)) => wish == Wish::Pause && noted >= Some(from),
             Answer::Done(Done::Resumed { .. }) => wish == Wish::Resume && free >= Some(from),
-            // Only who leads lets go of anything.
+            // Only who leads releases anything.
             Answer::Done(Done::Released { .. }) => {
                 wish == Wish::Release && self.on_post(now, process).is_ok()
             }
@@ -164,12 +164,12 @@ impl Watchdog {
         Ok(())
     }
 
-    /// How often people were told that something is paused.
+    /// How often operators were told that something is paused.
     pub fn pauses(&self) -> u64 {
         self.noted.paused
     }
 
-    /// How often people were told that something that was held back is let go of.
+    /// How often operators were told that something that was held back is released.
     pub fn releases(&self) -> u64 {
         self.noted.released
     }

@@ -82,7 +82,7 @@ impl World {
         self.at(self.now + pause, Happening::Start(slot));
     }
 
-    /// What a process says at its end that it has let go of, nobody has in its name.
+    /// What a process says at its end that it has released, nobody has in its name.
     pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
@@ -317,7 +317,7 @@ impl World {
         self.at(at, Happening::TellToEnd(leader));
     }
 
-    /// A person pauses everything, and then the leader is told to end. Unless everybody is to hear of the pause before,
+    /// The operator pauses everything, and then the leader is told to end. Unless everybody is to hear of the pause before,
     /// what others ask about our ConfigMap fails for a while.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
         let Some(leader) = leader else { return };
@@ -350,7 +350,7 @@ impl World {
         }
     }
 
-    /// A planted bug: the shared Lease is let go of, whatever is unanswered.
+    /// A planted bug: the shared Lease is released, whatever is unanswered.
     pub(super) fn let_go_early(&mut self) -> Result<(), String> {
         let Some(mut object) = lease_object(&self.kube, LeaseName::Shared) else { return Ok(()) };
         if object["spec"]["holderIdentity"] == crate::leases::OURS && self.fates.per_mille(100) {

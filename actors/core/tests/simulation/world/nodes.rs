@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Takes note of the records as they are now, which a process has written, or somebody else.
+    /// Takes note of the records as they are now, which a process has written, or another client.
     pub(super) fn note_records(&mut self, process: Option<usize>) -> Result<(), String> {
         let new = self.watchdog.note_records(self.now, process, &self.kube, &self.arm)?;
         if let Some(process) = process.filter(|_| !new.is_empty()) {
@@ -105,7 +105,7 @@ impl World {
         self.watchdog.is_off = off;
     }
 
-    /// Whoever has configured the processes switches the admin state off, and they start anew one after the other (N4).
+    /// Whoever has configured the processes switches the admin state off, and they start again one after the other (N4).
     pub(super) fn switch_off_for_good(&mut self) {
         self.note("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;

@@ -1,4 +1,4 @@
-//! What people do by hand: they take Leases from their holders, write somebody else into them, delete them, and remove
+//! What operators do by hand: they take Leases from their holders, write another client into them, delete them, and remove
 //! the notes of starts (W7, W8, A4).
 
 use pool_core::lease::LeaseName;
@@ -12,7 +12,7 @@ use crate::leases::{A_PERSON, NAMESPACE, object_name, renew_time};
 use crate::plant::Plant;
 use crate::process::Process;
 
-/// As how long somebody else's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
+/// As how long another client's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 
 /// How long after somebody has asked for a pause it may still be noted: his request, its tries, and a late write.
@@ -50,7 +50,7 @@ impl World {
         self.kube.apply(object, self.now).unwrap_or_else(|_| panic!("{lease:?} is a Lease"));
     }
 
-    /// People leave everything as it is from now on, in some worlds after putting it in order; tells until when what
+    /// Operators leave everything as it is from now on, in some worlds after putting it in order; tells until when what
     /// they leave behind may last.
     pub(super) fn people_leave(&mut self) -> u64 {
         self.crashes.clear();

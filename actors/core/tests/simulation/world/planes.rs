@@ -154,7 +154,7 @@ impl World {
         self.follow_xds(process, effects)
     }
 
-    /// What a person would put in order of control planes is put in order.
+    /// What the operator would put in order of control planes is put in order.
     pub(super) fn settle_planes(&mut self) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.settle();

@@ -1,4 +1,4 @@
-//! People who pause and resume, through any process or by editing our ConfigMap (G6), and who let go of what guards hold
+//! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
 //! back (G4, G5).
 
 use pool_core::admin_state::NodeState;
@@ -13,14 +13,14 @@ use crate::process::{Life, Process};
 use crate::replica::{Actor, routed};
 use crate::watchdog::Wish;
 
-/// How long people leave things as they are, at least and at most, in microseconds.
+/// How long operators leave things as they are, at least and at most, in microseconds.
 const BETWEEN_US: (u64, u64) = (2_000_000, 40_000_000);
 
-/// How often a person looks for alerts when all is to come to rest, in microseconds.
+/// How often the operator looks for alerts when all is to come to rest, in microseconds.
 const ALERT_US: u64 = 45_000_000;
 
 impl World {
-    /// A person pauses or resumes something.
+    /// The operator pauses or resumes something.
     pub(super) fn wish(&mut self) {
         let dice = if self.plant == Some(Plant::OffUnheard) { 150 } else { self.wishing.below(1_000) };
         match dice {
@@ -56,7 +56,7 @@ impl World {
         Scope::Pool(pool.unwrap_or_else(unknown))
     }
 
-    /// What somebody lets go of: what is held back there, or a node that waits (N5).
+    /// What somebody releases: what is held back there, or a node that waits (N5).
     fn scope_of_release(&mut self) -> Scope {
         let nodes: Vec<String> = self.story.cluster.nodes.keys().cloned().collect();
         if nodes.is_empty() || self.wishing.per_mille(500) {
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// A person looks for the alert that removals are stopped, and lets them go where it is shown (G4).
+    /// The operator looks for the alert that removals are stopped, and lets them go where it is shown (G4).
     pub(super) fn answer_alert(&mut self) {
         let is_stopped = |number: &usize| {
             let Process { life, snapshot, .. } = &self.processes[*number];
@@ -131,7 +131,7 @@ impl World {
         self.at(self.now + ALERT_US, Happening::AnswerAlert);
     }
 
-    /// A person looks for nodes that wait, and lets them go on (N5).
+    /// The operator looks for nodes that wait, and lets them go on (N5).
     fn let_held_nodes_go(&mut self) {
         let mut waiting = Vec::new();
         for (number, Process { life, snapshot, .. }) in self.processes.iter().enumerate() {
@@ -150,7 +150,7 @@ impl World {
         self.write_by_hand(!paused);
     }
 
-    /// A person pauses everything by hand, unless it is.
+    /// The operator pauses everything by hand, unless it is.
     pub(super) fn pause_everything(&mut self) {
         if !notes::paused(&self.kube).contains(&Scope::Everything) {
             self.write_by_hand(true);

@@ -1,4 +1,4 @@
-//! What guards and people hold back of a pool that is filled from a source, and what nothing does (X3, chapter 5b).
+//! What guards and operators hold back of a pool that is filled from a source, and what nothing does (X3, chapter 5b).
 
 use super::*;
 

@@ -24,7 +24,7 @@ enum Event {
     Reporting(Option<u64>),
     /// The mode, and whether the first pool is paused.
     Wishes { add_only: bool, paused: bool },
-    /// A person lets go of everything.
+    /// The operator releases everything.
     Release,
 }
 
@@ -143,11 +143,11 @@ struct Watched {
     read: Option<Seen>,
     /// What was asked of it at last, while it was assigned and its source in use.
     asked: BTreeSet<IpAddr>,
-    /// When each address was let go of.
+    /// When each address was released.
     left: BTreeMap<IpAddr, Now>,
     /// Since when nothing is asked of it while it is assigned.
     empty_since: Option<Now>,
-    /// Whether a person has let go of what it held back, and the reason for that may last.
+    /// Whether the operator has released what it held back, and the reason for that may last.
     released: bool,
     /// What was required of it since it was last read: it may have been written.
     recent: BTreeSet<IpAddr>,

@@ -1,4 +1,4 @@
-//! What people are told of listed pools and of their sources (D2, X4, E1).
+//! What operators are told of listed pools and of their sources (D2, X4, E1).
 
 use super::*;
 

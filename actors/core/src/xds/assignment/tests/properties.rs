@@ -17,7 +17,7 @@ const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 enum Plant {
     /// The second of two endpoints with the same socket is left out.
     MissesDuplicates,
-    /// Priorities are numbered anew.
+    /// Priorities are numbered again.
     MissesGaps,
     /// Endpoints of weight 0 count as if they had none.
     TakesWeightless,
@@ -105,7 +105,7 @@ impl Plant {
     }
 }
 
-/// Numbers the priorities of the localities that count anew, from 0 and without gaps.
+/// Numbers the priorities of the localities that count again, from 0 and without gaps.
 fn close_gaps(localities: &mut [LocalityFacts]) {
     let counts = |locality: &&LocalityFacts| locality.weight != Some(0);
     let numbers: BTreeSet<u32> = localities.iter().filter(counts).map(|locality| locality.priority).collect();

@@ -78,7 +78,7 @@ enum Plant {
     DoesNotPace,
     /// A version is claimed of what is not there.
     ClaimsVersions,
-    /// The names that were asked for first are asked for ever.
+    /// The names that were asked for first are asked forever.
     KeepsNames,
     /// A stream that is to be closed stays.
     NeverCloses,
@@ -92,7 +92,7 @@ enum Plant {
     ClockStands,
     /// Some news do not reach the watchers.
     LosesNews,
-    /// That no server was reached is held for ever.
+    /// That no server was reached is held forever.
     KeepsLosses,
 }
 

@@ -61,11 +61,11 @@ enum Plant {
     LosesNews,
     /// News for an earlier watcher are given to the one of today.
     MixesWatchers,
-    /// What is let go of is watched on.
+    /// What is released is watched on.
     KeepsWatching,
     /// Endpoints are not asked for.
     AsksForClustersOnly,
-    /// What is let go of is so before anything else is watched.
+    /// What is released is so before anything else is watched.
     LetsGoFirst,
     /// Former endpoints are given up as soon as others are named.
     LetsGoEarly,
