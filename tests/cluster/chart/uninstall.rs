@@ -140,7 +140,7 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
         let output = release.carry_out(&pod, &container).await;
         let Output { status, stderr, .. } = &output;
         let told = String::from_utf8_lossy(stderr);
-        assert_eq!(status.code(), Some(1), "the {attempt} attempt: {output:?}");
+        assert_eq!(status.code(), Some(3), "the {attempt} attempt: {output:?}");
         assert!(told.contains("has not ended within 8s: ") && told.contains(slow), "{attempt}: {told}");
     }
     labels

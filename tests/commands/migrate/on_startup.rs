@@ -1,6 +1,5 @@
 //! `run` with `migration.onStartup`.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -221,32 +220,6 @@ async fn sigterm_in_the_outage_ends_the_process_and_the_next_one_continues_from_
     assert_eq!(skus(&bench).await, ["Standard", "Standard"]);
     is_managed(&bench).await;
     end(running).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_is_taken_is_logged_and_tried_again_at_the_next_start() {
-    let bench = bench(scale_set(), json!({})).await;
-    let address = |azure: &mut Azure, _: u64| {
-        let ids = azure.model.ids();
-        let lb = ids.iter().find(|id| id.ends_with("/loadBalancers/kubernetes-internal")).expect("it exists");
-        let frontend = azure.model.json(lb).expect("it exists");
-        let frontend = &frontend["properties"]["frontendIPConfigurations"][0]["properties"];
-        let address: IpAddr =
-            frontend["privateIPAddress"].as_str().expect("a text").parse().expect("an address");
-        azure.model.plan_rival(address, 0);
-        address.to_string()
-    };
-    let address = bench.fakes.azure.ask(address).await;
-    for start_number in 1..=2 {
-        let running = start(&bench);
-        running.leads().await;
-        let message = "a frontend is not served after the migration from Basic load balancers";
-        let lost = lines(&running, message);
-        assert_eq!(lost.len(), 1, "start {start_number}: {:?}", running.lines());
-        assert!(lost[0]["finding"].as_str().is_some_and(|text| text.contains(&address)), "{lost:?}");
-        assert!(lost[0]["object"].as_str().is_some_and(|text| !text.is_empty()), "{lost:?}");
-        end(running).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,7 +32,7 @@ async fn g2_a_pool_that_would_serve_nobody_is_left_alone_without_a_flag_and_the_
     let ended = bench.run("restore", &[&file, "--yes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let loss = format!(
-        "warning: of the {all} nodes that endpoints are on it holds {all}, and would hold 0, and nobody"
+        "warning: of the {all} nodes that endpoints are on it holds {all}, and would hold 0, and no traffic"
     );
     assert!(says(&ended, &starved, &loss), "{ended:?}");
     assert!(line(&ended, &starved).contains("pass --allow-unserved"), "{ended:?}");
