@@ -198,8 +198,8 @@ fn guards() -> Vec<Row> {
         held(
             HeldReason::Fraction,
             3,
-            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list lets go of so much \
-             of the pool at once that this waits for a second one",
+            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list removes so much \
+             of the pool at once that a second list must confirm it",
         ),
         held(
             HeldReason::Breaker,
