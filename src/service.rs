@@ -93,6 +93,12 @@ pub struct Ended<T> {
     pub sight: Sight,
 }
 
+/// The storage of the API server was set back: what this process knows is of another past, so it has ended. The log says
+/// so already.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the storage of the API server was set back to an earlier state: run the command again")]
+pub(crate) struct StorageSetBack;
+
 /// Whether the service answers over HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Listeners {
@@ -105,7 +111,7 @@ pub enum Listeners {
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It could not be set up: no API server configuration, no ARM client, a listener's address in use.
+/// It could not be set up: no API server configuration, no ARM client, a listener's address in use. Or [`StorageSetBack`].
 pub fn run(options: Options) -> anyhow::Result<()> {
     let for_ever = async |_| std::future::pending::<()>().await;
     in_system(serve(options, Listeners::Open, for_ever)).map(drop)
@@ -205,7 +211,10 @@ pub(crate) async fn serve<T>(
     );
     let served = listeners.map(http::Listeners::serve);
 
-    let answer = signals.unless_one_comes(watcher(sight.clone())).await;
+    let answer = tokio::select! {
+        answer = signals.unless_one_comes(watcher(sight.clone())) => answer,
+        () = running.set_back() => return Err(StorageSetBack.into()),
+    };
     if let Some(served) = &served {
         served.refuse();
     }

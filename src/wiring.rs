@@ -13,7 +13,7 @@ use actix::{Actor, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Recipien
 use actors::asks::Asks;
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
-use actors::host::{Host, Published};
+use actors::host::{End, Host, Published};
 use actors::kubernetes::{
     KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
 };
@@ -114,7 +114,7 @@ pub struct Running {
     writer: Recipient<Deliver>,
     leader: Recipient<Deliver>,
     xds_source: Recipient<Deliver>,
-    ended: Receiver<Option<Free>>,
+    ended: Receiver<Option<End>>,
     /// The thread of all machines but the Leader.
     pub(crate) machines: ArbiterHandle,
 }
@@ -139,6 +139,15 @@ impl Running {
         Ballot(self.leader.clone())
     }
 
+    /// Comes when the storage of the API server was found set back, which is in the log then: the process ends at once,
+    /// as in a crash, and both Leases lapse.
+    pub async fn set_back(&self) {
+        let mut ended = self.ended.clone();
+        if ended.wait_for(|end| *end == Some(End::SetBack)).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     /// Ends in order: nothing new is begun; what the writer has sent is waited for, at most `within`, and so is that
     /// both Leases are released. Until then this process goes on leading, so that no other client writes meanwhile (W8).
     pub async fn shut_down(mut self, within: Duration) {
@@ -158,7 +167,10 @@ impl Running {
         if !in_time {
             tracing::warn!("the shutdown was not complete when its time ran out: a write may be unanswered");
         }
-        let Free { own, shared } = self.ended.borrow().unwrap_or(Free { own: false, shared: false });
+        let Free { own, shared } = match *self.ended.borrow() {
+            Some(End::Shutdown(free)) => free,
+            Some(End::SetBack) | None => Free { own: false, shared: false },
+        };
         let released = [("own_lease", own), ("shared_lease", shared)];
         for (what, _) in released.into_iter().filter(|(_, is_gone)| !is_gone) {
             tracing::warn!(what, "something may be left behind, which ends by itself");
@@ -240,7 +252,7 @@ pub fn start(parts: Parts) -> Running {
         parts;
     let shells = Shells::make();
     let published = Published::default();
-    let (host, ended) = Host::new(Arc::clone(&published));
+    let (host, ended) = Host::new(Arc::clone(&published), leases.own.clone());
     let host = host.start();
     let machines = Arbiter::new().handle();
     let kubernetes_ctx = Context::<KubernetesPort>::new();

@@ -22,7 +22,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_azure-backend-pool-controller");
 const SPEED: u32 = 4;
 
 /// Stories that depend on times that the speed does not change, such as those of the Leases.
-const SLOWER: [(&str, u32); 8] = [
+const SLOWER: [(&str, u32); 10] = [
     ("suspended", 1),
     ("file-descriptors", 1),
     ("drain-and-return", 2),
@@ -31,6 +31,8 @@ const SLOWER: [(&str, u32); 8] = [
     ("apiserver-down", 2),
     ("spot-storm", 2),
     ("watch-410", 2),
+    ("etcd-restored", 2),
+    ("etcd-catches-up", 2),
 ];
 
 /// Stories that take many minutes at any speed: they are measurements (`benches/realistic.sh`).

@@ -1,4 +1,4 @@
-//! The published snapshot, the answers to operators, and word that nothing is waited for any more.
+//! The published snapshot, the answers to operators, and how the Leader has ended.
 
 mod admin_state;
 
@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use pool_core::ask::{Answer, RequestId};
 use pool_core::events::{Dropped, Severity};
-use pool_core::leader::Free;
+use pool_core::leader::{Free, SetBack};
 use pool_core::report::Subject;
 use pool_core::route::{Delivery, HostMessage};
 use pool_core::view::{LeadershipView, Snapshot, WishesView};
 use tokio::sync::{oneshot, watch};
 
+use crate::kubernetes::Place;
 use crate::switchboard::Deliver;
 
 /// The cell that HTTP handlers on their own threads read; one of the two named exceptions to "one owner".
@@ -24,10 +24,21 @@ pub type Published = Arc<ArcSwap<Snapshot>>;
 /// The actor that swaps the snapshot and hands answers over.
 pub struct Host {
     published: Published,
-    /// After a shutdown, which Leases are free; `None`: not known yet.
-    ended: watch::Sender<Option<Free>>,
+    /// Where our own Lease is.
+    lease: Place,
+    /// How the Leader has ended; `None`: it has not.
+    ended: watch::Sender<Option<End>>,
     /// Who waits for the answer to the operator's request.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+}
+
+/// How the Leader has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// After a shutdown, with these Leases free.
+    Shutdown(Free),
+    /// Because the storage of the API server was set back: the process has to end.
+    SetBack,
 }
 
 /// Somebody waits for the answer to the operator's request, which is sent to its machine when this was heard.
@@ -41,11 +52,11 @@ pub struct Await {
 }
 
 impl Host {
-    /// A host for this cell; the receiver gets the Leases that are free after a shutdown.
+    /// A host for this cell and the place of our own Lease; the receiver gets how the Leader has ended.
     #[must_use]
-    pub fn new(published: Published) -> (Host, watch::Receiver<Option<Free>>) {
+    pub fn new(published: Published, lease: Place) -> (Host, watch::Receiver<Option<End>>) {
         let (ended, receiver) = watch::channel(None);
-        (Host { published, ended, waiting: HashMap::new() }, receiver)
+        (Host { published, lease, ended, waiting: HashMap::new() }, receiver)
     }
 }
 
@@ -81,6 +92,16 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
+/// Says why the process ends although nobody has told it to (W8).
+fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
+    let effect =
+        "this process stops writing and ends with exit code 1; guards apply to what the next one removes";
+    let remedy = "none in the cluster: the kubelet starts the controller again, and the new process lists everything; \
+                  run a command again that ended like this";
+    tracing::error!(%lease, known = &*known.0, read = &*read.0, effect, remedy,
+        "the storage of the API server was set back: a Lease is older than it was");
+}
+
 /// An event that is not posted leaves its words here (E1).
 fn log_dropped(dropped: Dropped) {
     let Dropped { subject, severity, reason, message, why } = dropped;
@@ -98,8 +119,7 @@ fn log_dropped(dropped: Dropped) {
 
 /// Says what operators wish when that changes, that it cannot be read, and that a term waits for it (G6).
 fn log_wishes(before: &Snapshot, after: &Snapshot) {
-    let Some(WishesView { mode, wishes, returned, unreadable, term_waits, last_error }) = &after.wishes
-    else {
+    let Some(WishesView { mode, wishes, unreadable, term_waits, last_error }) = &after.wishes else {
         return;
     };
     let was = before.wishes.as_ref();
@@ -113,17 +133,6 @@ fn log_wishes(before: &Snapshot, after: &Snapshot) {
         let services: Vec<String> = wishes.services.keys().map(ToString::to_string).collect();
         let by = wishes.everything.as_ref().and_then(|pause| pause.by.as_deref());
         tracing::info!(mode = mode.as_str(), everything, by, ?pools, ?services, "pauses");
-    }
-    let pauses = wishes.iter().flat_map(|wishes| wishes.pauses());
-    for (scope, pause) in pauses.filter(|(scope, _)| returned.contains(scope)) {
-        if was.is_none_or(|was| !was.returned.contains(&scope)) {
-            let since = pause.since.and_then(|at| Timestamp::from_microsecond(at.as_micros()).ok());
-            let since = since.map(tracing::field::display);
-            let (by, reason) = (pause.by.as_deref(), pause.reason.as_deref());
-            let remedy = "resume it, unless it is meant to be; where the API server's storage was set back, look whether \
-                          pauses that were made since then are missing";
-            tracing::warn!(?scope, since, by, reason, remedy, "a pause that had ended is back");
-        }
     }
     for (key, why) in unreadable {
         if was.is_none_or(|was| !was.unreadable.contains(&(Arc::clone(key), why))) {
@@ -175,7 +184,11 @@ impl Handler<Deliver> for Host {
                         }
                     }
                     HostMessage::Done(free) => {
-                        self.ended.send_replace(Some(free));
+                        self.ended.send_replace(Some(End::Shutdown(free)));
+                    }
+                    HostMessage::SetBack(set_back) => {
+                        log_set_back(&self.lease, &set_back);
+                        self.ended.send_replace(Some(End::SetBack));
                     }
                 }
             }

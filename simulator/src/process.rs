@@ -30,6 +30,8 @@ pub struct Process {
     pid: watch::Sender<Option<Pid>>,
     /// They ask here; the other end is kept, so that there is always one.
     asked: (mpsc::UnboundedSender<Asked>, mpsc::UnboundedReceiver<Asked>),
+    /// How often it may still end with exit code 1 and is started again.
+    restarts: u32,
     /// What it had cost before it was last started again.
     spent: Usage,
 }
@@ -78,7 +80,7 @@ impl Process {
 
     fn of(child: Child, begin: Begin) -> Self {
         let (pid, _) = watch::channel(pid_of(&child));
-        Self { child, begin, pid, asked: mpsc::unbounded_channel(), spent: Usage::default() }
+        Self { child, begin, pid, asked: mpsc::unbounded_channel(), restarts: 0, spent: Usage::default() }
     }
 
     /// Waits until `/readyz` at this address answers 200.
@@ -108,34 +110,56 @@ impl Process {
     }
 
     /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
-    /// who holds its reins asks for that.
+    /// who holds its reins asks for that, and started again after an end that was asked about before.
     pub async fn ended(&mut self) -> Ended {
         loop {
-            tokio::select! {
-                status = self.child.wait() => return status.map_or_else(Ended::Io, Ended::Exited),
-                Some(asked) = self.asked.1.recv() => {
-                    if let Err(error) = self.again().await {
-                        return Ended::Io(error);
+            let done = tokio::select! {
+                biased;
+                Some(asked) = self.asked.1.recv() => self.on_asked(asked).await,
+                status = self.child.wait() => match status {
+                    Ok(status) if status.code() == Some(1) && self.restarts > 0 => {
+                        self.restarts -= 1;
+                        self.begin_again()
                     }
-                    // Whoever has asked may have gone.
-                    let _alone = asked.send(true).is_err();
-                }
+                    status => return status.map_or_else(Ended::Io, Ended::Exited),
+                },
+            };
+            if let Err(error) = done {
+                return Ended::Io(error);
             }
         }
     }
 
-    /// Kills it as it stands, and starts it again with the same files and the same log.
+    async fn on_asked(&mut self, asked: Asked) -> io::Result<()> {
+        match asked {
+            Asked::Restart(done) => {
+                self.again().await?;
+                // Whoever has asked may have gone.
+                let _alone = done.send(true).is_err();
+            }
+            Asked::RestartOnFailure => self.restarts += 1,
+        }
+        Ok(())
+    }
+
+    /// Kills it as it stands, and starts it again.
     async fn again(&mut self) -> io::Result<()> {
         self.spent = self.usage().unwrap_or(self.spent);
         self.child.start_kill()?;
         self.child.wait().await?;
+        self.begin_again()
+    }
+
+    /// Starts it again with the same files and the same log.
+    fn begin_again(&mut self) -> io::Result<()> {
         let log = self.begin.log.as_deref().map(go_on_with).transpose()?;
         self.child = self.begin.spawn(log)?;
         self.pid.send_replace(pid_of(&self.child));
         Ok(())
     }
 
-    /// What it has cost, its former lives included; `None` once it has ended, or where the system does not tell.
+    /// What it has cost, with its former lives except those that ended by themselves; `None` once it has ended, or where
+    /// the system does not tell.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let folder = format!("/proc/{}", self.child.id()?);
@@ -262,6 +286,24 @@ mod tests {
         assert!(done && matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}");
         let log = std::fs::read_to_string(&log).expect("a log");
         assert_eq!(log, "begin\nrun --kubeconfig k --cloud-config c --config y\n");
+    }
+
+    #[tokio::test]
+    async fn z2_a_process_is_started_again_after_a_failure_once_if_asked() {
+        for (asked, codes) in [(false, "1"), (true, "1 0"), (true, "0")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let log = folder.path().join("log");
+            let first = codes.split(' ').next().unwrap_or_default();
+            let mut child = Command::new("sh");
+            let child = child.args(["-c", &format!("exit {first}")]).spawn().expect("sh is everywhere");
+            std::fs::write(&log, "").expect("a log");
+            let mut process = Process::of(child, Begin { log: Some(log.clone()), ..nothing("echo") });
+            assert!(!asked || process.reins().is_none_or(|reins| reins.restart_on_failure()));
+            let ended = process.ended().await;
+            let Ended::Exited(status) = ended else { panic!("{ended:?}") };
+            let again = !std::fs::read_to_string(&log).expect("a log").is_empty();
+            assert_eq!((status.success(), again), (codes != "1", codes == "1 0"), "{asked}, {codes}");
+        }
     }
 
     #[test]

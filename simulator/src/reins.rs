@@ -1,11 +1,17 @@
-//! What a story does to the service's process: it stands still for a while, may hardly open a file, or is killed and
-//! started again.
+//! What a story does to the service's process: it stands still for a while, may hardly open a file, is killed and started
+//! again, or is started again when it ends by itself.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Whoever asks to kill the process and to start it again; is told whether that was done.
-pub(crate) type Asked = oneshot::Sender<bool>;
+/// What is asked of whoever has started the process.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// To kill it and to start it again, and to say whether that was done.
+    Restart(oneshot::Sender<bool>),
+    /// To start it again, as the kubelet does, when it next ends by itself with exit code 1.
+    RestartOnFailure,
+}
 
 /// A hold on a running process. Once that has ended, nothing is done any more: its end is noticed elsewhere.
 #[derive(Clone, Debug)]
@@ -48,7 +54,13 @@ impl Reins {
     /// Has it killed as it stands, and started again; says whether that was done. It is not ready then.
     pub(crate) async fn restart(&self) -> bool {
         let (asked, done) = oneshot::channel();
-        self.starter.send(asked).is_ok() && done.await.unwrap_or(false)
+        self.starter.send(Asked::Restart(asked)).is_ok() && done.await.unwrap_or(false)
+    }
+
+    /// Has it started again, as the kubelet does, when it next ends by itself with exit code 1; says whether that was
+    /// heard.
+    pub(crate) fn restart_on_failure(&self) -> bool {
+        self.starter.send(Asked::RestartOnFailure).is_ok()
     }
 }
 
@@ -93,7 +105,7 @@ mod tests {
         assert!(!reins.stand_still(true) && !reins.limit_files(None), "there is none");
         for outcome in [true, false] {
             let starts = async {
-                let done: Asked = asked.recv().await.expect("somebody asks");
+                let Some(Asked::Restart(done)) = asked.recv().await else { panic!("somebody asks") };
                 done.send(outcome).expect("somebody waits");
             };
             assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));

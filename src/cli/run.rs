@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use config::LogFormat;
 
 use super::{RunArgs, export, files, migrate};
-use crate::service::{self, Options};
+use crate::service::{self, Options, StorageSetBack};
 use crate::telemetry::{self, Form};
 use crate::wiring::Election;
 
-/// Runs until SIGTERM or SIGINT, or until an export is done.
+/// Runs until SIGTERM or SIGINT, until an export is done, or until the storage of the API server was set back.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     let log = &loaded.config.controller.log;
@@ -30,10 +30,16 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if args.export.is_asked() {
         return export::run(options, &args.export);
     }
-    if migrates {
-        return migrate::run_after_migration(options);
+    let ended = if migrates {
+        migrate::run_after_migration(options)
+    } else {
+        service::run(options).map(|()| ExitCode::SUCCESS)
+    };
+    match ended {
+        // The log says it.
+        Err(error) if error.is::<StorageSetBack>() => Ok(ExitCode::FAILURE),
+        ended => ended,
     }
-    service::run(options).map(|()| ExitCode::SUCCESS)
 }
 
 pub(super) fn form(format: LogFormat) -> Form {

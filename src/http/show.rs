@@ -290,7 +290,7 @@ impl Show {
 
     /// What operators wish.
     pub(super) fn wishes(&self, view: &WishesView) -> Value {
-        let WishesView { mode: _, wishes, returned, unreadable, term_waits, last_error } = view;
+        let WishesView { mode: _, wishes, unreadable, term_waits, last_error } = view;
         let one = |of: &Scope, pause: &Pause| {
             let (scope, target) = match of {
                 Scope::Everything => ("everything", None),
@@ -303,7 +303,6 @@ impl Show {
                 "target": target,
                 "since": pause.since.and_then(wall),
                 "ageSeconds": pause.since.map(|since| self.wall_age(since)),
-                "returned": returned.contains(of),
                 "by": pause.by,
                 "reason": pause.reason,
             })

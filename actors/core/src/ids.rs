@@ -354,10 +354,6 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 
-/// One time that the API server's storage was found set back to an earlier state (D6); later ones are greater.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Restore(pub u64);
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -435,7 +435,7 @@ impl Informer {
             Seen::Reconnected => stream.reconnected(now),
             Seen::ListDone { resource_version, serves } => {
                 if let Some(staging) = stream.staging.take() {
-                    let judged = stream.judge(now, &resource_version, serves);
+                    let judged = stream.judge(now, &resource_version);
                     self.on_list(now, kind, judged, (staging, serves), out);
                 }
             }

@@ -13,9 +13,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CallId, Epoch, Restore};
+use crate::ids::{CallId, Epoch};
 use crate::lease::{GateTimes, LeaseAnswer, LeaseAsk, OutOfSyncTimes, WatchFailures};
 use crate::machine::{Machine, Now, earliest};
+use crate::object::ResourceVersion;
 use crate::sample::Sample;
 use crate::view::LeadershipView;
 use crate::writer::Standing;
@@ -99,13 +100,9 @@ pub enum Out {
         /// Whether a list that began before this moment does not count: another client has led before.
         anew: bool,
     },
-    /// To the watchers that levels rest on, and to Starts: the API server's storage was set back to an earlier state.
-    /// What was seen before is of another past, and most recent data count although they are older (D6); notes that were
-    /// struck are back (A4).
-    Restored(Restore),
-    /// To the watchers that levels rest on: a term of another client has begun, who may have found that the storage was
-    /// set back where this process could not; list most recent data (D6).
-    Relist,
+    /// To the process: the API server's storage was set back to an earlier state. The process logs this and ends; a fresh
+    /// one lists everything (W8).
+    SetBack(SetBack),
     /// To the writer, the admin state and the event emitter: whether this process may write.
     Standing(Standing),
     /// To the writer: the gate times that the predecessor has noted.
@@ -129,6 +126,16 @@ pub struct Free {
     pub own: bool,
     /// The Lease that is shared with the cloud-controller-manager.
     pub shared: bool,
+}
+
+/// What proves that the API server's storage was set back: our own Lease is older than it was. Where both versions are the
+/// same, it is another state of that version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetBack {
+    /// The newest version that this process has seen.
+    pub known: ResourceVersion,
+    /// The version that was read after it.
+    pub read: ResourceVersion,
 }
 
 /// How long the process waits, after the writer has become quiet, for the Lease to be released.
@@ -157,8 +164,6 @@ pub struct Leader {
     expires: Now,
     /// Writes of the Lease that another client came before, one after another.
     conflicts: u32,
-    /// How often the API server's storage was found set back.
-    restores: u64,
     sight: Sight,
     /// The newest gate times, to be noted in the Lease.
     gates: GateTimes,
@@ -183,7 +188,7 @@ enum Phase {
     Confirming,
     /// May write.
     Leading,
-    /// Over, after a shutdown.
+    /// Over, after a shutdown or because the API server's storage was set back.
     Done,
 }
 
@@ -215,7 +220,6 @@ impl Leader {
             confirmed: false,
             expires: Now::ZERO,
             conflicts: 0,
-            restores: 0,
             gates: GateTimes::default(),
             out_of_sync: OutOfSyncTimes::default(),
             ending: Ending::Not,
@@ -336,13 +340,20 @@ impl Leader {
     }
 
     /// The Lease is older than it was: the API server's storage was set back to an earlier state, or this is another one.
-    /// What this process knows is of another past, so it begins again, with lists that may be older than what it has seen,
-    /// and what operators wish read once more.
-    fn on_restored(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.restores += 1;
-        self.confirmed = false;
-        out.push(Out::Restored(Restore(self.restores)));
+    /// What this process knows is of another past, so it ends, as in a crash: the Lease stays as it is, and a fresh process
+    /// waits until a hold in it has ended.
+    fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
+        self.last_error = Some("the storage of the API server was set back".into());
         self.lose(now, out);
+        self.errand = Errand::None;
+        match self.ending {
+            Ending::Not => {
+                self.enter(now, Phase::Done, out);
+                out.push(Out::SetBack(set_back));
+            }
+            // It ends anyway.
+            Ending::Begun | Ending::Releasing { .. } => {}
+        }
     }
 
     fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {

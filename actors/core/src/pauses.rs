@@ -10,9 +10,6 @@
 //! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
 //! it may never come to take it away.
 //!
-//! Where the API server's storage is set back to an earlier state, pauses come back that were ended: one that says of
-//! itself that it is older than a look that did not find it is marked, so that operators see it.
-//!
 //! A pause is always written, even where there is one already: a write that was lost on its way names an older state
 //! from then on, so that it cannot end a pause that was answered for.
 
@@ -21,7 +18,7 @@ mod notes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,9 +32,6 @@ use crate::view::WishesView;
 use crate::wishes::{Mode, Pause, Wishes};
 use asking::{ANSWERED_WITHIN, Work};
 use notes::Noted;
-
-/// By how much the clocks of those who note pauses may differ from ours, and how long a note may be on its way.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(120);
 
 /// How long the note is heeded that switches the admin state off, from when it was first seen.
 const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
@@ -156,10 +150,6 @@ struct Known {
     /// `None`: there is none.
     facts: Option<Arc<ConfigMapFacts>>,
     noted: Noted,
-    /// When it was seen.
-    seen: Now,
-    /// The pauses in it that have come back.
-    returned: BTreeSet<Scope>,
     /// The note in it that switches the admin state off.
     off: Option<Off>,
 }
@@ -178,11 +168,7 @@ impl Known {
         let noted = facts.as_deref().map(Noted::of).unwrap_or_default();
         let stood = before.and_then(|before| before.off).unwrap_or(Off::Heeded { since: now });
         let off = noted.admin_state_off.then_some(stood);
-        let mut known = Known { facts, noted, seen: now, returned: BTreeSet::new(), off };
-        if let Some(before) = before {
-            known.returned = known.returned_since(before);
-        }
-        known
+        Known { facts, noted, off }
     }
 
     /// Until when the admin state is switched off; `None`: it is not.
@@ -191,20 +177,6 @@ impl Known {
             Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
             Some(Off::Outlived) | None => None,
         }
-    }
-
-    /// The pauses that have come back since this state, or had before: by what they say of themselves they were made
-    /// clearly earlier, and they were not in it.
-    fn returned_since(&self, before: &Known) -> BTreeSet<Scope> {
-        let Some(facts) = &self.facts else { return BTreeSet::new() };
-        let passed = self.seen.since(before.seen).saturating_add(CLOCKS_DIFFER).as_micros();
-        let earlier = facts.read.as_micros().saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
-        let is_old = |pause: &Pause| pause.since.is_some_and(|since| since.as_micros() < earlier);
-        let has_returned = |(scope, pause): &(Scope, &Pause)| {
-            let stood = before.noted.has(scope);
-            if stood { before.returned.contains(scope) } else { is_old(pause) }
-        };
-        self.noted.all().filter(has_returned).map(|(scope, _)| scope).collect()
     }
 }
 
@@ -353,7 +325,6 @@ impl Pauses {
         let view = WishesView {
             mode: self.params.mode,
             wishes,
-            returned: self.known.as_ref().map(|known| known.returned.clone()).unwrap_or_default(),
             unreadable,
             term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
             last_error: self.errand.last_error().cloned(),

@@ -223,8 +223,6 @@ pub enum What {
     LeaseHeld {
         /// By which name.
         holder: Arc<str>,
-        /// Whether that is our own.
-        namesake: bool,
     },
     /// Another client keeps adding members that nothing asks for; they are left for a while (W11).
     Fight {

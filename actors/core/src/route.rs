@@ -21,7 +21,7 @@ use crate::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, Service
 use crate::lease::{GateTimes, LeaseAsk, LeaseName};
 use crate::machine::Now;
 use crate::object::{Kind, ObjectKey, TaintAsk};
-use crate::sample::{GateClass, RelistReason, Sample};
+use crate::sample::{GateClass, Sample};
 use crate::view::Snapshot;
 use crate::watch::Ask;
 use crate::xds::sources::Name;
@@ -232,6 +232,8 @@ pub enum HostMessage {
     Answered(RequestId, Answer),
     /// After a shutdown, the writer waits for nothing any more, and both Leases are released, or were given up.
     Done(leader::Free),
+    /// The API server's storage was set back: the process ends (W8).
+    SetBack(leader::SetBack),
 }
 
 /// What a fact is about: of two undelivered facts about the same thing on the same edge, the newer replaces
@@ -545,20 +547,11 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
         leader::Out::OutOfSync(pools) => deliver(Delivery::Board(board::In::OutOfSync(pools))),
-        leader::Out::Restored(restore) => {
-            for kind in Kind::OF_LEVELS {
-                deliver(Delivery::Watcher(kind, watch::In::Restored(restore)));
-            }
-        }
-        leader::Out::Relist => {
-            for kind in Kind::OF_LEVELS {
-                deliver(Delivery::Watcher(kind, watch::In::Relist(RelistReason::NewTerm)));
-            }
-        }
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
         leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
         leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
+        leader::Out::SetBack(set_back) => deliver(Delivery::Host(HostMessage::SetBack(set_back))),
     }
 }
 

@@ -487,8 +487,6 @@ pub enum RelistReason {
     NewTerm,
     /// What a list or vanished objects have released is read once more (G1).
     SecondRead,
-    /// The API server's storage was set back to an earlier state (D6).
-    Restored,
 }
 
 impl RelistReason {
@@ -501,7 +499,6 @@ impl RelistReason {
             RelistReason::Broken => "broken",
             RelistReason::NewTerm => "new_term",
             RelistReason::SecondRead => "second_read",
-            RelistReason::Restored => "restored",
         }
     }
 }

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::arm::AdminState;
-use crate::ask::Scope;
 use crate::assignment::{Held, PausedBy};
 use crate::error::NotManageable;
 use crate::guard::GuardMode;
@@ -70,9 +69,6 @@ pub struct WishesView {
     pub mode: Mode,
     /// The mode and all pauses; `None`: the pauses have not been read yet.
     pub wishes: Option<Arc<Wishes>>,
-    /// The pauses that have come back, as when the API server's storage is set back to an earlier state: by what they say
-    /// of themselves they are older than a look that did not find them.
-    pub returned: BTreeSet<Scope>,
     /// Keys of our ConfigMap that look like pauses and cannot be read, and why.
     pub unreadable: Vec<(Arc<str>, &'static str)>,
     /// Whether a term has begun that waits for the pauses to be read.
@@ -156,7 +152,7 @@ pub enum Whose {
     Nobody,
     /// This process, or another replica.
     Us,
-    /// Somebody in our name who is none of our replicas: another installation, or the operator.
+    /// An unknown process in our name: it counts as foreign until it has not changed for 60 s (W7).
     Namesake,
     /// The cloud-controller-manager.
     CloudControllerManager,

@@ -22,7 +22,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{CallId, Epoch, ReadId, Restore};
+use crate::ids::{CallId, Epoch, ReadId};
 use crate::level::Provenance;
 use crate::machine::{Machine, Now};
 use crate::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
@@ -87,8 +87,7 @@ pub enum In {
         /// A random number, 0 to 1000 per mille, that spreads the next try.
         jitter: u16,
     },
-    /// The Informer refuses what it was given, or a term of another process has begun: a list of most recent data is
-    /// wanted.
+    /// The Informer refuses what it was given: a list of most recent data is wanted.
     Relist(RelistReason),
     /// How many objects of this kind the Informer holds; it is shown.
     Cached(usize),
@@ -101,9 +100,6 @@ pub enum In {
     },
     /// The Directory doubts something: a list of most recent data that is begun after this word resolves that (G1).
     Reread(ReadId),
-    /// The API server's storage was set back to an earlier state: a list that is begun after this word counts, although
-    /// it is older than what was seen (D6).
-    Restored(Restore),
 }
 
 /// One line of a stream, or one item of a list, decoded.
@@ -346,7 +342,6 @@ impl Machine for Watcher {
             In::Cached(count) => self.cached = count,
             In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
             In::Reread(read) => self.on_reread(now, read, out),
-            In::Restored(restore) => self.on_restored(now, restore, out),
         }
         self.show(bookmarked, out);
         debug_assert!(self.check());

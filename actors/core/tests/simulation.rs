@@ -23,8 +23,8 @@
 //! assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then all that is served is
 //! taken back, which empties the pools where data errors end what is known, and changes nothing elsewhere.
 //!
-//! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before (D6); `RESTORED_SEEDS=n` says
-//! how many are played.
+//! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before; a process that notices it
+//! ends, and the kubelet starts it again (W8). `RESTORED_SEEDS=n` says how many are played.
 //!
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
@@ -254,7 +254,7 @@ fn z1_a_seed_plays_the_same_world_each_time() {
 }
 
 #[test]
-fn d6_a_storage_that_is_set_back_is_noticed_in_every_world() {
+fn w8_a_storage_that_is_set_back_ends_those_that_see_it() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("RESTORED_SEEDS").unwrap_or_else(|| share_of(RESTORED_SEEDS)),

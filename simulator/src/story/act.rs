@@ -291,6 +291,8 @@ impl Scene {
             Act::StandStill(still) => self.done = reins.stand_still(still),
             Act::FilesLimit(files) => self.done = reins.limit_files(files),
             Act::Restart => self.done = reins.restart().await,
+            // The controller ends when it reads that its Lease is older than it was, and the kubelet starts it again.
+            Act::EtcdRestore => self.done = reins.restart_on_failure(),
             Act::Arm(_)
             | Act::ArmDown(_)
             | Act::ApiDown(_)
@@ -299,7 +301,6 @@ impl Scene {
             | Act::ApiThrottle { .. }
             | Act::ListsEmpty(_)
             | Act::EtcdSave
-            | Act::EtcdRestore
             | Act::Upheaval(_)
             | Act::TakeMembers(_)
             | Act::SetDown(_)

@@ -203,7 +203,6 @@ fn g6_a_pause_is_told_with_all_who_pause_since_when_why_and_how_far_the_pool_is_
     let wishes = WishesView {
         mode: Mode::Enforce,
         wishes: Some(Arc::new(wishes)),
-        returned: BTreeSet::new(),
         unreadable: Vec::new(),
         term_waits: false,
         last_error: None,

@@ -96,8 +96,8 @@ function ofPauses({ mode, pauses }, bad, wait, strong) {
   if (pauses.termWaits) bad(strong('The term waits: '), 'nothing is written until the ConfigMap with the pauses can be read.');
   if (pauses.lastError) bad(strong('Pauses: '), pauses.lastError);
   for (const { key, why, remedy } of each(pauses.unreadable)) bad(strong(`Pause ${key} cannot be read: `), `${why}; ${remedy}`);
-  const told = ({ by, since, ageSeconds, reason, returned }) =>
-    `by ${by ?? 'an unknown user'}${since ? ` since ${clock(since)} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}${returned ? ' (it had ended, and is back)' : ''}`;
+  const told = ({ by, since, ageSeconds, reason }) =>
+    `by ${by ?? 'an unknown user'}${since ? ` since ${clock(since)} (${span(ageSeconds)})` : ''}${reason ? `: ${reason}` : ''}`;
   for (const pause of each(pauses.items)) {
     if (pause.scope === 'everything') bad(strong('Everything is paused '), told(pause), resumeOf(everything, 'everything'));
     else wait(strong(`Paused: ${pause.scope === 'service' ? 'Service' : pause.scope} `), h('span', { class: 'name' }, pause.target), ` ${told(pause)}`, resumeOf(scopeOf(pause), pause.target));

@@ -131,7 +131,7 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
         What::Shared { pool, services } => shared(pool, services),
         What::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
         What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
-        What::LeaseHeld { holder, namesake } => lease_held(holder, *namesake),
+        What::LeaseHeld { holder } => lease_held(holder),
         What::Fight { pool, members, left_for } => cut(format!(
             "Somebody else keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
              there for {} s",
@@ -314,15 +314,10 @@ fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String
     ))
 }
 
-fn lease_held(holder: &str, namesake: bool) -> String {
+fn lease_held(holder: &str) -> String {
     let head = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by ";
-    let tail = if namesake {
-        ", which is our own name, but by none of our replicas. Find the other installation of this controller: remove one of \
-         the two, or give both the same leader election Lease"
-    } else {
-        ", which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed for 15 minutes; \
-         where that holder does not run any more, empty holderIdentity of the Lease"
-    };
+    let tail = ", which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed for 15 minutes; \
+                where that holder does not run any more, empty holderIdentity of the Lease";
     around(head, holder, tail)
 }
 

@@ -1,10 +1,10 @@
 //! Counts the lists that are refused because they are older than what was seen (D6), and says when that has to end.
 //!
 //! A list that is older once comes from a server that lags behind, and the next one is newer. When all are older for
-//! minutes, the API server's storage was restored to an earlier state, and nobody has told of it ([`crate::leader`] does
-//! where our own Lease proves it). Then what was seen is no longer true, and
-//! refusing it forever would freeze everything until somebody restarts the process. The list that is taken in at
-//! last has the provenance of a relist, so that the guards look at what it removes.
+//! minutes, the API server's storage was restored to an earlier state, and our own Lease has not proved it (then
+//! [`crate::leader`] ends the process). What was seen is no longer true, and refusing lists forever would freeze
+//! everything until the operator restarts the process. The list that is accepted at last has the provenance of a relist,
+//! so that the guards look at what it removes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cache::Arrival;
 use super::refusals::Refusals;
-use crate::ids::{Epoch, ReadId, Restore};
+use crate::ids::{Epoch, ReadId};
 use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::{Object, ObjectKey, Owner, ResourceVersion};
@@ -24,7 +24,7 @@ pub(super) enum Judged {
     Current,
     /// It is older than what was seen: it is refused (D6).
     Refused,
-    /// The storage was set back, so that what was seen is of another past: it is put in force, however old it is.
+    /// So many were older that what was seen must be of another past: it is put in force, however old it is (D6).
     TakenBack,
 }
 
@@ -49,8 +49,6 @@ pub(super) struct Stream {
     pub(super) read: Option<ReadId>,
     /// The newest term for which any list counts.
     any_list: Option<Epoch>,
-    /// The newest time that the storage was set back of which a list was taken in since (D6).
-    restore: Option<Restore>,
 }
 
 impl Stream {
@@ -62,14 +60,12 @@ impl Stream {
         }
     }
 
-    /// A list that serves this came to its end with this version; what is to be done with it.
-    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion, serves: Serves) -> Judged {
-        let restored = serves.restore > self.restore;
-        self.restore = self.restore.max(serves.restore);
-        let judged = if self.version.0.is_empty() || !restored && !version.is_older_than(&self.version) {
+    /// A list came to its end with this version; what is to be done with it.
+    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion) -> Judged {
+        let judged = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
             self.reach(version);
             Judged::Current
-        } else if !restored && self.refusals.refuse(now, version) {
+        } else if self.refusals.refuse(now, version) {
             return Judged::Refused;
         } else {
             self.version = version.clone();

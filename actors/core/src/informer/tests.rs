@@ -10,7 +10,7 @@ mod told;
 mod unread;
 
 use super::*;
-use crate::ids::{NodeUid, Restore, SliceKey};
+use crate::ids::{NodeUid, SliceKey};
 use crate::object::{
     AddressType, Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject,
     TO_BE_DELETED, Taint,
@@ -243,7 +243,7 @@ impl Run {
             kind,
             Seen::ListDone {
                 resource_version: version(n),
-                serves: Serves { term: term.map(Epoch), read: None, restore: None },
+                serves: Serves { term: term.map(Epoch), read: None },
             },
         );
     }
@@ -925,28 +925,6 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
     }
     let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].said.clone().expect("a fact");
     assert_eq!((shown(&fact, V4).as_str(), fact.paused), ("8 | ", true));
-}
-
-#[test]
-fn d6_a_list_that_was_begun_after_the_storage_was_set_back_counts_at_once_however_old_it_is() {
-    let mut run = refusing(1);
-    let list = |run: &mut Run, n: u64, on: &str, restore: u64| {
-        run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
-        run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
-        let serves = Serves { restore: Some(Restore(restore)), ..Serves::default() };
-        run.seen(Kind::EndpointSlices, Seen::ListDone { resource_version: version(n), serves });
-        run.turn()
-    };
-    let out = list(&mut run, 320, "n2", 1);
-    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
-    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
-    assert_eq!((shown(fact, V4).as_str(), fact.provenance), ("2 | ", Provenance::Relist));
-    let out = list(&mut run, 310, "n3", 1);
-    assert!(samples(&out).contains(&Sample::StaleRefused(Kind::EndpointSlices)), "once for each restore");
-    // The other past has the same version for another state, and the server has come to it again.
-    let out = list(&mut run, 320, "n3", 2);
-    let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
-    assert_eq!(shown(fact, V4), "3 | ");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::machine::{Now, earliest};
 use crate::object::GIVE_UP_AFTER;
 use crate::sample::Sample;
 
-use super::sight::{Chance, News};
+use super::sight::Chance;
 use super::{Ending, Leader, Out, Times};
 
 /// How long the Lease is awaited at a time.
@@ -241,13 +241,12 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        self.last_error = None;
-        match self.sight.seen(now, facts, times) {
-            News::Usual => {}
-            // The storage may have been set back, and the Lease may be past what was seen of it before again.
-            News::TermOfAnother => out.push(Out::Relist),
-            News::Restored => self.on_restored(now, out),
+        if let Some(set_back) = self.sight.set_back(&facts) {
+            self.on_set_back(now, set_back, out);
+            return;
         }
+        self.last_error = None;
+        self.sight.seen(now, facts, times);
         let ours = self.sight.ours().is_some();
         self.confirmed &= ours;
         match what {

@@ -7,8 +7,8 @@ use crate::lease::{GateTimes, LeaseFacts, OutOfSyncTimes};
 use crate::machine::Now;
 use crate::object::ResourceVersion;
 
-use super::Times;
 use super::contest::RELEASED_FOR;
+use super::{SetBack, Times};
 
 /// The longest hold of another client that is believed: ours last 45 s, and a number that the operator wrote must not keep
 /// everybody out forever.
@@ -21,7 +21,7 @@ pub(super) struct Sight {
     state: State,
     /// The version in which it was seen last, also where it is gone since.
     last: ResourceVersion,
-    /// The most transitions that were noted in it, and one for each time that the storage was set back since.
+    /// The most transitions that were noted in it.
     transitions: u64,
     /// Until when the last PUT of a holder that did not let go may still arrive, but for that of the holder whom
     /// `state` names.
@@ -55,17 +55,6 @@ impl Foreign {
     fn expires(&self) -> Now {
         self.first_seen.plus(self.lasts)
     }
-}
-
-/// What is new about a Lease that was seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum News {
-    /// Nothing, or no more than that it was renewed or released, is ours, or is seen for the first time.
-    Usual,
-    /// A term of another client has begun since it was seen last.
-    TermOfAnother,
-    /// It is certainly of another past than what was seen: older, or another state of the same version.
-    Restored,
 }
 
 /// What the Lease means for a process that wants it.
@@ -103,46 +92,37 @@ impl Sight {
         }
     }
 
-    /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
+    /// What this state proves that was read, or that a write of ours has made: `Some` if the storage was set back.
     ///
-    /// A read is answered with most recent data, so that proves that the storage was set back. Our own Lease is written
-    /// every few seconds, so that no other object proves it sooner; and one that was not in the backup is made again with a
-    /// version that is older than the last one too.
-    pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) -> News {
-        let restored = match &self.state {
-            State::Seen(before, _) if before.version == facts.version => {
-                if is_same_hold(before, &facts) {
-                    return News::Usual;
-                }
-                // One version of an object is one state of it; but another past may come to the same version.
-                true
-            }
-            State::Unknown | State::Absent | State::Seen(..) => facts.version.is_older_than(&self.last),
+    /// A read is answered with most recent data. Our own Lease is written every few seconds, so that no other object
+    /// proves it sooner; and one that was not in the backup is made again with a version that is older than the last one
+    /// too.
+    pub(super) fn set_back(&self, facts: &LeaseFacts) -> Option<SetBack> {
+        let is_another = match &self.state {
+            // One version of an object is one state of it; but another past may come to the same version.
+            State::Seen(before, _) => before.version == facts.version && !is_same_hold(before, facts),
+            State::Unknown | State::Absent => false,
         };
-        let news = match &self.state {
-            State::Absent | State::Seen(..) if restored => News::Restored,
-            State::Seen(before, _) if is_same_hold(before, &facts) => News::Usual,
-            State::Absent | State::Seen(..) if self.is_of_another(&facts) => News::TermOfAnother,
-            State::Unknown | State::Absent | State::Seen(..) => News::Usual,
-        };
+        (is_another || facts.version.is_older_than(&self.last))
+            .then(|| SetBack { known: self.last.clone(), read: facts.version.clone() })
+    }
+
+    /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
+    pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
+        if let State::Seen(before, _) = &self.state
+            && before.version == facts.version
+        {
+            return;
+        }
         // Only a release as we write it says that its holder has ended all it did; whoever else empties a Lease does
-        // not know. And what is of another past says nothing of the holder that was seen.
-        if restored {
-            self.endangered(times);
-        } else if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
+        // not know.
+        if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
             self.outlived_by_another(&facts, times);
         }
         self.had_a_holder |= facts.holder.as_ref() != Some(&self.identity);
-        // Where it was set back, the next one does not count for more than those that were seen.
-        self.transitions = self.transitions.saturating_add(u64::from(restored)).max(facts.transitions);
+        self.transitions = self.transitions.max(facts.transitions);
         self.last = facts.version.clone();
         self.state = State::Seen(facts, now);
-        news
-    }
-
-    /// Whether another client holds it.
-    fn is_of_another(&self, facts: &LeaseFacts) -> bool {
-        facts.holder.as_ref().is_some_and(|holder| *holder != self.identity)
     }
 
     /// It is not there, whoever held it.

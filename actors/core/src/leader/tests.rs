@@ -132,10 +132,8 @@ struct Drive {
     done: bool,
     free: Option<Free>,
     unmatched: usize,
-    /// How often it said that the storage was set back.
-    restored: u64,
-    /// How often it wanted lists because another client's term began.
-    relists: usize,
+    /// What it said at its end because the storage was set back.
+    set_back: Option<SetBack>,
 }
 
 impl Drive {
@@ -153,8 +151,7 @@ impl Drive {
             done: false,
             free: None,
             unmatched: 0,
-            restored: 0,
-            relists: 0,
+            set_back: None,
         }
     }
 
@@ -173,11 +170,10 @@ impl Drive {
                 Out::Standing(standing) => self.standing = standing,
                 Out::Remembered(gates) => self.remembered.push(gates),
                 Out::OutOfSync(pools) => self.out_of_sync.push(pools),
-                Out::Restored(restore) => {
-                    assert!(!self.leads() || restore == Restore(self.restored + 1));
-                    self.restored = restore.0;
+                Out::SetBack(set_back) => {
+                    assert!(!self.leads() && self.asked.is_empty() && self.set_back.is_none());
+                    self.set_back = Some(set_back);
                 }
-                Out::Relist => self.relists += 1,
                 Out::Round => self.rounds += 1,
                 Out::Done(free) => {
                     self.done = true;
@@ -768,37 +764,46 @@ fn renewed_twice(server: &mut Server) -> Drive {
     one
 }
 
+/// The versions that prove that the storage was set back.
+fn proof(known: u64, read: u64) -> Option<SetBack> {
+    let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
+    Some(SetBack { known: version(known), read: version(read) })
+}
+
 #[test]
-fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_begins_a_new_term() {
+fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
     // It wants to renew, somebody seems to have come before, and it looks.
-    for _ in 0..2 {
-        let (call, ask) = one.asked.pop_front().expect("it asks");
-        let answer = server.carry_out(&ask).expect("no await");
-        one.tell(In::Lease(call, answer));
-    }
-    assert_eq!(one.restored, 1);
+    one.served(&mut server);
+    assert_eq!(one.set_back, proof(3_000, 1_000));
     assert!(!one.leads(), "nothing is written by what it knows of another past");
-    one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew");
-    one.opened();
-    assert!(one.leads());
-    for second in [20, 25, 30] {
-        one.at(at(second));
-        one.served(&mut server);
-    }
-    assert!(one.leads() && one.restored == 1, "it is said once");
-    server.set_back(1);
-    one.at(at(35));
-    one.served(&mut server);
-    assert_eq!(one.restored, 2, "and again when it happens again");
+    one.at(at(500));
+    assert!(one.asked.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
+    let lease = server.lease.clone().expect("the Lease stays as it is");
+    assert_eq!((lease.holder.as_deref(), lease.version), (Some("one"), 1_000));
 }
 
 #[test]
-fn d6_a_standby_finds_a_lease_that_is_older_than_it_was_too() {
+fn w8_a_process_after_a_storage_was_set_back_waits_for_the_last_hold() {
+    let mut server = Server::default();
+    let _gone = renewed_twice(&mut server);
+    server.set_back(0);
+    let mut fresh = Drive::elected("fresh");
+    fresh.served(&mut server);
+    for second in 1..65 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
+        assert!(fresh.confirms.is_empty(), "at {second} s");
+    }
+    fresh.at(at(65));
+    assert_eq!((fresh.confirms, fresh.set_back), (vec![(Epoch(2), true)], None));
+}
+
+#[test]
+fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
     let mut server = Server::default();
     let _one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -809,83 +814,58 @@ fn d6_a_standby_finds_a_lease_that_is_older_than_it_was_too() {
     two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(5));
     two.served(&mut server);
-    assert_eq!(two.restored, 1);
+    assert_eq!(two.set_back, proof(3_000, 2_000));
     assert!(!two.leads() && two.confirms.is_empty());
 }
 
 #[test]
-fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_past_what_it_was_again() {
+fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     let mut server = Server::default();
-    let mut one = renewed_twice(&mut server);
+    let one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
     server.set_back(0);
-    // Whoever leads begins a new term, and renews, before the standby looks.
-    for second in 15..=30 {
-        one.at(at(second));
-        one.served(&mut server);
-        one.opened();
+    drop(one);
+    // Another process leads, and renews, before the standby looks.
+    let mut fresh = Drive::elected("fresh");
+    for second in 0..=80 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
+        fresh.opened();
     }
-    assert!(one.leads() && one.restored == 1 && one.relists == 0);
+    assert!(fresh.leads());
     let (call, _) = two.asked.pop_front().expect("it awaits");
     two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
-    two.at(at(30));
+    two.at(at(80));
     two.served(&mut server);
-    assert_eq!((two.restored, two.relists), (0, 1));
-    for second in 31..=60 {
-        one.at(at(second));
-        one.served(&mut server);
-        two.at(at(second));
-        two.served(&mut server);
-    }
-    assert_eq!(two.relists, 1, "a renewal is no term");
+    assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists anew for a term of its own");
 }
 
 #[test]
-fn d6_another_state_of_the_same_version_is_of_another_past_and_begins_a_hold_of_its_own() {
+fn w8_another_state_of_the_same_version_is_of_another_past() {
     let mut server = Server::default();
-    let mut one = renewed_twice(&mut server);
+    let one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
     let known = server.version;
     server.set_back(0);
     server.version = known - 1_000;
-    for second in 40..=44 {
-        two.at(at(second));
-        one.at(at(second));
-        one.served(&mut server);
+    drop(one);
+    let mut fresh = Drive::elected("fresh");
+    for second in 0..=45 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
     }
     assert_eq!(server.version, known, "the new term's Lease has the version of before");
-    let (_, ask) = two.asked.pop_front().expect("it awaits until the hold ends, and takes it then");
-    assert!(matches!(ask, LeaseAsk::Await(..)));
-    // Its take is lost on the way, and it looks.
-    two.asked.clear();
-    for second in 46..=60 {
-        two.at(at(second));
-        if let Some((call, ask)) = two.asked.pop_front() {
-            match ask {
-                LeaseAsk::Get => {
-                    let answer = server.carry_out(&ask).expect("no await");
-                    two.tell(In::Lease(call, answer));
-                    break;
-                }
-                LeaseAsk::Await(..) | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
-                    let failure = RequestFailure::Other("reset".into());
-                    two.tell(In::Lease(call, LeaseAnswer::Failed(failure)));
-                }
-            }
-        }
-    }
-    assert_eq!(two.restored, 1);
-    assert!(
-        matches!(two.asked.back(), Some((_, LeaseAsk::Await(..)))),
-        "the hold is not over: {:?}",
-        two.asked
-    );
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(45));
+    two.served(&mut server);
+    assert_eq!(two.set_back, proof(known, known));
 }
 
 #[test]
-fn d6_what_a_watch_of_the_lease_brings_proves_nothing() {
+fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
     let mut server = Server::default();
     let _one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -894,91 +874,35 @@ fn d6_what_a_watch_of_the_lease_brings_proves_nothing() {
     two.tell(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
     two.at(at(5));
     two.served(&mut server);
-    assert_eq!(two.restored, 0, "the server lagged behind");
+    assert_eq!(two.set_back, None, "the server lagged behind");
 }
 
 #[test]
-fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_holder_has_ended() {
-    let mut server = Server::default();
-    let mut one = leading("one", &mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
-    one.served(&mut server);
-    let _two = leading_next("two", &mut server);
-    let mut three = Drive::elected("three");
-    three.served(&mut server);
-    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one let go of it");
-    server.set_back(released);
-    let (call, _) = three.asked.pop_front().expect("it awaits");
-    three.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
-    three.at(at(5));
-    three.served(&mut server);
-    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("three"));
-    for second in 6..65 {
-        three.at(at(second));
-        three.served(&mut server);
-        assert!(three.confirms.is_empty(), "at {second} s a write of two may still arrive");
-    }
-    three.at(at(65));
-    assert_eq!(three.confirms.len(), 1);
-}
-
-/// Somebody who leads after others have, at second 0.
-fn leading_next(identity: &str, server: &mut Server) -> Drive {
-    let mut drive = Drive::elected(identity);
-    drive.served(server);
-    drive.opened();
-    assert!(drive.leads());
-    drive
-}
-
-#[test]
-fn d6_a_lease_that_is_gone_and_made_anew_proves_a_restored_storage_only_by_an_older_version() {
-    for (version, restored) in [(500, 1), (7_000, 0)] {
+fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
+    for (version, proves) in [(500, true), (7_000, false)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
         (server.lease, server.version) = (None, version);
         one.at(at(15));
         one.served(&mut server);
-        assert_eq!(one.restored, restored, "somebody may have deleted it");
-        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew in both cases");
+        assert_eq!(one.set_back.is_some(), proves, "the operator may have deleted it");
+        let last = if proves { (Epoch(1), false) } else { (Epoch(2), true) };
+        assert_eq!(one.confirms.last(), Some(&last));
     }
 }
 
 #[test]
-fn w8_terms_do_not_begin_to_count_again_where_the_lease_was_set_back() {
+fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_set_back() {
     let mut server = Server::default();
-    let mut one = leading("one", &mut server);
-    // Terms end and begin again.
-    for second in [40, 90, 140] {
-        one.at(at(second));
-        one.served(&mut server);
-        one.served(&mut server);
-        one.opened();
-        assert!(one.leads());
-    }
-    let mut two = Drive::elected("two");
-    two.now = at(140);
-    two.served(&mut server);
+    let mut one = renewed_twice(&mut server);
+    one.tell(In::Shutdown);
     server.set_back(0);
-    drop(one);
-    for second in 141..=260 {
-        two.at(at(second));
-        let asked = std::mem::take(&mut two.asked);
-        for (call, ask) in asked {
-            match ask {
-                LeaseAsk::Await(..) if two.restored == 0 => {
-                    two.tell(In::Lease(call, LeaseAnswer::Unchanged));
-                }
-                LeaseAsk::Await(..) => two.asked.push_back((call, ask)),
-                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Replace(..) => {
-                    let answer = server.carry_out(&ask).expect("no await");
-                    two.tell(In::Lease(call, answer));
-                }
-            }
-        }
-    }
-    assert_eq!((two.restored, two.confirms.last()), (1, Some(&(Epoch(5), true))));
+    one.at(at(15));
+    one.served(&mut server);
+    assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
 /// What happens in a world of several processes.
@@ -1132,7 +1056,18 @@ impl World {
                 self.note_danger(&gone);
             }
         }
+        self.restart_ended();
         self.check();
+    }
+
+    /// The kubelet starts a process again that has ended because the storage was set back.
+    fn restart_ended(&mut self) {
+        for who in 0..self.processes.len() {
+            if self.processes[who].0.set_back.is_some() {
+                assert!(self.server.set_backs > 0, "the storage was not set back");
+                self.processes[who] = (self.start(), false);
+            }
+        }
     }
 
     fn note_danger(&mut self, drive: &Drive) {
@@ -1144,8 +1079,6 @@ impl World {
 
     /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
     fn check(&mut self) {
-        let restored = self.processes.iter().map(|(drive, _)| drive.restored).max().unwrap_or(0);
-        assert!(restored <= self.server.set_backs, "the storage was not set back so often");
         let may_send =
             |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
         let sending: Vec<&str> = self

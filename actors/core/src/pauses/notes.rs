@@ -12,7 +12,7 @@ use crate::ask::Scope;
 use crate::config_map::{ConfigMapEdit, ConfigMapFacts, Text, Value};
 use crate::ids::{LbName, PoolId, PoolName, ServiceKey};
 use crate::machine::Now;
-use crate::wishes::{Pause, listed};
+use crate::wishes::Pause;
 
 /// The key of the pause of everything.
 const EVERYTHING: &str = "pause.everything";
@@ -72,11 +72,6 @@ impl Noted {
             }
         }
         noted
-    }
-
-    /// All of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Scope, &Pause)> {
-        listed(&self.everything, &self.pools, &self.services)
     }
 
     /// Whether this is paused by a note of its own.

@@ -554,34 +554,3 @@ fn e2_that_pauses_cannot_be_read_and_that_a_term_waits_for_them_is_measured() {
     fails(&mut bench);
     assert_eq!(bench.measured, Some((false, false)), "the term that has begun goes on");
 }
-
-#[test]
-fn g6_a_pause_that_comes_back_with_an_older_state_is_marked_until_it_ends_and_one_that_is_made_is_not() {
-    let returned = |bench: &Bench| bench.view.clone().expect("it is shown").returned;
-    let mut bench = Bench::begun(Server::with(&[("pause.pool.old", "kubernetes/shop-web\nsince: @1000000")]));
-    assert!(returned(&bench).is_empty(), "what stands at the start has not come back");
-    let live = |bench: &mut Bench, until: u64| {
-        while bench.now < at(until) {
-            bench.wait(bench.now.plus(Duration::from_secs(5)));
-            bench.serve();
-        }
-    };
-    live(&mut bench, 600);
-    bench.pause(1, Scope::Everything);
-    bench.serve();
-    assert!(returned(&bench).is_empty());
-    let past = bench.server.data.clone();
-    bench.resume(2, Scope::Everything);
-    bench.serve();
-    live(&mut bench, 1_200);
-    // The storage is set back.
-    bench.server.data = past;
-    live(&mut bench, 1_220);
-    assert_eq!(returned(&bench), [Scope::Everything].into());
-    live(&mut bench, 1_260);
-    assert_eq!(returned(&bench), [Scope::Everything].into(), "as long as it stands");
-    assert!(bench.known().1.only_observes(), "it counts all the same");
-    bench.resume(3, Scope::Everything);
-    bench.serve();
-    assert!(returned(&bench).is_empty());
-}

@@ -66,6 +66,7 @@ impl Delivery {
                 | HostMessage::EventDropped(_)
                 | HostMessage::NoticeIgnored(..)
                 | HostMessage::Done(_)
+                | HostMessage::SetBack(_)
                 | HostMessage::Quarantined(..),
             ) => None,
         }

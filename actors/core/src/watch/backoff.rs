@@ -47,8 +47,8 @@ impl Backoff {
         wait
     }
 
-    /// Counts a relist; how long to wait before it. Zero only when a watch expired or the storage was set back
-    /// after a while without relists, and for what asks for most recent data.
+    /// Counts a relist; how long to wait before it. Zero only when a watch expired after a while without
+    /// relists, and for what asks for most recent data.
     pub(super) fn before_relist(&mut self, now: Now, reason: RelistReason) -> Duration {
         if self.listed.take_if(|at| now.since(*at) >= LASTING).is_some() {
             self.relists = 0;
@@ -57,9 +57,8 @@ impl Backoff {
         let wait = match reason {
             // It says nothing about the server.
             RelistReason::NewTerm | RelistReason::SecondRead => return Duration::ZERO,
-            RelistReason::Expired | RelistReason::Restored if before == 0 => Duration::ZERO,
-            // Servers that speak for different storages look set back again and again.
-            RelistReason::Expired | RelistReason::Restored | RelistReason::Stale | RelistReason::Broken => {
+            RelistReason::Expired if before == 0 => Duration::ZERO,
+            RelistReason::Expired | RelistReason::Stale | RelistReason::Broken => {
                 self.span(before.max(self.failures))
             }
         };

@@ -20,8 +20,7 @@ impl In {
             | In::Relist(_)
             | In::Cached(_)
             | In::Confirm { .. }
-            | In::Reread(_)
-            | In::Restored(_) => None,
+            | In::Reread(_) => None,
         }
     }
 

@@ -1,10 +1,10 @@
-//! The reasons for which a watcher needs most recent data: a new term of leadership, which needs a list that begins
-//! after it (W8), the Directory's second read in case of doubt (G1), and an API server whose storage was set back (D6).
+//! The reasons for which a watcher needs most recent data: a new term of leadership, which needs a list that begins after
+//! it (W8), and the Directory's second read in case of doubt (G1).
 //! The Informer decides whether it accepts a list. Every later list serves these reasons too, so a list that breaks off
 //! or is refused costs only time.
 
 use super::{Next, Out, Phase, Seen, Watcher};
-use crate::ids::{Epoch, ReadId, Restore};
+use crate::ids::{Epoch, ReadId};
 use crate::machine::Now;
 use crate::sample::{RelistReason, Sample};
 
@@ -15,8 +15,6 @@ pub struct Serves {
     pub term: Option<Epoch>,
     /// The newest second read (G1).
     pub read: Option<ReadId>,
-    /// The newest time that the storage was set back: the list is of what it holds since, however old that is (D6).
-    pub restore: Option<Restore>,
 }
 
 impl Watcher {
@@ -38,15 +36,6 @@ impl Watcher {
         if self.serves.read.is_none_or(|known| known < read) {
             self.serves.read = Some(read);
             self.list_anew(now, RelistReason::SecondRead, out);
-        }
-    }
-
-    /// What was seen before is of another past, and so is the version to go on from: a server that comes to that version
-    /// would go on from there as if nothing had happened.
-    pub(super) fn on_restored(&mut self, now: Now, restore: Restore, out: &mut Vec<Out>) {
-        if self.serves.restore.is_none_or(|known| known < restore) {
-            self.serves.restore = Some(restore);
-            self.list_anew(now, RelistReason::Restored, out);
         }
     }
 

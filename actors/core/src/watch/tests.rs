@@ -124,11 +124,10 @@ impl Run {
                 Seen::Object(object) => format!("object {}", object.resource_version().0),
                 Seen::Deleted { resource_version, .. } => format!("deleted {}", resource_version.0),
                 Seen::Undecodable { key, .. } => format!("undecodable {}", key.is_some()),
-                Seen::ListDone { resource_version, serves: Serves { term, read, restore } } => {
+                Seen::ListDone { resource_version, serves: Serves { term, read } } => {
                     let term = term.map(|term| format!(" for {}", term.0)).unwrap_or_default();
                     let read = read.map(|read| format!(" as read {}", read.0)).unwrap_or_default();
-                    let restore = restore.map(|restore| format!(" since {}", restore.0)).unwrap_or_default();
-                    format!("done {}{term}{read}{restore}", resource_version.0)
+                    format!("done {}{term}{read}", resource_version.0)
                 }
                 Seen::AnyList(term) => format!("any list for {}", term.0),
                 Seen::ListAborted => "aborted".to_owned(),
@@ -665,48 +664,6 @@ fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
 }
 
 #[test]
-fn d6_a_storage_that_was_set_back_is_listed_at_once_and_never_watched_from_a_version_of_before() {
-    let mut run = Run::watching();
-    run.step(In::Restored(Restore(1)));
-    assert_eq!(run.asks(), [Ask::StreamingList], "at once");
-    assert!(run.samples().contains(&relisted(RelistReason::Restored)));
-    run.step(In::Restored(Restore(1)));
-    assert!(run.out.is_empty(), "once is enough");
-    run.lines(vec![object(3), list_end(4)]);
-    assert_eq!(run.seen(), ["began Relist", "object 3", "done 4 since 1"]);
-    run.pass(10_000);
-    run.ended(None);
-    assert_eq!(run.asks(), watch_from(4), "however far the other past had come");
-    // A watch that is to be opened again after a wait becomes a list, and a list that is under way is made again.
-    run.ended(Some(other()));
-    run.step(In::Restored(Restore(2)));
-    assert!(run.asks().is_empty(), "a wait is not cut short");
-    run.wait();
-    assert_eq!(run.asks(), [Ask::StreamingList]);
-    run.lines(vec![object(3)]);
-    run.step(In::Restored(Restore(3)));
-    assert_eq!(run.seen(), ["aborted"], "it may have been begun before");
-    run.wait();
-    run.lines(vec![list_end(5)]);
-    assert_eq!(run.seen(), ["began Relist", "done 5 since 3"]);
-}
-
-#[test]
-fn d6_servers_that_speak_for_different_storages_are_listed_ever_more_slowly() {
-    let mut run = Run::watching();
-    let mut waits = Vec::new();
-    for n in 1..=4 {
-        run.step(In::Restored(Restore(n)));
-        if run.asks().is_empty() {
-            waits.push(run.waits());
-            run.wait();
-        }
-        run.lines(vec![list_end(n)]);
-    }
-    assert!(waits.len() == 3 && waits.is_sorted() && waits[2] > 2 * waits[0] - 1, "{waits:?}");
-}
-
-#[test]
 fn w8_a_term_that_asks_before_the_start_is_served_by_the_first_list() {
     let mut run = Run::new();
     run.step(confirm(1, true));
@@ -868,7 +825,7 @@ proptest! {
                         }
                     }
                     Out::Seen(_, _, Seen::ListBegan(_)) => prop_assert!(!std::mem::replace(&mut listing, true)),
-                    Out::Seen(_, _, Seen::ListDone { serves: Serves { term, read, restore: _ }, .. }) => {
+                    Out::Seen(_, _, Seen::ListDone { serves: Serves { term, read }, .. }) => {
                         prop_assert!(std::mem::replace(&mut listing, false));
                         prop_assert!(*term >= anew, "every list that ends serves the newest term");
                         prop_assert!(*term <= before_list, "no list serves a term that asked after its beginning");

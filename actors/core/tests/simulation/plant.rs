@@ -115,10 +115,8 @@ pub enum Plant {
     PausesUnread,
     /// The operator is told of a pause whose write was forestalled.
     PauseNotWritten,
-    /// Nobody hears that the storage was set back, and the term that follows takes any list for a recent one.
-    RestoreUnheard,
-    /// Lists that are made because the storage was set back do not say so.
-    RestoreUnserved,
+    /// A process whose Leader has found that the storage was set back does not end.
+    SetBackIgnored,
     /// A record counts as written that was never sent.
     RecordUnwritten,
     /// Records are not seen by who reads them.
@@ -180,7 +178,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 81] = [
+    pub const ALL: [Plant; 80] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -233,8 +231,7 @@ impl Plant {
         Plant::WishesOfAnyTerm,
         Plant::PausesUnread,
         Plant::PauseNotWritten,
-        Plant::RestoreUnheard,
-        Plant::RestoreUnserved,
+        Plant::SetBackIgnored,
         Plant::RecordUnwritten,
         Plant::RecordsUnread,
         Plant::ForeignIsOurs,
@@ -275,6 +272,7 @@ impl Plant {
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
             Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
             Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
+            Plant::SetBackIgnored => &["W8"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],
             // Where more nodes are Down than may be, one that comes back and leaves again may be late.
@@ -330,8 +328,6 @@ impl Plant {
             | Plant::RenamedIsReleased
             | Plant::PausesUnread
             | Plant::PauseNotWritten
-            | Plant::RestoreUnheard
-            | Plant::RestoreUnserved
             | Plant::RecordsUnread
             | Plant::SetsLost
             | Plant::WithdrawLost

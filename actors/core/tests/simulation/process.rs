@@ -74,6 +74,8 @@ pub struct Process {
     pub xds: XdsPort,
     /// What it last published.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// Whether it was there when the API server's storage was set back.
+    pub outlives_restore: bool,
     /// Until when a receiver takes nothing in.
     pub stalled: BTreeMap<Actor, u64>,
 }
@@ -179,6 +181,7 @@ impl Process {
             azure: ArmPort::new(random.fork(), plant),
             xds: XdsPort::new(random.fork()),
             snapshot: None,
+            outlives_restore: false,
             stalled: BTreeMap::new(),
             identity,
         }

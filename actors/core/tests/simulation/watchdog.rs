@@ -42,10 +42,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pool_core::events;
-use pool_core::ids::{AttemptId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
-use pool_core::lease::LeaseName;
+use pool_core::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
+use pool_core::leader;
+use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use pool_core::machine::Now;
-use pool_core::route::Delivery;
+use pool_core::route::{Delivery, Said};
 use pool_core::sample::{GateClass, PoolState, Sample};
 use serde_json::Value;
 
@@ -85,8 +86,8 @@ const ASSIGNED_US: u64 = 25_000_000;
 const POSTS_US: u64 = 60_000_000;
 /// How often a change may be retried (Q7): what every process is told.
 pub const MAX_RETRIES: u32 = 3;
-/// Within which time the word that the storage was set back has reached everybody in a process.
-const RESTORED_US: u64 = 25_000_000;
+/// Within which time a process ends that has read that the storage was set back, one that was told to end before included.
+const SET_BACK_US: u64 = 35_000_000;
 /// How many attempts in a row may fail without anybody being told.
 const UNTOLD: u32 = 5;
 
@@ -150,8 +151,8 @@ struct Within {
     given: BTreeMap<PoolId, Given>,
     /// Before when another try of a pool is useless, as the writer has last said it of which attempt (Q6).
     eligible: BTreeMap<PoolId, (AttemptId, Now)>,
-    /// When its Leader last said that the storage was set back (D6).
-    restored_at: Option<u64>,
+    /// What it knows of our Lease by reading it (W8).
+    lease_known: LeaseKnown,
     /// In which term, and for which Services, a pool was last given its level.
     assigned: BTreeMap<PoolId, (Epoch, Vec<ServiceUid>)>,
     /// Until when a pool is parked, on the process's own clock (Q5).
@@ -171,6 +172,42 @@ struct Within {
     reports: reports::Reports,
     /// What control planes have sent it.
     handed: served::Handed,
+}
+
+/// What a process knows of our Lease by what it was shown.
+#[derive(Default)]
+struct LeaseKnown {
+    /// Its request that is under way, and whether that is a watch: what one brings may be late.
+    asked: Option<(CallId, bool)>,
+    /// The newest version that it was shown.
+    newest: u64,
+    /// When it was shown an older one in answer to any other request.
+    set_back_at: Option<u64>,
+}
+
+impl LeaseKnown {
+    /// It asks, or was answered.
+    fn step(&mut self, now: u64, input: Option<&Delivery>, said: &[Said]) {
+        if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
+            let version = facts.version.0.parse().unwrap_or(0);
+            if self.asked == Some((*call, false)) && version < self.newest {
+                self.set_back_at.get_or_insert(now);
+            }
+            if self.asked.is_some_and(|(asked, _)| asked == *call) {
+                self.newest = self.newest.max(version);
+            }
+        }
+        for said in said {
+            if let Said::Leader(leader::Out::Lease(call, ask)) = said {
+                self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
+            }
+        }
+    }
+
+    /// It goes on after it was stopped.
+    fn wakes(&mut self, now: u64) {
+        self.set_back_at = self.set_back_at.map(|_| now);
+    }
 }
 
 #[derive(Default)]
@@ -247,7 +284,7 @@ impl Watchdog {
             operations: Operations::default(),
             looks: Looks::new(now, settings),
             unread: Unread::default(),
-            restored_at: None,
+            lease_known: LeaseKnown::default(),
             given: BTreeMap::new(),
             eligible: BTreeMap::new(),
             assigned: BTreeMap::new(),
@@ -287,6 +324,7 @@ impl Watchdog {
         within.operations.excused(now, None);
         within.reports.wakes(now);
         within.unread = Unread::default();
+        within.lease_known.wakes(now);
         within.takes.values_mut().for_each(|since| *since = now);
         within.given.values_mut().for_each(|given| given.gone.values_mut().for_each(|gone| *gone = now));
     }
@@ -331,6 +369,19 @@ impl Watchdog {
         self.versions.set_back(version);
         for within in &mut self.within {
             within.horizon.set_back();
+        }
+    }
+
+    /// W8: a process that has read an older state of our Lease than it has seen ends.
+    ///
+    /// # Errors
+    /// That it goes on.
+    pub fn ends_when_set_back(&self, now: u64, process: usize) -> Result<(), String> {
+        match self.within[process].lease_known.set_back_at.filter(|at| at + SET_BACK_US < now) {
+            Some(at) => Err(format!(
+                "W8: the storage was set back, process {process} has read it at {at} and goes on"
+            )),
+            None => Ok(()),
         }
     }
 

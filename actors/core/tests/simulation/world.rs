@@ -318,6 +318,7 @@ impl World {
                 self.watchdog.takes_answered(self.now, number)?;
                 self.watchdog.reports_accepted(self.now, number)?;
                 self.watchdog.looks_around(self.now, number)?;
+                self.watchdog.ends_when_set_back(self.now, number)?;
             }
         }
         Ok(())

@@ -41,29 +41,13 @@ fn row_of(what: &What) -> usize {
 /// What is told, its reason, its type and its message.
 pub(super) type Row = (What, &'static str, Severity, &'static str);
 
-fn lease_held(holder: &str, namesake: bool, text: &'static str) -> Row {
-    let what = What::LeaseHeld { holder: holder.into(), namesake };
-    (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
-}
-
 /// The shared Lease in the hands of somebody who is not known.
-fn strangers() -> [Row; 2] {
-    [
-        lease_held(
-            "aks-rp",
-            false,
-            "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
-             aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed \
-             for 15 minutes; where that holder does not run any more, empty holderIdentity of the Lease",
-        ),
-        lease_held(
-            "azure-backend-pool-controller",
-            true,
-            "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
-             azure-backend-pool-controller, which is our own name, but by none of our replicas. Find the other \
-             installation of this controller: remove one of the two, or give both the same leader election Lease",
-        ),
-    ]
+fn stranger() -> Row {
+    let what = What::LeaseHeld { holder: "aks-rp".into() };
+    let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
+                aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed \
+                for 15 minutes; where that holder does not run any more, empty holderIdentity of the Lease";
+    (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
 }
 
 /// What of a source is told (X3, X4).
@@ -437,7 +421,7 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = outcomes();
     rows.extend(conditions());
     rows.extend(guards());
-    rows.extend(strangers());
+    rows.push(stranger());
     rows.extend(writes_lost());
     rows.extend(of_sources());
     rows.extend(nodes());

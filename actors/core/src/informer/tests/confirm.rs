@@ -76,7 +76,7 @@ fn g1_a_second_read_is_made_when_lists_of_all_kinds_that_serve_it_are_in_force()
                 Seen::Undecodable { key: None, owner: Owner::Unknown, error: "torn".into(), before: None },
             );
         }
-        let serves = Serves { term: None, read: Some(ReadId(5)), restore: None };
+        let serves = Serves { term: None, read: Some(ReadId(5)) };
         run.seen(kind, Seen::ListDone { resource_version: version(n), serves });
     };
     let nodes = || vec![node("n1", &["10.0.0.1"]).into(), node("n2", &["10.0.0.2"]).into()];

@@ -221,7 +221,10 @@ impl Field {
                 | KubernetesCall::CountLockFailures { .. },
             )
             | Delivery::Host(
-                HostMessage::NoticeIgnored(..) | HostMessage::Answered(..) | HostMessage::Done(_),
+                HostMessage::NoticeIgnored(..)
+                | HostMessage::Answered(..)
+                | HostMessage::Done(_)
+                | HostMessage::SetBack(_),
             ) => {
                 panic!("nobody asks for {delivery:?}")
             }

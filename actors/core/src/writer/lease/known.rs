@@ -78,7 +78,7 @@ pub(super) enum Maker {
     Us,
     /// This process, if the request of this number, which is under way, is carried out.
     Request(CallId),
-    /// Nobody whom we know: another installation that uses our name, or the operator.
+    /// An unknown process that uses our name, or the operator.
     Stranger,
 }
 

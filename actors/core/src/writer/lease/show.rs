@@ -73,14 +73,14 @@ impl SharedLease {
     pub(super) fn tell_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
         match self.whose() {
-            Whose::Namesake | Whose::Stranger if self.told_of != Some(held_since) => {
+            Whose::Stranger if self.told_of != Some(held_since) => {
                 Some(self.wanted_since?.max(held_since).plus(TOLD_AFTER))
             }
             Whose::Unknown
             | Whose::Nobody
             | Whose::Us
-            | Whose::CloudControllerManager
             | Whose::Namesake
+            | Whose::CloudControllerManager
             | Whose::Stranger => None,
         }
     }
@@ -98,8 +98,7 @@ impl SharedLease {
         if let Known::State(state) = &self.known
             && let Some(holder) = &state.facts.holder
         {
-            let namesake = state.whose(&self.params.holder) == Whose::Namesake;
-            let what = Told::LeaseHeld { holder: Arc::clone(holder), namesake };
+            let what = Told::LeaseHeld { holder: Arc::clone(holder) };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }
@@ -107,8 +106,10 @@ impl SharedLease {
     /// Whether another client has the Lease than the unknown holder who was reported, or nobody.
     fn told_holder_is_gone(&self) -> bool {
         match self.whose() {
-            Whose::Namesake | Whose::Stranger => self.told_of != self.held_since(),
-            Whose::Unknown | Whose::Nobody | Whose::Us | Whose::CloudControllerManager => true,
+            Whose::Stranger => self.told_of != self.held_since(),
+            Whose::Unknown | Whose::Nobody | Whose::Us | Whose::Namesake | Whose::CloudControllerManager => {
+                true
+            }
         }
     }
 

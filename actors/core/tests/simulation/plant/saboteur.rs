@@ -10,7 +10,7 @@ use pool_core::level::{Keeps, Provenance};
 use pool_core::machine::Now;
 use pool_core::object::{AddressType, LeftOut, Object};
 use pool_core::resource_cache::Cached;
-use pool_core::route::{Delivery, PoolMessage};
+use pool_core::route::{Delivery, HostMessage, PoolMessage};
 use pool_core::writer::Standing;
 use pool_core::xds::Value;
 use pool_core::xds::client::Heard;
@@ -33,8 +33,6 @@ pub struct Saboteur {
     held: Option<Delivery>,
     /// How many levels that stop removals were on their way.
     stopped: u32,
-    /// Whether the storage was set back.
-    restored: bool,
     /// The first UID of each name, and the last that was told of it.
     uids: BTreeMap<NodeName, NodeUid>,
     nodes: BTreeMap<NodeName, Arc<NodeFact>>,
@@ -49,7 +47,7 @@ impl Saboteur {
     /// One that does nothing without a plant.
     pub fn new(plant: Option<Plant>, random: Random) -> Saboteur {
         let (uids, nodes, dumped) = Default::default();
-        Saboteur { plant, random, held: None, stopped: 0, restored: false, uids, nodes, dumped }
+        Saboteur { plant, random, held: None, stopped: 0, uids, nodes, dumped }
     }
 
     /// What becomes of a delivery.
@@ -115,7 +113,6 @@ impl Saboteur {
                 self.spoil_dump(plant, Arc::make_mut(view));
                 false
             }
-            (Plant::RestoreUnheard | Plant::RestoreUnserved, delivery) => self.spoil_restore(plant, delivery),
             (Plant::DoubtForgotten | Plant::BreakerLeaks | Plant::BreakerEndsByTime, delivery) => {
                 self.spoil_guards(plant, delivery)
             }
@@ -223,28 +220,6 @@ impl Saboteur {
             if let Some(cached) = &mut resource.cached {
                 *cached = self.dumped.entry(resource.key.clone()).or_insert_with(|| cached.clone()).clone();
             }
-        }
-    }
-
-    /// What a planted bug makes of the word that the storage was set back; whether it is lost.
-    fn spoil_restore(&mut self, plant: Plant, delivery: &mut Delivery) -> bool {
-        match (plant, delivery) {
-            (Plant::RestoreUnheard, Delivery::Watcher(_, watch::In::Restored(_))) => {
-                self.restored = true;
-                true
-            }
-            (Plant::RestoreUnheard, Delivery::Watcher(_, watch::In::Confirm { anew, .. })) => {
-                *anew &= !self.restored;
-                false
-            }
-            (
-                Plant::RestoreUnserved,
-                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::ListDone { serves, .. })),
-            ) => {
-                serves.restore = None;
-                false
-            }
-            (_, _) => false,
         }
     }
 
@@ -409,5 +384,6 @@ fn is_lost(plant: Plant, delivery: &Delivery) -> bool {
             | (Plant::DrainingUnheard, Delivery::Writer(writer::In::Draining(_)))
             | (Plant::RewritesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Rewrite)))
             | (Plant::UnreadUnheard, Delivery::Writer(writer::In::Unread(..)))
+            | (Plant::SetBackIgnored, Delivery::Host(HostMessage::SetBack(_)))
     )
 }

@@ -86,7 +86,7 @@ impl Plant {
             Plant::PausesUnheard | Plant::PausesUnread | Plant::WishesOfAnyTerm | Plant::PauseNotWritten => {
                 self.wishing_world(size, calm)
             }
-            Plant::RestoreUnheard | Plant::RestoreUnserved => {
+            Plant::SetBackIgnored => {
                 let faults = Faults { restores: true, arm: false, meddling: false, ..calm };
                 Size { seconds: 240, faults, ..size }
             }

@@ -9,11 +9,11 @@ use pool_core::lease::LeaseAnswer;
 use pool_core::machine::Now;
 use pool_core::report::{Report, Subject, What};
 use pool_core::route::{Delivery, PoolMessage, Said};
-use pool_core::sample::{PoolState, RelistReason, Sample};
+use pool_core::sample::{PoolState, Sample};
 use pool_core::writer::Standing;
-use pool_core::{admin_state, directory, informer, leader, queue, watch, writer};
+use pool_core::{admin_state, directory, informer, leader, queue, writer};
 
-use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, RESTORED_US, UNTOLD, Watchdog};
+use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
 
 impl Watchdog {
@@ -65,7 +65,6 @@ impl Watchdog {
                 Ok(())
             }
             Actor::Watcher(_) => {
-                self.on_watcher_told(now, process, input)?;
                 for said in said {
                     if let Said::Watcher(said) = said {
                         self.within[process].guards.watched(now, said);
@@ -102,19 +101,6 @@ impl Watchdog {
                 within.horizon.said(uid, fact, &self.versions);
                 within.guards.said(uid, fact);
             }
-        }
-    }
-
-    /// D6: what is listed after the Leader has said that the storage was set back counts, however old it is.
-    fn on_watcher_told(&self, now: u64, process: usize, input: Option<&Delivery>) -> Result<(), String> {
-        let Some(Delivery::Watcher(kind, watch::In::Relist(RelistReason::Stale))) = input else {
-            return Ok(());
-        };
-        match self.within[process].restored_at.filter(|at| at + RESTORED_US < now) {
-            Some(at) => {
-                Err(format!("D6: a list of {kind:?} is refused, and the storage was set back at {at}"))
-            }
-            None => Ok(()),
         }
     }
 
@@ -156,11 +142,9 @@ impl Watchdog {
         input: Option<&Delivery>,
         said: &[Said],
     ) -> Result<(), String> {
+        self.within[process].lease_known.step(now, input, said);
         for said in said {
             if let Said::Leader(said) = said {
-                if let leader::Out::Restored(_) = said {
-                    self.within[process].restored_at = Some(now);
-                }
                 self.term_begins(now, process, said);
             }
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool_core::assignment::Assignment;
-use pool_core::ids::{AttemptId, PoolId, Restore, ServiceUid};
+use pool_core::ids::{AttemptId, PoolId, ServiceUid};
 use pool_core::informer::{self, ServiceFact};
 use pool_core::object::{Kind, Object, ResourceVersion};
 use pool_core::watch::Seen;
@@ -24,8 +24,6 @@ pub struct Horizon {
     facts: BTreeMap<(ServiceUid, u64), u64>,
     assigned: BTreeMap<PoolId, Stamp>,
     attempts: BTreeMap<AttemptId, Stamp>,
-    /// The last time that the storage was set back of which a list has told.
-    restore: Option<Restore>,
 }
 
 fn number(version: &ResourceVersion) -> u64 {
@@ -36,11 +34,6 @@ impl Horizon {
     /// The Informer was told something.
     pub fn heard(&mut self, input: &informer::In) {
         let informer::In::Seen(Kind::EndpointSlices, _, seen) = input else { return };
-        if let Seen::ListDone { serves, .. } = seen
-            && self.restore < serves.restore
-        {
-            (self.restore, self.slices) = (serves.restore, 0);
-        }
         let version = match seen {
             Seen::Object(Object::Slice(slice)) => number(&slice.resource_version),
             Seen::Deleted { resource_version, .. } => number(resource_version),

@@ -109,6 +109,7 @@ impl World {
                             self.judge_free(process, free)?;
                             self.done(process)?;
                         }
+                        HostMessage::SetBack(set_back) => self.ends_for_set_back(process, &set_back)?,
                     }
                 }
             }

@@ -1,8 +1,10 @@
 //! The API server's storage is saved, and set back to that a while later, by itself or while the API server is down (D6).
 //!
-//! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. Whoever
-//! restores a storage stops the API server first: where processes come and go as well, it is down for so long that no hold
-//! of our Lease outlives it, for a process that knows nothing can see no hold in a Lease of another past.
+//! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. A process
+//! that reads an older state of our Lease than it has seen ends, and the kubelet starts it again; one that reads our Lease
+//! only when it is past that again cannot know. Whoever restores a storage stops the API server first: where processes come
+//! and go as well, it is down for so long that no hold of our Lease outlives it, for a process that knows nothing can see
+//! no hold in a Lease of another past.
 
 use simulator_models::kube::KubeModel;
 
@@ -10,6 +12,7 @@ use super::{Happening, World};
 use crate::ccm::lease_object;
 use crate::cluster::Cluster;
 use crate::watchdog::Holds;
+use pool_core::leader::SetBack;
 use pool_core::lease::LeaseName;
 
 /// The longest time for which a hold of our Lease counts (W8), with some room.
@@ -66,6 +69,16 @@ impl World {
         }
     }
 
+    /// A process ends because the storage was set back, and the kubelet starts it again.
+    pub(super) fn ends_for_set_back(&mut self, number: usize, set_back: &SetBack) -> Result<(), String> {
+        if !self.processes[number].outlives_restore {
+            return Err(format!("W8: process {number} ends for {set_back:?}, and saw no other past"));
+        }
+        self.note(format!("process {number} ends: {set_back:?}"));
+        self.kill(number);
+        Ok(())
+    }
+
     fn set_back(&mut self) -> Result<(), String> {
         self.kube.down(false);
         let Some(Backup { version, cluster, holds }) = self.backup.take() else { return Ok(()) };
@@ -82,6 +95,7 @@ impl World {
             self.note(format!("{lease:?} is again {spec:?}"));
         }
         for number in 0..self.processes.len() {
+            self.processes[number].outlives_restore = self.processes[number].is_there();
             self.blind(number, 0);
         }
         self.note_cluster();
