@@ -254,7 +254,7 @@ fn z1_a_seed_plays_the_same_world_each_time() {
 }
 
 #[test]
-fn w8_a_storage_that_is_set_back_ends_those_that_see_it() {
+fn w8_a_storage_that_is_set_back_is_noticed_in_every_world() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("RESTORED_SEEDS").unwrap_or_else(|| share_of(RESTORED_SEEDS)),

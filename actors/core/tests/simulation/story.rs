@@ -48,7 +48,7 @@ pub struct Faults {
     pub crashes: bool,
     /// Operators pause and resume (G6).
     pub wishes: bool,
-    /// The API server's storage is set back to an earlier state (D6).
+    /// The API server's storage is set back to an earlier state (W8).
     pub restores: bool,
     /// Nodes leave service, come back and are replaced (N1).
     pub leaving: bool,

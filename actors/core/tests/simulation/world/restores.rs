@@ -1,4 +1,4 @@
-//! The API server's storage is saved, and set back to that a while later, by itself or while the API server is down (D6).
+//! The API server's storage is saved, and set back to that a while later, by itself or while the API server is down (W8).
 //!
 //! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. A process
 //! that reads an older state of our Lease than it has seen ends, and the kubelet starts it again; one that reads our Lease
