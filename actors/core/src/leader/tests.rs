@@ -444,8 +444,8 @@ fn w8_a_lease_that_somebody_emptied_or_deleted_ends_the_term_and_is_contended_fo
             server.lease = None;
         } else {
             let stored = server.lease.as_mut().expect("it exists");
-            (stored.holder, stored.version) = (None, 7);
-            server.version = 7;
+            (stored.holder, stored.version) = (None, 7_000);
+            server.version = 7_000;
         }
         one.at(at(5));
         one.served(&mut server);
@@ -464,8 +464,8 @@ fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     let stored = server.lease.as_mut().expect("it exists");
-    (stored.holder, stored.version) = (None, 7);
-    server.version = 7;
+    (stored.holder, stored.version) = (None, 7_000);
+    server.version = 7_000;
     two.at(at(2));
     two.served(&mut server);
     two.served(&mut server);
