@@ -366,7 +366,7 @@ async fn asked_of_arm(text: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_while_no_node_leaves_service_the_same_is_asked_of_arm_with_the_admin_state_on_and_off() {
+async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
     let story = "given controller discovery.interval 1h\n\
                  given load balancers kubernetes lb-2\n\
                  given nodes 3\n\
