@@ -369,7 +369,7 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_rem
         (
             "http: {adminListen: \"0.0.0.0:8081\"}",
             "controller.yaml:1: http.adminListen: found the text \"0.0.0.0:8081\", expected a loopback IP address with a \
-             port; write 127.0.0.1:8081; reading is open to everybody who reaches it",
+             port; write 127.0.0.1:8081; reading is open to every client that reaches it",
         ),
         (
             "http: {healthListen: 8080}",
