@@ -33,7 +33,7 @@ fn x2_of_endpoints_a_stream_is_told_what_is_new_on_it_and_of_clusters_all_that_e
         served.remove(kind, "a");
         let deleted = match kind {
             Kind::Clusters => Some(("3".into(), vec!["b2"], vec![])),
-            // Nobody can be told that endpoints are gone.
+            // Clients cannot be told that endpoints are gone.
             Kind::Endpoints => None,
         };
         assert_eq!(due(&mut stream, kind, &served), deleted);
@@ -78,5 +78,5 @@ fn x2_whoever_claims_the_current_version_at_first_is_believed_only_by_a_control_
     }
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a2")]);
     served.forget_versions();
-    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin anew with a restart");
+    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin again with a restart");
 }
