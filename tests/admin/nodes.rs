@@ -272,7 +272,7 @@ async fn n5_h3_a_release_of_a_node_is_refused_in_words_where_there_is_nothing_to
         assert_eq!(stage.post(RELEASE, TOKEN, &body).await.status, 400, "{body}");
     }
     let pause = json!({ "scope": "node", "name": node_name(0) });
-    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nobody pauses a node");
+    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nodes cannot be paused");
     let pause = json!({ "scope": "everything" });
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
     stage.shown(STATUS, |status| status["pauses"]["items"][0].is_object()).await;

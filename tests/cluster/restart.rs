@@ -70,7 +70,7 @@ async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_hal
     story.rolled_out(&names).await;
     story.converged("a restart of the API server").await;
 
-    // While nobody answers, nothing is taken away.
+    // While there is no answer, nothing is taken away.
     story.cluster.kill_apiserver();
     eventually("the controller has noticed", PATIENCE, || async {
         let sources = controller.get("/api/v1/status").await?["sources"].take();

@@ -147,7 +147,7 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
     is_in_use_unsent(&unsent).await;
     unsent.logged_no_errors();
 
-    // Without a stream no time runs: nobody can say that anything is late (A57).
+    // Without a stream no time runs: it is not known that anything is late (A57).
     for (kind, name) in EXPECTED {
         let shown = away.shows(kind, name, |_| true).await;
         assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");
