@@ -75,7 +75,7 @@ pub struct Params {
     pub role: Role,
     /// The load balancers that are read: the managed ones, and those that only `listed` pools name.
     pub load_balancers: Vec<LbName>,
-    /// Those that only `listed` pools name: all other pools there are somebody else's (N2).
+    /// Those that only `listed` pools name: all other pools there belong to other clients (N2).
     pub only_listed: BTreeSet<LbName>,
     /// `adminState.excludePools` (N2).
     pub excluded: BTreeSet<PoolName>,
@@ -151,7 +151,7 @@ pub enum In {
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
     /// What the source of a listed pool says of admin states; `None`: it is not known (X2).
     Word(PoolId, Option<Arc<Word>>),
-    /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
+    /// The operator releases a node, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
     /// In which term events are posted; `None`: in none.
     Reporting(Option<Epoch>),

@@ -2,7 +2,7 @@
 //!
 //! It owns the states of resources, the values and errors in them, the timers of those that were asked for and have
 //! not come, and what each watcher hears. What a resource is, how it is asked for and judged, and how its source is
-//! reached are its callers'. Keys that nobody watches are passed over in everything that it is told.
+//! reached are its callers'. Keys that have no watcher are ignored in all inputs.
 
 mod entry;
 #[cfg(test)]
@@ -163,7 +163,7 @@ pub struct Cached<V> {
     pub provenance: Provenance,
 }
 
-/// Why a resource cannot be had, or is not as its source wants it.
+/// Why a resource is not available, or is not as its source wants it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     /// What kind of thing went wrong.
@@ -305,8 +305,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.policy = policy;
     }
 
-    /// Somebody watches a resource, and is told what is known of it: the resource in use and then what is wrong with
-    /// it, or else why there is none, or else nothing (A88). One who watches it already is not told again.
+    /// A watcher subscribes to a resource, and is told what is known of it: the resource in use and then what is wrong
+    /// with it, or else why there is none, or else nothing (A88). One that watches it already is not told again.
     pub fn watch(&mut self, key: K, watcher: W, out: &mut Vec<Notice<K, V, W>>) {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.lost.clone()));
         if entry.watchers.insert(watcher.clone()) {
@@ -315,7 +315,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         debug_assert!(self.is_sound_at(&key));
     }
 
-    /// Somebody watches a resource no longer. Whether that was the last one: then all that was known of the resource
+    /// A watcher unsubscribes from a resource. Whether that was the last one: then all that was known of the resource
     /// is forgotten.
     pub fn unwatch(&mut self, key: &K, watcher: &W) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
@@ -445,7 +445,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.entries.iter().map(|(key, entry)| entry.listed(key))
     }
 
-    /// One of them; `None`: nobody watches it.
+    /// One of them; `None`: it has no watcher.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Listed<'_, K, V>> {
         self.entries.get_key_value(key).map(|(key, entry)| entry.listed(key))

@@ -118,7 +118,7 @@ pub(super) struct Entry<V, W> {
 }
 
 impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
-    /// The entry of a resource that nobody has watched before, of a source that perhaps cannot be reached.
+    /// The entry of a resource that had no watcher before, of a source that perhaps cannot be reached.
     pub fn new(lost: Option<Error>) -> Entry<V, W> {
         Entry {
             stand: Stand::Requested,

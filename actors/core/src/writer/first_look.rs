@@ -21,7 +21,7 @@ use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
 
 /// How often a load balancer is looked at: with the waits between them, for about a quarter of an hour. One that
-/// cannot be read must not stay closed for ever; the GET and `If-Match` of each write stay.
+/// cannot be read must not stay closed forever; the GET and `If-Match` of each write stay.
 const MOST_LOOKS: u32 = 32;
 
 /// Whether a lane's load balancer has been seen at rest in the present term.

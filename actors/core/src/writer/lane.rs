@@ -14,7 +14,7 @@ use super::first_look::Sight;
 use super::slot::{Rank, Slot};
 use super::write::{FOREIGN_DELAYS, Write};
 
-/// Each so-manieth grant of a lane goes to what has waited longest (W1).
+/// One grant of a lane in this many goes to what has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
 /// How long after a lost answer, and after each look that did not settle it, the pool is looked at (W4).
@@ -46,7 +46,8 @@ pub(super) struct Lane {
     pub closed: Closed,
     /// Whether it may grant in this term already.
     pub sight: Sight,
-    /// Nothing goes without the shared Lease before this moment: somebody was at work when that was last tried (W7).
+    /// Nothing goes without the shared Lease before this moment: another client was at work when that was last tried
+    /// (W7).
     covered_until: Option<Now>,
     /// How often that was so since the lane was last granted under the shared Lease.
     covered: u32,
@@ -129,7 +130,7 @@ impl Closed {
     }
 
     /// Whether it has been looked at so often, for a quarter of an hour, that no look will settle it: a pool that
-    /// cannot be read must not close its load balancer for ever. The GET and `If-Match` of each write stay.
+    /// cannot be read must not close its load balancer forever. The GET and `If-Match` of each write stay.
     pub(super) fn is_past_looking(&self) -> bool {
         match self {
             Closed::InDoubt { looks, .. } => *looks >= MOST_LOOKS,
@@ -228,8 +229,8 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
-    /// Somebody is at work here, or the last operation has failed: for a while, longer each time, nothing is granted
-    /// without the shared Lease.
+    /// Another client is at work here, or the last operation has failed: for a while, longer each time, nothing is
+    /// granted without the shared Lease.
     pub(super) fn keep_covered(&mut self, now: Now) {
         self.covered_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.covered)));
         self.covered = self.covered.saturating_add(1);

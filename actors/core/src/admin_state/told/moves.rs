@@ -123,7 +123,7 @@ impl Moves {
         news
     }
 
-    /// Forgets nodes that stand as usual again; gives those that have come back, unless nobody could be told now.
+    /// Forgets nodes that stand as usual again; gives those that have come back, unless nothing can be reported now.
     pub(super) fn end(&mut self, stands: &[Stand<'_>], speaks: bool) -> Vec<Ended> {
         let standing: BTreeSet<&NodeUid> = stands.iter().map(|stand| stand.uid).collect();
         let is_over = |(uid, known): &(&NodeUid, &Move)| {

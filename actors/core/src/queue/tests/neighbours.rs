@@ -153,7 +153,7 @@ impl Field {
         })
     }
 
-    /// Tells somebody something, and everybody what follows at this moment.
+    /// Delivers a message, and all that follow from it at this moment.
     fn tell(&mut self, delivery: Delivery) {
         self.under_way.push_back(delivery);
         while let Some(delivery) = self.under_way.pop_front() {
@@ -223,7 +223,7 @@ impl Field {
             | Delivery::Host(
                 HostMessage::NoticeIgnored(..) | HostMessage::Answered(..) | HostMessage::Done(_),
             ) => {
-                panic!("nobody asks for {delivery:?}")
+                panic!("unexpected {delivery:?}")
             }
         }
     }

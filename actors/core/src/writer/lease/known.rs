@@ -78,14 +78,14 @@ pub(super) enum Maker {
     Us,
     /// This process, if the request of this number, which is under way, is carried out.
     Request(CallId),
-    /// Nobody whom we know: another installation that uses our name, or the operator.
+    /// No known client: another installation that uses our name, or the operator.
     Stranger,
 }
 
 /// Whose the Lease is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
-    /// Nobody's.
+    /// It has no holder.
     Nobody,
     /// Ours: of this process or of another replica, which share a name.
     Ours,

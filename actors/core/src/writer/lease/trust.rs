@@ -69,7 +69,7 @@ impl SharedLease {
         }
     }
 
-    /// What became of a request is not known: it may be carried out yet, as long as nobody has written since.
+    /// What became of a request is not known: it may be carried out yet, as long as no other write came first.
     pub(super) fn note_lost(&mut self, now: Now, asked: &Asked) {
         if asked.what.makes_it_ours() {
             self.lost = Some(Lost { base: asked.base.clone(), until: now.plus(LATE) });
