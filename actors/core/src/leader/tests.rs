@@ -292,7 +292,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "nobody else has written since");
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "no other client has written since");
     one.opened();
     assert!(one.leads());
 }
@@ -327,7 +327,7 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     assert_eq!(one.free, Some(Free { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
-    assert_eq!(two.confirms, [(Epoch(2), true)], "somebody has led before: lists are made anew");
+    assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
     two.opened();
     assert!(two.leads(), "no settling after a release");
 }
@@ -362,7 +362,7 @@ fn w8_a_take_over_whose_answer_was_lost_still_waits_for_the_predecessors_last_wr
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // Awaits that were given up are answered by nobody.
+    // Awaits that were given up have no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
     server.carry_out(&ask);
@@ -553,7 +553,7 @@ fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
     );
     two.at(at(70));
     two.opened();
-    assert!(two.leads(), "nor does anybody settle for longer");
+    assert!(two.leads(), "nor is there a longer wait");
 }
 
 #[test]
@@ -574,7 +574,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
         two.served(&mut server);
         two.served(&mut server);
         assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
-        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "the holder was not outlived by anybody");
+        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
     }
 }
 
@@ -622,7 +622,7 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     two.opened();
     assert!(two.leads());
     two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
-    assert!(two.leads() && two.unmatched == 1, "what was awaited before is nobody's answer any more");
+    assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
 }
 
 #[test]
@@ -774,7 +774,7 @@ fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_b
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It wants to renew, somebody seems to have come before, and it looks.
+    // It wants to renew, another client seems to have been faster, and it looks.
     for _ in 0..2 {
         let (call, ask) = one.asked.pop_front().expect("it asks");
         let answer = server.carry_out(&ask).expect("no await");
@@ -783,7 +783,7 @@ fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_b
     assert_eq!(one.restored, 1);
     assert!(!one.leads(), "nothing is written by what it knows of another past");
     one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew");
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made again");
     one.opened();
     assert!(one.leads());
     for second in [20, 25, 30] {
@@ -820,7 +820,7 @@ fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_pa
     let mut two = Drive::elected("two");
     two.served(&mut server);
     server.set_back(0);
-    // Whoever leads begins a new term, and renews, before the standby looks.
+    // The leader begins a new term, and renews, before the standby looks.
     for second in 15..=30 {
         one.at(at(second));
         one.served(&mut server);
@@ -907,7 +907,7 @@ fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_hold
     let _two = leading_next("two", &mut server);
     let mut three = Drive::elected("three");
     three.served(&mut server);
-    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one let go of it");
+    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one released it");
     server.set_back(released);
     let (call, _) = three.asked.pop_front().expect("it awaits");
     three.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
@@ -923,7 +923,7 @@ fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_hold
     assert_eq!(three.confirms.len(), 1);
 }
 
-/// Somebody who leads after others have, at second 0.
+/// A replica that leads after others have, at second 0.
 fn leading_next(identity: &str, server: &mut Server) -> Drive {
     let mut drive = Drive::elected(identity);
     drive.served(server);
@@ -940,8 +940,8 @@ fn d6_a_lease_that_is_gone_and_made_anew_proves_a_restored_storage_only_by_an_ol
         (server.lease, server.version) = (None, version);
         one.at(at(15));
         one.served(&mut server);
-        assert_eq!(one.restored, restored, "somebody may have deleted it");
-        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew in both cases");
+        assert_eq!(one.restored, restored, "another client may have deleted it");
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made again in both cases");
     }
 }
 
@@ -1077,7 +1077,7 @@ impl World {
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
             Event::SetBack(back) => {
-                // Whoever restores a storage stops the API servers first.
+                // Before a storage is restored, the API servers are stopped.
                 self.happen(Event::Pass(41_000));
                 self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
                 if let Some(to) = self.server.history.len().checked_sub(1 + back) {
@@ -1178,7 +1178,7 @@ proptest! {
         for event in events {
             world.happen(event);
         }
-        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s somebody leads.
+        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
         world.happen(Event::Cut(None));
         for who in 0..3 {
             world.happen(Event::Stop(who, false));
