@@ -174,7 +174,7 @@ fn play_all(
 }
 
 #[test]
-fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end() {
+fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -229,7 +229,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
 }
 
 #[test]
-fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most_and_nobody_is_starved_of_it() {
+fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     let mut puts = 0;
     for seed in 0..share_of(DUTY_SEEDS) {
         let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -298,7 +298,7 @@ fn z1_each_planted_bug_is_found() {
 }
 
 #[test]
-fn z1_the_worlds_that_are_about_one_sort_of_fault_go_well_without_a_planted_bug() {
+fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SORT_SEEDS").unwrap_or_else(|| share_of(SEEDS_PER_SORT)),
@@ -346,7 +346,7 @@ const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
-fn n2_nodes_that_leave_together_are_cut_out_within_a_minute_by_one_write_of_each_pool() {
+fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         for taint in [Some(TAINT), None] {
@@ -381,7 +381,7 @@ fn q2_a_burst_is_written_once_per_pool() {
 }
 
 #[test]
-fn n1_a_node_that_is_evicted_is_marked_and_cut_out_within_a_minute_also_if_it_has_changed_unnoticed() {
+fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
@@ -440,7 +440,7 @@ fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
 }
 
 #[test]
-fn w7_half_of_the_additions_of_a_rolling_restart_are_there_within_two_turns_of_a_lane() {
+fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
     // The goal is that of half of all additions: what CCM and operations do differs from one restart to the next.
     let apart_s = number("ROLLOUT_APART").unwrap_or(ROLLOUT_APART_S);
     let mut all = Vec::new();

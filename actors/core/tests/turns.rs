@@ -175,7 +175,7 @@ fn informed() -> (Bench<Informer>, Vec<directory::In>) {
 }
 
 #[test]
-fn a2_a_turn_of_the_informer_works_out_each_service_once_however_much_comes() {
+fn a2_a_turn_of_the_informer_computes_each_service_once() {
     let (mut bench, _) = informed();
     let to = Address::Directory;
     let turn = bench.turns(

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h2_what_was_judged_just_now_is_not_judged_again_unless_that_is_asked_for() {
+    async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
         let (fakes, reviewer) = judged().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h2_however_many_ask_at_once_eight_are_judged_and_the_others_are_turned_away() {
+    async fn h2_eight_are_judged_at_once_and_the_others_are_refused() {
         // A listener that never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
         let address = silent.local_addr().expect("it has one");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_what_is_news_is_told_and_numbered_without_gaps_and_what_is_none_is_not() {
+    async fn h3_news_is_told_and_numbered_without_gaps() {
         let (mut teller, tellings) = Teller::new();
         teller.tell(object(), &event(1, true));
         let mut heard = tellings.listen();

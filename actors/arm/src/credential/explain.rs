@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_what_an_authority_says_of_when_to_come_again_is_told_with_its_refusal() {
+    fn c3_a_refusal_carries_the_retry_time_of_the_authority() {
         let explainer = Explainer::new(&Identity::Managed(crate::ManagedIdentity::SystemAssigned));
         for (header, kept) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
             let mut headers = Headers::new();

@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn n5_ready_nodes_that_are_down_stay_within_the_bound_but_for_those_that_are_released(
+        fn n5_ready_nodes_that_are_down_stay_within_the_bound(
             kinds in prop::collection::vec(0_u8..3, 0..30), down in 0_usize..20, others in 0_usize..30,
         ) {
             let uids = uids(kinds.len());

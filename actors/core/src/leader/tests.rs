@@ -333,7 +333,7 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
 }
 
 #[test]
-fn w8_after_a_crash_the_lease_is_taken_when_it_has_not_changed_for_45_s_and_writes_wait_20_s_more() {
+fn w8_after_a_crash_the_lease_is_taken_after_45_s_and_writes_wait_20_s() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -356,7 +356,7 @@ fn w8_after_a_crash_the_lease_is_taken_when_it_has_not_changed_for_45_s_and_writ
 }
 
 #[test]
-fn w8_a_take_over_whose_answer_was_lost_still_waits_for_the_predecessors_last_write() {
+fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -440,7 +440,7 @@ fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
 }
 
 #[test]
-fn w8_a_lease_that_somebody_emptied_or_deleted_ends_the_term_and_is_contended_for_again() {
+fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
     for delete in [false, true] {
         let mut server = Server::default();
         let mut one = leading("one", &mut server);
@@ -557,7 +557,7 @@ fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
 }
 
 #[test]
-fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
+fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
     let mut server = Server::default();
     let (two, first) = standby(&mut server);
     let released = LeaseFacts { holder: None, duration: Some(seconds(1)), ..LeaseFacts::clone(&first) };
@@ -579,7 +579,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
 }
 
 #[test]
-fn w8_a_state_whose_version_is_no_number_is_looked_at_before_it_is_believed() {
+fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
     let mut server = Server::default();
     let (mut two, first) = standby(&mut server);
     let version = ResourceVersion("later".into());
@@ -626,7 +626,7 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
 }
 
 #[test]
-fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor() {
+fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
@@ -673,7 +673,7 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
 }
 
 #[test]
-fn w8_a_process_that_ends_takes_nothing_and_lets_go_of_a_take_that_was_under_way() {
+fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     let (call, ask) = one.asked.pop_front().expect("it looks");
@@ -769,7 +769,7 @@ fn renewed_twice(server: &mut Server) -> Drive {
 }
 
 #[test]
-fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_begins_a_new_term() {
+fn d6_an_older_lease_means_restored_storage_and_begins_a_new_term() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
@@ -814,7 +814,7 @@ fn d6_a_standby_finds_a_lease_that_is_older_than_it_was_too() {
 }
 
 #[test]
-fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_past_what_it_was_again() {
+fn d6_a_standby_lists_again_when_a_term_of_another_begins() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -842,7 +842,7 @@ fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_pa
 }
 
 #[test]
-fn d6_another_state_of_the_same_version_is_of_another_past_and_begins_a_hold_of_its_own() {
+fn d6_another_state_of_the_same_version_begins_a_hold_of_its_own() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -898,7 +898,7 @@ fn d6_what_a_watch_of_the_lease_brings_proves_nothing() {
 }
 
 #[test]
-fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_holder_has_ended() {
+fn w8_a_lease_set_back_to_released_does_not_mean_that_its_holder_ended() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.tell(In::Shutdown);
@@ -933,7 +933,7 @@ fn leading_next(identity: &str, server: &mut Server) -> Drive {
 }
 
 #[test]
-fn d6_a_lease_that_is_gone_and_made_anew_proves_a_restored_storage_only_by_an_older_version() {
+fn d6_a_recreated_lease_proves_restored_storage_only_by_an_older_version() {
     for (version, restored) in [(500, 1), (7_000, 0)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
@@ -1211,7 +1211,7 @@ fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
 }
 
 #[test]
-fn w8_three_renewals_may_stay_without_answer_before_writes_pause_and_five_before_it_stands_by() {
+fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
@@ -1238,7 +1238,7 @@ fn w8_three_renewals_may_stay_without_answer_before_writes_pause_and_five_before
 }
 
 #[test]
-fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its_taking_was_heard_of_late() {
+fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     // It is cut off, and gives up.
@@ -1274,7 +1274,7 @@ fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its
 }
 
 #[test]
-fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pause() {
+fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
     for leads in [false, true] {
         let mut server = Server::default();
         let mut one = if leads { leading("one", &mut server) } else { Drive::elected("one") };
@@ -1297,7 +1297,7 @@ fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pau
 }
 
 #[test]
-fn w8_a_race_that_was_lost_is_looked_into_at_once_where_a_write_has_succeeded_since_the_last_one() {
+fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     for second in [5, 10, 15] {

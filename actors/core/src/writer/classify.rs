@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn w5_an_operation_that_ended_is_classed_by_its_codes_because_its_poll_is_a_200() {
+    fn w5_an_ended_operation_is_classed_by_its_codes() {
         let superseded: &[&str] = &["CanceledAndSupersededDueToAnotherOperation"];
         let table: &[(&str, &[&str], Class)] = &[
             ("Canceled", superseded, Class::Retriable),

@@ -224,7 +224,7 @@ mod tests {
     use crate::ids::Epoch;
 
     #[test]
-    fn w4_delays_are_5_15_35_and_again_35_seconds_within_a_fifth_and_the_same_for_the_same_attempt() {
+    fn w4_delays_are_5_15_and_35_s_within_a_fifth_and_fixed_per_attempt() {
         for (tried, seconds) in [(0, 5_u64), (1, 15), (2, 35), (3, 35), (u32::MAX, 35)] {
             let of = |n| retry_delay(AttemptId { epoch: Epoch(1), n }, tried, RetryAfter::Absent);
             let all: Vec<Duration> = (0..1_000).map(of).collect();

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn x1_a88_not_found_and_permission_denied_are_data_errors_and_all_other_codes_pass() {
+    fn x1_a88_not_found_and_permission_denied_alone_are_data_errors() {
         let data: Vec<Code> = Code::ALL.into_iter().filter(|code| code.is_data_error()).collect();
         assert_eq!(data, [Code::NotFound, Code::PermissionDenied]);
     }

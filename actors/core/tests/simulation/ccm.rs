@@ -135,8 +135,8 @@ impl Ccm {
         });
     }
 
-    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for a
-    /// person.
+    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for
+    /// the operator.
     pub fn restart_if_lost(&mut self) {
         if self.model.is_up() && self.model.has_lost_names() {
             self.model.kill(RESTARTED_US);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h2_a_verdict_is_kept_for_ten_seconds_whatever_it_says_and_that_nobody_answered_is_not() {
+    async fn h2_a_verdict_is_kept_for_10_s_and_a_missing_answer_is_not() {
         let begin = Instant::now();
         let unanswered = Verdict::Unanswered(RequestFailure::Other("no answer".into()));
         let denied = Verdict::Denied("bob".into(), "".into());

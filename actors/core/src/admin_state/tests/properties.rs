@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn n4_without_foreign_writes_nothing_stays_down_of_nodes_that_do_not_drain(
+    fn n4_without_foreign_writes_no_node_stays_down_that_does_not_drain(
         events in prop::collection::vec(event(), 0..80),
     ) {
         let mut world = World::new();

@@ -116,7 +116,7 @@ fn n4_a_crash_between_record_and_put_costs_no_put() {
 }
 
 #[test]
-fn n4_a_node_that_has_moved_while_nobody_led_is_noted_with_its_new_addresses() {
+fn n4_a_node_that_moved_without_a_leader_is_noted_with_its_new_addresses() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();

@@ -107,7 +107,7 @@ fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
 }
 
 #[test]
-fn h3_a_release_lets_go_of_what_is_held_now_and_of_nothing_that_is_held_later() {
+fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
     let unusable = || fact(1, "web", Part { unusable: true, ..Part::default() });
     let mut bench = settled(&[1]);
     bench.pass(60_000);
@@ -231,7 +231,7 @@ fn stopped() -> Bench {
 }
 
 #[test]
-fn g4_the_release_of_one_pool_is_refused_with_the_reason_while_all_removals_are_stopped() {
+fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
     let mut bench = stopped();
     let by_pool = |n: u32| Scope::Pool(id("lb", &format!("shop-s{n}")));
     let by_service = Scope::Service(ServiceKey::new("shop", "s3"));

@@ -468,7 +468,7 @@ fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
 }
 
 #[test]
-fn s1_what_becomes_of_a_node_is_attached_to_the_node_and_a_long_error_leaves_room_for_the_next_try() {
+fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
     let mut drive = Drive::new(params());
     let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
     let next = Some(Duration::from_secs(15));
@@ -510,7 +510,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
 }
 
 #[test]
-fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays_also_when_combined() {
+fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     let what = |retries| What::FailedExhausted {
         pool: pool(),
         retries,
@@ -571,7 +571,7 @@ fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
 }
 
 #[test]
-fn x4_a_long_error_and_a_long_note_leave_room_for_each_other_and_for_what_can_be_done() {
+fn x4_a_long_error_and_a_long_note_leave_room_for_each_other() {
     for (error, note) in [("e", "ö"), ("fehler ", "refused "), ("é", "x")] {
         for (errors, notes) in [(1, 2_000), (2_000, 1), (2_000, 2_000), (150, 40)] {
             let (error, note) = (error.repeat(errors), note.repeat(notes));

@@ -73,7 +73,7 @@ fn d4_a_slice_of_names_counts_for_none_and_is_a_data_error() {
 }
 
 #[test]
-fn d4_a_node_of_one_family_is_an_error_only_where_it_hosts_endpoints_of_the_other() {
+fn d4_a_node_of_one_family_is_an_error_only_with_endpoints_of_the_other() {
     let mut run = dual(vec![typed("web-4", IPV4, &["n1"]), typed("web-6", IPV6, &["n2"])]);
     run.put(node("n1", &["10.0.0.1"]));
     let fact = run.fact();

@@ -22,7 +22,7 @@ fn somebody(bench: &mut Bench, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<s
 }
 
 #[test]
-fn n4_the_note_switches_the_admin_state_off_until_it_goes_whatever_it_holds() {
+fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
     let mut bench = Bench::begun(Server::with(&[("down.uid-7", "node-7")]));
     assert!(!is_off(&bench));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));

@@ -285,7 +285,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn g6_a_pause_that_was_answered_for_is_in_force_in_every_later_term_until_somebody_resumes(
+    fn g6_an_answered_pause_is_in_force_in_every_later_term(
         steps in steps(),
         fates in proptest::collection::vec(fate(), 1..40),
     ) {

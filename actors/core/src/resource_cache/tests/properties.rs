@@ -510,7 +510,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x1_a88_watchers_hold_what_the_cache_holds_and_no_resource_is_waited_for_for_ever(
+    fn x1_a88_watchers_hold_what_the_cache_holds_and_no_wait_is_endless(
         history in histories(),
     ) {
         play(history, None)?;

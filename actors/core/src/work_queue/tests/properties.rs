@@ -363,7 +363,7 @@ fn play(ops: Vec<Op>, plant: Option<Plant>) -> TestCaseResult {
 
 proptest! {
     #[test]
-    fn s4_each_item_has_its_turns_in_order_in_bounded_time_never_two_at_once_and_leaves_nothing_behind(
+    fn s4_items_have_turns_in_order_in_bounded_time_and_never_two_at_once(
         ops in ops(),
     ) {
         play(ops, None)?;

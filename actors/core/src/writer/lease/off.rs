@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_sign_that_the_cloud_controller_manager_waits_adds_60_seconds_once_in_5_minutes() {
+    fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
         let mut off = Off::default();
         off.hold_ended(at(1_000), LEAST, LEAST);
         assert!(off.others_wait(at(1_000), false));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_the_addition_ends_when_another_holder_has_had_the_lease_and_lets_it_lie() {
+    fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
         let mut off = Off::default();
         off.other_seen(at(900));
         off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);

@@ -691,7 +691,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
 
 proptest! {
     #[test]
-    fn w1_w2_w8_whatever_happens_no_rule_is_broken_and_every_pool_becomes_right(
+    fn w1_w2_w8_no_rule_is_broken_and_every_pool_becomes_right(
         story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),
     ) {
         let mut world = World::new();
@@ -720,7 +720,7 @@ proptest! {
     }
 
     #[test]
-    fn w8_whatever_happened_before_a_shutdown_it_becomes_quiet_and_every_attempt_is_answered(
+    fn w8_after_a_shutdown_it_becomes_quiet_and_attempts_are_answered(
         story in prop::collection::vec((0..4_000_u64, any_happening()), 1..30),
     ) {
         let mut world = World::new();

@@ -772,7 +772,7 @@ fn any_meddling() -> impl Strategy<Value = Happening> {
 
 proptest! {
     #[test]
-    fn w7_w8_whatever_happens_no_put_is_sent_without_lease_and_leadership_and_everything_is_written(
+    fn w7_w8_no_put_without_lease_and_leadership_and_all_is_written(
         skews in (-4_000..4_000_i64, -4_000..4_000_i64),
         reads_skewed in -100_000..100_000_i64,
         story in prop::collection::vec((0..30_000_u64, any_happening()), 1..50),
@@ -788,7 +788,7 @@ proptest! {
     }
 
     #[test]
-    fn w7_whatever_becomes_of_the_lease_requests_stay_few_and_everything_is_written(
+    fn w7_requests_about_the_lease_stay_few_and_everything_is_written(
         story in prop::collection::vec((0..30_000_u64, any_meddling()), 1..40),
     ) {
         let mut world = World::new([0, 0], 0);
@@ -801,7 +801,7 @@ proptest! {
     }
 
     #[test]
-    fn w7_a_holder_that_wants_it_all_the_time_gets_it_for_half_of_the_time_and_never_waits_long(
+    fn w7_a_holder_that_always_wants_it_gets_it_for_half_of_the_time(
         operations in 0..90_u8,
         hold in 0..40_u8,
         story in prop::collection::vec((0..4_000_u64, 0..POOLS, any::<u8>()), 300..400),

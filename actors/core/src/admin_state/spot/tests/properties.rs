@@ -417,7 +417,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn n1_whatever_happens_one_patch_at_a_time_only_ours_and_none_of_ours_in_the_end(
+    fn n1_one_patch_at_a_time_only_our_taints_and_none_left_at_the_end(
         acts in prop::collection::vec(act(), 0..80),
     ) {
         let mut world = World::new();

@@ -459,7 +459,7 @@ impl Watched {
 
 proptest! {
     #[test]
-    fn x2_x3_pools_of_sources_are_safe_at_any_time_and_hold_the_best_of_what_is_assigned_in_the_end(
+    fn x2_x3_pools_of_sources_are_always_safe_and_end_with_the_best_members(
         events in prop::collection::vec(event(), 1..60)
     ) {
         let mut world = World::new();

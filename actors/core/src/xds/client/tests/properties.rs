@@ -696,7 +696,7 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
 
 proptest! {
     #[test]
-    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_nothing_is_asked_answered_or_read_out_of_turn(
+    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_in_order(
         (policies, ops) in history(),
     ) {
         play(policies, ops, None)?;

@@ -537,7 +537,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x3_each_source_has_what_its_resources_say_and_is_dropped_only_by_the_policy_of_whoever_asked_for_it(
+    fn x3_each_source_has_its_resources_and_is_dropped_only_by_its_policy(
         history in histories(),
     ) {
         play(history, None)?;
