@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_listener_without_a_port_gets_one_that_nobody_else_gets_and_one_with_a_port_keeps_it() {
+    fn z2_a_listener_without_a_port_gets_one_of_its_own() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();
         let reserve = |address| Reserved::new(address).expect("loopback has free ports");
         let (first, second) = (reserve(any), reserve(any));

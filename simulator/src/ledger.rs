@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_until_its_members_are_there_and_the_pool_is_right_when_the_others_have_gone() {
+    fn a_change_waits_for_its_members_and_then_for_the_others_to_go() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("LB-2", "Shop-Web");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_tells_how_many_pools_were_wrong_and_which_lost_their_last_member() {
+    fn the_history_counts_wrong_pools_and_lost_last_members() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("lb", "pool");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_wait_together_are_answered_by_one_write_each_with_its_own_time() {
+    fn changes_that_wait_together_are_answered_by_one_write() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("lb", "pool");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));

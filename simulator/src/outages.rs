@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_pool_is_unserved_while_no_member_with_an_endpoint_gets_connections() {
+    fn z2_a_pool_is_unserved_while_no_member_with_an_endpoint_serves() {
         let mut azure = ArmModel::new(Settings {
             down_resets_flows: true,
             put_latency: Latency::Fixed { us: 0 },
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_a_member_is_taken_where_somebody_elses_write_takes_it_out_of_a_pool_that_needs_it() {
+    fn z2_a_member_is_taken_where_others_remove_a_needed_one() {
         let mut azure =
             ArmModel::new(Settings { put_latency: Latency::Fixed { us: 0 }, ..Settings::default() });
         let network = VirtualNetwork::Pool(crate::vnet_id());

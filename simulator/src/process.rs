@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_process_is_killed_and_started_again_and_its_log_goes_on_behind_the_last_whole_line() {
+    async fn z2_a_killed_process_starts_again_and_its_log_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         std::fs::write(&log, "begin\nhal").expect("a log");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_process_stands_still_may_hardly_open_files_and_is_stopped_all_the_same() {
+    async fn z2_a_process_can_be_suspended_limited_and_stopped() {
         let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
         let process = Process::of(child, nothing("sleep"));
         let reins = process.reins().expect("it runs");

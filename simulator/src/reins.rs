@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn z2_reins_tell_whether_a_process_has_stood_still_and_whether_it_has_its_limit() {
+    fn z2_reins_tell_whether_a_process_stood_still_or_has_its_limit() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("it runs");
         let ((_named, named), (starter, _)) = (watch::channel(Some(pid)), mpsc::unbounded_channel());

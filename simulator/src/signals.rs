@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn n1_a_signal_stands_from_the_first_taint_to_the_last_or_until_its_node_is_another_one() {
+    fn n1_a_signal_lasts_from_the_first_taint_to_the_last() {
         let (mut model, mut signals) = (KubeModel::new(kube::Settings::default()), Signals::default());
         let other = "node.cloudprovider.kubernetes.io/shutdown";
         let steps: [(&str, &[&str]); 6] = [

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h2_few_of_those_who_are_turned_away_are_told_of_and_how_many_others_there_were() {
+    fn h2_few_refusals_are_logged_with_the_number_of_others() {
         let turned_away = TurnedAway::default();
         for _ in 0..TOLD {
             assert_eq!(turned_away.one_more(0), Some(0));

@@ -123,7 +123,7 @@ fn z2_the_json_report_has_every_promised_key() {
 }
 
 #[test]
-fn n2_the_verdict_fails_for_wrong_admin_states_and_for_nodes_that_were_not_reached_in_time() {
+fn n2_wrong_admin_states_and_unreached_nodes_fail_the_verdict() {
     let wrong_entry = WrongEntry {
         load_balancer: "lb-0".to_owned(),
         pool: "shop-web".to_owned(),

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_what_is_met_before_a_fault_begins_or_after_it_is_over_is_none_of_its() {
+    fn z2_what_is_met_outside_of_a_fault_is_not_its_effect() {
         let timed = [ACTS[4], ACTS[6], ACTS[7], ACTS[8]];
         assert!(timed.iter().all(|act| act.starts_with("arm ")), "{timed:?}");
         let mut late = all();

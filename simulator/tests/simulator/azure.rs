@@ -184,7 +184,7 @@ async fn z1_a_foreign_write_is_there_for_the_next_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resources_beside_load_balancers_are_served_and_their_operations_are_polled() {
+async fn resources_beside_load_balancers_are_served_and_polled() {
     let settings = arm::Settings { operation: Some(Latency::Fixed { us: 1_000 }), ..quick() };
     let (fakes, client) = start(quick()).await;
     let endpoint = fakes.arm_url.clone();

@@ -20,7 +20,7 @@ fn story() -> Story {
 }
 
 #[test]
-fn z1_upstream_alone_writes_one_pool_after_the_other_under_one_lock_and_the_same_seed_tells_the_same() {
+fn z1_upstream_alone_writes_pools_in_turn_under_one_lock() {
     let (story, world) = (story(), World::new(SIZE, 1));
     let report = Report::of_upstream(&story, &world, 1);
     assert!(report.converged, "{}", report.text());
@@ -48,7 +48,7 @@ fn z1_what_azure_refuses_once_stays_wrong_for_ever_under_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_manager_beside_the_service_reconciles_first_and_leaves_pools_and_reports_as_they_were() {
+async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
     let settings = Settings { arm: story.arm.clone(), ..Settings::default() };
     let fakes = Fakes::start(settings).await.expect("a free port");
@@ -75,7 +75,7 @@ async fn z1_a_manager_beside_the_service_reconciles_first_and_leaves_pools_and_r
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_manager_beside_the_service_taints_nodes_whose_machines_stop_and_their_entries_must_be_down() {
+async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;

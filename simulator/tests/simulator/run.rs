@@ -61,7 +61,7 @@ async fn z2_a_run_converges_behind_a_controller_and_is_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_a_run_without_a_controller_ends_at_its_bound_and_names_the_wrong_pools() {
+async fn z2_a_run_without_a_controller_names_the_wrong_pools() {
     let (fakes, world) = start().await;
     let churn = Churn::new(Pattern::Burst, 1);
     let story =

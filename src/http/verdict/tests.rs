@@ -106,7 +106,7 @@ fn h3_each_candidacy_has_its_reason() {
 }
 
 #[test]
-fn h3_a_service_without_rules_or_without_a_seen_pool_is_never_called_right() {
+fn h3_a_service_without_rules_or_a_seen_pool_is_never_right() {
     let without = ServiceView { pools: Vec::new(), ..service() };
     assert!(said(&without, None).starts_with("not managed yet: no load-balancing rule"));
     assert_eq!(said(&service(), None), "pool lb/shop-web has not been looked at yet");
@@ -128,7 +128,7 @@ fn h3_every_state_but_right_says_what_is_waited_for() {
 }
 
 #[test]
-fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing_that_matters_more() {
+fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing() {
     for reason in HeldReason::ALL {
         for state in PoolState::ALL {
             let told = said(&service(), Some(PoolView { held: hold(reason), ..differing(state) }));
@@ -188,7 +188,7 @@ fn h3_of_several_pools_the_one_that_matters_most_is_told() {
 }
 
 #[test]
-fn g6_a_pause_is_told_with_all_who_pause_since_when_why_and_how_far_the_pool_is_from_right() {
+fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
     let pause = |by: &str| Pause {
         since: Some(Wall::from_micros(1_700_000_000_000_000)),
         by: Some(by.into()),
