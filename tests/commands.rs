@@ -134,7 +134,7 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
 }
 
 #[test]
-fn c2_check_config_tells_what_follows_from_compatibility_and_what_departs_from_it() {
+fn c2_check_config_tells_what_compatibility_changes() {
     let folder = Folder::new();
     let mut cloud = cloud();
     signs_in(&mut cloud);
@@ -185,7 +185,7 @@ fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
 }
 
 #[test]
-fn c1_check_config_tells_all_problems_of_both_files_at_once_with_their_remedies() {
+fn c1_check_config_tells_all_problems_with_their_remedies() {
     let folder = Folder::new();
     let mut cloud = cloud();
     cloud["subscriptionId"] = Value::Null;

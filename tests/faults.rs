@@ -277,7 +277,7 @@ mod z2_stories {
 
 /// What makes `simulate` itself fail is said: one story for each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_a_story_that_ends_wrong_busy_or_without_the_error_that_it_expects_fails() {
+async fn z2_a_story_that_ends_wrong_or_without_its_error_fails() {
     let world = "services 4\nload-balancers 2\nnodes 6\npods burst\n";
     // One pool for each load balancer, which its only write makes right at once; the operation goes on. Pool and lane
     // wait for it.

@@ -247,12 +247,12 @@ mod stories {
         q8_a_parked_pool_is_out_of_sync
         q8_a_slice_event_retries_after_failure
         s1_a_drain_by_kubectl_is_membership_alone
+        s1_a_foreign_write_is_neither_lost_nor_superseded
         s1_a_machine_is_shut_down_and_two_signals_end_with_the_last
         s1_a_node_that_is_deleted_while_it_is_down_costs_no_call
         s1_a_service_with_one_pod_is_cut_off_until_the_pod_moves
         s1_a_throttled_down_is_tried_again_when_the_gate_opens
-        s1_a_write_of_the_cloud_controller_manager_is_neither_lost_nor_superseded
-        s1_an_event_of_an_eviction_taints_its_node_once_and_keeps_the_taints_of_others
+        s1_an_eviction_event_taints_its_node_once_and_keeps_foreign_taints
         s1_pools_that_fail_are_told_on_the_node_while_the_others_go_down
         w1_lanes_are_parallel
         w2_asynchronous_operation
@@ -366,7 +366,7 @@ async fn asked_of_arm(text: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_while_no_node_leaves_service_the_same_is_asked_of_arm_with_the_admin_state_on_and_off() {
+async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
     let story = "given controller discovery.interval 1h\n\
                  given load balancers kubernetes lb-2\n\
                  given nodes 3\n\

@@ -224,7 +224,7 @@ fn assert_unseen(what: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_each_identity_gets_a_token_and_c1_no_secret_is_seen_while_arm_refuses_it() {
+async fn c3_each_identity_gets_a_token_without_showing_a_secret() {
     for case in CASES {
         let mut scene = Scene::new(&json!({}), Authority::Gives).await;
         scene.configure(&(case.keys)(scene.folder.path()));
@@ -254,7 +254,7 @@ async fn c3_each_identity_gets_a_token_and_c1_no_secret_is_seen_while_arm_refuse
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_token_is_renewed_ahead_of_time_with_the_service_account_token_as_it_is_then() {
+async fn c3_a_token_is_renewed_early_with_the_current_account_token() {
     let mut scene = Scene::new(&json!({}), Authority::GivesForAMinute).await;
     let [_, _, case, _] = &CASES;
     scene.configure(&(case.keys)(scene.folder.path()));
@@ -268,7 +268,7 @@ async fn c3_a_token_is_renewed_ahead_of_time_with_the_service_account_token_as_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_when_a_login_endpoint_repeats_what_it_was_sent_and_refuses_it() {
+async fn c1_no_secret_is_seen_when_a_login_endpoint_echoes_a_request() {
     for case in CASES {
         let scene = Scene::new(&json!({}), Authority::Repeats).await;
         scene.configure(&(case.keys)(scene.folder.path()));

@@ -18,7 +18,7 @@ use crate::support::proxy::Proxy;
 const OWN: &str = "kube-system/azure-backend-pool-controller";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_without_answers_of_azure_and_the_api_server_the_end_begins_no_write_and_comes_in_time() {
+async fn w8_without_any_answers_the_end_comes_in_time_and_writes_nothing() {
     let prepared = Prepared::new(1).await;
     for name in ["slow", "waits"] {
         add_service(&prepared.fakes, name, &[0]).await;

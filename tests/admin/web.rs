@@ -46,7 +46,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_is_served_at_the_root_of_the_admin_listener_alone_and_may_load_nothing_foreign() {
+async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
     let stage = Stage::ready(1).await;
     let answer = stage.raw(Method::GET, "/").await;
     assert_eq!(answer.status(), 200);

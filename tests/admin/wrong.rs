@@ -92,7 +92,7 @@ async fn stage_with(names: &[&str]) -> Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_in_the_admin_api() {
+async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
     let stage = stage_with(&["nameless", "ghost", "homeless", "garbled"]).await;
     // Two nodes that no pool has used yet, so that no last known address stands in for them.
     let without = build::node("without-ip", &[], &[], true, &[]);

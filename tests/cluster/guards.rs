@@ -114,7 +114,7 @@ async fn g2_slices_deleted_by_hand_empty_their_pool_only_after_a_second_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g4_a_label_on_most_nodes_removes_nothing_not_even_after_a_restart_until_a_person_releases_it() {
+async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "labelled", 5).await;
     let nodes = [1, 2, 3, 4, 5].map(|number| story.node(number));
@@ -262,7 +262,7 @@ async fn restart(story: &Story<&Cluster>, names: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g4_a_rolling_restart_of_many_services_with_one_pod_empties_no_pool_and_is_not_held() {
+async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
     // So many pods take the machine for themselves, so `.ci/run` plays this alone. And so many Services without an
     // address, if only for a moment, would disturb the controllers of other stories (W7).
     let Ok(restarted) = std::env::var(RESTARTED) else {

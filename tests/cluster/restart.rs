@@ -37,7 +37,7 @@ async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_half_of_one_goes_at_once() {
+async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
     let Some(cluster) = kubernetes::own().await else { return };
     let mut story = Story::begin(Box::new(cluster), "restart", 6).await;
     let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();

@@ -68,7 +68,7 @@ async fn is_written(story: &Story<&Cluster>, number: u8) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_notice_of_either_group_of_events_taints_its_node_and_has_it_down_until_a_person_clears_it() {
+async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(&cluster, "spot", 3).await;
     let nodes = [1, 2, 3].map(|number| story.node(number));
@@ -128,7 +128,7 @@ fn operation(name: &str, path: &str, value: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_422_and_changes_nothing() {
+async fn n1_a_patch_that_fails_its_test_or_repeats_a_taint_is_422() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "facts", 1).await;
     story.is_bare(1).await;
@@ -178,7 +178,7 @@ async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_42
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_one_watch_of_the_older_group_tells_of_events_of_both_groups_in_its_own_words() {
+async fn n1_one_watch_of_the_older_group_shows_events_of_both() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "rehearsal", 1).await;
     let node = story.node(1);

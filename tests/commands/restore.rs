@@ -125,7 +125,7 @@ async fn all_paused(admin: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w2_wrecked_pools_are_restored_by_one_put_each_and_no_controller_undoes_it() {
+async fn w2_wrecked_pools_are_restored_by_one_put_each() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -197,7 +197,7 @@ async fn w8_a_controller_that_leads_is_waited_for_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_pools_that_are_gone_or_without_proof_are_named_and_the_others_restored() {
+async fn d2_missing_or_unproven_pools_are_named_and_others_restored() {
     let bench = Bench::new(3).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -318,7 +318,7 @@ async fn c4_a_dry_run_shows_what_would_be_written_and_what_is_not_restored() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_damaged_or_of_something_else_is_refused_before_anything_is_read() {
+async fn a_damaged_or_foreign_file_is_refused_before_anything_is_read() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -342,7 +342,7 @@ async fn a_file_that_is_damaged_or_of_something_else_is_refused_before_anything_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signal_or_the_end_of_its_time_ends_it_in_good_order_and_says_what_was_done() {
+async fn a_signal_or_timeout_ends_it_in_good_order_with_a_report() {
     let bench = Bench::new(1).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;

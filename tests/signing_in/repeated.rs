@@ -195,7 +195,7 @@ fn everything(seen: &Seen, number: usize) -> Option<Way> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_when_a_proxy_repeats_every_request_to_the_api_server() {
+async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
     for token in [OPAQUE, BOOTSTRAP] {
         let scene = Scene::new(token, everything, never).await;
         let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
@@ -250,7 +250,7 @@ fn output(ended: &Ended) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_in_what_the_commands_print_of_answers_that_repeat_what_they_sent() {
+async fn c1_no_secret_is_seen_in_the_output_of_commands() {
     for token in [SIGNED, OPAQUE] {
         let good = Scene::new(token, never, never).await;
         let file = good.bench.path("pools.json");

@@ -233,6 +233,6 @@ async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted_with_fail_on_data_errors() {
+async fn h5_pools_match_csds_at_rest_with_fail_on_data_errors() {
     churned(57, &[FAILS]).await;
 }

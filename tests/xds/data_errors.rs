@@ -118,7 +118,7 @@ fn rows() -> [Row; 6] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_errors_of_what_is_cached_are_ambient_and_cost_no_write_and_end_with_a_good_resource() {
+async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[]).await;
     let before: Vec<String> = {
@@ -194,7 +194,7 @@ async fn recover(plane: &ControlPlane) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_fail_on_data_errors_data_errors_empty_the_pool_and_all_others_are_ambient() {
+async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[FAILS]).await;
     go_wrong(&plane).await;

@@ -173,7 +173,7 @@ async fn h3_under_simulate_a_command_works_without_kubectl() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_without_a_service_account_the_page_says_how_to_make_one_and_a_standby_leads_to_the_leader() {
+async fn h3_the_page_says_how_to_sign_in_and_a_standby_names_the_leader() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = Stage::ready(1).await;
     let commands = "[...document.querySelectorAll('#rows pre')].map((one) => one.textContent).join('\\n')";

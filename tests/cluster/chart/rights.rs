@@ -302,7 +302,7 @@ async fn each_is_missed(story: &Story<&Cluster>, release: &Release<'_>, grants: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_binary_works_as_the_chart_runs_it_with_exactly_the_rights_that_the_chart_gives() {
+async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
     if !pod::can_be_played().await {
         return;

@@ -118,7 +118,7 @@ async fn hand_over(story: &Story<&Cluster>, from: Process) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_rolling_update_under_churn_loses_no_change_and_has_never_two_writers() {
+async fn w8_a_rolling_update_under_churn_loses_no_change() {
     let Some(cluster) = kubernetes::shared().await else { return };
     if !pod::can_be_played().await {
         return;

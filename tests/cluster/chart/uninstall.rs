@@ -76,7 +76,7 @@ async fn rights_of_hooks(release: &Release<'_>) -> Vec<Grant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back_and_leaves_free_leases_and_nothing_else() {
+async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     let Some(cluster) = kubernetes::audited(ACCOUNT).await else { return };
     if !pod::can_be_played().await {
         return;
@@ -147,7 +147,7 @@ async fn hook_fails(release: &Release<'_>, slow: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_helm_uninstall_deletes_nothing_while_a_pod_does_not_end_and_can_be_run_again() {
+async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     let Some(cluster) = kubernetes::shared().await else { return };
     if !pod::can_be_played().await {
         return;

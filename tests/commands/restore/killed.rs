@@ -53,7 +53,7 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_second_restore_finishes_what_one_that_was_killed_before_its_first_put_has_left() {
+async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -77,8 +77,7 @@ async fn g6_a_second_restore_finishes_what_one_that_was_killed_before_its_first_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_what_was_killed_between_two_puts_stays_paused_until_somebody_resumes_and_a_second_restore_finishes_it()
- {
+async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = of_one_balancer(&stored(&bench, &file).await);

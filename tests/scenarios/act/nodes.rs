@@ -216,7 +216,7 @@ fn readiness(ready: bool) -> Value {
 }
 
 #[test]
-fn taints_of_others_stay_where_one_is_added_and_the_last_one_takes_the_list_with_it() {
+fn foreign_taints_stay_and_the_last_taint_removes_the_list() {
     let mut node = build::node("node-1", &[], &[], true, &[("mine", "", "NoSchedule")]);
     let taint = Taint::parse("out-of-service").expect("a taint");
     add_taint(&mut node, &taint);
