@@ -1,6 +1,8 @@
 //! The rules of the house that a compiler does not know: layout, architecture invariants, words. It reads the sources
 //! as text and needs nothing but the standard library.
 
+mod english;
+mod names;
 mod rules;
 
 use std::collections::BTreeMap;
