@@ -59,7 +59,7 @@ use crate::writer::{AdminDue, Draining, Standing};
 use crate::{sample::Sample, watch, wishes::Wishes};
 use keeping::Records;
 pub use nodes::NodeState;
-use nodes::{Nodes, Stand};
+use nodes::{NodeStatus, Nodes};
 use pools::Pools;
 use posts::Posts;
 use records::Record;
@@ -533,7 +533,7 @@ impl AdminState {
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
         let owed = self.posts.take_news();
-        let stands: Vec<Stand<'_>> = self.nodes.stands(&self.records).collect();
+        let stands: Vec<NodeStatus<'_>> = self.nodes.stands(&self.records).collect();
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.facts().map(Arc::as_ref).collect(),

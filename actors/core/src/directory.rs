@@ -41,7 +41,7 @@ mod turn;
 
 use breaker::Breaker;
 use failed::FailedBalancers;
-use gauges::Gauges;
+use gauges::DirectoryGauges;
 use listed::Listed;
 pub use listed::Listing;
 use mapping::{Balancer, Services};
@@ -174,7 +174,7 @@ pub struct Directory {
     /// When each pool's level changes by time alone.
     timers: BTreeSet<(Now, PoolId)>,
     dirty: Dirty,
-    gauges: Gauges,
+    gauges: DirectoryGauges,
     /// The load balancers whose provisioning state stays `Failed`.
     failed: FailedBalancers,
     breaker: Breaker,
@@ -254,7 +254,7 @@ impl Directory {
             pools: BTreeMap::new(),
             timers: BTreeSet::new(),
             dirty: Dirty::default(),
-            gauges: Gauges::new(),
+            gauges: DirectoryGauges::new(),
             failed: FailedBalancers::default(),
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
@@ -455,7 +455,7 @@ impl Directory {
     #[cfg(test)]
     fn check(&self) -> bool {
         let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
-        let mut counted = Gauges::new();
+        let mut counted = DirectoryGauges::new();
         for pool in self.pools.values() {
             counted.moved(gauges::Counted::default(), pool.counted());
         }

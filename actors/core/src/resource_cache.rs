@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::level::Provenance;
 use crate::machine::{Now, Wall};
-use crate::resource_cache::entry::{Entry, Failed, Stand, Timer};
+use crate::resource_cache::entry::{CacheEntry, Failed, Stand, Timer};
 use crate::xds::facts::{Code, Raw};
 
 /// What the source of the resources is known to do: the server features of A88 (X2).
@@ -287,7 +287,7 @@ pub struct ResourceCache<K, V, W> {
     policy: Policy,
     /// Why the source cannot be reached, while it cannot.
     lost: Option<Error>,
-    entries: BTreeMap<K, Entry<V, W>>,
+    entries: BTreeMap<K, CacheEntry<V, W>>,
     /// The timers that run, in the order in which they fire.
     due: BTreeSet<(Now, K)>,
 }
@@ -308,7 +308,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// A watcher subscribes to a resource, and is told what is known of it: the resource in use and then what is wrong
     /// with it, or else why there is none, or else nothing (A88). One that watches it already is not told again.
     pub fn watch(&mut self, key: K, watcher: W, out: &mut Vec<Notice<K, V, W>>) {
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.lost.clone()));
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| CacheEntry::new(self.lost.clone()));
         if entry.watchers.insert(watcher.clone()) {
             entry.tell_one(&key, &watcher, &entry.known(), out);
         }
@@ -347,7 +347,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// The stream has ended: no resource is late while it is not asked for (A57).
     pub fn disarm(&mut self) {
         self.due.clear();
-        self.entries.values_mut().for_each(Entry::disarm);
+        self.entries.values_mut().for_each(CacheEntry::disarm);
         debug_assert!(self.is_sound());
     }
 
@@ -476,7 +476,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// The invariants of one entry, which cost nothing where there are many.
     fn is_sound_at(&self, key: &K) -> bool {
         let entry = self.entries.get(key);
-        let timer = entry.and_then(Entry::timer);
+        let timer = entry.and_then(CacheEntry::timer);
         timer.is_none_or(|timer| self.due.contains(&(timer.fires, key.clone())))
             && entry.is_none_or(|entry| entry.is_sound(self.lost.as_ref()))
     }
@@ -512,7 +512,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
 
     /// Takes the timer of an entry that is about to leave its state out of the order.
     fn forget_timer(&mut self, key: &K) {
-        if let Some(timer) = self.entries.get(key).and_then(Entry::timer) {
+        if let Some(timer) = self.entries.get(key).and_then(CacheEntry::timer) {
             self.due.remove(&(timer.fires, key.clone()));
         }
     }

@@ -25,7 +25,7 @@ use crate::informer::NodeFact;
 use crate::machine::Now;
 use phase::{Course, Follows, Phase};
 pub use stand::NodeState;
-pub(super) use stand::Stand;
+pub(super) use stand::NodeStatus;
 
 /// All nodes by UID: one that is re-created under the same name is another one.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use crate::machine::{Now, earliest, step_of};
 use crate::view::LaneView;
 
 use super::AdminUrgency;
-use super::first_look::Sight;
+use super::first_look::InitialRead;
 use super::slot::{Rank, Slot};
 use super::write::{FOREIGN_DELAYS, Write};
 
@@ -45,7 +45,7 @@ pub(super) struct Lane {
     /// Whether it may grant.
     pub closed: Closed,
     /// Whether it may grant in this term already.
-    pub sight: Sight,
+    pub sight: InitialRead,
     /// Nothing goes without the shared Lease before this moment: another client was at work when that was last tried
     /// (W7).
     covered_until: Option<Now>,
@@ -156,7 +156,7 @@ impl Closed {
 
 impl Lane {
     /// One in which nothing is due, of a load balancer of which this was seen.
-    pub(super) fn new(sight: Sight) -> Lane {
+    pub(super) fn new(sight: InitialRead) -> Lane {
         Lane { sight, ..Lane::default() }
     }
 
@@ -349,7 +349,7 @@ impl Lane {
 
     /// Whether it could be granted now.
     pub(super) fn is_ready(&self) -> bool {
-        self.could_grant() && self.sight == Sight::AtRest
+        self.could_grant() && self.sight == InitialRead::AtRest
     }
 
     /// Whether it could be granted, were its load balancer seen at rest; and a look at that is due.

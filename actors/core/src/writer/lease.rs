@@ -36,7 +36,7 @@ pub use known::FOREIGN_HOLD;
 use known::{Heard, Holder, Known, Maker};
 use off::Off;
 use signs::Signs;
-use trust::{Lost, Trust};
+use trust::{LostRequest, Trust};
 pub(super) use wants::Wants;
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
@@ -56,7 +56,7 @@ pub(super) struct SharedLease {
     known: Known,
     trust: Trust,
     /// The last request that could make it ours and has got no answer.
-    lost: Option<Lost>,
+    lost: Option<LostRequest>,
     /// Whether this process may take it again: it leads, and goes on.
     goes_on: bool,
     /// The request that is under way, apart from the watch.

@@ -25,7 +25,7 @@ use crate::resource_cache::{CacheState, Cached, Notice, Policy, ResourceCache};
 use crate::xds::Value;
 use crate::xds::facts::{Code, Key, Kind, Response};
 use channel::Channel;
-use judge::{Finding, Verdict, deletion, judge};
+use judge::{Finding, ResponseVerdict, deletion, judge};
 use stream::{PerKind, Stream};
 
 pub use dump::{Dump, ResourceDump, ServerDump};
@@ -422,8 +422,8 @@ impl Client {
     }
 
     /// Puts into the cache what a response says.
-    fn apply(&mut self, place: usize, kind: Kind, verdict: Verdict, at: Wall, turn: &mut Turn<'_>) {
-        let Verdict { findings, version, is_legible, .. } = verdict;
+    fn apply(&mut self, place: usize, kind: Kind, verdict: ResponseVerdict, at: Wall, turn: &mut Turn<'_>) {
+        let ResponseVerdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
         let Some(line) = stream.map(|stream| stream.line_mut(kind)) else { return };
         let mut seen = BTreeSet::new();
