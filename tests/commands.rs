@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-/// The binary with these arguments, untouched by the environment of whoever runs the tests.
+/// The binary with these arguments, untouched by the environment of the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null());
@@ -85,7 +85,7 @@ fn refused(arguments: &[&str], words: &[&str]) -> String {
     told
 }
 
-/// A cloud configuration for ARM on a loopback port where nobody listens.
+/// A cloud configuration for ARM on a loopback port without a listener.
 fn cloud() -> Value {
     json!({
         "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9",
@@ -134,7 +134,7 @@ fn c1_check_config_prints_what_is_in_force_and_no_secret() {
 }
 
 #[test]
-fn c2_check_config_tells_what_follows_from_compatibility_and_what_departs_from_it() {
+fn c2_check_config_tells_what_compatibility_changes() {
     let folder = Folder::new();
     let mut cloud = cloud();
     signs_in(&mut cloud);
@@ -185,7 +185,7 @@ fn c1_check_config_refuses_the_identity_that_run_would_refuse() {
 }
 
 #[test]
-fn c1_check_config_tells_all_problems_of_both_files_at_once_with_their_remedies() {
+fn c1_check_config_tells_all_problems_with_their_remedies() {
     let folder = Folder::new();
     let mut cloud = cloud();
     cloud["subscriptionId"] = Value::Null;

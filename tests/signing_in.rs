@@ -32,7 +32,7 @@ const KUBERNETES_TOKEN: &str = "planted-kubernetes-token";
 const MARKERS: [&str; 8] =
     [SECRET, SECRET_ENCODED, PASSWORD, ASSERTION, TOKEN, HEADER, SIGNATURE, KUBERNETES_TOKEN];
 
-/// Every line of every crate, those included that are quiet unless somebody asks.
+/// Every line of every crate, also of those that are quiet by default.
 const FINEST: &str =
     "trace,kube_client=trace,actix_server=trace,typespec_client_core=trace,hyper=trace,rustls=trace";
 
@@ -42,7 +42,7 @@ const READY: &str = "/readyz?verbose";
 /// What a process may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Files, a cluster without Services, and whoever gives tokens and answers as ARM.
+/// Files, a cluster without Services, and a server that gives tokens and answers as ARM.
 struct Scene {
     folder: TempDir,
     files: Files,
@@ -102,7 +102,7 @@ impl Scene {
         std::fs::write(path, value.to_string()).expect("the folder can be written");
     }
 
-    /// The binary with this environment and nothing of whoever runs the tests.
+    /// The binary with this environment and nothing from the environment of the tests.
     fn command(&self, name: &str, environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg(name).arg("--cloud-config").arg(&self.files.cloud_config);
@@ -224,7 +224,7 @@ fn assert_unseen(what: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_each_identity_gets_a_token_and_c1_no_secret_is_seen_while_arm_refuses_it() {
+async fn c3_each_identity_gets_a_token_without_showing_a_secret() {
     for case in CASES {
         let mut scene = Scene::new(&json!({}), Authority::Gives).await;
         scene.configure(&(case.keys)(scene.folder.path()));
@@ -254,7 +254,7 @@ async fn c3_each_identity_gets_a_token_and_c1_no_secret_is_seen_while_arm_refuse
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c3_a_token_is_renewed_ahead_of_time_with_the_service_account_token_as_it_is_then() {
+async fn c3_a_token_is_renewed_early_with_the_current_account_token() {
     let mut scene = Scene::new(&json!({}), Authority::GivesForAMinute).await;
     let [_, _, case, _] = &CASES;
     scene.configure(&(case.keys)(scene.folder.path()));
@@ -268,7 +268,7 @@ async fn c3_a_token_is_renewed_ahead_of_time_with_the_service_account_token_as_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_when_a_login_endpoint_repeats_what_it_was_sent_and_refuses_it() {
+async fn c1_no_secret_is_seen_when_a_login_endpoint_echoes_a_request() {
     for case in CASES {
         let scene = Scene::new(&json!({}), Authority::Repeats).await;
         scene.configure(&(case.keys)(scene.folder.path()));

@@ -219,14 +219,14 @@ mod tests {
         PoolName::new("LB", "Shop-Web")
     }
 
-    /// Lets somebody write entries, each by its last byte and whether it is Down.
+    /// Lets a client write entries, each by its last byte and whether it is Down.
     fn write(downs: &mut Downs, by_others: bool, entries: &[(u8, bool)], at_us: u64) {
         downs.wrote(&pool(), by_others);
         downs.note(&pool(), entries.iter().map(|(last, down)| (ip(*last), *down)).collect(), at_us);
     }
 
     #[test]
-    fn n4_a_down_is_somebody_elses_until_they_or_the_entry_go_and_what_the_service_takes_back_is_known() {
+    fn n4_a_foreign_down_lasts_until_it_is_lifted_or_the_entry_goes() {
         let mut downs = Downs::default();
         let of = |downs: &Downs, last| downs.of_others(&pool(), ip(last));
         write(&mut downs, true, &[(1, false), (2, false)], 0);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_a_put_is_about_admin_states_where_it_sets_or_takes_back_a_down_or_lets_an_entry_be_born_so() {
+    fn n2_a_put_is_about_admin_states_where_it_changes_a_down() {
         let mut downs = Downs::default();
         write(&mut downs, true, &[(1, false), (2, true), (3, true)], 0);
         let asked = |entries: &[(u8, &str)]| {

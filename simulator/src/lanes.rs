@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_lasts_until_its_operation_ends_or_a_later_write_takes_its_place() {
+    fn a_write_lasts_until_its_operation_ends_or_a_later_write() {
         let mut lanes = Lanes::default();
         lanes.wrote(write(0, 200, Fate::Done), true);
         lanes.settle(50, |_| true);

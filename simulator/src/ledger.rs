@@ -101,7 +101,7 @@ impl Ledger {
         self.observe(&pool, members, changed_us);
     }
 
-    /// Notes what a pool is there to begin with; nobody waits for that.
+    /// Notes what a pool is there to begin with; that is not waited for.
     pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
         self.wrong += 1;
         let entry = Entry { wanted, ..Entry::default() };
@@ -111,7 +111,7 @@ impl Ledger {
         self.observe(&pool, members, 0);
     }
 
-    /// Notes what a pool holds at `at_us`. A pool that nobody spoke of is ignored.
+    /// Notes what a pool holds at `at_us`. An unknown pool is ignored.
     pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
         let Some(entry) = self.pools.get_mut(pool) else { return };
         entry.held = entry.wanted.is_held_by(members);
@@ -161,7 +161,7 @@ impl Ledger {
         }
     }
 
-    /// What a pool must hold; nothing of one that nobody spoke of.
+    /// What a pool must hold; nothing of an unknown one.
     pub(crate) fn required(&self, pool: &PoolName) -> Option<&BTreeSet<IpAddr>> {
         self.pools.get(pool).map(|entry| &entry.wanted.required)
     }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_until_its_members_are_there_and_the_pool_is_right_when_the_others_have_gone() {
+    fn a_change_waits_for_its_members_and_then_for_the_others_to_go() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("LB-2", "Shop-Web");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_tells_how_many_pools_were_wrong_and_which_lost_their_last_member() {
+    fn the_history_counts_wrong_pools_and_lost_last_members() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("lb", "pool");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (0, 0, 0));
         assert_eq!(ledger.all_right_since_us(), Some(200));
         ledger.observe(&pool, &ips(&[9]), 300);
-        assert_eq!(ledger.wrong(), 0, "nobody speaks of it any more");
+        assert_eq!(ledger.wrong(), 0, "it is forgotten");
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_wait_together_are_answered_by_one_write_each_with_its_own_time() {
+    fn changes_that_wait_together_are_answered_by_one_write() {
         let mut ledger = Ledger::default();
         let pool = PoolName::new("lb", "pool");
         ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn z2_a_faster_story_divides_times_that_are_set_and_defaults_and_respects_the_least() {
+    fn z2_a_faster_story_divides_times_and_respects_the_least() {
         let mut controller = json!({});
         set(&mut controller, "members.removalDelay", "9s");
         set(&mut controller, "writer.etagRounds", "2");

@@ -107,8 +107,8 @@ impl Process {
         pid_of(&self.child).map(|_| Reins::of(self.pid.subscribe(), self.asked.0.clone()))
     }
 
-    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
-    /// who holds its reins asks for that.
+    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
+    /// holder of its reins asks for that.
     pub async fn ended(&mut self) -> Ended {
         loop {
             tokio::select! {
@@ -117,7 +117,7 @@ impl Process {
                     if let Err(error) = self.again().await {
                         return Ended::Io(error);
                     }
-                    // Whoever has asked may have gone.
+                    // The caller may have gone.
                     let _alone = asked.send(true).is_err();
                 }
             }
@@ -184,7 +184,7 @@ impl Begin {
                 command.stdout(Stdio::null()).stderr(Stdio::inherit());
             }
         }
-        // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
+        // The environment of the caller must not reach into the files, nor send loopback to a proxy.
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
             let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_", "OPERATOR_", "DEPLOYMENT_"]
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_process_is_killed_and_started_again_and_its_log_goes_on_behind_the_last_whole_line() {
+    async fn z2_a_killed_process_starts_again_and_its_log_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = folder.path().join("log");
         std::fs::write(&log, "begin\nhal").expect("a log");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn z2_a_process_stands_still_may_hardly_open_files_and_is_stopped_all_the_same() {
+    async fn z2_a_process_can_be_suspended_limited_and_stopped() {
         let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
         let process = Process::of(child, nothing("sleep"));
         let reins = process.reins().expect("it runs");
@@ -296,7 +296,7 @@ mod tests {
         }
         let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
-        // Whoever holds the reins of what has ended moves nothing.
+        // The reins of a process that has ended move nothing.
         reins.stand_still(true);
     }
 

@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Whoever asks to kill the process and to start it again; is told whether that was done.
+/// A request to kill the process and to start it again; the answer says whether that was done.
 pub(crate) type Asked = oneshot::Sender<bool>;
 
 /// A hold on a running process. Once that has ended, nothing is done any more: its end is noticed elsewhere.
@@ -12,12 +12,12 @@ pub(crate) type Asked = oneshot::Sender<bool>;
 pub struct Reins {
     /// Its number, which is another one after it was started again.
     pid: watch::Receiver<Option<Pid>>,
-    /// To whoever has started it.
+    /// To the task that has started it.
     starter: mpsc::UnboundedSender<Asked>,
 }
 
 impl Reins {
-    /// The reins of the process that has this number, and that whoever hears this end can start again.
+    /// The reins of the process that has this number, and that the receiver of these requests can start again.
     pub(crate) fn of(pid: watch::Receiver<Option<Pid>>, starter: mpsc::UnboundedSender<Asked>) -> Self {
         Self { pid, starter }
     }
@@ -27,7 +27,7 @@ impl Reins {
     }
 
     /// Lets it stand still, or go on, and says whether it was told to, and in the second case had stood still until
-    /// then. Time goes on for everybody else.
+    /// then. Time goes on for all others.
     pub(crate) fn stand_still(&self, still: bool) -> bool {
         let Some(pid) = self.pid() else { return false };
         if still {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn z2_reins_tell_whether_a_process_has_stood_still_and_whether_it_has_its_limit() {
+    fn z2_reins_tell_whether_a_process_stood_still_or_has_its_limit() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("it runs");
         let ((_named, named), (starter, _)) = (watch::channel(Some(pid)), mpsc::unbounded_channel());
@@ -82,7 +82,7 @@ mod tests {
         assert!(reins.limit_files(Some(7)) && reins.limit_files(None));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "nobody is there any more");
+        assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "the process is gone");
     }
 
     #[tokio::test]
@@ -93,12 +93,12 @@ mod tests {
         assert!(!reins.stand_still(true) && !reins.limit_files(None), "there is none");
         for outcome in [true, false] {
             let starts = async {
-                let done: Asked = asked.recv().await.expect("somebody asks");
-                done.send(outcome).expect("somebody waits");
+                let done: Asked = asked.recv().await.expect("a request");
+                done.send(outcome).expect("the caller waits");
             };
             assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));
         }
         drop((named, asked));
-        assert!(!reins.restart().await, "nobody hears it");
+        assert!(!reins.restart().await, "there is no receiver");
     }
 }

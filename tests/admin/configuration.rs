@@ -36,7 +36,7 @@ fn flat(value: &Value, path: &str, all: &mut BTreeMap<String, Value>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_configuration_is_what_check_config_prints_and_c1_nothing_of_it_is_a_secret() {
+async fn h3_the_configuration_is_that_of_check_config_without_secrets() {
     let overlay = json!({ "log": { "level": "trace" }, "guards": { "maxRemovalFraction": 0.25 } });
     let cloud =
         json!({ "aadClientId": "client", "aadClientSecret": SECRET, "aadClientCertPassword": PASSWORD });

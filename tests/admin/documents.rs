@@ -75,7 +75,7 @@ fn every_metric_is_explained_and_no_other() {
 }
 
 #[test]
-fn every_reason_of_a_held_removal_and_every_state_is_explained_and_no_other() {
+fn every_held_reason_and_every_state_is_explained_and_no_other() {
     let reasons: BTreeSet<String> = HeldReason::ALL.iter().map(|reason| reason.as_str().to_owned()).collect();
     assert_eq!(reasons, first_cells(&read("docs/errors.md"), "Held removals"));
     let states: BTreeSet<String> = PoolState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
@@ -93,7 +93,7 @@ fn every_reason_of_a_held_removal_and_every_state_is_explained_and_no_other() {
 }
 
 #[test]
-fn every_role_and_every_state_of_the_shared_lease_is_explained_and_no_other() {
+fn every_role_and_shared_lease_state_is_explained_and_no_other() {
     let words = |file: &str, head: &str| -> BTreeSet<String> {
         let source = read(file);
         let body = source.split_once(head).and_then(|(_, rest)| rest.split_once("\n    }\n"));
@@ -149,7 +149,7 @@ fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
 }
 
 #[test]
-fn every_state_of_a_resource_and_every_remark_on_a_pool_is_explained_and_no_other() {
+fn every_resource_state_and_pool_remark_is_explained() {
     let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
     let document = read("docs/admin-api.md");
     let states = words(&State::ALL.map(State::as_str));
@@ -269,7 +269,7 @@ fn parameters(api: &Value, operation: &Value, part: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_route_is_in_the_openapi_document_with_its_parameters_and_no_other() {
+fn every_route_is_in_the_openapi_document_and_no_other() {
     let api = api();
     let described = |method: &str| -> BTreeSet<String> {
         let paths = api["paths"].as_object().expect("paths").iter();

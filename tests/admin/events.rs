@@ -98,7 +98,7 @@ async fn move_to(stage: &Stage, name: &str, node: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_each_event_that_the_cluster_is_told_is_sent_to_those_who_want_it_and_a_standby_tells_nothing() {
+async fn h3_each_event_is_sent_to_its_readers_and_a_standby_sends_none() {
     let stage = leading(&[], "leader").await;
     let standby = stage.another("standby").await;
     standby.wait_until_ready().await;
@@ -150,7 +150,7 @@ async fn h3_a_dry_run_sends_what_it_tells_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_there_are_16_streams_at_a_time_and_none_keeps_the_process_from_its_end() {
+async fn h3_there_are_16_streams_and_none_delays_the_end_of_the_process() {
     let mut stage = leading(&[], "leader").await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {

@@ -54,7 +54,7 @@ async fn walk(stage: &Stage) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_lanes_have_pages_in_the_order_of_load_balancers_and_refuse_a_wrong_parameter() {
+async fn h3_lanes_have_pages_by_load_balancer_and_refuse_wrong_parameters() {
     let size = Size { services: 9, load_balancers: 3, nodes: 6, endpoints: 2, dual_stack: false };
     let stage = Prepared::sized(size).await.start(&json!({})).await;
     stage.wait_until_ready().await;

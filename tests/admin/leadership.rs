@@ -88,11 +88,11 @@ async fn w7_w8_both_leases_are_let_go_of_when_the_controller_ends() {
     assert_eq!(shared["spec"]["holderIdentity"], "", "{shared}");
     assert_eq!(shared["spec"]["leaseDurationSeconds"], 900, "{shared}");
     let previous = &shared["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
-    assert_eq!(previous, OWN, "the cloud-controller-manager learns that somebody else has written");
+    assert_eq!(previous, OWN, "the cloud-controller-manager learns that another client has written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_lease_that_may_not_be_read_is_told_in_log_and_status_and_nothing_is_written() {
+async fn w8_an_unreadable_lease_is_told_in_log_and_status() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     prepared.fakes.plant(|model| model.forbid(Resource::Leases)).await;

@@ -1,4 +1,4 @@
-//! The log as somebody reads it at 3 a.m.: few lines, each with what, where, why and what to do.
+//! The log as an operator reads it at 3 a.m.: few lines, each with what, where, why and what to do.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};
@@ -28,7 +28,7 @@ async fn line(stage: &Stage, message: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_tells_each_written_pool_and_each_failure_with_its_remedy_and_little_else() {
+async fn the_log_tells_each_written_pool_and_each_failure() {
     let stage = busy().await;
     let written = line(&stage, "wrote backend pool").await;
     assert_eq!((&written["level"], &written["pool"]), (&json!("INFO"), &json!("kubernetes/shop-good")));
@@ -110,7 +110,7 @@ fn in_span(line: &Value, operation: &str, about: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_which_attempt() {
+async fn s1_a_line_of_a_call_to_azure_says_what_for_whom_and_which_attempt() {
     let prepared = Prepared::new(0).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let stage = prepared.start(&json!({})).await;
@@ -154,7 +154,7 @@ async fn s1_a_line_within_a_call_to_azure_tells_what_of_in_whose_name_and_for_wh
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_may_not_be_listed_is_told_with_the_permission_that_is_missing() {
+async fn a_kind_that_may_not_be_listed_is_told_with_the_permission() {
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|cluster| cluster.forbid(Resource::EndpointSlices)).await;
     let stage = prepared.start(&json!({})).await;

@@ -115,7 +115,7 @@ const OP_LABELS: [(&str, &str); 4] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e2_metrics_are_well_formed_and_hold_no_address_and_upstreams_are_upstreams() {
+async fn e2_metrics_are_well_formed_and_hold_no_address() {
     let stage = busy().await;
     let failures = "cloudprovider_azure_op_failure_count";
     let text = eventually("both attempts are counted", PATIENCE, || async {

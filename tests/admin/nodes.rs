@@ -1,5 +1,5 @@
-//! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and let go by a
-//! person.
+//! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and released by
+//! the operator.
 
 use pool_core::admin_state::NodeState;
 use reqwest::Method;
@@ -170,7 +170,7 @@ async fn goes_down(stage: &Stage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n2_h3_a_tainted_node_is_shown_from_its_record_until_it_is_down_in_all_of_its_pools_and_back() {
+async fn n2_h3_a_tainted_node_is_shown_until_it_is_down_and_back() {
     let stage = leading(prepared().await).await;
     assert_eq!(stage.get(NODES).await["items"], json!([]));
     let shown = stage.get(&one(0)).await;
@@ -216,7 +216,7 @@ async fn n2_h3_a_tainted_node_is_shown_from_its_record_until_it_is_down_in_all_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n5_h3_nodes_that_wait_are_shown_in_pages_and_go_on_when_a_person_lets_them() {
+async fn n5_h3_waiting_nodes_are_shown_in_pages_and_can_be_released() {
     let stage = leading(prepared().await).await;
     for node in 0..3 {
         taint(&stage, node, &[OUT_OF_SERVICE]).await;
@@ -256,7 +256,7 @@ async fn n5_h3_nodes_that_wait_are_shown_in_pages_and_go_on_when_a_person_lets_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n5_h3_a_release_of_a_node_is_refused_in_words_where_there_is_nothing_to_let_go() {
+async fn n5_h3_releasing_a_node_that_does_not_wait_is_refused() {
     let stage = leading(prepared().await).await;
     let ask = async |name: &str| stage.post(RELEASE, TOKEN, &json!({ "scope": "node", "name": name })).await;
     let answer = ask(&node_name(0)).await;
@@ -272,7 +272,7 @@ async fn n5_h3_a_release_of_a_node_is_refused_in_words_where_there_is_nothing_to
         assert_eq!(stage.post(RELEASE, TOKEN, &body).await.status, 400, "{body}");
     }
     let pause = json!({ "scope": "node", "name": node_name(0) });
-    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nobody pauses a node");
+    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nodes cannot be paused");
     let pause = json!({ "scope": "everything" });
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
     stage.shown(STATUS, |status| status["pauses"]["items"][0].is_object()).await;
@@ -281,7 +281,7 @@ async fn n5_h3_a_release_of_a_node_is_refused_in_words_where_there_is_nothing_to
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_h3_what_somebody_else_has_set_is_shown_and_stays_when_the_node_is_back() {
+async fn n4_h3_a_foreign_state_is_shown_and_stays_when_the_node_is_back() {
     let prepared = prepared().await;
     set_down(&prepared.fakes, &pool_of("web"), 1).await;
     let stage = leading(prepared).await;

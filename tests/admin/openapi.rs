@@ -299,7 +299,7 @@ async fn refusals(contract: &mut Contract, stage: &Stage, http: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_every_answer_is_as_the_openapi_document_says_with_nothing_more_and_each_that_it_names_is_given() {
+async fn h3_every_answer_follows_the_openapi_document_and_each_is_given() {
     let (stage, _secret, http) = tls::secured().await;
     let mut contract = Contract::of(&stage).await;
     stage.shown("/api/v1/queues?state=right", |page| page["items"][0].is_object()).await;

@@ -66,7 +66,7 @@ async fn shared_lease(stage: &Stage) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_each_post_needs_a_token_of_somebody_who_may_and_is_told_what_is_missing() {
+async fn h2_each_post_needs_a_permitted_token_and_says_what_is_missing() {
     let stage = Stage::ready(1).await;
     for path in [
         "pause",
@@ -113,7 +113,7 @@ async fn promised(stage: &Stage, token: Option<&str>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_a_body_is_awaited_from_those_who_may_ask_alone_not_for_long_and_not_beyond_its_size() {
+async fn h2_a_body_is_awaited_from_permitted_clients_within_bounds() {
     let stage = Stage::ready(1).await;
     assert_eq!(promised(&stage, None).await, "HTTP/1.1 401 Unauthorized");
     assert_eq!(promised(&stage, TOKEN).await, "HTTP/1.1 408 Request Timeout");
@@ -138,7 +138,7 @@ async fn h2_a_body_is_awaited_from_those_who_may_ask_alone_not_for_long_and_not_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_pause_of_everything_outlives_the_process_and_nothing_is_written_until_it_is_ended() {
+async fn g6_a_pause_of_everything_outlives_the_process() {
     let mut stage = leading(&json!({}), &[], "leader").await;
     let puts = stage.fakes.counters().await.pool_puts;
     let body = json!({ "scope": "everything", "reason": "a drill" });
@@ -184,7 +184,7 @@ async fn g6_a_pause_of_everything_outlives_the_process_and_nothing_is_written_un
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!(answer.json()["wasPaused"], false, "{answer:?}");
     stage.logged("who asks", |line| line.to_string().contains(USER)).await;
-    assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not his token");
+    assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not its token");
 }
 
 /// Moves `mail`, whose pool waits behind all that was due before on the same load balancer, and requires that this has
@@ -196,7 +196,7 @@ async fn only_mail_is_written(stage: &Stage, node: usize, puts: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_pool_or_a_service_is_paused_alone_and_a_note_that_cannot_be_read_is_told() {
+async fn g6_a_pool_or_service_is_paused_alone_and_bad_notes_are_told() {
     let stage = leading(&json!({}), &[], "leader").await;
     add_service(&stage.fakes, "mail", &[0]).await;
     stage.verdict("mail", "right: ").await;
@@ -256,7 +256,7 @@ async fn g6_a_pool_or_a_service_is_paused_alone_and_a_note_that_cannot_be_read_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_pauses_that_cannot_be_read_keep_the_term_from_beginning_and_are_told_with_the_remedy() {
+async fn g6_unreadable_pauses_keep_the_term_from_beginning() {
     let prepared = Prepared::new(1).await;
     prepared.fakes.plant(|model| model.forbid(Resource::ConfigMaps)).await;
     let stage = prepared.start(&json!({})).await;
@@ -303,7 +303,7 @@ async fn h3_an_attempt_compares_a_right_pool_anew_and_only_the_leader_makes_one(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_load_balancers_are_compared_and_the_log_level_changes_while_the_process_runs() {
+async fn h3_load_balancers_are_compared_and_the_log_level_changes_live() {
     let stage = Stage::ready(1).await;
     let answer = stage.post("/api/v1/compare", TOKEN, &json!({})).await;
     assert_eq!(answer.json()["loadBalancers"].as_array().map(Vec::len), Some(4), "{answer:?}");
@@ -328,8 +328,7 @@ async fn h3_load_balancers_are_compared_and_the_log_level_changes_while_the_proc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_in_the_mode_observe_differences_are_shown_and_neither_a_pool_nor_the_shared_lease_nor_an_event_is_written()
- {
+async fn g6_the_mode_observe_shows_differences_and_writes_nothing() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let stage = prepared.start(&json!({ "mode": "observe" })).await;
@@ -386,7 +385,7 @@ async fn c4_a_dry_run_takes_no_pause_attempts_and_releases_nothing_and_compares(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_h3_a_service_that_is_paused_gets_no_event_and_a_release_of_nothing_is_refused_in_words() {
+async fn g6_h3_a_paused_service_gets_no_event() {
     let stage = leading(&json!({}), &[], "leader").await;
     let service = json!({ "scope": "service", "namespace": NAMESPACE, "name": "web" });
     let pool = json!({ "scope": "pool", "loadBalancer": "kubernetes", "backendPool": pool_of("web") });

@@ -1,5 +1,5 @@
 //! The admin API with TLS (H2): every request is judged, whatever it asks for; the certificate is renewed while the
-//! process runs; and whoever only opens connections keeps nobody from anything else.
+//! process runs; and a client that only opens connections does not block others.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use crate::support::{PATIENCE, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
-/// The token of somebody who may read and nothing else.
+/// The token of a user who may read and nothing else.
 const READER: Option<&str> = Some("readers-token");
 /// How long one call may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -154,7 +154,7 @@ async fn h2_with_tls_every_request_is_judged_before_anything_else_is_made_of_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_who_may_only_read_is_told_what_else_it_takes_and_nobody_is_let_in_without_a_verdict() {
+async fn h2_readers_are_told_what_posts_need_and_verdicts_are_required() {
     let (stage, _secret, http) = secured().await;
     for (method, path) in [(Method::GET, STATUS), (Method::HEAD, STATUS), (Method::GET, "/")] {
         assert_eq!(call(&stage, &http, &method, path, READER).await.status, 200, "{method} {path}");
@@ -183,7 +183,7 @@ async fn token_reviews(stage: &Stage) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_reading_again_is_not_judged_again_a_request_is_each_time_and_once_and_no_token_is_logged() {
+async fn h2_reads_reuse_a_verdict_posts_do_not_and_no_token_is_logged() {
     let (stage, _secret, http) = secured().await;
     let level = json!({ "level": "trace" });
     assert_eq!(stage.post("/api/v1/log-level", TOKEN, &level).await.status, 200);
@@ -205,7 +205,7 @@ async fn h2_reading_again_is_not_judged_again_a_request_is_each_time_and_once_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_to_nobody() {
+async fn h2_a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
     let (stage, mut secret, first) = secured().await;
     let series = "backend_pool_controller_admin_certificate_expiration_timestamp_seconds";
     assert!(stage.series(series).await.is_some_and(|ends| ends > 1e9));
@@ -243,7 +243,7 @@ async fn h2_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_a_certificate_that_cannot_be_used_ends_the_start_by_its_key_and_its_file() {
+async fn h2_an_unusable_certificate_ends_the_start_by_key_and_file() {
     let (one, other) = (Authority::new("one").server(), Authority::new("other").server());
     let secret = Secret::new(&Pair { key: other.key.clone(), ..one });
     let (status, said) = Prepared::new(1).await.ends(&secret.overlay()).await;
@@ -282,12 +282,12 @@ fn ended(silent: Vec<TcpStream>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h2_who_only_opens_connections_keeps_others_waiting_no_longer_than_until_his_are_cut() {
+async fn h2_idle_connections_delay_others_only_until_they_are_cut() {
     // This process has one end of each.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let (stage, _secret, http) = secured().await;
-    // Whoever comes after all of them has a place when so many of them are gone.
+    // A client that comes after all of them has a place when so many of them are gone.
     let must_have_ended = TOO_MANY + 1 - CONNECTIONS;
 
     let silent = silence(&stage.admin_tls).await;
@@ -320,7 +320,7 @@ pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     let (stage, _secret, http) = secured().await;
-    // Nobody begins a second request on a connection, for which there is no limit of time.
+    // No client begins a second request on a connection, for which there is no limit of time.
     let request = b"GET /livez HTTP/1.1\r\nhost: pod\r\n\r\nG";
     let (health, admin) = (stage.health.as_str(), stage.admin.as_str());
     let answer = answer_to(health, request).await;

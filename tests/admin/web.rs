@@ -46,7 +46,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_the_page_is_served_at_the_root_of_the_admin_listener_alone_and_may_load_nothing_foreign() {
+async fn h3_the_page_is_at_the_root_of_the_admin_listener_alone() {
     let stage = Stage::ready(1).await;
     let answer = stage.raw(Method::GET, "/").await;
     assert_eq!(answer.status(), 200);
@@ -133,7 +133,7 @@ async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
     // It asks at one place, and never anything but GET.
     let script = script_of(&page);
     assert_eq!(script.matches("fetch(").count(), 1);
-    assert!(!script.contains("method:"), "GET is what nobody names");
+    assert!(!script.contains("method:"), "GET is the default");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// The values of a story's release: what everybody has to set, the story's own Leases and nodes, short times, and an
+/// The values of a story's release: what must be set, the story's own Leases and nodes, short times, and an
 /// account for operators.
 fn values(namespace: &str) -> Value {
     let mut config = settings(namespace);
@@ -261,7 +261,7 @@ async fn the_api_server_takes_every_object_of_every_set_of_values() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_and_leaves_what_readme_says() {
+async fn helm_installs_tests_upgrades_rolls_back_and_uninstalls() {
     let Some(cluster) = kubernetes::shared().await else { return };
     if !pod::can_be_played().await {
         return;

@@ -98,7 +98,7 @@ fn good_news<'a>(event: &'a Value, uid: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_kubectl_taint_has_a_node_noted_and_then_down_in_each_of_its_pools_until_it_is_untainted() {
+async fn n1_kubectl_taint_has_a_node_noted_and_down_until_untainted() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(&cluster, "drain", 0).await;
     for number in 1..=3 {
@@ -156,7 +156,7 @@ async fn n1_kubectl_taint_has_a_node_noted_and_then_down_in_each_of_its_pools_un
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n2_a_node_that_is_made_anew_with_its_name_and_address_does_not_inherit_down() {
+async fn n2_a_recreated_node_does_not_inherit_down() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(&cluster, "anew", 2).await;
     let nodes = [1, 2].map(|number| story.node(number));

@@ -69,7 +69,7 @@ pub(super) async fn held(controller: &Controller, reason: &str, count: usize) ->
     .await
 }
 
-/// Requires that guards have stopped nothing and held nothing but what nobody asks for any more.
+/// Requires that guards have stopped nothing and held nothing but what is not asked for any more.
 async fn assert_only_emptiness_was_confirmed(story: &Story<&Cluster>, controller: &Controller) {
     let stopped = events(story, STOPPED).await;
     assert!(stopped.is_empty(), "{stopped:?}");
@@ -114,7 +114,7 @@ async fn g2_slices_deleted_by_hand_empty_their_pool_only_after_a_second_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g4_a_label_on_most_nodes_removes_nothing_not_even_after_a_restart_until_a_person_releases_it() {
+async fn g4_a_label_on_most_nodes_removes_nothing_until_a_release() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "labelled", 5).await;
     let nodes = [1, 2, 3, 4, 5].map(|number| story.node(number));
@@ -201,7 +201,8 @@ async fn place_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
     }
 }
 
-/// The namespace is deleted while the pools of its Services are still there: they are nobody's, and nobody writes them.
+/// The namespace is deleted while the pools of its Services are still there: they have no owner, and they are not
+/// written.
 async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &[Value]) {
     let before = story.azure.puts().await.len();
     story.api.delete(&format!("/api/v1/namespaces/{namespace}")).await;
@@ -261,7 +262,7 @@ async fn restart(story: &Story<&Cluster>, names: &[String]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g4_a_rolling_restart_of_many_services_with_one_pod_empties_no_pool_and_is_not_held() {
+async fn g4_a_rolling_restart_of_single_pod_services_is_not_held() {
     // So many pods take the machine for themselves, so `.ci/run` plays this alone. And so many Services without an
     // address, if only for a moment, would disturb the controllers of other stories (W7).
     let Ok(restarted) = std::env::var(RESTARTED) else {

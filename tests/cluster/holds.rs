@@ -81,7 +81,7 @@ struct Locker<'a> {
 }
 
 impl<'a> Locker<'a> {
-    /// Makes the Lease as somebody holds it who has renewed it so long ago.
+    /// Makes the Lease as held by this client, which has renewed it so long ago.
     async fn held(story: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
         let name = format!("locker-{}", story.namespace);
         let renewed = Timestamp::now() - ago;
@@ -207,12 +207,12 @@ async fn w7_a_predecessors_hold_is_taken_over_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_predecessors_hold_is_given_back_with_our_name_when_nothing_is_to_be_written() {
+async fn w7_a_predecessors_hold_is_released_with_our_name() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "predecessor-idle", 1).await;
     let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
-    // What the predecessor has written in it nobody knows.
+    // What the predecessor has written in it is not known.
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     let states = lease.states().await;
     assert!(states.iter().all(State::is_free), "it was never taken: {states:?}");
@@ -268,7 +268,7 @@ async fn outwaits(story: &Shared, lease: &Locker<'_>) -> (Timestamp, Timestamp) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_foreign_hold_that_is_not_renewed_is_taken_over_900_s_after_its_renewal_whatever_it_says() {
+async fn w7_a_foreign_hold_is_taken_over_900_s_after_its_renewal() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign-60", 1).await;
     // By its own account it ended 13 minutes ago; what is left is longer than any hold is looked at.
@@ -280,7 +280,7 @@ async fn w7_a_foreign_hold_that_is_not_renewed_is_taken_over_900_s_after_its_ren
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_a_foreign_hold_that_is_about_to_end_by_its_own_account_is_looked_at_for_30_s_first() {
+async fn w7_a_foreign_hold_about_to_end_is_watched_for_30_s_first() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "foreign-900", 1).await;
     // The clock that has written it may differ from ours.
@@ -292,7 +292,7 @@ async fn w7_a_foreign_hold_that_is_about_to_end_by_its_own_account_is_looked_at_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_our_hold_says_60_s_and_is_renewed_and_leaves_900_s_and_our_name_where_something_was_written() {
+async fn w7_our_hold_says_60_s_and_leaves_900_s_and_our_name() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "our-hold", 2).await;
     let (one, two) = (story.node(1), story.node(2));

@@ -29,7 +29,7 @@ async fn told_on(story: &Story<&Cluster>, kind: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_e1_events_about_the_controller_are_attached_to_its_deployment_or_else_to_its_lease() {
+async fn x2_e1_events_about_the_controller_go_to_its_deployment_or_lease() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, NAMESPACE, 1).await;
     let node = story.node(1);

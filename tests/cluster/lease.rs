@@ -20,7 +20,7 @@ const OURS: &str = "the-controller";
 const STARVED: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w7_the_lease_is_shared_with_a_cloud_controller_manager_that_works_all_the_time() {
+async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "ccm", 6).await;
     let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
@@ -41,7 +41,7 @@ async fn w7_the_lease_is_shared_with_a_cloud_controller_manager_that_works_all_t
         story.converged("scaling").await;
     }
     left.await.expect("the Lease was once as we leave it");
-    let sums = eventually("the manager works, and reads anew after we have written", PATIENCE, || async {
+    let sums = eventually("the manager works, and reads again after we have written", PATIENCE, || async {
         let sums = manager.sums();
         let counters = &sums.counters;
         let works = counters.holds > 20 && counters.reconciled > 10 && counters.cache_rebuilds > 0;

@@ -79,7 +79,7 @@ async fn observe(story: &Story<&Cluster>, node: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_observe_writes_neither_pools_nor_the_shared_lease_and_add_only_adds_and_removes_nothing() {
+async fn g6_observe_writes_nothing_and_add_only_removes_nothing() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "modes", 3).await;
     let [one, two, three] = [1, 2, 3].map(|number| story.node(number));
@@ -149,7 +149,7 @@ async fn is_emptied_at_once(story: &Story<&Cluster>, service: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g5_guards_that_observe_or_are_off_let_go_at_once_of_what_they_would_hold_and_the_first_show_it() {
+async fn g5_guards_that_observe_or_are_off_hold_nothing() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "guard-modes", 2).await;
     let (one, two) = (story.node(1), story.node(2));
@@ -197,5 +197,5 @@ async fn g5_guards_that_observe_or_are_off_let_go_at_once_of_what_they_would_hol
         "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={off},reason={HELD}",
         story.namespace
     );
-    assert_eq!(story.api.items(&path).await, Ok(Vec::new()), "nobody is told");
+    assert_eq!(story.api.items(&path).await, Ok(Vec::new()), "no event is sent");
 }

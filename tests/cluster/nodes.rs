@@ -13,7 +13,7 @@ fn on_node(story: &str, node: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_d5_pools_follow_nodes_that_go_return_with_another_address_or_are_left_out() {
+async fn d4_d5_pools_follow_nodes_that_go_return_or_are_left_out() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "nodes", 4).await;
     let names: Vec<String> = (0..4).map(|number| format!("web-{number}")).collect();

@@ -1,5 +1,6 @@
-//! Pauses on a real API server, with real tokens: the operator pauses everything at a standby, the leader is killed, whoever
-//! leads next writes nothing, and goes on when a person has resumed; what `kubectl patch` notes counts as well (G6, H2).
+//! Pauses on a real API server, with real tokens: the operator pauses everything at a standby, the leader is killed,
+//! the replica that leads next writes nothing, and goes on when the operator has resumed; what `kubectl patch` notes
+//! counts as well (G6, H2).
 
 use serde_json::{Value, json};
 
@@ -59,7 +60,7 @@ async fn is_paused(controller: &Controller) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_what_a_person_pauses_stays_paused_over_a_fail_over_and_kubectl_can_pause_too() {
+async fn g6_a_pause_lasts_over_a_fail_over_and_kubectl_can_pause_too() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "pauses", 3).await;
     let nodes = [1, 2, 3].map(|number| story.node(number));

@@ -119,7 +119,7 @@ pub(super) fn writers(puts: &[Put]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_sigterm_hands_over_within_2_s_of_the_answer_to_the_last_write_in_flight() {
+async fn w8_sigterm_hands_over_within_2_s_of_the_last_answer() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "hand-over").await;
     // Operations end with their answers, so that the successor waits for nothing but its predecessor.
@@ -156,7 +156,7 @@ async fn w8_sigterm_hands_over_within_2_s_of_the_answer_to_the_last_write_in_fli
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_sigkill_during_a_write_is_taken_over_within_75_s_and_nothing_is_lost() {
+async fn w8_sigkill_during_a_write_is_taken_over_within_75_s() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigkill").await;
     pair.story.azure.take(Duration::from_secs(2), Duration::from_secs(3)).await;
@@ -180,7 +180,7 @@ async fn w8_sigkill_during_a_write_is_taken_over_within_75_s_and_nothing_is_lost
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_leader_that_stood_still_beyond_its_lease_never_writes_beside_its_successor() {
+async fn w8_a_leader_suspended_beyond_its_lease_never_writes() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "sigstop").await;
     pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;
@@ -213,7 +213,7 @@ async fn w8_a_leader_that_stood_still_beyond_its_lease_never_writes_beside_its_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_a_leader_that_cannot_reach_the_api_server_stops_writing_before_another_one_begins() {
+async fn w8_a_leader_without_the_api_server_stops_before_another_begins() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let pair = Pair::begin(cluster, "cut").await;
     pair.story.azure.take(Duration::from_secs(1), Duration::from_secs(2)).await;

@@ -37,7 +37,7 @@ async fn halve(story: &mut Story<Box<Cluster>>, controller: &Controller, endpoin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_half_of_one_goes_at_once() {
+async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
     let Some(cluster) = kubernetes::own().await else { return };
     let mut story = Story::begin(Box::new(cluster), "restart", 6).await;
     let names: Vec<String> = (0..6).map(|number| format!("web-{number}")).collect();
@@ -70,7 +70,7 @@ async fn g1_a_killed_api_server_costs_lists_after_410_empties_no_pool_and_g3_hal
     story.rolled_out(&names).await;
     story.converged("a restart of the API server").await;
 
-    // While nobody answers, nothing is taken away.
+    // While there is no answer, nothing is taken away.
     story.cluster.kill_apiserver();
     eventually("the controller has noticed", PATIENCE, || async {
         let sources = controller.get("/api/v1/status").await?["sources"].take();

@@ -43,7 +43,7 @@ async fn leave_a_failed_pod(story: &Story<&Cluster>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_in_time() {
+async fn w8_retire_waits_for_running_pods_and_names_late_ones() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "retire", 1).await;
     story.create("deployments", &objects::deployment(story.namespace, "web", 2)).await;
@@ -75,7 +75,7 @@ async fn w8_retire_waits_for_the_pods_that_run_and_names_those_that_do_not_end_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_retire_waits_for_the_pods_of_a_deployment_that_was_deleted_by_their_labels() {
+async fn w8_retire_waits_for_pods_of_a_deleted_deployment_by_labels() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "retire-deleted", 1).await;
     story.create("deployments", &objects::deployment(story.namespace, "web", 1)).await;

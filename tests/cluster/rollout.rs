@@ -46,7 +46,7 @@ async fn d4_pools_follow_rollouts_scaling_and_services_of_several_slices() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_the_last_members_go_only_after_the_time_of_confirmation_and_as_an_empty_array() {
+async fn g2_the_last_members_go_after_the_confirmation_as_an_empty_array() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "emptied", 3).await;
     story.deploy("web-0", 3).await;

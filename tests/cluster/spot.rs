@@ -61,14 +61,14 @@ async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
     story.api.create(EVENTS, &problem(&node, PREEMPT_SCHEDULED, failed)).await;
 }
 
-/// Writes something into a node that concerns nobody here, as its kubelet does again and again.
+/// Writes something into a node that does not matter here, as its kubelet does again and again.
 async fn is_written(story: &Story<&Cluster>, number: u8) {
     let annotations = json!({ "example.com/written": Timestamp::now().to_string() });
     story.api.merge(&story.node_path(number), &json!({ "metadata": { "annotations": annotations } })).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_notice_of_either_group_of_events_taints_its_node_and_has_it_down_until_a_person_clears_it() {
+async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     let Some(cluster) = kubernetes::own().await else { return };
     let story = Story::begin(&cluster, "spot", 3).await;
     let nodes = [1, 2, 3].map(|number| story.node(number));
@@ -117,7 +117,7 @@ async fn n1_a_notice_of_either_group_of_events_taints_its_node_and_has_it_down_u
     story.end(controller).await;
 }
 
-/// A taint that means nothing to anybody.
+/// A taint without a meaning.
 fn taint(key: &str, value: &str) -> Value {
     json!({ "key": format!("example.com/{key}"), "value": value, "effect": "NoSchedule" })
 }
@@ -128,7 +128,7 @@ fn operation(name: &str, path: &str, value: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_422_and_changes_nothing() {
+async fn n1_a_patch_that_fails_its_test_or_repeats_a_taint_is_422() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "facts", 1).await;
     story.is_bare(1).await;
@@ -164,7 +164,7 @@ async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_42
     assert_eq!(patched(&[&key(0, "second"), &removal]).await, 422);
     assert_eq!(patched(&[&key(2, "second"), &removal]).await, 422, "there is no such place");
     assert_eq!(story.taints(1).await, Ok(both));
-    // Somebody may write the node in between.
+    // Another client may write the node in between.
     eventually("a patch that names the newest version is carried out", PATIENCE, || async {
         let newest = test("/metadata/resourceVersion", &version().await);
         match patched(&[&is_node(&uid), &newest, &key(0, "first"), &removal]).await {
@@ -178,7 +178,7 @@ async fn n1_a_patch_whose_test_fails_or_that_repeats_a_taint_is_answered_with_42
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n1_one_watch_of_the_older_group_tells_of_events_of_both_groups_in_its_own_words() {
+async fn n1_one_watch_of_the_older_group_shows_events_of_both() {
     let Some(cluster) = kubernetes::shared().await else { return };
     let story = Story::begin(cluster, "rehearsal", 1).await;
     let node = story.node(1);

@@ -88,7 +88,7 @@ async fn c4_check_finds_nothing_wrong_where_nothing_is_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_check_is_complete_though_a_candidates_rule_sends_to_the_pool_of_the_cluster() {
+async fn d2_check_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
     let mut bench = Bench::new(1).await;
     add_service(&bench.fakes, "shared", &[0]).await;
     send_to_cluster_pool(&bench.fakes, "shared", "kubernetes").await;
@@ -99,7 +99,7 @@ async fn d2_check_is_complete_though_a_candidates_rule_sends_to_the_pool_of_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_names_each_right_that_is_missing_and_what_does_not_work_without_it() {
+async fn check_names_each_missing_right_and_what_fails_without_it() {
     let bench = Bench::new(1).await;
     bench.fakes.plant(|model| model.forbid(Resource::Events)).await;
     bench.fakes.plant(|model| model.forbid(Resource::Leases)).await;
@@ -209,7 +209,7 @@ async fn check_names_the_actions_that_are_missing_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn check_does_not_blame_rights_or_rules_for_a_load_balancer_that_is_throttled() {
+async fn check_does_not_blame_rights_for_a_throttled_load_balancer() {
     let mut bench = Bench::new(2).await;
     let throttled = Fault {
         target: FaultTarget::LoadBalancerGet,
@@ -260,7 +260,7 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
     let folder = Folder::new();
     let (kubeconfig, missing) =
         (folder.write("kubeconfig", KUBECONFIG), folder.0.path().join("missing-token"));
-    let present = folder.write("token", "not a token that anybody takes");
+    let present = folder.write("token", "not a token that any server takes");
     for (token_file, said) in [
         (missing, "no ARM client with the identity workloadIdentity: "),
         (present, "no token for the identity workloadIdentity: "),
@@ -271,7 +271,7 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
         let cloud = folder.write("azure.json", &cloud.to_string());
         let mut command = command(&["check", "--output", "json", "--cloud-config", path(&cloud)]);
         command.args(["--kubeconfig", path(&kubeconfig)]);
-        // Nobody listens there.
+        // There is no listener.
         command.env("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
         let output = command.output().expect("the binary under test");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -288,7 +288,7 @@ async fn w7_check_says_who_holds_the_shared_lease() {
     let now = bench.fakes.clock().rfc3339(bench.fakes.clock().now_us());
     for (holder, severity, words) in [
         ("cloud-controller-manager", "ok", "cloud-controller-manager holds the Lease"),
-        ("somebody", "warning", "is held by \"somebody\""),
+        ("stranger", "warning", "is held by \"stranger\""),
     ] {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

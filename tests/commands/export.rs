@@ -1,4 +1,4 @@
-//! `run --dry-run --export`: what would be changed and why, for people and for pipelines.
+//! `run --dry-run --export`: what would be changed and why, for operators and for pipelines.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -147,7 +147,7 @@ async fn an_export_that_is_not_complete_in_time_says_so_and_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d3_an_export_is_not_complete_while_one_load_balancer_of_several_cannot_be_read() {
+async fn d3_an_export_is_incomplete_with_an_unreadable_load_balancer() {
     let bench = Bench::with(4, &short()).await;
     bench
         .fakes
@@ -174,7 +174,7 @@ async fn d3_an_export_is_not_complete_while_one_load_balancer_of_several_cannot_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_an_export_is_complete_though_a_candidates_rule_sends_to_the_pool_of_the_cluster() {
+async fn d2_an_export_is_complete_with_a_rule_to_the_pool_of_the_cluster() {
     let mut bench = Bench::with(1, &short()).await;
     for (name, pool) in [("shared", "kubernetes"), ("shared-six", "kubernetes-IPv6")] {
         add_service(&bench.fakes, name, &[0]).await;

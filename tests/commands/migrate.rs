@@ -75,7 +75,7 @@ async fn skus(bench: &Bench) -> Vec<Value> {
     bench.fakes.azure.ask(all).await
 }
 
-/// A Lease as it is held by somebody.
+/// A Lease as this client holds it.
 fn lease(name: &str, holder: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -164,7 +164,7 @@ async fn a_plan_of_another_state_is_not_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_migration_that_is_interrupted_before_the_outage_leaves_room_for_a_new_plan() {
+async fn a_migration_interrupted_before_the_outage_allows_a_new_plan() {
     let bench = bench(Topology::AvailabilitySet.cluster()).await;
     let (file, journal) = (bench.path("plan.json"), bench.path("journal.json"));
     assert_eq!(plan(&bench, &["--out", &file]).await.code, Some(0));

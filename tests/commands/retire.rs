@@ -3,7 +3,7 @@
 use super::{Folder, KUBECONFIG, path, run, text};
 
 #[test]
-fn retire_asks_again_until_its_time_is_over_and_then_says_that_nothing_is_known_and_what_to_do() {
+fn retire_asks_until_its_time_is_over_and_then_says_what_to_do() {
     let folder = Folder::new();
     let kubeconfig = folder.write("kubeconfig", KUBECONFIG);
     let given = ["--namespace", "shop", "--deployment", "pools", "--within", "2s", "--kubeconfig"];

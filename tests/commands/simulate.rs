@@ -64,7 +64,7 @@ fn z2_a_busy_port_is_named_on_standard_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_the_page_of_a_simulation_knows_that_no_kubectl_reaches_its_api_server() {
+async fn z2_a_simulations_page_knows_that_kubectl_cannot_reach_it() {
     let folder = Folder::new();
     let others = SHORT.iter().copied().filter(|argument| *argument != "--exit-when-done");
     let arguments: Vec<&str> = others.chain([path(folder.0.path())]).collect();
@@ -108,7 +108,7 @@ fn z2_the_report_takes_the_place_of_what_was_in_both_files() {
 }
 
 #[test]
-fn z2_a_report_has_both_sides_where_upstreams_updater_plays_the_same_story() {
+fn z2_a_report_with_upstreams_updater_has_both_sides() {
     let folder = Folder::new();
     let output = folder.0.path().join("report.json");
     let more = [path(folder.0.path()), "--compare-upstream", "--output", path(&output)];
@@ -124,7 +124,7 @@ fn z2_a_report_has_both_sides_where_upstreams_updater_plays_the_same_story() {
     }
     assert_eq!(report["converged"], true, "{report}");
     assert!(upstream["converged"].is_boolean(), "{report}");
-    // The service ran as a process and beside nobody; upstream's updater is part of a cloud-controller-manager.
+    // The service ran as a process and without other clients; upstream's updater is part of a cloud-controller-manager.
     let process = |side: &Value| side["cpu_seconds"].is_number() && side["queue_depth_end"] == 0;
     assert!(process(&report) && report["ccm"].is_null(), "{report}");
     assert!(!process(upstream) && upstream["ccm"]["reconciled"].is_number(), "{report}");
@@ -156,7 +156,7 @@ async fn terminate(mut child: Child, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z2_with_what_serve_only_prints_the_service_becomes_ready_and_sigterm_ends_both() {
+async fn z2_with_what_serve_only_prints_the_service_becomes_ready() {
     let folder = Folder::new();
     let files = folder.0.path().join("files");
     let serving = [&SERVED[..], &[path(&files)]].concat();

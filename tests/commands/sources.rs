@@ -116,7 +116,7 @@ async fn x2_check_of_sources_and_pools_that_are_well_finds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_x3_check_waits_for_each_source_and_names_what_stands_in_the_way_of_listed_pools() {
+async fn x2_x3_check_waits_for_each_source_and_names_obstacles() {
     let plane = mixed().await;
     let scene = Scene::new(&[server(&plane, &[])], &MIXED).await.made(&MADE).await;
     scene.spoil("nat").await;
@@ -161,7 +161,7 @@ async fn x2_check_names_the_sources_that_it_heard_nothing_of_in_its_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_check_tells_that_no_control_plane_is_reached() {
-    // Nobody listens there any more.
+    // There is no listener any more.
     let closed = {
         let plane = control_plane().await;
         server(&plane, &[])
@@ -173,7 +173,7 @@ async fn x2_check_tells_that_no_control_plane_is_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_c4_an_export_has_each_source_and_each_listed_pool_that_is_not_written() {
+async fn x2_c4_an_export_has_each_source_and_unwritten_listed_pool() {
     let plane = mixed().await;
     let scene = Scene::new(&[server(&plane, &[])], &MIXED[..6]).await.made(&MADE).await;
     scene.spoil("nat").await;
@@ -215,7 +215,7 @@ async fn x2_c4_an_export_has_each_source_and_each_listed_pool_that_is_not_writte
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_c4_an_export_shows_a_write_that_would_only_set_a_draining_member_down() {
+async fn x2_c4_an_export_shows_a_write_that_only_sets_a_member_down() {
     let plane = control_plane().await;
     let (serves, drains) = ((GOOD, HealthStatus::Healthy), (BEFORE, HealthStatus::Draining));
     plane.set(Kind::Endpoints, "web", endpoints("web", [locality(0, &[serves, drains])])).await;

@@ -146,7 +146,7 @@ fn scheduled(at: &str) -> String {
 }
 
 #[test]
-fn a_taint_is_written_in_full_or_by_its_short_name_and_anything_else_is_told_how() {
+fn a_taint_is_written_in_full_or_by_its_short_name() {
     let taint = |text: &str| Taint::parse(text).map(|taint| taint.object());
     assert_eq!(taint("a/b"), Ok(json!({ "key": "a/b", "effect": "NoSchedule" })));
     assert_eq!(taint("a/b=c:NoExecute"), Ok(json!({ "key": "a/b", "value": "c", "effect": "NoExecute" })));
@@ -162,7 +162,7 @@ fn a_taint_is_written_in_full_or_by_its_short_name_and_anything_else_is_told_how
 }
 
 #[test]
-fn a_notice_has_a_form_and_what_is_unusual_of_it_and_anything_else_is_told_how() {
+fn a_notice_has_a_form_and_unusual_parts_and_nothing_else() {
     let plain = Notice { form: Form::Event, reason: None, age: Duration::ZERO, text: None };
     assert_eq!(Notice::parse(&["event"]), Ok(plain.clone()));
     let words = ["condition", "reason", "VMEventScheduled", "age", "90s", "text", "Freeze", "Scheduled:"];

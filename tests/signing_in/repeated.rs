@@ -15,8 +15,8 @@ use crate::admin::stage::{NAMESPACE, add_service, node_name, place, pool_of};
 use crate::commands::bench::{Bench, Ended};
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// What the controller signs in with at the API server: what service accounts have, and what nobody would know by its
-/// look.
+/// What the controller signs in with at the API server: what service accounts have, and what cannot be recognised by
+/// its look.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
@@ -182,7 +182,7 @@ fn assert_unseen(what: &str, text: &str) {
 /// Repeats everything, in each way in turn.
 fn everything(seen: &Seen, number: usize) -> Option<Way> {
     if seen.line.contains("watch=true") {
-        // Lists that stream are asked for once; whoever is refused them lists in pages.
+        // Lists that stream are asked for once; after a refusal lists are paged.
         return Some(Way::Event(500));
     }
     Some(match number % 4 {
@@ -195,7 +195,7 @@ fn everything(seen: &Seen, number: usize) -> Option<Way> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_when_a_proxy_repeats_every_request_to_the_api_server() {
+async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
     for token in [OPAQUE, BOOTSTRAP] {
         let scene = Scene::new(token, everything, never).await;
         let kinds = ["\"kind\":\"services\"", "\"kind\":\"nodes\"", "\"kind\":\"endpointslices\""];
@@ -205,7 +205,7 @@ async fn c1_no_secret_is_seen_when_a_proxy_repeats_every_request_to_the_api_serv
         };
         let seen = scene.run("the refusals are logged", &[], is_told).await;
         assert!(seen.contains("<redacted>"), "there was something to take out");
-        assert!(seen.contains("the API server does not say who asks"), "people are told why");
+        assert!(seen.contains("the API server does not say who asks"), "the reason is shown");
         assert_unseen("run", &seen);
     }
 }
@@ -250,7 +250,7 @@ fn output(ended: &Ended) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c1_no_secret_is_seen_in_what_the_commands_print_of_answers_that_repeat_what_they_sent() {
+async fn c1_no_secret_is_seen_in_the_output_of_commands() {
     for token in [SIGNED, OPAQUE] {
         let good = Scene::new(token, never, never).await;
         let file = good.bench.path("pools.json");

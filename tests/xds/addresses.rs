@@ -23,7 +23,7 @@ async fn scene(plane: &ControlPlane) -> Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_an_endpoint_that_drains_is_down_until_it_serves_again_and_one_that_is_unhealthy_is_out() {
+async fn x2_a_draining_endpoint_is_down_and_an_unhealthy_one_out() {
     use HealthStatus::{Draining, Healthy, Timeout, Unhealthy, Unknown};
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Unknown), ("10.1.0.3", Healthy)]).await;
@@ -50,7 +50,7 @@ async fn x2_an_endpoint_that_drains_is_down_until_it_serves_again_and_one_that_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_down_of_a_draining_endpoint_outlives_the_process_and_is_taken_back_by_the_next() {
+async fn x2_a_down_of_a_draining_endpoint_outlives_the_process() {
     use HealthStatus::{Draining, Healthy};
     let plane = control_plane().await;
     assign(&plane, &[("10.1.0.1", Healthy), ("10.1.0.2", Healthy)]).await;
@@ -69,7 +69,7 @@ async fn x2_a_down_of_a_draining_endpoint_outlives_the_process_and_is_taken_back
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_the_next_priority_is_used_at_once_and_the_better_one_again_when_it_is_usable() {
+async fn x2_the_next_priority_is_used_and_later_the_better_again() {
     use HealthStatus::{Degraded, Healthy, Unhealthy};
     let plane = control_plane().await;
     let assign = async |first: HealthStatus, second: HealthStatus| {
@@ -157,7 +157,7 @@ async fn x2_two_pools_of_one_source_get_the_addresses_of_their_own_families() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_cluster_that_names_other_endpoints_is_followed_when_they_are_there_and_not_before() {
+async fn x2_a_cluster_with_other_endpoints_is_followed_when_they_come() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     plane.set(Kind::Endpoints, "shop", at("shop", &["10.1.0.1"])).await;

@@ -43,7 +43,7 @@ fn invalid() -> [(&'static str, Any, &'static str); 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_x3_an_invalid_assignment_says_what_is_wrong_with_it_and_costs_no_write() {
+async fn x2_x3_an_invalid_assignment_is_explained_and_costs_no_write() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
     for (name, assignment, _) in invalid() {
@@ -117,7 +117,7 @@ fn remarkable() -> [(&'static str, Any, Vec<String>, Option<&'static str>); 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_what_a_pool_cannot_do_of_an_assignment_is_remarked_with_the_pool_until_it_is_not_asked_for() {
+async fn x2_limits_of_a_pool_are_remarked_while_they_are_exceeded() {
     let plane = control_plane().await;
     let mut plan = Plan::new().await;
     for (name, assignment, ..) in remarkable() {

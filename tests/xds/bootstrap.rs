@@ -55,7 +55,7 @@ fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_without_a_bootstrap_nothing_starts_and_the_key_and_grpc_s_variables_are_named() {
+async fn x2_without_a_bootstrap_nothing_starts_and_the_key_is_named() {
     is_refused(None, &["xds.bootstrap", "GRPC_XDS_BOOTSTRAP", "no xDS bootstrap is given"]).await;
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("nowhere.json");
@@ -83,7 +83,7 @@ async fn x2_a_bootstrap_without_credentials_that_are_supported_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_without_listed_pools_nobody_looks_for_a_bootstrap_and_with_one_check_config_tells_its_warnings() {
+async fn x2_a_bootstrap_is_read_only_for_listed_pools() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bootstrap = json!({ "xds_servers": [{
         "server_uri": "localhost:1",
@@ -107,7 +107,7 @@ async fn x2_without_listed_pools_nobody_looks_for_a_bootstrap_and_with_one_check
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a27_where_the_configuration_names_no_bootstrap_grpc_s_variables_do_and_the_file_comes_first() {
+async fn x2_a27_without_a_configured_bootstrap_grpc_variables_count() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let of = |features: Value| {
         json!({ "xds_servers": [{
@@ -170,7 +170,7 @@ impl Secured {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_tls_and_tokens_are_those_of_the_files_at_each_stream_and_no_token_is_told() {
+async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let secured = Secured::start().await;
     let plane = &secured.plane;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -180,7 +180,7 @@ async fn x2_tls_and_tokens_are_those_of_the_files_at_each_stream_and_no_token_is
     let sent = |journal: &[Asked]| journal.last().and_then(|asked| asked.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
-    // Whoever rotates the files has nothing to tell us.
+    // Rotation of the files needs no notice to us.
     secured.server(&secured.ours, "second-secret-token");
     plane.cut(Ending::Connections).await;
     let second = Some("Bearer second-secret-token".to_owned());
@@ -189,7 +189,7 @@ async fn x2_tls_and_tokens_are_those_of_the_files_at_each_stream_and_no_token_is
     scene.holds("web", &["10.1.0.2"]).await;
 
     // An authority that did not sign the server's certificate ends that, and files tell why.
-    secured.server(&Authority::new("somebody else"), "third-secret-token");
+    secured.server(&Authority::new("another authority"), "third-secret-token");
     plane.cut(Ending::Connections).await;
     let note = scene.notes("web", "ca.pem").await;
     assert!(note.contains("the stream ended without a response: "), "{note}");

@@ -60,7 +60,7 @@ fn in_second(name: &str, addresses: &[String]) -> Any {
     endpoints(name, [locality(0, &[("10.1.0.50", HealthStatus::Timeout)]), locality(1, &second)])
 }
 
-/// One step; gives what it was, for whoever has to find out why the test failed.
+/// One step; gives what it was, to find out why the test failed.
 async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     let endpoints = ENDPOINTS[random.below(ENDPOINTS.len())];
     let named = CLUSTERS[random.below(CLUSTERS.len())];
@@ -233,6 +233,6 @@ async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h5_at_each_quiet_moment_the_pools_have_what_csds_shows_as_accepted_with_fail_on_data_errors() {
+async fn h5_pools_match_csds_at_rest_with_fail_on_data_errors() {
     churned(57, &[FAILS]).await;
 }

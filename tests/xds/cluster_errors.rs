@@ -178,17 +178,17 @@ async fn nothing_was_known(features: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_errors_of_clusters_of_which_nothing_was_known_leave_the_pools_as_they_are() {
+async fn x3_a88_errors_of_unknown_clusters_change_no_pool() {
     nothing_was_known(&[IGNORES]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_cluster_that_never_was_known_empties_nothing_with_fail_on_data_errors_deleted_or_not() {
+async fn x3_a88_an_unknown_cluster_empties_nothing_with_data_errors() {
     nothing_was_known(&[FAILS, IGNORES]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_errors_of_clusters_in_use_are_ambient_and_cost_no_write_and_end_with_a_good_one() {
+async fn x3_a88_errors_of_used_clusters_are_ambient_and_cost_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[IGNORES]).await;
     let before = scene.dump().await;
@@ -235,7 +235,7 @@ async fn x3_a88_errors_of_clusters_in_use_are_ambient_and_cost_no_write_and_end_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_fail_on_data_errors_data_errors_of_clusters_empty_the_pool_and_all_others_are_ambient() {
+async fn x3_a88_only_data_errors_of_clusters_empty_with_fail_on_them() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[FAILS, IGNORES]).await;
     go_wrong(&plane).await;

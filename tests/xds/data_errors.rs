@@ -118,7 +118,7 @@ fn rows() -> [Row; 6] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_errors_of_what_is_cached_are_ambient_and_cost_no_write_and_end_with_a_good_resource() {
+async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[]).await;
     let before: Vec<String> = {
@@ -146,7 +146,7 @@ async fn x3_a88_errors_of_what_is_cached_are_ambient_and_cost_no_write_and_end_w
     }
     scene.shows_the_same_everywhere().await;
     let shown = scene.dump().await.node;
-    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("somebody has asked");
+    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("a client has asked");
     let version = match &shown.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
         Some(UserAgentVersionType::UserAgentBuildVersion(_)) | None => "",
@@ -194,7 +194,7 @@ async fn recover(plane: &ControlPlane) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_fail_on_data_errors_data_errors_empty_the_pool_and_all_others_are_ambient() {
+async fn x3_a88_only_data_errors_empty_the_pool_with_fail_on_them() {
     let plane = control_plane().await;
     let scene = scene(&plane, &[FAILS]).await;
     go_wrong(&plane).await;

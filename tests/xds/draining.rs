@@ -21,7 +21,7 @@ async fn assign(plane: &ControlPlane, second: HealthStatus) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_n4_where_the_admin_state_is_switched_off_an_endpoint_that_drains_is_out() {
+async fn x2_n4_with_admin_state_off_a_draining_endpoint_is_out() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -37,8 +37,7 @@ async fn x2_n4_where_the_admin_state_is_switched_off_an_endpoint_that_drains_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_n2_in_a_pool_without_admin_state_an_endpoint_that_drains_is_out_and_in_the_next_pool_it_is_down()
-{
+async fn x2_n2_without_admin_state_in_one_pool_a_draining_endpoint_is_out() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("excluded", "eds:web", &[BEFORE]).await;
@@ -58,7 +57,7 @@ async fn x2_n2_in_a_pool_without_admin_state_an_endpoint_that_drains_is_out_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_x2_what_the_leader_has_set_down_is_taken_back_by_the_standby_that_takes_over_while_it_drains() {
+async fn w8_x2_a_down_of_the_leader_is_taken_back_by_its_successor() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -154,7 +153,7 @@ impl Shared {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn n4_x2_an_address_that_drains_and_whose_node_leaves_is_down_until_both_have_ended() {
+async fn n4_x2_a_draining_address_of_a_leaving_node_is_down_till_both_end() {
     // The endpoint first, and back first.
     let mut shared = Shared::start().await;
     shared.source(HealthStatus::Draining).await;

@@ -37,7 +37,7 @@ async fn both_hold(scene: &Scene, address: &str, puts: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a71_the_second_server_is_used_while_the_first_fails_and_left_when_it_answers() {
+async fn x2_a71_the_second_server_is_used_while_the_first_fails() {
     let (first, second) = servers().await;
     first.stop().await;
     let scene = start(&first, &second).await;
@@ -87,7 +87,7 @@ async fn x2_a71_a_silent_server_leads_to_the_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a71_a_server_that_fails_when_everything_is_cached_is_no_reason_for_the_second() {
+async fn x2_a71_a_failure_with_everything_cached_is_no_reason_to_switch() {
     let (first, second) = servers().await;
     let scene = start(&first, &second).await;
     both_hold(&scene, FIRST, 1).await;

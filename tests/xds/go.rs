@@ -155,12 +155,12 @@ fn speaks_of_priority(shown: &super::seen::Shown) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_bad_resource_of_a_snapshot_cache_for_ads_is_refused_with_pauses_and_costs_no_write() {
+async fn x2_a_bad_resource_of_an_ads_snapshot_cache_is_refused() {
     refuses_what_is_bad(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_bad_resource_of_a_snapshot_cache_is_refused_with_pauses_and_costs_no_write() {
+async fn x2_a_bad_resource_of_a_snapshot_cache_is_refused() {
     refuses_what_is_bad(Cache::Snapshot).await;
 }
 
@@ -190,22 +190,22 @@ async fn waits_for_what_is_missing(cache: Cache) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_whose_endpoints_a_snapshot_for_ads_does_not_have_is_left_alone_until_they_come() {
+async fn x3_a_pool_without_endpoints_in_an_ads_snapshot_is_left_alone() {
     waits_for_what_is_missing(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_whose_endpoints_a_snapshot_does_not_have_is_left_alone_until_they_come() {
+async fn x3_a_pool_without_endpoints_in_a_snapshot_is_left_alone() {
     waits_for_what_is_missing(Cache::Snapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_pool_whose_endpoints_a_linear_cache_does_not_have_is_left_alone_until_they_come() {
+async fn x3_a_pool_without_endpoints_in_a_linear_cache_is_left_alone() {
     waits_for_what_is_missing(Cache::Linear).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_snapshot_for_ads_with_endpoints_that_nobody_asks_for_is_silence_and_costs_no_write() {
+async fn x3_an_ads_snapshot_with_unrequested_endpoints_is_silent() {
     let Some(mut plane) = GoPlane::start(Cache::SnapshotAds).await else { return };
     plane.set_at("web", &["10.1.0.1"]).await;
     plane.set_at("of-somebody-else", &["10.4.0.1"]).await;
@@ -267,17 +267,17 @@ async fn outlives_a_restart(cache: Cache) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_the_restart_of_a_snapshot_cache_for_ads_costs_no_write_and_its_changes_come_through() {
+async fn x3_the_restart_of_an_ads_snapshot_cache_costs_no_write() {
     outlives_a_restart(Cache::SnapshotAds).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_the_restart_of_a_snapshot_cache_costs_no_write_and_its_changes_come_through() {
+async fn x3_the_restart_of_a_snapshot_cache_costs_no_write() {
     outlives_a_restart(Cache::Snapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_the_restart_of_a_linear_cache_costs_no_write_and_its_changes_come_through() {
+async fn x3_the_restart_of_a_linear_cache_costs_no_write() {
     outlives_a_restart(Cache::Linear).await;
 }
 
@@ -369,7 +369,7 @@ fn assert_told(status: &Status) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h5_a_go_client_with_the_call_and_types_of_grpcdebug_is_told_every_state() {
+async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
     let Some(csds) = program("csds") else { return };
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "acked", at("acked", &["10.1.0.1"])).await;
@@ -383,7 +383,7 @@ async fn h5_a_go_client_with_the_call_and_types_of_grpcdebug_is_told_every_state
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
     let scene = plan.start(&[server(&plane, &[WAITS])]).await;
-    // As long as nobody answers, nothing is known but that it was asked for.
+    // As long as there is no answer, nothing is known but that it was asked for.
     let address = &scene.stage.csds;
     shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
     plane.restart().await.expect("the port is free again");

@@ -88,7 +88,7 @@ async fn x3_g2_a_valid_empty_assignment_empties_the_pool_when_it_has_lasted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_d2_a_listed_pool_with_a_rule_of_a_service_is_refused_until_the_rule_is_gone() {
+async fn x2_d2_a_listed_pool_with_a_service_rule_is_refused_until_it_goes() {
     let plane = control_plane().await;
     for name in ["web", "stolen"] {
         plane.set(Kind::Endpoints, name, at(name, &[GOOD])).await;
@@ -150,7 +150,7 @@ async fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_g6_in_the_mode_add_only_no_member_goes_whatever_becomes_of_the_source() {
+async fn x3_g6_in_the_mode_add_only_no_member_goes() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await.with("mode", json!("add-only"));
@@ -167,7 +167,7 @@ async fn x3_g6_in_the_mode_add_only_no_member_goes_whatever_becomes_of_the_sourc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_g6_a_pool_that_a_person_has_paused_is_compared_and_written_when_it_is_resumed() {
+async fn x3_g6_a_paused_pool_is_written_when_it_is_resumed() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &[GOOD])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;

@@ -12,8 +12,7 @@ const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.2.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x1_x3_a_cluster_that_names_endpoints_with_an_error_gets_what_is_cached_of_them_and_the_error_beside_it()
- {
+async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     plane.set(Kind::Endpoints, "shop", at("shop", &[GOOD])).await;
@@ -54,7 +53,7 @@ async fn x1_x3_a_cluster_that_names_endpoints_with_an_error_gets_what_is_cached_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a78_every_resource_that_comes_is_counted_as_valid_or_invalid_and_so_is_each_error_in_its_place() {
+async fn x2_a78_every_resource_and_error_is_counted_as_valid_or_invalid() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     for name in ["shop", "web"] {

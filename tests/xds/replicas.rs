@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, eventually};
 const BEFORE: &str = "10.9.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing_until_it_leads() {
+async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;
@@ -37,7 +37,7 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing_until_it_l
     let wrote = second.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
     assert_eq!(wrote, 0, "the standby has written");
 
-    // What is assigned while nobody leads is written by who leads next, with what it has known all the time.
+    // What is assigned while no replica leads is written by the next leader, with what it has known all the time.
     scene.stage.signal(Signal::TERM);
     assert_eq!(scene.stage.ended().await.code(), Some(0));
     plane.stop().await;
@@ -54,7 +54,7 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing_until_it_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_x2_a_dry_run_follows_the_control_plane_and_shows_what_it_would_write() {
+async fn c4_x2_a_dry_run_follows_the_control_plane_and_writes_nothing() {
     let plane = control_plane().await;
     plane.set(Kind::Endpoints, "web", at("web", &["10.1.0.1"])).await;
     let plan = Plan::new().await.pool("web", "eds:web", &[BEFORE]).await;

@@ -48,7 +48,7 @@ async fn listens_again(plane: &ControlPlane, after: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_controller_that_starts_without_its_control_plane_leaves_all_members_and_says_so() {
+async fn x3_a_start_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
@@ -56,8 +56,7 @@ async fn x3_a_controller_that_starts_without_its_control_plane_leaves_all_member
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_controller_that_was_killed_and_starts_without_its_control_plane_leaves_all_members_and_says_so()
-{
+async fn x3_a_restart_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
@@ -86,8 +85,7 @@ async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_control_plane_that_comes_back_with_other_endpoints_is_heeded_by_a_controller_that_never_knew_the_old()
- {
+async fn x3_a_control_plane_back_with_other_endpoints_is_followed() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
@@ -98,7 +96,7 @@ async fn x3_a_control_plane_that_comes_back_with_other_endpoints_is_heeded_by_a_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a_control_plane_that_has_forgotten_its_versions_costs_no_write_and_is_heeded_afterwards() {
+async fn x2_a_control_plane_without_its_versions_costs_no_write() {
     let plane = control_plane().await;
     // Its versions are past those that it begins with again.
     for address in ["10.1.0.7", "10.1.0.8"] {
@@ -117,11 +115,11 @@ async fn x2_a_control_plane_that_has_forgotten_its_versions_costs_no_write_and_i
 }
 
 async fn last_stream(plane: &ControlPlane) -> u64 {
-    plane.journal().await.last().expect("somebody has asked").stream
+    plane.journal().await.last().expect("a client has asked").stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_a57_after_a_stream_has_ended_everything_is_asked_for_again_and_nothing_is_written() {
+async fn x2_a57_after_a_stream_all_is_requested_again_without_a_write() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     for ending in [Ending::Cleanly, Ending::Status(Status::unavailable("later")), Ending::Connections] {
@@ -156,7 +154,7 @@ async fn x2_a57_after_a_stream_has_ended_everything_is_asked_for_again_and_nothi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_the_same_resource_again_is_shown_with_its_new_version_and_costs_no_write() {
+async fn x2_a_repeated_resource_has_its_new_version_and_costs_no_write() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     let before = scene.endpoints_are("plain", Acked).await.version;

@@ -25,7 +25,7 @@ enum Failure {
     Refuses,
     /// It cuts the connection.
     Cuts,
-    /// Nobody listens.
+    /// There is no listener.
     Gone,
 }
 
@@ -141,12 +141,12 @@ async fn is_ambient(features: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_server_that_fails_is_an_ambient_error_of_all_that_is_cached_and_costs_no_write() {
+async fn x3_a88_a_failing_server_is_an_ambient_error_and_costs_no_write() {
     is_ambient(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_a_server_that_fails_is_no_data_error_and_empties_nothing_with_fail_on_data_errors() {
+async fn x3_a88_a_failing_server_is_no_data_error() {
     is_ambient(&[FAILS]).await;
 }
 
@@ -186,17 +186,17 @@ async fn leaves_what_was_never_known(features: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_nothing_cached_a_server_that_fails_leaves_the_pools_as_they_are_and_that_is_told() {
+async fn x3_a88_a_failing_server_with_nothing_cached_changes_no_pool() {
     leaves_what_was_never_known(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_with_nothing_cached_a_server_that_fails_empties_nothing_with_fail_on_data_errors() {
+async fn x3_a88_a_failing_server_with_nothing_cached_empties_nothing() {
     leaves_what_was_never_known(&[FAILS]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x4_e1_a_server_that_fails_is_one_event_however_many_sources_it_serves_and_so_is_its_return() {
+async fn x4_e1_a_failing_server_is_one_event_for_all_its_sources() {
     let plane = control_plane().await;
     let names: Vec<String> = (0..30).map(|n| format!("shop-{n}")).collect();
     let mut plan = Plan::new().await;

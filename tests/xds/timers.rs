@@ -115,7 +115,7 @@ async fn is_untouched(scene: &Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30_s_and_nothing_is_written() {
+async fn x3_a88_a_missing_resource_is_absent_after_15_s_or_late_after_30_s() {
     let (strict, lax, gone) = (control_plane().await, control_plane().await, control_plane().await);
     let silent = control_plane().await;
     let lax_features = ["resource_timer_is_transient_error", FAILS];
@@ -147,7 +147,7 @@ async fn x3_a88_what_does_not_come_does_not_exist_after_15_s_or_is_late_after_30
     is_in_use_unsent(&unsent).await;
     unsent.logged_no_errors();
 
-    // Without a stream no time runs: nobody can say that anything is late (A57).
+    // Without a stream no time runs: it is not known that anything is late (A57).
     for (kind, name) in EXPECTED {
         let shown = away.shows(kind, name, |_| true).await;
         assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");

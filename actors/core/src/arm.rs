@@ -1,7 +1,7 @@
 //! What the machines ask of Azure Resource Manager, and what it answers: the messages of the arm port.
 //!
 //! The port parses and carries out; every decision about an answer is made here in the core. Documents travel
-//! through the machines unread, so that fields nobody knows survive (W3).
+//! through the machines unread, so that unknown fields survive (W3).
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -416,7 +416,7 @@ pub enum FailureKind {
     Timeout,
     /// A success status with a body that cannot be read.
     Undecodable(u16),
-    /// No token could be had.
+    /// No token was obtained.
     Credential,
     /// The permit had run out before the try was sent; nothing was sent (W8).
     PermitExpired,
@@ -471,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn d1_n3_only_a_404_about_the_resource_or_its_parent_says_that_it_is_absent() {
+    fn d1_n3_only_a_404_about_the_resource_or_its_parent_means_absent() {
         let failure = |status, code: Option<&str>| Failure {
             kind: FailureKind::Status(status),
             code: code.map(Arc::from),
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_an_entry_sends_traffic_to_its_address_or_else_to_the_machine_of_its_interface() {
+    fn n2_an_entry_sends_traffic_to_its_address_or_to_its_interfaces_machine() {
         let address: IpAddr = [10, 0, 0, 4].into();
         let machine = InstanceId::new("pool-vmss/0");
         let entry = |ip, instance| Entry {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_tokens_are_reserved_also_before_they_are_refilled_each_for_a_moment_of_its_own() {
+    fn s4_tokens_are_reserved_before_refill_each_for_its_own_time() {
         let mut bucket = Bucket::per_second(10, 2);
         let mut reserve = |ms| bucket.reserve(Now::from_millis(ms)).map(|at| at.as_micros() / 1_000);
         assert_eq!([1_000; 5].map(&mut reserve), [1_000, 1_000, 1_100, 1_200, 1_300].map(Some));

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(renewal.step(found(1, true)), Decision::Stay);
         assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
         assert_eq!(renewal.step(found(2, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "whoever goes back is followed");
+        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "an older certificate is followed");
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn h2_what_is_shown_is_the_last_that_can_be_used_and_each_that_cannot_is_told_of_once_in_a_row(
+        fn h2_the_last_usable_pair_is_shown_and_each_unusable_one_told_once(
             looks in prop::collection::vec(0_u8..8, 0..100),
         ) {
             // What is found is one of few, so that it returns often.

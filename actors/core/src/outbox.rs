@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn g1_a_fact_about_a_source_keeps_the_doubt_of_the_one_whose_place_it_takes() {
+    fn g1_a_newer_fact_about_a_source_keeps_the_doubt_of_the_older() {
         let mut outbox = Outbox::default();
         outbox.push(source(Provenance::Relist));
         outbox.push(source(Provenance::Watch));

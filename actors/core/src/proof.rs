@@ -50,7 +50,7 @@ pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
     }
 }
 
-/// Nobody but the owner of its rules fills it.
+/// Only the owner of its rules fills it.
 fn prove_untouched(facts: &PoolFacts) -> Result<(), NotManageable> {
     if facts.outbound_rule {
         return Err(NotManageable::OutboundRule);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_a_listed_pool_needs_no_rule_and_no_name_but_none_of_a_service_s_rules() {
+    fn d2_a_listed_pool_needs_no_rule_and_none_of_a_services_rules() {
         let verdict = |change: fn(&mut PoolFacts)| {
             let id = PoolId::new(LbName::new("lb"), PoolName::new("edge"));
             let mut facts = PoolFacts::at_rest(id, Vec::new());
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn d2_where_a_source_stands_for_the_services_the_proof_is_that_of_a_listed_pool() {
+    fn d2_a_pool_with_a_source_needs_the_proof_of_a_listed_pool() {
         let source = "eds:shop";
         let services = BTreeMap::from([(ServiceUid::new(source), ServiceKey::of_source(source))]);
         let verdict = |change: fn(&mut PoolFacts)| {

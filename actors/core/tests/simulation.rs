@@ -19,9 +19,10 @@
 //!
 //! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a cluster:
 //! endpoints move, drain and vanish, resources are invalid, missing or reported as errors, and servers are silent, out of
-//! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and nobody goes who is
-//! assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then all that is served is
-//! taken back, which empties the pools where data errors end what is known, and changes nothing elsewhere.
+//! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and no member
+//! goes that is assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then
+//! all that is served is taken back, which empties the pools where data errors end what is known, and changes nothing
+//! elsewhere.
 //!
 //! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before (D6); `RESTORED_SEEDS=n` says
 //! how many are played.
@@ -29,7 +30,7 @@
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
 //! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What the operator
-//! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes. What was seen is printed.
+//! has left behind comes first: an unknown name in the shared Lease lasts 15 minutes. What was seen is printed.
 
 #[path = "simulation/azure.rs"]
 mod azure;
@@ -173,7 +174,7 @@ fn play_all(
 }
 
 #[test]
-fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end() {
+fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -228,7 +229,7 @@ fn z1_the_controller_does_right_in_every_world_and_comes_to_rest_when_faults_end
 }
 
 #[test]
-fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most_and_nobody_is_starved_of_it() {
+fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
     let mut puts = 0;
     for seed in 0..share_of(DUTY_SEEDS) {
         let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -297,7 +298,7 @@ fn z1_each_planted_bug_is_found() {
 }
 
 #[test]
-fn z1_the_worlds_that_are_about_one_sort_of_fault_go_well_without_a_planted_bug() {
+fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SORT_SEEDS").unwrap_or_else(|| share_of(SEEDS_PER_SORT)),
@@ -345,7 +346,7 @@ const UNMARKED_WITHIN_US: u64 = 660_000_000;
 const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoExecute");
 
 #[test]
-fn n2_nodes_that_leave_together_are_cut_out_within_a_minute_by_one_write_of_each_pool() {
+fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         for taint in [Some(TAINT), None] {
@@ -380,7 +381,7 @@ fn q2_a_burst_is_written_once_per_pool() {
 }
 
 #[test]
-fn n1_a_node_that_is_evicted_is_marked_and_cut_out_within_a_minute_also_if_it_has_changed_unnoticed() {
+fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
@@ -439,7 +440,7 @@ fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
 }
 
 #[test]
-fn w7_half_of_the_additions_of_a_rolling_restart_are_there_within_two_turns_of_a_lane() {
+fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
     // The goal is that of half of all additions: what CCM and operations do differs from one restart to the next.
     let apart_s = number("ROLLOUT_APART").unwrap_or(ROLLOUT_APART_S);
     let mut all = Vec::new();

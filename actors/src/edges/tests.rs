@@ -85,7 +85,7 @@ async fn after(seconds: u64) {
 }
 
 #[actix::test]
-async fn e2_what_waits_is_shown_by_its_receiver_summed_over_all_senders_and_goes_back_to_nothing() {
+async fn e2_what_waits_is_shown_by_receiver_and_returns_to_zero() {
     tokio::time::pause();
     let own = recorder::tests::own();
     let _guard = metrics::set_default_local_recorder(&own);

@@ -23,24 +23,24 @@ use kept::{Kept, Question};
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What the API server says of somebody who asks.
+/// What the API server says of a client that asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// This user may do it.
     Allowed(Arc<str>),
     /// This user may not, for this reason if one was given.
     Denied(Arc<str>, Arc<str>),
-    /// The token is nobody's, for this reason if one was given.
+    /// The token belongs to no user, for this reason if one was given.
     Unknown(Arc<str>),
     /// The API server did not say.
     Unanswered(RequestFailure),
 }
 
-/// How many are judged at a time: anybody who reaches the listener can ask, and our renewals of leadership must not wait
-/// behind their reviews at the API server.
+/// How many are judged at a time: any client that reaches the listener can ask, and our renewals of leadership must not
+/// wait behind their reviews at the API server.
 const AT_ONCE: usize = 8;
 
-/// How long anybody waits for a turn.
+/// How long a request waits for a turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Asks the API server about operators.
@@ -66,7 +66,7 @@ impl Reviewer {
         }
     }
 
-    /// The same with turns of its own: whoever comes by another way keeps nobody here waiting.
+    /// The same with turns of its own: requests to another listener do not delay requests here.
     #[must_use]
     pub fn apart(&self) -> Reviewer {
         Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
@@ -105,9 +105,9 @@ impl Reviewer {
         }
     }
 
-    /// Judges on the runtime of all other requests, and to the end, also when whoever asks has gone: connections to the
+    /// Judges on the runtime of all other requests, and to the end, also when the client has gone: connections to the
     /// API server are shared with renewals of leadership, and must neither hang on a listener's thread nor be closed by
-    /// strangers. A verdict on a question is kept before whoever comes next has the turn.
+    /// strangers. A verdict is kept before the next request has the turn.
     async fn judged(
         &self,
         turn: OwnedSemaphorePermit,
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server, and somebody who asks it.
+    /// An API server, and a reviewer that asks it.
     async fn judged() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h2_what_was_judged_just_now_is_not_judged_again_unless_that_is_asked_for() {
+    async fn h2_a_recent_verdict_is_reused_unless_a_new_one_is_asked_for() {
         let (fakes, reviewer) = judged().await;
         let path = "/azure-backend-pool-controller/api/v1/status";
         for (token, verdict) in [("a-token", "Allowed"), ("outsiders-token", "Denied"), ("nobody", "Unknown")]
@@ -247,8 +247,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn h2_however_many_ask_at_once_eight_are_judged_and_the_others_are_turned_away() {
-        // Whoever connects is heard by nobody.
+    async fn h2_eight_are_judged_at_once_and_the_others_are_refused() {
+        // A listener that never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
         let address = silent.local_addr().expect("it has one");
         let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));

@@ -1,6 +1,6 @@
-//! The events that this process tells, for whoever listens: each is handed on when the emitter has it written, whether or
-//! not it then is; further tries of writing it are not. Nobody waits for a listener: one that falls behind misses some,
-//! and is told how many.
+//! The events that this process tells, for all listeners: each is handed on when the emitter has it written, whether or
+//! not it then is; further tries of writing it are not. Nothing waits for a listener: one that falls behind misses
+//! some, and is told how many.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Teller {
             return;
         }
         self.last += 1;
-        // That nobody listens is no failure.
+        // That there is no listener is no failure.
         drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
     }
 }
@@ -107,12 +107,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h3_what_is_news_is_told_and_numbered_without_gaps_and_what_is_none_is_not() {
+    async fn h3_news_is_told_and_numbered_without_gaps() {
         let (mut teller, tellings) = Teller::new();
         teller.tell(object(), &event(1, true));
         let mut heard = tellings.listen();
         teller.tell(object(), &event(1, false));
-        assert!(matches!(heard.try_recv(), Err(TryRecvError::Empty)), "it was told before anybody listened");
+        assert!(
+            matches!(heard.try_recv(), Err(TryRecvError::Empty)),
+            "it was told before there was a listener"
+        );
         teller.tell(object(), &event(2, true));
         let telling = heard.recv().await.expect("the teller is there");
         assert_eq!((telling.id, telling.event.count, &telling.object), (2, 2, &object()));

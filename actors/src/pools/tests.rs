@@ -17,7 +17,7 @@ fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// What the Directory says of a pool: that it must hold one member, or that it is nobody's any more.
+/// What the Directory says of a pool: that it must hold one member, or that it has no owner any more.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };
@@ -77,7 +77,7 @@ fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
 }
 
 #[actix::test]
-async fn a3_who_speaks_for_a_pool_next_is_heard_after_all_that_its_predecessor_has_said() {
+async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
     let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));

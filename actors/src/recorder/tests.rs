@@ -314,7 +314,7 @@ fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
 }
 
 #[test]
-fn e2_a78_series_of_each_configured_server_stand_at_zero_from_the_start_and_none_without_servers() {
+fn e2_a78_series_of_each_configured_server_start_at_zero() {
     let servers = ["one:18000", "two:18000"];
     let page = page_with(&servers, Vec::new());
     let series = xds_series(&page);

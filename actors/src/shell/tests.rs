@@ -120,7 +120,7 @@ async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
 }
 
 #[actix::test]
-async fn a3_while_a_receiver_is_busy_newer_facts_replace_older_ones_and_nothing_overtakes() {
+async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     tokio::time::pause();
     let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));
     let mut edges: Edges<End> = Edges::default();

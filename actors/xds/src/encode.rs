@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_a_nack_has_the_accepted_version_the_nonce_and_the_code_of_an_invalid_argument() {
+    fn x2_a_nack_has_the_accepted_version_the_nonce_and_the_code() {
         let sent = sent(&asked("7", "n8", Some("resource index 0: no port"), false));
         assert_eq!((sent.version_info.as_str(), sent.response_nonce.as_str()), ("7", "n8"));
         let error = sent.error_detail.unwrap();

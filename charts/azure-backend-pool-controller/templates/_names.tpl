@@ -61,7 +61,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* How many replicas: `replicas` is the older name, and is there only where somebody has set it. */}}
+{{/* How many replicas: `replicas` is the older name, and is there only where it is set. */}}
 {{- define "controller.replicaCount" -}}
 {{- int (ternary .Values.replicas .Values.replicaCount (hasKey .Values "replicas")) -}}
 {{- end -}}

@@ -43,7 +43,7 @@ tolerations:
 {{- end -}}
 
 {{/* The security context of a pod, called with the root and whether it is user 0: the values over the chart's own.
-`security` has older names, and is there only where somebody has set them. */}}
+`security` has older names, and is there only where they are set. */}}
 {{- define "controller.podSecurityContext" -}}
 {{- $values := (index . 0).Values -}}
 {{- $set := mustMergeOverwrite (dict "runAsUser" 65532 "runAsGroup" 65532) (deepCopy ($values.security | default dict)) (deepCopy $values.podSecurityContext) -}}

@@ -47,7 +47,7 @@ fn c1_json_and_yaml_give_the_same_configuration() {
 }
 
 #[test]
-fn c1_keys_are_case_insensitive_at_every_level_and_foreign_keys_are_ignored() {
+fn c1_keys_ignore_case_at_every_level_and_foreign_keys_are_ignored() {
     let text = "TENANTID: t-1\nsubscriptionID: s-1\nResourceGroup: rg\nvnetname: vnet\nloadBalancerSKU: Standard\n\
                 LoadBalancerBackendPoolConfigurationType: NODEIP\ncloudProviderRatelimit: true\n\
                 MULTIPLESTANDARDLOADBALANCERCONFIGURATIONS:\n- NAME: lb1\n  PrimaryVmSet: a\n\
@@ -250,7 +250,7 @@ fn d1_managed_load_balancers_are_each_configuration_and_its_internal_one() {
 }
 
 #[test]
-fn s1_the_warning_of_a_single_load_balancer_says_whether_nodes_that_leave_service_are_cut_out() {
+fn s1_the_single_load_balancer_warning_says_whether_nodes_are_cut_out() {
     let single = "tenantId: t\nsubscriptionId: s\nresourceGroup: r\nvnetName: v\n";
     let none =
         "without it and SKU standard no Service has a backend pool of its own, and no members are written";
@@ -525,7 +525,7 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
 }
 
 #[test]
-fn w9_reads_below_the_floor_are_a_warning_and_a_limit_that_can_be_kept_is_none() {
+fn w9_reads_below_the_floor_are_a_warning() {
     let said = |lines: &str| {
         let told = warnings(lines).into_iter().find(|told| told.contains("reads per second"));
         told.unwrap_or_default()

@@ -235,7 +235,7 @@ fn c1_environment_names_follow_the_path() {
 }
 
 #[test]
-fn c1_every_key_is_overridden_by_its_own_variable_and_a_wrong_one_names_variable_and_key() {
+fn c1_every_key_has_an_overriding_variable_that_errors_name() {
     for key in KEYS {
         let default = match key.default {
             config::DefaultValue::Fixed(text) => text,
@@ -324,7 +324,7 @@ fn c1_wrong_settings_are_refused_with_field_finding_and_remedy() {
 }
 
 #[test]
-fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_remedy() {
+fn c1_wrong_lists_selectors_and_addresses_are_refused_with_a_remedy() {
     let rows = [
         (
             "services: {namespaces: web}",
@@ -369,7 +369,7 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_rem
         (
             "http: {adminListen: \"0.0.0.0:8081\"}",
             "controller.yaml:1: http.adminListen: found the text \"0.0.0.0:8081\", expected a loopback IP address with a \
-             port; write 127.0.0.1:8081; reading is open to everybody who reaches it",
+             port; write 127.0.0.1:8081; reading is open to every client that reaches it",
         ),
         (
             "http: {healthListen: 8080}",
@@ -383,7 +383,7 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_field_finding_and_rem
 }
 
 #[test]
-fn c1_wrong_shapes_and_combinations_are_refused_with_field_finding_and_remedy() {
+fn c1_wrong_shapes_and_combinations_are_refused_with_a_remedy() {
     let rows = [
         (
             "batching: 5s",
@@ -421,7 +421,7 @@ fn with_tls(more: &str) -> String {
 }
 
 #[test]
-fn h2_the_listener_with_tls_has_certificate_and_key_or_neither_and_a_port_of_its_own() {
+fn h2_the_tls_listener_has_certificate_and_key_and_an_own_port() {
     let open = valid(&with_tls(""));
     let path = |path: &str| Some(Path::new(path).to_owned());
     assert_eq!((open.http_tls.certificate, open.http_tls.key), (path("/tls/tls.crt"), path("/tls/tls.key")));
@@ -550,7 +550,7 @@ fn q2_the_retry_interval_follows_the_cloud_configuration_up_to_60_seconds() {
 }
 
 #[test]
-fn w8_our_lease_is_where_all_replicas_look_for_it_in_whatever_namespace_they_run() {
+fn w8_our_lease_is_in_one_place_whatever_namespace_replicas_run_in() {
     let namespace = |text: &str, variables: &[(&str, &str)]| {
         load(text, &env(variables)).expect("valid").leader_election.namespace.as_str().to_owned()
     };
@@ -626,7 +626,7 @@ fn n2_pools_are_excluded_by_names_whose_case_does_not_count() {
 }
 
 #[test]
-fn a_migration_at_the_start_accepts_what_is_listed_and_needs_the_mode_enforce() {
+fn a_migration_at_the_start_needs_consents_and_the_mode_enforce() {
     let text = "migration: {onStartup: true, accept: [no-outbound, 2001:db8::1, no-outbound]}\n";
     let migration = valid(text).migration;
     assert!(migration.on_startup);
@@ -675,7 +675,7 @@ fn c2_compatibility_upstream_gives_s0s_times_and_switches() {
 }
 
 #[test]
-fn c2_a_key_that_is_set_wins_over_compatibility_and_the_difference_is_told() {
+fn c2_a_set_key_wins_over_compatibility_and_the_difference_is_told() {
     let text = "compatibility: upstream\nbatching: {quietPeriod: 1s}\nwriter: {etagRounds: 1}\n";
     let cloud = Source::new("azure.json", CLOUD);
     let loaded = Config::load(cloud, Source::new("controller.yaml", text), &env(&[])).expect("valid");

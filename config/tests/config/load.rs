@@ -50,7 +50,7 @@ fn c1_problems_of_both_files_come_in_one_report() {
 }
 
 #[test]
-fn c1_a_missing_cloud_configuration_is_a_problem_and_a_missing_controller_yaml_is_not() {
+fn c1_only_the_cloud_configuration_must_exist() {
     let missing = Config::load(Source::none("cloud"), Source::none("controller.yaml"), &env(&[]));
     assert_eq!(
         missing.expect_err("must be refused").to_string(),
@@ -193,7 +193,7 @@ fn c3_an_identity_that_is_asked_for_is_taken_whatever_else_is_configured() {
 }
 
 #[test]
-fn c3_load_balancers_in_another_tenant_are_signed_in_for_with_the_application_there() {
+fn c3_load_balancers_in_another_tenant_use_the_application_there() {
     for credential in ["aadClientSecret: s", "aadClientCertPath: /c.pem"] {
         let lines = format!("aadClientId: c\n{credential}\nnetworkResourceTenantID: t-2\n");
         let loaded = load(&without_identity(&lines), "", &[]).expect("valid");
@@ -269,7 +269,7 @@ fn c3_a_tenant_from_the_environment_is_one_segment_of_an_address() {
 }
 
 #[test]
-fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused_where_it_was_written() {
+fn c3_a_tenant_that_cannot_stand_in_an_address_is_refused() {
     let lines = without_identity("aadClientId: c\naadClientSecret: s\n");
     let told = "found \"t_1\", expected a tenant's id or domain; write the bare id, not an address";
     assert_eq!(refused(&lines.replace("t-1", "t_1"), "", &[]), [format!("azure.json: tenantId: {told}")]);

@@ -37,7 +37,7 @@ const NAME: &str = "expected a name of 1 to 80 letters, digits, `_`, `.` and `-`
 const LIST: &str = "expected a list of maps with loadBalancer, backendPool, source and, if need be, family";
 
 #[test]
-fn x2_pools_are_listed_with_their_sources_and_the_family_follows_from_the_name() {
+fn x2_pools_are_listed_with_sources_and_the_name_gives_the_family() {
     let text = "\
 pools:
 - loadBalancer: Edge_1
@@ -99,7 +99,7 @@ fn x2_a_variable_lists_pools_in_one_line_of_yaml_or_json() {
 }
 
 #[test]
-fn x2_entries_that_are_no_pools_are_refused_with_position_finding_and_remedy() {
+fn x2_entries_that_are_no_pools_are_refused_with_a_remedy() {
     let example = "{loadBalancer: kubernetes, backendPool: web, source: \"eds:web\"}";
     let rows = [
         (
@@ -154,7 +154,7 @@ fn x2_entries_that_are_no_pools_are_refused_with_position_finding_and_remedy() {
 }
 
 #[test]
-fn x2_wrong_values_of_an_entry_are_refused_with_position_finding_and_remedy() {
+fn x2_wrong_values_of_an_entry_are_refused_with_a_remedy() {
     let source = "expected eds:<name> or cluster:<name>";
     let how =
         "write eds: and the name of the endpoints, or cluster: and the name of the cluster that means them";
@@ -376,7 +376,7 @@ fn h5_csds_is_on_loopback_and_has_a_port_of_its_own_where_it_is_open() {
             refused(&format!("http: {{csdsListen: \"{anywhere}\"}}"), &[]),
             [format!(
                 "controller.yaml:1: http.csdsListen: found the text \"{anywhere}\", expected a loopback IP address with a \
-                 port; write 127.0.0.1:{port}; reading is open to everybody who reaches it"
+                 port; write 127.0.0.1:{port}; reading is open to every client that reaches it"
             )]
         );
     }

@@ -55,7 +55,7 @@ async fn a_subscription_is_answered_once_and_its_ack_is_not() {
 }
 
 #[tokio::test]
-async fn endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_back_to_them() {
+async fn endpoints_are_sent_where_they_are_new_or_asked_for_again() {
     let control = started().await;
     control.set_all(Kind::Endpoints, ["a", "b"].map(|name| (name.to_owned(), endpoints(name, [])))).await;
     let mut client = Client::connect(&control).await;
@@ -80,7 +80,7 @@ async fn endpoints_are_sent_only_where_they_are_new_and_again_to_who_comes_back_
 }
 
 #[tokio::test]
-async fn a_response_of_clusters_names_all_that_exist_and_so_a_removed_one_is_absent() {
+async fn a_response_of_clusters_names_all_so_a_removed_one_is_absent() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
@@ -109,7 +109,7 @@ async fn a_subscription_to_clusters_that_do_not_exist_is_answered_without_any() 
 }
 
 #[tokio::test]
-async fn an_error_is_said_once_per_stream_in_place_of_the_resource_and_can_be_forgotten() {
+async fn an_error_is_said_once_per_stream_and_can_be_forgotten() {
     let control = started().await;
     control.set_all(Kind::Clusters, ["a", "b"].map(|name| (name.to_owned(), cluster(name, "")))).await;
     let mut client = Client::connect(&control).await;
@@ -137,7 +137,7 @@ async fn an_error_is_said_once_per_stream_in_place_of_the_resource_and_can_be_fo
 }
 
 #[tokio::test]
-async fn an_error_of_endpoints_that_do_not_exist_is_said_and_forgotten_without_a_word() {
+async fn an_error_of_missing_endpoints_is_said_and_forgotten() {
     let control = started().await;
     control.fail(Kind::Endpoints, "a", Code::NotFound, "never heard of it").await;
     let mut client = Client::connect(&control).await;
@@ -380,7 +380,7 @@ async fn bytes_arrive_as_they_were_sent_and_no_client_of_messages_can_read_them(
 }
 
 #[tokio::test]
-async fn a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_none() {
+async fn a_response_is_sent_unchanged_with_missing_version_and_nonce() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
     let mut client = Client::connect(&control).await;
@@ -402,7 +402,7 @@ async fn a_response_is_sent_as_it_stands_with_version_and_nonce_where_it_has_non
 }
 
 #[tokio::test]
-async fn after_a_stop_the_port_is_refused_and_after_a_restart_versions_and_nonces_begin_anew() {
+async fn after_a_restart_versions_and_nonces_begin_again() {
     let control = started().await;
     for address in ["10.0.0.1", "10.0.0.2"] {
         control.set(Kind::Endpoints, "a", with("a", address)).await;

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn g5_a_stretch_lasts_until_a_look_says_otherwise_and_the_last_may_stay_open() {
+    fn g5_a_stretch_lasts_until_a_look_and_the_last_may_stay_open() {
         let seen = [
             look(1.0, 0),
             look(2.0, 3),

@@ -61,7 +61,7 @@ fn d1_services_without_local_traffic_have_no_pool() {
 }
 
 #[test]
-fn a_pool_is_wrong_with_a_member_missing_or_unwanted_and_right_with_a_tolerated_one() {
+fn a_pool_is_wrong_with_a_missing_or_unwanted_member() {
     let wanted = wanted_pools(&cluster());
     let mut wanted: BTreeMap<String, Wanted> =
         wanted.into_iter().filter(|(name, _)| name == "shop-web").collect();
@@ -85,7 +85,7 @@ fn a_pool_is_wrong_with_a_member_missing_or_unwanted_and_right_with_a_tolerated_
 }
 
 #[test]
-fn d5_nodes_that_a_label_leaves_out_do_not_count_unless_there_are_no_others() {
+fn d5_nodes_left_out_by_a_label_do_not_count_with_others() {
     let labelled = |node: &str, ip: &str, label: (&str, &str)| build::node(node, &[ip], &[label], true, &[]);
     let left_out = [
         ("node.kubernetes.io/exclude-from-external-load-balancers", ""),
@@ -125,7 +125,7 @@ fn d5_nodes_that_are_about_to_be_deleted_are_required_where_no_other_is() {
 }
 
 #[test]
-fn n1_an_entry_is_down_where_its_node_has_one_of_three_taints_and_nowhere_else_unless_somebody_set_it() {
+fn n1_an_entry_is_down_where_its_node_has_one_of_three_taints() {
     let taints = [
         ("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
         ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule"),

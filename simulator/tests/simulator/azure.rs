@@ -162,7 +162,7 @@ async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
         })
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
-    // Right when the write is answered, wrong again when it is taken back; nobody asks ARM meanwhile.
+    // Right when the write is answered, wrong again when it is taken back; ARM gets no request meanwhile.
     let mut seen = (0, 0);
     while seen.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");
@@ -184,7 +184,7 @@ async fn z1_a_foreign_write_is_there_for_the_next_reader() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resources_beside_load_balancers_are_served_and_their_operations_are_polled() {
+async fn resources_beside_load_balancers_are_served_and_polled() {
     let settings = arm::Settings { operation: Some(Latency::Fixed { us: 1_000 }), ..quick() };
     let (fakes, client) = start(quick()).await;
     let endpoint = fakes.arm_url.clone();

@@ -51,7 +51,7 @@ async fn z1_the_journal_keeps_what_came_and_when_it_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_an_answer_that_is_held_back_comes_when_it_is_let_go_or_nobody_holds_it() {
+async fn z1_a_held_answer_comes_when_it_is_released() {
     let lets_go: [fn(oneshot::Sender<()>); 2] = [|hold| hold.send(()).expect("it is held"), drop];
     for let_go in lets_go {
         let (fakes, client) = start(quick()).await;
@@ -87,7 +87,7 @@ async fn z1_an_answer_that_is_held_back_comes_when_it_is_let_go_or_nobody_holds_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_connection_can_be_cut_before_the_model_sees_its_request_or_instead_of_the_answer() {
+async fn z1_a_connection_is_cut_before_the_request_or_the_answer() {
     for (applied, fate) in [(false, Fate::Cut), (true, Fate::Lost)] {
         let (fakes, client) = start(quick()).await;
         let mut fates = vec![fate];
@@ -103,7 +103,7 @@ async fn z1_a_connection_can_be_cut_before_the_model_sees_its_request_or_instead
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn z1_a_hook_acts_on_azure_before_the_request_does_and_can_put_another_one_into_its_place() {
+async fn z1_a_hook_acts_on_azure_first_and_can_replace_the_request() {
     let (fakes, client) = start(quick()).await;
     let first = |azure: &mut Azure, now_us| {
         azure.foreign_put("lb", "shop-web", &[("n7", "10.0.0.7")], now_us);

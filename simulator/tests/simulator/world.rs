@@ -124,7 +124,7 @@ fn b_a_burst_moves_a_pod_of_every_service_five_times_within_a_second() {
 }
 
 #[tokio::test]
-async fn z2_a_world_begins_with_every_pool_right_ruled_and_spread_over_the_load_balancers() {
+async fn z2_a_world_begins_with_right_pools_spread_over_load_balancers() {
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_is_allowed_by_any_pattern_of_an_assignment_that_does_not_leave_it_out() {
+    fn an_action_is_allowed_by_any_pattern_that_does_not_exclude_it() {
         for (pattern, wanted) in [
             ("*", true),
             ("microsoft.network/*", true),

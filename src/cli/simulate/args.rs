@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn z2_without_flags_writes_are_synchronous_and_the_configuration_is_the_default() {
+    fn z2_without_flags_writes_are_synchronous_with_defaults() {
         let story = args(&[]).story().unwrap();
         assert_eq!(story.arm.operation, None);
         assert_eq!(story.size, Size::default());

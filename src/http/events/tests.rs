@@ -90,7 +90,7 @@ fn read(said: Option<String>) -> (String, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_wanted_is_left_out() {
+async fn h3_an_event_is_sent_complete_and_unwanted_ones_are_left_out() {
     let mut hall = Hall::new();
     let mut all = hall.reader(Wanted::default()).expect("there is room");
     let mut some = hall.reader(named("web")).expect("there is room");
@@ -126,7 +126,7 @@ async fn h3_an_event_is_sent_with_all_that_the_cluster_is_told_and_what_is_not_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_a_stream_says_that_it_lives_when_nothing_was_sent_for_15_s_whatever_is_told_to_others() {
+async fn h3_a_stream_sends_a_sign_of_life_after_15_s_of_silence() {
     let mut hall = Hall::new();
     let mut reader = hall.reader(named("web")).expect("there is room");
     let began = Instant::now();
@@ -156,7 +156,7 @@ async fn h3_who_is_slow_is_told_how_many_were_missed_and_hears_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_a_stream_ends_at_once_with_the_process_and_after_10_min_at_the_latest() {
+async fn h3_a_stream_ends_with_the_process_and_after_10_min() {
     let mut hall = Hall::new();
     let mut reader = hall.reader(Wanted::default()).expect("there is room");
     let began = Instant::now();
@@ -178,7 +178,7 @@ async fn h3_a_stream_ends_at_once_with_the_process_and_after_10_min_at_the_lates
 }
 
 #[tokio::test(start_paused = true)]
-async fn h3_there_are_16_streams_at_a_time_and_a_place_is_free_when_one_has_gone() {
+async fn h3_there_are_16_streams_and_an_ended_one_frees_its_place() {
     let hall = Hall::new();
     let mut all: Vec<Reader> =
         (0..STREAMS).map(|_| hall.reader(Wanted::default()).expect("there is room")).collect();

@@ -215,7 +215,7 @@ fn fits(schema: &str, found: &Value) {
 }
 
 #[test]
-fn h3_a_resource_is_shown_with_what_is_in_use_of_it_and_with_what_was_refused() {
+fn h3_a_resource_is_shown_with_what_is_used_and_refused() {
     let shown = answered("", &snapshot());
     assert_eq!((&shown["nodeId"], &shown["snapshotAgeSeconds"]), (&json!("pools"), &json!(0.5)));
     let expected = json!({
@@ -272,7 +272,7 @@ fn h3_servers_are_shown_in_the_order_of_preference() {
 }
 
 #[test]
-fn x4_a_source_says_what_its_pools_get_and_what_is_wrong_without_a_status_code() {
+fn x4_a_source_says_what_its_pools_get_and_what_is_wrong() {
     let shown = answered("", &snapshot());
     let invalid = json!({
         "resource": { "type": ENDPOINTS, "name": "shop/web" },
@@ -316,7 +316,7 @@ fn x4_a_source_says_what_its_pools_get_and_what_is_wrong_without_a_status_code()
 }
 
 #[test]
-fn h3_where_no_pool_is_filled_from_a_control_plane_there_is_nothing_to_show() {
+fn h3_without_pools_of_a_control_plane_there_is_nothing_to_show() {
     let shown = answered("", &Snapshot::default());
     let expected = json!({
         "snapshotAgeSeconds": null, "nodeId": null, "servers": [], "items": [], "next": null, "total": 0,
@@ -327,7 +327,7 @@ fn h3_where_no_pool_is_filled_from_a_control_plane_there_is_nothing_to_show() {
 }
 
 #[test]
-fn h3_resources_page_each_once_and_in_a_stable_order_also_where_names_have_slashes() {
+fn h3_resources_page_once_each_in_a_stable_order() {
     let all = names(&answered("", &snapshot())["items"], "name");
     assert_eq!(all, ["api", "web", "late", "shop/web"]);
     for limit in 1..=all.len() {
@@ -412,7 +412,7 @@ fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
 }
 
 #[test]
-fn x4_a_pool_that_is_filled_from_a_source_names_it_and_what_there_is_to_know_of_it() {
+fn x4_a_pool_of_a_source_names_it_and_what_is_known_of_it() {
     let snapshot = snapshot();
     let shown = show().pool(&pool(), &snapshot);
     assert_eq!((&shown["source"], &shown["services"]), (&json!("cluster:web"), &json!([])));

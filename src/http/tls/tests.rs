@@ -32,7 +32,7 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn h2_a_pair_that_cannot_be_used_is_refused_by_the_key_of_the_configuration_and_the_file() {
+fn h2_an_unusable_pair_is_refused_by_its_key_and_file() {
     let (one, other) = (pair(2040), pair(2040));
     let nothing = || ("nothing".to_owned(), one.1.clone());
     let cut = || (one.0[..one.0.len() / 2].to_owned(), one.1.clone());
@@ -83,7 +83,7 @@ fn h2_each_file_counts_and_none_runs_into_the_other() {
 }
 
 #[test]
-fn h2_another_pair_is_shown_once_it_is_whole_and_a_broken_one_changes_nothing() {
+fn h2_another_pair_is_shown_once_whole_and_a_broken_one_ignored() {
     let (folder, first, second) = (folder(), pair(2040), pair(2050));
     let mut certificate = Certificate::read(files(&folder, &first)).expect("a pair");
     let provider = Arc::clone(&certificate.provider);

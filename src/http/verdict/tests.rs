@@ -106,7 +106,7 @@ fn h3_each_candidacy_has_its_reason() {
 }
 
 #[test]
-fn h3_a_service_without_rules_or_without_a_seen_pool_is_never_called_right() {
+fn h3_a_service_without_rules_or_a_seen_pool_is_never_right() {
     let without = ServiceView { pools: Vec::new(), ..service() };
     assert!(said(&without, None).starts_with("not managed yet: no load-balancing rule"));
     assert_eq!(said(&service(), None), "pool lb/shop-web has not been looked at yet");
@@ -128,7 +128,7 @@ fn h3_every_state_but_right_says_what_is_waited_for() {
 }
 
 #[test]
-fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing_that_matters_more() {
+fn g5_a_held_removal_is_told_in_every_state_and_hides_nothing() {
     for reason in HeldReason::ALL {
         for state in PoolState::ALL {
             let told = said(&service(), Some(PoolView { held: hold(reason), ..differing(state) }));
@@ -188,7 +188,7 @@ fn h3_of_several_pools_the_one_that_matters_most_is_told() {
 }
 
 #[test]
-fn g6_a_pause_is_told_with_all_who_pause_since_when_why_and_how_far_the_pool_is_from_right() {
+fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
     let pause = |by: &str| Pause {
         since: Some(Wall::from_micros(1_700_000_000_000_000)),
         by: Some(by.into()),
@@ -244,7 +244,7 @@ fn due() -> PoolView {
 fn lease(state: &'static str, whose: Whose) -> Snapshot {
     let lease = SharedLeaseView {
         state,
-        holder: Some("somebody".into()),
+        holder: Some("another".into()),
         whose,
         held_since: Some(Now::from_millis(40_000)),
         since: Now::from_millis(90_000),
@@ -288,7 +288,7 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
         (gated(GateView { short_until: later, ..open }), "the budget for writes is spent for 30 s more"),
         (
             lease("waiting", Whose::Stranger),
-            "the shared Lease, wanted for 20 s, which somebody, a stranger, has held for 60 s, for 5 s more at most",
+            "the shared Lease, wanted for 20 s, which another, a stranger, has held for 60 s, for 5 s more at most",
         ),
         (lease("off", Whose::Nobody), "is left to others, for 5 s more at most"),
         (led(leads("standby", None)), "no leader is known: this replica has been standby for 40 s"),
@@ -318,14 +318,14 @@ fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
 #[test]
 fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
     let quarantined = PoolView {
-        last_error: Some("a change of nobody waits".into()),
+        last_error: Some("a change without an owner waits".into()),
         held: hold(HeldReason::EmptyConfirm),
         ..pool(PoolState::Quarantined)
     };
     assert_eq!(
         said(&service(), Some(quarantined)),
         "pool lb/shop-web is quarantined for an error of the controller: report it, and restart the controller to try \
-         again; last error: a change of nobody waits"
+         again; last error: a change without an owner waits"
     );
 }
 

@@ -89,7 +89,7 @@ fn w9_the_rates_of_the_cloud_configuration_become_the_writers() {
 }
 
 #[test]
-fn w7_w8_the_replicas_compete_for_one_lease_and_share_the_other_one_under_one_name() {
+fn w7_w8_replicas_compete_for_one_lease_and_share_the_other() {
     let keys = "leaderElection: {namespace: pools, name: ours}\nlease: {maxHold: 7s, minOff: 9s, bypassForDrain: true}\n";
     let (config, machines) = of("", keys, false);
     assert_eq!(&*machines.leader.identity, "pod_1");
@@ -124,7 +124,7 @@ fn n2_n3_the_keys_of_the_admin_state_reach_its_machine() {
 }
 
 #[test]
-fn n4_the_admin_state_is_switched_off_by_the_cloud_configuration_and_a_dry_run_keeps_nothing() {
+fn n4_the_cloud_configuration_switches_the_admin_state_off() {
     let (_, off) = of(r#", "enableLoadBalancerAdminState": false"#, "", false);
     assert_eq!((off.admin_state.role, off.admin_state.keeping), (Role::Off, Keeping::ConfigMap));
     let (_, dry) = of("", "", true);
@@ -136,7 +136,7 @@ fn n4_the_admin_state_is_switched_off_by_the_cloud_configuration_and_a_dry_run_k
 }
 
 #[test]
-fn h3_x2_the_pools_of_a_source_are_those_that_list_it_whatever_the_case_of_their_names() {
+fn h3_x2_a_source_has_the_pools_that_list_it_in_any_case() {
     let pools = "pools:\n- {loadBalancer: LB, backendPool: Edge, source: \"eds:edge\"}\n- {loadBalancer: lb, backendPool: other, source: \"eds:edge\"}\n- {loadBalancer: lb, backendPool: last, source: \"cluster:last\"}\n";
     let config = load("", pools);
     let pool = |name: &str| PoolId::new(LbName::new("lb"), PoolName::new(name));

@@ -157,7 +157,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
         .map(|path| path.replace("{lb}", "kubernetes").replace("{pool}", &pool_of("web")))
         .map(|path| path.trim_start_matches("/api/v1").to_owned())
         .collect();
-    assert_eq!(operator.asked, wanted, "every request of people is offered");
+    assert_eq!(operator.asked, wanted, "every request of operators is offered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,7 +173,7 @@ async fn h3_under_simulate_a_command_works_without_kubectl() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_without_a_service_account_the_page_says_how_to_make_one_and_a_standby_leads_to_the_leader() {
+async fn h3_the_page_says_how_to_sign_in_and_a_standby_names_the_leader() {
     let Some(mut reader) = Reader::start().await else { return };
     let stage = Stage::ready(1).await;
     let commands = "[...document.querySelectorAll('#rows pre')].map((one) => one.textContent).join('\\n')";

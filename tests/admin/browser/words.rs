@@ -72,7 +72,7 @@ fn keys(value: &Value, all: &mut Vec<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn h3_an_answer_without_a_key_costs_what_depends_on_it_and_the_page_says_so() {
+async fn h3_a_missing_key_costs_what_depends_on_it_and_the_page_says_so() {
     let Some(mut reader) = Reader::start().await else { return };
     let (stage, _release) = web::in_the_middle(&NAMES).await;
     reader.browser.prepare(CHANGES).await;

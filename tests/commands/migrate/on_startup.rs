@@ -189,7 +189,7 @@ async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
     let hook = move |_: &mut Azure, request: &Request, _| {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
         if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
-            // Nobody hears it once the test has gone on.
+            // There is no receiver once the test has gone on.
             heard.send(()).unwrap_or_default();
             return Fate::Cut;
         }
@@ -200,7 +200,7 @@ async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_in_the_outage_ends_the_process_and_the_next_one_continues_from_the_cluster_alone() {
+async fn sigterm_in_the_outage_ends_the_process_and_the_next_continues() {
     let bench = bench(scale_set(), json!({})).await;
     let mut cut = cut_creations(&bench).await;
     let running = start(&bench);
@@ -242,7 +242,7 @@ async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_of_everything_stops_it() {
+async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_stops_it() {
     let shown = "the plan of a migration from Basic load balancers, which is not carried out";
     for (more, arguments) in [(json!({}), &["--dry-run"][..]), (json!({ "mode": "observe" }), &[])] {
         let bench = bench(scale_set(), more).await;

@@ -53,7 +53,7 @@ async fn killed_after(bench: &Bench, file: &str, writes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_second_restore_finishes_what_one_that_was_killed_before_its_first_put_has_left() {
+async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;
@@ -77,8 +77,7 @@ async fn g6_a_second_restore_finishes_what_one_that_was_killed_before_its_first_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_what_was_killed_between_two_puts_stays_paused_until_somebody_resumes_and_a_second_restore_finishes_it()
- {
+async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = of_one_balancer(&stored(&bench, &file).await);
@@ -108,7 +107,7 @@ async fn g6_what_was_killed_between_two_puts_stays_paused_until_somebody_resumes
     assert_eq!(bench.puts().len(), 2, "what was right was not written again");
     assert_eq!(note(&bench).await, Some(paused));
 
-    // Somebody resumes, as the command says: the pools follow endpoints again.
+    // The operator resumes, as the command says: the pools follow endpoints again.
     let mut map = bench.config_map().await.expect("our ConfigMap");
     map["data"].as_object_mut().expect("data").shift_remove("pause.everything");
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");

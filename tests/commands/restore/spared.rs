@@ -1,5 +1,5 @@
-//! Pools that `restore` leaves alone unless a person insists: those that would serve nobody, and those that are paused by
-//! themselves.
+//! Pools that `restore` leaves alone unless the operator insists: those that would serve no traffic, and those that are
+//! paused by themselves.
 
 use simulator::models::kube::Resource;
 
@@ -18,7 +18,7 @@ fn service(pool: &Pool) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g2_a_pool_that_would_serve_nobody_is_left_alone_without_a_flag_and_the_others_are_restored() {
+async fn g2_a_pool_that_would_have_no_member_is_left_alone_without_a_flag() {
     let bench = Bench::new(2).await;
     let file = bench.path("pools.json");
     let right = pools(&bench, &bench.path("before.json")).await;
@@ -54,7 +54,7 @@ async fn g2_a_pool_that_would_serve_nobody_is_left_alone_without_a_flag_and_the_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d1_g6_pools_that_people_have_paused_are_shown_and_left_alone_unless_they_are_named() {
+async fn d1_g6_paused_pools_are_left_alone_unless_they_are_named() {
     let mut bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = stored(&bench, &file).await;

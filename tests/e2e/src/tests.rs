@@ -25,7 +25,7 @@ const AZURE: [(&str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn every_missing_variable_is_named_and_a_simulated_azure_needs_no_credentials() {
+async fn every_missing_variable_is_named_and_a_simulation_needs_none() {
     let dry = options(&["--dry-run"]);
     let error = run(&dry, &variables(&AZURE[..2])).await.expect_err("variables are missing");
     let text = format!("{error:#}");

@@ -48,10 +48,10 @@ impl About {
     }
 }
 
-/// These nodes, which may be nobody.
+/// These nodes, which may be none.
 pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     match words {
-        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} is none")),
+        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} means none")),
         words => Ok(words.iter().copied().filter(|word| *word != NOBODY).collect()),
     }
 }
@@ -198,7 +198,7 @@ fn recorded(config_map: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn an_event_is_about_a_service_or_a_node_and_a_line_that_names_neither_is_told_so() {
+fn an_event_is_about_a_service_or_a_node() {
     let web = About::Service(ServiceName::parse("web"));
     assert_eq!(About::parse(&["web", "x1", "why"]), Ok((web, &["x1", "why"][..])));
     assert_eq!(About::parse(&["node", "node-1"]), Ok((About::Node("node-1".to_owned()), &[][..])));
@@ -211,10 +211,10 @@ fn an_event_is_about_a_service_or_a_node_and_a_line_that_names_neither_is_told_s
 }
 
 #[test]
-fn a_list_of_nodes_is_nobody_where_that_is_said_and_nothing_where_nothing_is_said() {
+fn a_list_of_nodes_may_be_empty_but_not_missing() {
     assert_eq!(nodes(&["node-1", "node-2"]), Ok(vec!["node-1", "node-2"]));
     assert_eq!(nodes(&["nobody"]), Ok(vec![]));
-    assert!(nodes(&[]).expect_err("nothing").contains("nobody is none"));
+    assert!(nodes(&[]).expect_err("nothing").contains("means none"));
 }
 
 #[test]

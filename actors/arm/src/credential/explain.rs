@@ -59,7 +59,7 @@ impl Explainer {
                 (said, remedy, None)
             }
         };
-        // What is cut first may be half a secret, which nobody would recognise.
+        // What is cut first may be half a secret, which would not be recognised.
         self.told(&first_line(&self.redact(&said)), remedy, retry_after)
     }
 
@@ -114,12 +114,12 @@ impl Explainer {
         }
     }
 
-    /// The remedy where something else answers in the place of whoever gives tokens.
+    /// The remedy where something else answers in the place of the token service.
     fn foreign(&self) -> &'static str {
         if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
     }
 
-    /// The remedy where nobody answers.
+    /// The remedy where there is no answer.
     fn unreached(&self) -> &'static str {
         if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
     }
@@ -195,7 +195,7 @@ fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
 struct Answer {
     status: u16,
     body: Vec<u8>,
-    /// For how long whoever answered wants to be left alone.
+    /// For how long the server that answered wants no request.
     retry_after: Option<Duration>,
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c3_what_an_authority_says_of_when_to_come_again_is_told_with_its_refusal() {
+    fn c3_a_refusal_carries_the_retry_time_of_the_authority() {
         let explainer = Explainer::new(&Identity::Managed(crate::ManagedIdentity::SystemAssigned));
         for (header, kept) in [(Some("20"), Some(20)), (Some("soon"), None), (None, None)] {
             let mut headers = Headers::new();

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn w6_retry_after_is_a_span_a_date_against_the_answers_own_date_or_invalid() {
+    fn w6_retry_after_is_a_span_or_a_date_of_the_server_or_invalid() {
         let seconds = |n| RetryAfter::In(Duration::from_secs(n));
         assert_eq!(read(None, None), RetryAfter::Absent);
         assert_eq!(read(Some("  "), None), RetryAfter::Absent);

@@ -66,7 +66,7 @@ fn w2_a_poll_is_decided_on_its_status_alone_in_any_spelling() {
 }
 
 #[test]
-fn w5_a_poll_without_a_status_is_undecodable_unless_its_address_answers_with_the_resource() {
+fn w5_a_poll_without_a_status_is_undecodable_unless_it_has_the_resource() {
     for body in ["", "{}", "<html>", "[]", r#"{"status":3}"#, r#"{"status":""}"#] {
         let answer = failure(answer::operation(false, &response(200, &[], body)));
         assert_eq!(answer.kind, FailureKind::Undecodable(200), "{body}");
@@ -159,7 +159,7 @@ fn d6_what_cannot_be_read_is_never_taken_for_empty() {
 }
 
 #[test]
-fn d1_a_rule_names_its_pools_of_this_load_balancer_and_says_whether_it_is_probed() {
+fn d1_a_rule_names_its_pools_and_says_whether_it_has_a_probe() {
     let facts = balancer(
         r#"{"id":"/rg/one/loadBalancers/LB","etag":"e","properties":{"provisioningState":"Failed",
         "backendAddressPools":[{"id":"/rg/one/loadBalancers/LB/backendAddressPools/p","properties":{}}],

@@ -119,7 +119,7 @@ fn of_a_key_that_stands_twice_the_last_value_counts() {
 const INTERFACES: &str = r#"{"name":"kubernetes","id":"/lb/backendAddressPools/kubernetes","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","loadBalancerBackendAddresses":[{"name":"70f3bd40-2344-4c29-8177-768d4c3ca926","id":"/lb/a","etag":"W/\"1\"","properties":{"provisioningState":"Succeeded","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Compute/virtualMachineScaleSets/aks-np-12345678-vmss/virtualMachines/0/networkInterfaces/aks-np-12345678-vmss/ipConfigurations/ipconfig1"}},"type":"t"},{"name":"9b0a","properties":{"ipAddress":"","networkInterfaceIPConfiguration":{"id":"/subscriptions/s/resourceGroups/MC_rg/providers/Microsoft.Network/networkInterfaces/aks-pool-12345678-nic-1/ipConfigurations/ipconfig1"},"adminState":"Down"}},{"name":"c3","properties":{"networkInterfaceIPConfiguration":{"id":"/somewhere/else"}}}],"backendIPConfigurations":[{"id":"/x"},{"id":"/y"},{"id":"/z"}],"loadBalancingRules":[{"id":"/lb/loadBalancingRules/r"}]},"type":"Microsoft.Network/loadBalancers/backendAddressPools"}"#;
 
 #[test]
-fn n2_entries_of_network_interfaces_say_which_virtual_machine_they_send_to() {
+fn n2_entries_of_network_interfaces_name_their_virtual_machine() {
     let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
     assert!(facts.nic_backed);
     let seen: Vec<_> = facts.entries.iter().map(|entry| (entry.backend(), entry.admin_state)).collect();
@@ -141,7 +141,7 @@ fn n2_entries_of_network_interfaces_say_which_virtual_machine_they_send_to() {
 }
 
 #[test]
-fn n3_an_admin_state_is_set_on_an_entry_of_a_network_interface_and_nothing_else_changes() {
+fn n3_an_admin_state_of_an_interface_entry_is_set_and_nothing_else() {
     let facts = pool_read(answer::pool(&pool_id(), &response(200, &[], INTERFACES))).facts;
     let at = |name: &str| {
         let backend = Some(Backend::Instance(InstanceId::new(name)));

@@ -49,7 +49,7 @@ fn imds(token: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn c3_a_client_secret_is_sent_to_the_authority_and_its_token_to_the_endpoint() {
+async fn c3_a_client_secret_goes_to_the_authority_and_its_token_to_the_endpoint() {
     let (mut server, client) = start(secret(), vec![token("t-1"), reply(200, "", POOL)]).await;
     read_pool(&client).await;
     let asked = server.received().unwrap();
@@ -66,7 +66,7 @@ async fn c3_a_client_secret_is_sent_to_the_authority_and_its_token_to_the_endpoi
 }
 
 #[tokio::test]
-async fn c3_a_managed_identity_asks_the_instance_metadata_service_by_the_id_that_is_configured() {
+async fn c3_a_managed_identity_asks_the_metadata_service_by_its_configured_id() {
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i";
     let rows = [
         (ManagedIdentity::SystemAssigned, None),
@@ -97,7 +97,7 @@ async fn c3_a_managed_identity_asks_the_instance_metadata_service_by_the_id_that
 }
 
 #[tokio::test]
-async fn c3_a_client_certificate_signs_an_assertion_that_its_public_key_verifies() {
+async fn c3_a_client_certificate_signs_an_assertion_that_verifies() {
     let made = test_certificates::make();
     for (name, bytes, password) in made.files() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -92,7 +92,7 @@ fn put() -> ArmRequest {
 }
 
 #[tokio::test]
-async fn c3_workload_identity_has_one_token_for_its_file_and_sends_it_to_the_endpoint_alone() {
+async fn c3_workload_identity_sends_one_token_for_its_file_to_the_endpoint() {
     let replies = vec![token("token-1"), reply(200, "", POOL), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "assertion-1", Duration::ZERO).await;
     for _ in 0..2 {
@@ -152,7 +152,7 @@ async fn w8_a_permit_that_runs_out_while_a_token_is_had_stops_the_put() {
 }
 
 #[tokio::test]
-async fn w8_a_permit_that_runs_out_while_a_token_is_renewed_stops_the_second_put() {
+async fn w8_a_permit_that_expires_during_a_token_renewal_stops_the_second_put() {
     let replies = vec![token("a"), reply(401, CHALLENGE, ""), token("b"), reply(200, "", POOL)];
     let Fixture { mut server, client, file: _file } = fixture(replies, "x", Duration::from_millis(600)).await;
     assert_eq!(failure(client.execute(put()).await.answer).kind, FailureKind::PermitExpired);

@@ -41,7 +41,7 @@ async fn each_look_is_one_get_of_its_own_address_and_brings_body_and_date() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_status_and_date_and_a_next_page_is_looked_for_on_the_endpoint_alone() {
+async fn a_refusal_has_status_and_date_and_next_pages_stay_on_the_endpoint() {
     let body = r#"{"error":{"code":"AuthorizationFailed","message":"no"}}"#;
     let mut server = Server::start(vec![reply(403, "date: today\r\n", body), reply(200, "", "{}")]).await;
     let client = Client::new(settings(&server.endpoint())).unwrap();

@@ -183,7 +183,7 @@ fn w3_official_examples_are_read_without_loss() {
 }
 
 #[test]
-fn w3_the_example_with_a_key_twice_is_read_and_written_with_the_last_value() {
+fn w3_of_a_duplicate_key_the_last_value_is_read_and_written() {
     let Some(file) =
         files("official", "json").into_iter().find(|file| file.ends_with("LoadBalancerGet.json"))
     else {

@@ -1,4 +1,5 @@
-//! Nobody gets a token: whoever answered is named with what he said, at once, and nothing is asked for in vain.
+//! No token is given: the error names the server that answered and what it said, immediately, and without useless
+//! requests.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ async fn told(identity: Identity, answer: Reply) -> (String, usize) {
 }
 
 #[tokio::test]
-async fn c3_a_metadata_service_that_refuses_is_told_with_its_status_and_not_asked_until_nobody_knows_why() {
+async fn c3_a_refusing_metadata_service_is_told_with_its_status() {
     let again = "it is asked again by itself";
     let rows = [
         (reply(404, "", r#"{"error":"not_found"}"#), "status 404: not_found; assign the identity"),
@@ -61,7 +62,7 @@ async fn c3_a_metadata_service_that_refuses_is_told_with_its_status_and_not_aske
 }
 
 #[tokio::test]
-async fn c3_a_login_endpoint_that_is_busy_is_told_with_its_status_however_long_it_wants_to_be_left_alone() {
+async fn c3_a_busy_login_endpoint_is_told_with_its_status() {
     let again = "it is asked again by itself";
     let rows = [
         (reply(429, "retry-after: 3600\r\n", ""), "status 429"),

@@ -41,7 +41,7 @@ fn c3_anonymous_and_plain_http_are_for_loopback_only() {
 }
 
 #[test]
-fn c1_what_is_wrong_with_a_setting_is_said_with_its_name_and_without_its_secrets() {
+fn c1_a_wrong_setting_is_told_with_its_name_and_without_secrets() {
     let local = || settings("http://127.0.0.1:1");
     let table = [
         (settings("ftp://127.0.0.1"), "endpoint ftp://127.0.0.1"),

@@ -103,7 +103,7 @@ async fn token(tokens: &Tokens) -> Result<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_a_renewal_that_hangs_delays_no_call_while_the_old_token_is_good_and_is_not_lost() {
+async fn c3_a_hanging_renewal_delays_no_call_while_the_old_token_is_good() {
     let (tokens, counts) = tokens(&[Does::Give(200), Does::Hang(20), Does::Refuse]);
     assert_eq!(token(&tokens).await.unwrap(), "token-1");
     tokio::time::advance(Duration::from_secs(10)).await;
@@ -118,7 +118,7 @@ async fn c3_a_renewal_that_hangs_delays_no_call_while_the_old_token_is_good_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn c3_without_a_token_who_hangs_is_given_up_after_half_a_minute_and_asked_again() {
+async fn c3_without_a_token_a_hanging_request_is_repeated_after_30_s() {
     let (tokens, counts) = tokens(&[Does::Hang(31), Does::Give(3_600)]);
     let began = Instant::now();
     assert!(token(&tokens).await.unwrap_err().contains("no token in time"));
@@ -151,7 +151,7 @@ async fn c3_a_request_goes_on_when_the_call_that_made_it_has_gone_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn w5_a_token_that_azure_has_refused_is_not_given_out_again_and_the_credential_is_made_anew() {
+async fn w5_a_token_that_azure_refused_is_not_used_again() {
     let (tokens, counts) = tokens(&[Does::Give(3_600), Does::Give(3_600), Does::Refuse]);
     let refused = tokens.token().await.unwrap();
     for _ in 0..3 {

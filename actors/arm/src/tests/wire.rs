@@ -33,7 +33,7 @@ async fn started(replies: Vec<Reply>) -> (Server, Client) {
 }
 
 #[tokio::test]
-async fn w3_a_get_and_the_put_that_edits_it_carry_their_addresses_headers_and_body() {
+async fn w3_a_get_and_the_put_that_edits_it_have_the_right_address_and_body() {
     let accepted = r#"{"etag":"W/\"new\"","properties":{"provisioningState":"Updating"}}"#;
     let headers = "azure-asyncoperation: https://h/op?t=1\r\nlocation: https://h/other\r\nretry-after: 10\r\nx-ms-correlation-request-id: c-1\r\n";
     let (mut server, client) =
@@ -121,10 +121,10 @@ async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
 }
 
 #[tokio::test]
-async fn w4_a_connection_that_breaks_or_is_refused_is_a_connection_failure_and_is_tried_once() {
+async fn w4_a_broken_or_refused_connection_is_a_failure_and_is_tried_once() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
     let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
-    // The third finds nobody, and so has certainly not been carried out.
+    // The third finds no server, and so has certainly not been carried out.
     for kind in [FailureKind::Connection, FailureKind::Connection, FailureKind::NotConnected] {
         let broken = failure(client.execute(put(NOW)).await.answer);
         assert_eq!(broken.kind, kind, "{broken}");
@@ -153,7 +153,7 @@ async fn w4_nothing_is_tried_twice_and_no_redirect_is_followed() {
 }
 
 #[tokio::test]
-async fn w5_the_bytes_of_a_polls_address_are_sent_as_they_are_and_foreign_hosts_get_nothing() {
+async fn w5_a_polls_address_is_sent_unchanged_and_foreign_hosts_get_nothing() {
     let (mut server, client) = started(vec![reply(200, "", r#"{"status":"InProgress"}"#)]).await;
     let odd = "/subscriptions/s/locations/e/operations/g?api-version=1&t=63%2b9&c=MII+a/b%3d&s=x_-y&h=~";
     let foreign = [

@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn n5_ready_nodes_that_are_down_stay_within_the_bound_but_for_those_that_are_released(
+        fn n5_ready_nodes_that_are_down_stay_within_the_bound(
             kinds in prop::collection::vec(0_u8..3, 0..30), down in 0_usize..20, others in 0_usize..30,
         ) {
             let uids = uids(kinds.len());
@@ -111,7 +111,7 @@ mod tests {
                 nodes.iter().filter(|(_, ready, free)| *ready && *free).count(),
             );
             prop_assert!(bound == 0 || down + free + bound <= allowed(ready));
-            // Nobody waits behind a room that is free.
+            // No node waits while there is free room.
             let waits = nodes.iter().any(|(uid, _, _)| !is_in(uid));
             prop_assert!(!waits || down + free + bound >= allowed(ready));
         }

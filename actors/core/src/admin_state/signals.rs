@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn n1_freeze_reboot_redeploy_terminate_never_say_that_a_node_is_taken_away() {
+    fn n1_freeze_reboot_redeploy_and_terminate_do_not_mean_eviction() {
         for event in ["Freeze", "Reboot", "Redeploy", "Terminate"] {
             let message = NOTICE.replace("Preempt", event);
             assert!(!says_preempt(&message), "{message}");

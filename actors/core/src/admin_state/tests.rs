@@ -82,7 +82,7 @@ fn all(urgency: AdminUrgency) -> Vec<(String, AdminUrgency)> {
 }
 
 #[test]
-fn n1_each_of_the_three_taints_takes_a_node_down_in_every_pool_of_both_families() {
+fn n1_each_of_three_taints_takes_a_node_down_in_all_pools_and_families() {
     for key in [OUT_OF_SERVICE, SHUTDOWN, DRAINING] {
         let mut bench = Bench::new(4);
         assert!(bench.said().is_empty() && bench.set.generation == 0);
@@ -198,7 +198,7 @@ fn n3_a_node_that_is_gone_leaves_the_queue() {
     bench.tell(node(1, &[SHUTDOWN]));
     bench.fail(&pool("lb", "web"), 500);
     bench.delete(1);
-    assert_eq!(bench.due.len(), 0, "what nobody has begun is withdrawn");
+    assert_eq!(bench.due.len(), 0, "what no write has begun is withdrawn");
     bench.said();
     bench.pass(60_000);
     bench.look();
@@ -226,11 +226,11 @@ fn n2_a_node_replaced_under_the_same_name_is_not_down() {
     let other = NodeFact { uid: uid("another"), ips: ips(9).into(), ..node(1, &[]) };
     bench.tell(other);
     assert!(bench.set.addresses.is_empty() && bench.said().is_empty());
-    assert!(bench.set.restorable.is_empty(), "nobody has the old addresses");
+    assert!(bench.set.restorable.is_empty(), "no node has the old addresses");
 }
 
 #[test]
-fn n4_a_down_that_outlived_its_node_ends_where_another_node_has_the_address() {
+fn n4_a_down_that_outlived_its_node_ends_when_a_new_node_has_the_address() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
@@ -386,7 +386,7 @@ fn n3_a_pool_that_does_not_exist_is_nothing_to_wait_for() {
 }
 
 #[test]
-fn n5_half_of_the_ready_nodes_go_down_and_the_others_follow_when_there_is_room() {
+fn n5_half_of_the_ready_nodes_go_down_and_the_others_wait_for_room() {
     let mut bench = Bench::new(6);
     for n in 1..=5 {
         bench.tell(node(n, &[SHUTDOWN]));
@@ -408,7 +408,7 @@ fn n5_half_of_the_ready_nodes_go_down_and_the_others_follow_when_there_is_room()
 }
 
 #[test]
-fn w8_a_term_begins_when_the_nodes_are_known_and_the_writer_was_told_the_set() {
+fn w8_a_term_begins_when_the_nodes_and_the_draining_set_are_known() {
     let mut bench = Bench::silent(Role::On, 4);
     bench.look();
     bench.hear(In::Opened(Epoch(3)));
@@ -489,7 +489,7 @@ fn tries(bench: &mut Bench, id: &PoolId, millis: u64) -> usize {
 }
 
 #[test]
-fn s1_a_pool_that_goes_on_failing_is_asked_no_more_often_for_many_nodes_than_for_one() {
+fn s1_a_failing_pool_is_asked_as_often_for_many_nodes_as_for_one() {
     let mut bench = Bench::new(40);
     let web = pool("lb", "web");
     for n in 1..=10 {
@@ -509,7 +509,7 @@ fn s1_a_pool_that_goes_on_failing_is_asked_no_more_often_for_many_nodes_than_for
 }
 
 #[test]
-fn n3_a_down_that_does_not_last_is_written_more_and_more_seldom_and_that_is_told() {
+fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
     let mut bench = Bench::new(4);
     let web = pool("lb", "web");
     bench.tell(node(1, &[SHUTDOWN]));

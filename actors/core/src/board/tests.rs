@@ -107,7 +107,7 @@ fn at(board: &mut Board, ms: u64, input: In) -> Option<Arc<Snapshot>> {
 }
 
 #[test]
-fn a2_the_first_snapshot_comes_at_once_and_the_next_after_a_quarter_of_a_second() {
+fn a2_the_first_snapshot_comes_immediately_and_the_next_after_250_ms() {
     let mut board = Board::new();
     assert!(at(&mut board, 7, lane("a")).is_some());
     assert_eq!(board.deadline(), None, "nothing new");
@@ -141,7 +141,7 @@ fn a2_what_changes_nothing_publishes_nothing() {
 }
 
 #[test]
-fn a2_a_node_is_shown_as_it_was_told_last_and_no_longer_than_anything_of_it_is_left() {
+fn a2_a_node_is_shown_as_last_told_and_while_anything_of_it_is_left() {
     let mut board = Board::new();
     at(&mut board, 0, node("n1", NodeState::Recording));
     at(&mut board, 1_000, node("n2", NodeState::Held));

@@ -181,7 +181,7 @@ fn c4_it_is_complete_when_everything_has_been_compared_for_a_second() {
 }
 
 #[test]
-fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish_from_sight() {
+fn c4_a_pool_that_was_compared_once_may_wait_again_but_not_vanish() {
     let right = world([pool("a"), pool("b")], []);
     let again = world([PoolView { state: PoolState::Due, ..pool("a") }, pool("b")], []);
     assert_eq!(Bench::begun().at(1, &right).at(1, &again).end(), (2, End::Complete));
@@ -203,7 +203,7 @@ fn d2_the_pools_of_the_cluster_are_nobodys_and_are_not_waited_for() {
 }
 
 #[test]
-fn d2_a_refused_pool_and_those_of_services_that_are_no_candidates_are_not_waited_for() {
+fn d2_refused_pools_and_those_of_no_candidates_are_not_waited_for() {
     let refused = ServiceView {
         not_manageable: vec![(id("shop-nat"), NotManageable::InboundNatRule)],
         ..service("nat", &["shop-nat"])
@@ -213,7 +213,7 @@ fn d2_a_refused_pool_and_those_of_services_that_are_no_candidates_are_not_waited
 }
 
 #[test]
-fn d4_members_that_may_have_to_go_are_waited_for_until_their_delay_is_over_by_two_seconds() {
+fn d4_members_that_may_go_are_waited_for_until_2_s_after_their_delay() {
     let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
     let leaving = world([PoolView { level, ..pool("shop-web") }], []);
     let mut bench = Bench::begun();
@@ -225,7 +225,7 @@ fn d4_members_that_may_have_to_go_are_waited_for_until_their_delay_is_over_by_tw
 }
 
 #[test]
-fn d4_the_delay_of_a_pool_that_was_read_late_counts_from_its_own_first_comparison() {
+fn d4_the_delay_of_a_late_pool_counts_from_its_own_first_comparison() {
     let level = Level { tolerated: [ip(1)].into(), ..Level::default() };
     let first = world([pool("a")], []);
     let failing =
@@ -367,7 +367,7 @@ fn x2_c4_a_pool_is_waited_for_when_its_source_asks_something_of_it() {
 }
 
 #[test]
-fn x3_c4_an_error_of_a_source_of_which_nothing_was_known_is_known_and_leaves_its_pools_alone() {
+fn x3_c4_a_source_that_fails_at_first_is_known_and_its_pools_left_alone() {
     for reason in [Reason::Nack, Reason::Deleted, Reason::Timer, Reason::Reported] {
         let fault = Fault { reason, ..fault("not so") };
         let failed = told(Some(Assigned::Unknown(Some(fault))), Some("not so"), []);
@@ -407,7 +407,7 @@ fn behind(view: LbView) -> Snapshot {
 }
 
 #[test]
-fn c4_a_source_that_fails_after_its_first_list_keeps_nothing_from_being_complete() {
+fn c4_a_source_that_fails_after_its_first_list_does_not_block_completion() {
     let failing = Snapshot {
         sources: [(Kind::Nodes, source(true, Some("gone away")))].into(),
         ..world([pool("a")], [])

@@ -83,7 +83,7 @@ pub(crate) struct Failed {
     pub(crate) what: What,
     /// What was said.
     pub(crate) why: Arc<str>,
-    /// Whether we may not do it: whoever may not will not be let within seconds.
+    /// Whether the request was denied: rights do not change within seconds.
     pub(crate) denied: bool,
 }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a4_a_write_names_the_state_that_it_replaces_and_creates_where_there_is_none() {
+    fn a4_a_write_names_the_state_it_replaces_or_creates_the_object() {
         let (mut errand, call) = looking(at(0));
         let News::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
             panic!("a state")
@@ -316,10 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn a3_a_look_is_made_anew_for_who_needs_a_newer_state_and_a_write_is_never_given_up_for_that() {
+    fn a3_a_caller_that_needs_a_newer_state_causes_a_new_read() {
         let (mut errand, _) = looking(at(0));
         errand.hurry(at(5));
-        assert_eq!(errand.asked(), Some(What::Look), "whoever is in a hurry waits for its answer");
+        assert_eq!(errand.asked(), Some(What::Look), "an urgent request waits for its answer");
         errand.look_anew(at(5));
         assert_eq!((errand.asked(), errand.deadline()), (None, Some(at(5))));
         let (write, _) = errand.write(at(6), 0, None, ConfigMapEdit::default());
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a4_the_look_after_a_conflict_is_at_once_and_later_each_time_up_to_a_second() {
+    fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
         let mut errand: Errand<()> = Errand::new();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
             let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a3_a_request_without_an_answer_is_given_up_and_its_error_stands_until_a_state_is_seen() {
+    fn a3_an_unanswered_request_is_an_error_until_a_state_is_seen() {
         let (mut errand, _) = looking(at(0));
         let over = at(0).plus(GIVE_UP_AFTER);
         assert!(errand.overdue(at(1)).is_none());

@@ -61,7 +61,7 @@ fn e1_the_deployment_is_asked_for_once_where_the_answer_has_it() {
 }
 
 #[test]
-fn e1_who_has_not_found_the_deployment_asks_again_after_waits_that_double_to_ten_minutes() {
+fn e1_an_unknown_deployment_is_asked_for_with_waits_that_double_to_10_min() {
     let mut bench = Bench::begun();
     for _ in 0..40 {
         bench.fails(other());
@@ -74,7 +74,7 @@ fn e1_who_has_not_found_the_deployment_asks_again_after_waits_that_double_to_ten
 }
 
 #[test]
-fn e1_that_the_deployment_cannot_be_had_is_told_once_and_a_server_that_is_away_for_a_moment_is_not() {
+fn e1_a_missing_deployment_is_told_once_and_a_short_outage_is_not() {
     for certain in [Failure::Absent, Failure::Denied("no".into())] {
         let mut bench = Bench::begun();
         bench.fails(certain.clone());

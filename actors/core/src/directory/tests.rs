@@ -249,7 +249,7 @@ impl Bench {
         }
     }
 
-    /// Each condition is told once while it lasts, and only where somebody listens.
+    /// Each condition is told once while it lasts, and only where it is received.
     fn on_report(&mut self, report: &Report) {
         let alike = |told: &Report| match (&told.what, &report.what) {
             // Which Services and how many members that concerns may change meanwhile.
@@ -259,7 +259,7 @@ impl Bench {
             (What::NotManageable { .. }, _) => told.what == report.what,
             _ => told == report,
         };
-        assert!(self.machine.reporting.is_some(), "nobody would tell it");
+        assert!(self.machine.reporting.is_some(), "it would not be published");
         assert!(self.lasts(report), "it has ended: {report:?}");
         assert!(!self.told.iter().any(alike), "told twice: {report:?}");
         self.told.push(report.clone());
@@ -321,7 +321,7 @@ impl Bench {
                     assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
                 }
                 Out::Report(report) if is_of_source(report) => {
-                    assert!(self.machine.reporting.is_some(), "nobody would tell it");
+                    assert!(self.machine.reporting.is_some(), "it would not be published");
                 }
                 Out::Report(report) => self.on_report(report),
                 Out::Rewrite(pool) => {
@@ -576,7 +576,7 @@ fn d1_the_name_of_the_pool_tells_its_family() {
 }
 
 #[test]
-fn a3_an_assignment_is_said_again_when_only_its_revision_pause_or_doubt_changes() {
+fn a3_an_assignment_is_sent_again_when_revision_pause_or_doubt_change() {
     let mut bench = settled(&[1]);
     let mut next = fact(1, "web", part(&[1], &[]));
     bench.service(next.clone());
@@ -596,7 +596,7 @@ fn a3_an_assignment_is_said_again_when_only_its_revision_pause_or_doubt_changes(
 }
 
 #[test]
-fn a3_facts_that_came_in_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
+fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
     let mut bench = settled(&[1]);
     let mut out = Vec::new();
     let mut first = fact(1, "web", part(&[1, 2], &[]));
@@ -617,7 +617,7 @@ fn a3_facts_that_came_in_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt
 
 #[test]
 #[should_panic(expected = "an assignment is not of the term that opens")]
-fn a4_a_term_that_opens_with_an_assignment_of_another_one_ends_the_process() {
+fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
     let mut bench = settled(&[1]);
     // No pool hears of this term.
     bench.machine.term.epoch = Epoch(7);
@@ -626,7 +626,7 @@ fn a4_a_term_that_opens_with_an_assignment_of_another_one_ends_the_process() {
 }
 
 #[test]
-fn w8_a_new_term_says_every_assignment_again_and_only_then_that_it_is_open() {
+fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
     let mut bench = settled(&[1]);
     bench.pass(5_000);
     bench.tell(In::Confirmed(Epoch(7)));
@@ -643,7 +643,7 @@ fn w8_a_new_term_says_every_assignment_again_and_only_then_that_it_is_open() {
 }
 
 #[test]
-fn w8_the_facts_that_came_before_a_term_are_in_its_assignments_when_it_opens() {
+fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
     let mut bench = settled(&[1]);
     let mut out = Vec::new();
     let changed = Arc::new(fact(1, "web", part(&[1, 2], &[])));
@@ -657,7 +657,7 @@ fn w8_the_facts_that_came_before_a_term_are_in_its_assignments_when_it_opens() {
 }
 
 #[test]
-fn w8_a_term_that_opens_before_anything_is_assigned_is_that_of_all_assignments() {
+fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
     let mut bench = Bench::waiting();
     bench.tell(In::Confirmed(Epoch(7)));
     assert!(matches!(&bench.take()[..], [Out::Opened(Epoch(7))]));
@@ -840,7 +840,7 @@ fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
 }
 
 #[test]
-fn d1_a_service_that_is_no_candidate_any_more_lets_go_of_its_pool_without_emptying_it() {
+fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
     let mut bench = settled(&[1]);
     let mut cluster = fact(1, "web", part(&[1], &[]));
     cluster.candidacy = Candidacy::NotLocal;

@@ -280,7 +280,7 @@ fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
 }
 
 #[test]
-fn n4_a_404_that_does_not_say_that_the_load_balancer_is_not_there_is_a_failed_read() {
+fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
     for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
         let mut bench = Bench::synced(&["a"]);
         bench.set("a", Answer::Lacks(code));
@@ -302,7 +302,7 @@ fn n4_a_404_that_does_not_say_that_the_load_balancer_is_not_there_is_a_failed_re
 }
 
 #[test]
-fn d6_where_the_resource_group_is_not_there_nothing_is_known_of_its_load_balancers() {
+fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Lacks("ResourceGroupNotFound"));
     bench.set("b", Answer::Lacks("ResourceGroupNotFound"));
@@ -326,7 +326,7 @@ fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
 }
 
 #[test]
-fn d6_a_load_balancer_that_cannot_be_read_is_not_known_and_does_not_keep_the_others_waiting() {
+fn d6_an_unreadable_load_balancer_is_unknown_and_delays_no_other() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.tell(In::ListsSynced);
@@ -387,7 +387,7 @@ fn d3_a_new_candidate_without_a_rule_asks_for_rounds_until_it_has_one() {
 }
 
 #[test]
-fn d3_a_rule_that_still_sends_to_the_pool_of_the_cluster_does_not_agree_with_the_policy() {
+fn d3_a_rule_to_the_pool_of_the_cluster_contradicts_the_policy() {
     let mut bench = Bench::new(&["a"]);
     bench.set("a", Answer::Is(balancer("a", &[(1, "kubernetes")])));
     bench.tell(In::ListsSynced);
@@ -481,7 +481,7 @@ fn d3_rounds_of_many_changes_coalesce_to_one_in_two_seconds() {
 }
 
 #[test]
-fn q6_a_404_on_a_pool_has_its_load_balancer_read_at_once_but_at_most_once_in_five_seconds() {
+fn q6_a_404_on_a_pool_causes_at_most_one_read_in_5_s() {
     let mut bench = Bench::synced(&["a", "b"]);
     let missing = |lb: &str| In::Missing(PoolId::new(LbName::new(lb), PoolName::new("shop-web")));
     bench.tell(missing("B"));
@@ -518,7 +518,7 @@ fn d3_a_foreign_release_has_all_read_two_seconds_later() {
 }
 
 #[test]
-fn d3_foreign_releases_have_all_read_at_most_once_in_fifteen_seconds_and_none_is_without_a_read() {
+fn d3_foreign_releases_cause_at_most_one_round_of_reads_in_15_s() {
     let mut bench = Bench::synced(&["a"]);
     for _ in 0..100 {
         bench.tell(In::ForeignRelease);
@@ -553,7 +553,7 @@ fn d3_a_foreign_release_before_the_first_look_is_served_by_it() {
 }
 
 #[test]
-fn w8_a_term_has_all_read_now_in_order_and_what_was_asked_before_does_not_count() {
+fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
     let mut bench = Bench::synced(&["a", "b", "c"]);
     bench.latency = Duration::from_millis(500);
     bench.tell(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));

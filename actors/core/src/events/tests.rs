@@ -220,7 +220,7 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
 }
 
 #[test]
-fn e1_a_repeated_try_is_for_the_same_event_object_and_says_what_is_true_then() {
+fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));
     let first = drive.answer_next(Err(PostFailure::Transient(None)));
@@ -231,7 +231,7 @@ fn e1_a_repeated_try_is_for_the_same_event_object_and_says_what_is_true_then() {
 }
 
 #[test]
-fn h3_what_is_posted_is_news_once_until_it_occurs_again_whatever_becomes_of_its_tries() {
+fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));
     assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
@@ -312,7 +312,7 @@ fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
 }
 
 #[test]
-fn w8_a_post_on_its_way_when_leadership_is_lost_is_no_surprise_and_is_remembered() {
+fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));
     drive.tell(&["web"], updated(3));

@@ -1,5 +1,5 @@
-//! Virtual machines, and how ids of Azure name them (docs/design/nodes.md, N2). Whether there is such a machine is
-//! nobody's business here.
+//! Virtual machines, and how ids of Azure name them (docs/design/nodes.md, N2). Whether such a machine exists is not
+//! decided here.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn n2_a_node_and_its_interface_name_the_same_machine_whatever_their_spelling_subscription_and_group() {
+    fn n2_a_node_and_its_interface_name_the_same_machine_in_any_spelling() {
         let id = |subscription: &str, group: &str, rest: &str| {
             format!("/subscriptions/{subscription}/resourceGroups/{group}/providers/{rest}")
         };

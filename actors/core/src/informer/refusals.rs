@@ -1,9 +1,9 @@
 //! Counts the lists that are refused because they are older than what was seen (D6), and says when that has to end.
 //!
 //! A list that is older once comes from a server that lags behind, and the next one is newer. When all are older for
-//! minutes, the API server's storage was restored to an earlier state, and nobody has told of it ([`crate::leader`] does
-//! where our own Lease proves it). Then what was seen is no longer true, and
-//! refusing it forever would freeze everything until somebody restarts the process. The list that is taken in at
+//! minutes, the API server's storage was restored to an earlier state, and no event has said so ([`crate::leader`] says
+//! so where our own Lease proves it). Then what was seen is no longer true, and
+//! refusing it forever would freeze everything until the process is restarted. The list that is taken in at
 //! last has the provenance of a relist, so that the guards look at what it removes.
 
 use std::sync::Arc;

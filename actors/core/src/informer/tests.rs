@@ -267,7 +267,10 @@ impl Run {
         }
         assert!(self.informer.check());
         assert!(self.informer.deadline().is_none_or(|at| at > self.now), "nothing is left to do");
-        assert!(self.informer.reporting.is_some() || reports(&self.out).is_empty(), "nobody would tell it");
+        assert!(
+            self.informer.reporting.is_some() || reports(&self.out).is_empty(),
+            "it would not be published"
+        );
         let (read, said) =
             std::mem::take(&mut self.out).into_iter().partition(|said| matches!(said, Out::ReadUpTo(_)));
         self.read = read;
@@ -354,7 +357,7 @@ fn shown(fact: &ServiceFact, family: Family) -> String {
 }
 
 #[test]
-fn d6_nothing_is_said_before_all_first_lists_and_then_facts_come_before_synced() {
+fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     let mut run = Run::of(params());
     run.list(Kind::EndpointSlices, vec![slice("web-1", "web", &["n1"]), slice("api-1", "api", &["n2"])]);
     run.list(Kind::Services, vec![service("web"), service("api")]);
@@ -459,7 +462,7 @@ fn d4_which_endpoints_count_is_configured_and_the_others_are_tolerated() {
 }
 
 #[test]
-fn d4_a_dual_stack_node_with_an_unchanged_set_says_nothing_new_but_the_revision() {
+fn d4_a_dual_stack_node_with_an_unchanged_set_changes_the_revision_only() {
     let mut dual = service("web");
     dual.families = vec![V4, V6];
     let mut run = Run::synced(vec![dual], dual_slices("web-1", "web", &["n7"]).into());
@@ -503,7 +506,7 @@ fn doomed(name: &str, ip: &str) -> NodeObject {
 }
 
 #[test]
-fn d5_a_node_that_is_about_to_be_deleted_is_tolerated_while_it_hosts_endpoints() {
+fn d5_a_node_about_to_be_deleted_is_tolerated_while_it_has_endpoints() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.put(doomed("n2", "10.0.0.2"));
     let fact = run.fact();
@@ -538,7 +541,7 @@ fn d5_its_last_address_is_tolerated_when_it_is_gone() {
 }
 
 #[test]
-fn d5_control_plane_nodes_are_members_where_the_cloud_configuration_has_it_so() {
+fn d5_control_plane_nodes_are_members_if_so_configured() {
     let master = || NodeObject { left_out: Some(LeftOut::ControlPlane), ..node("n1", &["10.0.0.1"]) };
     let of = |control_plane, node: NodeObject| {
         let mut run = Run::of(Params { control_plane, ..params() });
@@ -572,7 +575,7 @@ fn d5_a_node_that_is_not_ready_stays_required_and_is_marked() {
 }
 
 #[test]
-fn d6_a_node_deleted_before_its_endpoints_stays_tolerated_for_five_minutes() {
+fn d6_a_node_deleted_before_its_endpoints_is_tolerated_for_5_min() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.gone(node_key("n1"));
     let out = run.turn();
@@ -600,7 +603,7 @@ fn d6_a_node_deleted_before_its_endpoints_stays_tolerated_for_five_minutes() {
 }
 
 #[test]
-fn d6_an_endpoint_that_loses_its_node_name_keeps_the_node_tolerated_for_five_minutes() {
+fn d6_an_endpoint_without_its_node_name_keeps_the_node_for_5_min() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1", "n2"])]);
     run.put(slice("web-1", "web", &["", "n2"]));
     let out = run.turn();
@@ -619,7 +622,7 @@ fn d6_an_endpoint_that_loses_its_node_name_keeps_the_node_tolerated_for_five_min
     run.put(slice("web-1", "web", &["n1", "n2"]));
     run.turn();
     run.put(slice("web-1", "web", &["n1", ""]));
-    assert_eq!(reports(&run.turn()).len(), 1, "one that begins anew is told");
+    assert_eq!(reports(&run.turn()).len(), 1, "one that begins again is told");
 }
 
 #[test]
@@ -658,7 +661,7 @@ fn d6_a_node_that_loses_its_address_keeps_the_last_one_tolerated() {
 }
 
 #[test]
-fn d6_a_missing_address_is_an_error_only_in_a_family_that_the_service_uses() {
+fn d6_a_missing_address_is_an_error_only_in_a_used_family() {
     let with = |families: &[Family]| {
         let mut object = service("web");
         object.families = families.to_vec();
@@ -683,7 +686,7 @@ fn d6_only_ten_errors_are_put_into_words() {
 }
 
 #[test]
-fn slices_without_a_service_label_are_of_no_concern_and_relabelled_ones_move() {
+fn slices_without_a_service_label_are_ignored_and_relabelled_ones_move() {
     let services = vec![service("web"), service("api")];
     let mut run = Run::synced(services, vec![slice("s", "", &["n1"])]);
     run.put(slice("s", "", &["n2"]));
@@ -849,7 +852,7 @@ fn refusing(lists: u64) -> Run {
 }
 
 #[test]
-fn d6_older_lists_are_taken_in_as_a_relist_when_all_were_older_for_five_minutes() {
+fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     let mut run = refusing(30);
     let out = list_of(&mut run, 330, "n2");
     assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
@@ -867,7 +870,7 @@ fn d6_older_lists_are_taken_in_as_a_relist_when_all_were_older_for_five_minutes(
 }
 
 #[test]
-fn d6_a_newer_list_that_holds_an_older_state_of_an_object_comes_from_restored_storage() {
+fn d6_a_newer_list_with_an_older_object_comes_from_restored_storage() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     run.version = 150;
     run.put(slice("web-1", "web", &["n2"]));
@@ -883,7 +886,7 @@ fn d6_a_newer_list_that_holds_an_older_state_of_an_object_comes_from_restored_st
 }
 
 #[test]
-fn d6_older_lists_are_refused_while_few_or_short_or_falling_or_between_newer_ones() {
+fn d6_older_lists_are_refused_while_few_short_falling_or_mixed() {
     let refused = |run: &mut Run, n| {
         let out = list_of(run, n, "n2");
         assert!(samples(&out).contains(&Sample::StaleRefused(Kind::EndpointSlices)), "{out:?}");
@@ -928,7 +931,7 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
 }
 
 #[test]
-fn d6_a_list_that_was_begun_after_the_storage_was_set_back_counts_at_once_however_old_it_is() {
+fn d6_a_list_begun_after_a_restore_counts_whatever_its_age() {
     let mut run = refusing(1);
     let list = |run: &mut Run, n: u64, on: &str, restore: u64| {
         run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
@@ -990,7 +993,7 @@ fn bad_line(key: Option<ObjectKey>, owner: Owner) -> Seen {
 }
 
 #[test]
-fn d6_the_last_good_state_of_an_undecodable_object_stays_in_force_and_is_told_once() {
+fn d6_the_last_good_state_of_an_undecodable_object_stays() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     let out = run.turn();
@@ -1039,7 +1042,7 @@ fn d6_a_list_with_an_object_without_a_name_proves_no_absence() {
 }
 
 #[test]
-fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
+fn d1_candidates_go_by_type_policy_deletion_namespace_and_labels() {
     let mut params = params();
     params.namespaces = ["shop".into()].into();
     let one: BTreeSet<Arc<str>> = ["one".into()].into();
@@ -1074,7 +1077,7 @@ fn d1_candidates_are_selected_by_type_policy_deletion_namespace_and_labels() {
 }
 
 #[test]
-fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts_and_other_types_not_at_all() {
+fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(ServiceObject { local: false, ..service("web") });
     let fact = run.fact();
@@ -1092,7 +1095,7 @@ fn d1_a_load_balancer_that_is_no_candidate_is_told_without_parts_and_other_types
 }
 
 #[test]
-fn d1_pause_and_exposure_are_told_and_other_changes_of_the_service_are_not() {
+fn d1_pause_and_exposure_are_told_and_other_changes_are_not() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     run.put(ServiceObject { paused: true, ..service("web") });
     assert!(run.fact().paused);

@@ -292,7 +292,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "nobody else has written since");
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "no other client has written since");
     one.opened();
     assert!(one.leads());
 }
@@ -327,13 +327,13 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     assert_eq!(one.free, Some(Free { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
-    assert_eq!(two.confirms, [(Epoch(2), true)], "somebody has led before: lists are made anew");
+    assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
     two.opened();
     assert!(two.leads(), "no settling after a release");
 }
 
 #[test]
-fn w8_after_a_crash_the_lease_is_taken_when_it_has_not_changed_for_45_s_and_writes_wait_20_s_more() {
+fn w8_after_a_crash_the_lease_is_taken_after_45_s_and_writes_wait_20_s() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -356,13 +356,13 @@ fn w8_after_a_crash_the_lease_is_taken_when_it_has_not_changed_for_45_s_and_writ
 }
 
 #[test]
-fn w8_a_take_over_whose_answer_was_lost_still_waits_for_the_predecessors_last_write() {
+fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // Awaits that were given up are answered by nobody.
+    // Awaits that were given up have no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
     server.carry_out(&ask);
@@ -440,7 +440,7 @@ fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
 }
 
 #[test]
-fn w8_a_lease_that_somebody_emptied_or_deleted_ends_the_term_and_is_contended_for_again() {
+fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
     for delete in [false, true] {
         let mut server = Server::default();
         let mut one = leading("one", &mut server);
@@ -553,11 +553,11 @@ fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
     );
     two.at(at(70));
     two.opened();
-    assert!(two.leads(), "nor does anybody settle for longer");
+    assert!(two.leads(), "nor is there a longer wait");
 }
 
 #[test]
-fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
+fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
     let mut server = Server::default();
     let (two, first) = standby(&mut server);
     let released = LeaseFacts { holder: None, duration: Some(seconds(1)), ..LeaseFacts::clone(&first) };
@@ -574,12 +574,12 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_lease_that_is_held() {
         two.served(&mut server);
         two.served(&mut server);
         assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
-        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "the holder was not outlived by anybody");
+        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
     }
 }
 
 #[test]
-fn w8_a_state_whose_version_is_no_number_is_looked_at_before_it_is_believed() {
+fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
     let mut server = Server::default();
     let (mut two, first) = standby(&mut server);
     let version = ResourceVersion("later".into());
@@ -622,11 +622,11 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     two.opened();
     assert!(two.leads());
     two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
-    assert!(two.leads() && two.unmatched == 1, "what was awaited before is nobody's answer any more");
+    assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
 }
 
 #[test]
-fn w8_gate_times_are_noted_with_the_next_renewal_and_remembered_by_the_successor() {
+fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
@@ -673,7 +673,7 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
 }
 
 #[test]
-fn w8_a_process_that_ends_takes_nothing_and_lets_go_of_a_take_that_was_under_way() {
+fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     let (call, ask) = one.asked.pop_front().expect("it looks");
@@ -769,12 +769,12 @@ fn renewed_twice(server: &mut Server) -> Drive {
 }
 
 #[test]
-fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_begins_a_new_term() {
+fn d6_an_older_lease_means_restored_storage_and_begins_a_new_term() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It wants to renew, somebody seems to have come before, and it looks.
+    // It wants to renew, another client seems to have been faster, and it looks.
     for _ in 0..2 {
         let (call, ask) = one.asked.pop_front().expect("it asks");
         let answer = server.carry_out(&ask).expect("no await");
@@ -783,7 +783,7 @@ fn d6_a_lease_that_is_older_than_it_was_says_that_the_storage_was_set_back_and_b
     assert_eq!(one.restored, 1);
     assert!(!one.leads(), "nothing is written by what it knows of another past");
     one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew");
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made again");
     one.opened();
     assert!(one.leads());
     for second in [20, 25, 30] {
@@ -814,13 +814,13 @@ fn d6_a_standby_finds_a_lease_that_is_older_than_it_was_too() {
 }
 
 #[test]
-fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_past_what_it_was_again() {
+fn d6_a_standby_lists_again_when_a_term_of_another_begins() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
     server.set_back(0);
-    // Whoever leads begins a new term, and renews, before the standby looks.
+    // The leader begins a new term, and renews, before the standby looks.
     for second in 15..=30 {
         one.at(at(second));
         one.served(&mut server);
@@ -842,7 +842,7 @@ fn d6_a_standby_lists_anew_when_a_term_of_another_begins_for_the_lease_may_be_pa
 }
 
 #[test]
-fn d6_another_state_of_the_same_version_is_of_another_past_and_begins_a_hold_of_its_own() {
+fn d6_another_state_of_the_same_version_begins_a_hold_of_its_own() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
     let mut two = Drive::elected("two");
@@ -898,7 +898,7 @@ fn d6_what_a_watch_of_the_lease_brings_proves_nothing() {
 }
 
 #[test]
-fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_holder_has_ended() {
+fn w8_a_lease_set_back_to_released_does_not_mean_that_its_holder_ended() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.tell(In::Shutdown);
@@ -907,7 +907,7 @@ fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_hold
     let _two = leading_next("two", &mut server);
     let mut three = Drive::elected("three");
     three.served(&mut server);
-    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one let go of it");
+    let released = server.history.iter().position(|facts| facts.holder.is_none()).expect("one released it");
     server.set_back(released);
     let (call, _) = three.asked.pop_front().expect("it awaits");
     three.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
@@ -923,7 +923,7 @@ fn w8_a_lease_that_is_set_back_to_a_released_one_does_not_say_that_the_last_hold
     assert_eq!(three.confirms.len(), 1);
 }
 
-/// Somebody who leads after others have, at second 0.
+/// A replica that leads after others have, at second 0.
 fn leading_next(identity: &str, server: &mut Server) -> Drive {
     let mut drive = Drive::elected(identity);
     drive.served(server);
@@ -933,15 +933,15 @@ fn leading_next(identity: &str, server: &mut Server) -> Drive {
 }
 
 #[test]
-fn d6_a_lease_that_is_gone_and_made_anew_proves_a_restored_storage_only_by_an_older_version() {
+fn d6_a_recreated_lease_proves_restored_storage_only_by_an_older_version() {
     for (version, restored) in [(500, 1), (7_000, 0)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
         (server.lease, server.version) = (None, version);
         one.at(at(15));
         one.served(&mut server);
-        assert_eq!(one.restored, restored, "somebody may have deleted it");
-        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made anew in both cases");
+        assert_eq!(one.restored, restored, "another client may have deleted it");
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)), "lists are made again in both cases");
     }
 }
 
@@ -1077,7 +1077,7 @@ impl World {
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
             Event::SetBack(back) => {
-                // Whoever restores a storage stops the API servers first.
+                // Before a storage is restored, the API servers are stopped.
                 self.happen(Event::Pass(41_000));
                 self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
                 if let Some(to) = self.server.history.len().checked_sub(1 + back) {
@@ -1178,7 +1178,7 @@ proptest! {
         for event in events {
             world.happen(event);
         }
-        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s somebody leads.
+        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
         world.happen(Event::Cut(None));
         for who in 0..3 {
             world.happen(Event::Stop(who, false));
@@ -1211,7 +1211,7 @@ fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
 }
 
 #[test]
-fn w8_three_renewals_may_stay_without_answer_before_writes_pause_and_five_before_it_stands_by() {
+fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
@@ -1238,7 +1238,7 @@ fn w8_three_renewals_may_stay_without_answer_before_writes_pause_and_five_before
 }
 
 #[test]
-fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its_taking_was_heard_of_late() {
+fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     // It is cut off, and gives up.
@@ -1274,7 +1274,7 @@ fn w8_a_term_after_somebody_else_led_begins_with_most_recent_data_also_where_its
 }
 
 #[test]
-fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pause() {
+fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
     for leads in [false, true] {
         let mut server = Server::default();
         let mut one = if leads { leading("one", &mut server) } else { Drive::elected("one") };
@@ -1297,7 +1297,7 @@ fn w8_a_server_that_refuses_every_write_as_a_conflict_is_not_asked_without_a_pau
 }
 
 #[test]
-fn w8_a_race_that_was_lost_is_looked_into_at_once_where_a_write_has_succeeded_since_the_last_one() {
+fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     for second in [5, 10, 15] {

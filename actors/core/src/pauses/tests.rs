@@ -211,7 +211,7 @@ fn w8_a_look_that_began_before_the_term_does_not_count_for_it() {
 }
 
 #[test]
-fn g6_a_config_map_that_cannot_be_read_opens_no_term_and_the_view_says_why() {
+fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
     let mut bench = Bench::begun(Server::default());
     bench.tell(In::Confirm(Epoch(3)));
     for n in 0..5 {
@@ -247,7 +247,7 @@ fn g6_what_a_person_edits_is_seen_within_15_seconds() {
 }
 
 #[test]
-fn g6_a_pause_is_answered_when_its_write_stands_and_nothing_else_is_touched() {
+fn g6_a_pause_is_answered_when_its_write_is_seen() {
     let mut bench = Bench::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
     bench.pause(7, Scope::Pool(pool("shop-web")));
     let (call, ask) = bench.next();
@@ -272,9 +272,9 @@ fn g6_a_pause_is_answered_when_its_write_stands_and_nothing_else_is_touched() {
     assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
-/// A write that begins between the two would be one that somebody was told cannot begin.
+/// A write that begins between the two would be one that the operator was told cannot begin.
 #[test]
-fn g6_whoever_writes_has_heard_of_a_pause_before_the_person_is_told_that_it_is_made() {
+fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(7, Scope::Everything);
     let (call, ask) = bench.next();
@@ -304,7 +304,7 @@ fn g6_whoever_writes_has_heard_of_a_pause_before_the_person_is_told_that_it_is_m
 }
 
 #[test]
-fn g6_a_look_that_fails_in_a_term_is_made_again_soon_so_that_a_pause_by_another_replica_is_not_late() {
+fn g6_a_failed_read_in_a_term_is_repeated_soon() {
     let mut bench = Bench::begun(Server::default());
     bench.tell(In::Confirm(Epoch(1)));
     bench.serve();
@@ -346,7 +346,7 @@ fn g6_a_lost_answer_of_a_write_is_read_back_before_the_person_is_answered() {
 }
 
 #[test]
-fn g6_a_pause_that_stands_already_is_written_again_so_that_an_older_write_cannot_end_it() {
+fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
     let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
     bench.resume(1, Scope::Everything);
     let (call, ask) = bench.next();
@@ -365,7 +365,7 @@ fn g6_a_pause_that_stands_already_is_written_again_so_that_an_older_write_cannot
 }
 
 #[test]
-fn h3_a_person_is_answered_within_10_seconds_whatever_becomes_of_the_requests() {
+fn h3_the_operator_is_answered_within_10_seconds() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(1, Scope::Everything);
     bench.pause(2, Scope::Service(ServiceKey::new("shop", "web")));
@@ -377,7 +377,7 @@ fn h3_a_person_is_answered_within_10_seconds_whatever_becomes_of_the_requests() 
     bench.wait(at(60));
     bench.asked.drain(..bench.asked.len() - 1);
     bench.serve();
-    assert_eq!(bench.answers.len(), 2, "nobody is answered twice");
+    assert_eq!(bench.answers.len(), 2, "no request is answered twice");
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn g6_pools_whose_names_meet_in_one_key_are_paused_and_resumed_apart() {
 }
 
 #[test]
-fn g6_a_key_that_cannot_be_read_is_told_and_an_unreadable_pause_of_everything_pauses() {
+fn g6_an_unreadable_key_is_told_and_an_unreadable_global_pause_pauses() {
     let server = Server::with(&[
         ("pause.pool.x", "kubernetes"),
         ("pause.pool.y", "kubernetes/a b"),
@@ -450,7 +450,7 @@ fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
 }
 
 #[test]
-fn c4_in_a_dry_run_the_mode_is_said_at_once_nothing_is_asked_and_pauses_are_refused() {
+fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
     let mut bench = Bench::new(Server::default(), Keeping::Nothing);
     assert_eq!(bench.known(), (None, Wishes::default()));
     bench.tell(In::Confirm(Epoch(1)));
@@ -464,7 +464,7 @@ fn c4_in_a_dry_run_the_mode_is_said_at_once_nothing_is_asked_and_pauses_are_refu
 }
 
 #[test]
-fn g6_deadlines_are_never_in_the_past_and_waiting_costs_a_look_each_15_seconds() {
+fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
     let mut bench = Bench::begun(Server::default());
     let mut looks = 0;
     for second in 2..=602 {
@@ -487,7 +487,7 @@ fn restoring(how: Restoring) -> Bench {
 }
 
 #[test]
-fn g6_whoever_restores_leaves_alone_what_is_paused_by_itself_unless_it_was_named() {
+fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
     for heeds_single in [true, false] {
         for reversed in [true, false] {
             let mut bench = restoring(Restoring { reversed, heeds_single });
@@ -509,7 +509,7 @@ fn g6_whoever_restores_leaves_alone_what_is_paused_by_itself_unless_it_was_named
 }
 
 #[test]
-fn g6_whoever_restores_writes_only_while_everything_is_paused_for_the_others() {
+fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
     let mut bench = restoring(Restoring { reversed: true, heeds_single: false });
     let heeded = |bench: &Bench| bench.wishes.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").wishes.expect("known");
@@ -530,11 +530,11 @@ fn g6_whoever_restores_writes_only_while_everything_is_paused_for_the_others() {
 
     bench.tell(In::Resume { id: RequestId(3), scope: Scope::Everything });
     bench.serve();
-    assert!(heeded(&bench).only_observes(), "whoever resumes ends the restoring too");
+    assert!(heeded(&bench).only_observes(), "resuming ends the restoring too");
 }
 
 #[test]
-fn e2_that_pauses_cannot_be_read_and_that_a_term_waits_for_them_is_measured() {
+fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
     let mut bench = Bench::new(Server::default(), Keeping::ConfigMap);
     let fails = |bench: &mut Bench| {
         let (call, _) = bench.next();
@@ -556,7 +556,7 @@ fn e2_that_pauses_cannot_be_read_and_that_a_term_waits_for_them_is_measured() {
 }
 
 #[test]
-fn g6_a_pause_that_comes_back_with_an_older_state_is_marked_until_it_ends_and_one_that_is_made_is_not() {
+fn g6_a_pause_that_returns_with_an_older_state_is_marked() {
     let returned = |bench: &Bench| bench.view.clone().expect("it is shown").returned;
     let mut bench = Bench::begun(Server::with(&[("pause.pool.old", "kubernetes/shop-web\nsince: @1000000")]));
     assert!(returned(&bench).is_empty(), "what stands at the start has not come back");

@@ -162,7 +162,7 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
 }
 
 #[test]
-fn c1_a_long_user_and_password_is_taken_out_though_only_its_start_is_decoded() {
+fn c1_a_long_user_and_password_is_removed_though_half_decoded() {
     // "a" alone, in base64: no colon stands in what is decoded.
     let long = "YWFh".repeat(300);
     assert_eq!(redacted(&format!("Basic {long}, b")), format!("Basic {REDACTED}, b"));

@@ -250,7 +250,7 @@ fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
 }
 
 #[test]
-fn a_streaming_list_that_ends_early_or_stays_without_an_end_falls_back_to_pages() {
+fn a_streaming_list_without_an_end_falls_back_to_pages() {
     let mut run = Run::new();
     run.step(In::Start);
     run.lines(vec![object(7)]);
@@ -293,7 +293,7 @@ fn a_refusal_is_remembered_for_ten_minutes() {
 }
 
 #[test]
-fn a_stream_that_ends_in_good_order_is_followed_again_at_once_and_stays_fresh() {
+fn a_stream_that_ends_in_good_order_is_followed_again() {
     let mut run = Run::watching();
     run.pass(99_000);
     run.ended(None);
@@ -310,7 +310,7 @@ fn a_stream_that_ends_in_good_order_is_followed_again_at_once_and_stays_fresh() 
     );
     run.wait();
     run.lines(vec![object(12)]);
-    assert_eq!(run.seen(), ["reconnected", "object 12"], "also when nobody said that it was opened");
+    assert_eq!(run.seen(), ["reconnected", "object 12"], "also without a message that it was opened");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn an_expired_page_token_starts_the_list_again() {
 }
 
 #[test]
-fn retry_after_is_honoured_within_bounds_and_a_denial_waits_like_any_failure() {
+fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
     let throttled = |seconds| WatchFailure::TooManyRequests(Some(Duration::from_secs(seconds)));
     let denied = WatchFailure::Denied("nodes is forbidden".into());
     for (failure, wait) in
@@ -377,7 +377,7 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_waits_like_any_failure() {
 }
 
 #[test]
-fn x5_whether_what_was_told_is_current_is_said_when_it_changes_and_why_not_where_it_is_denied() {
+fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
     let denied = |why: &str| Some(WatchFailure::Denied(why.into()));
     let denial = |why: &str| [Contact::Denied(format!("denied: {why}").into())];
     let mut run = Run::new();
@@ -465,7 +465,7 @@ fn a_watch_that_is_opened_again_and_fails_waits_as_after_any_failure() {
 }
 
 #[test]
-fn a_silent_watch_is_broken_after_five_and_a_half_minutes_and_listed_again() {
+fn a_silent_watch_is_broken_after_5_and_a_half_minutes_and_listed() {
     let mut run = Run::watching();
     run.pass(80_000);
     run.lines(vec![bookmark(11)]);
@@ -524,7 +524,7 @@ fn d6_a_list_that_the_informer_refuses_is_made_again_ever_more_slowly() {
 }
 
 #[test]
-fn a3_a_line_of_a_watch_that_names_no_object_may_have_been_any_change_and_costs_a_list() {
+fn a3_a_watch_line_without_an_object_costs_a_list() {
     let mut run = Run::watching();
     run.pass(60_000);
     let garbage = Line::Undecodable {
@@ -665,7 +665,7 @@ fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
 }
 
 #[test]
-fn d6_a_storage_that_was_set_back_is_listed_at_once_and_never_watched_from_a_version_of_before() {
+fn d6_restored_storage_is_listed_and_not_watched_from_an_old_version() {
     let mut run = Run::watching();
     run.step(In::Restored(Restore(1)));
     assert_eq!(run.asks(), [Ask::StreamingList], "at once");
@@ -692,7 +692,7 @@ fn d6_a_storage_that_was_set_back_is_listed_at_once_and_never_watched_from_a_ver
 }
 
 #[test]
-fn d6_servers_that_speak_for_different_storages_are_listed_ever_more_slowly() {
+fn d6_servers_of_different_storages_are_listed_less_and_less_often() {
     let mut run = Run::watching();
     let mut waits = Vec::new();
     for n in 1..=4 {

@@ -78,7 +78,7 @@ fn n3_the_item_s_own_wait_grows_to_the_configured_cap_and_no_further() {
 }
 
 #[test]
-fn s4_retries_of_all_items_together_are_limited_to_a_hundred_at_once_and_ten_in_each_second() {
+fn s4_retries_of_all_items_are_limited_to_100_and_ten_a_second() {
     let mut queue = WorkQueue::new(Params::S4);
     let start = at(1_000);
     (0..150).for_each(|item| queue.add(start, item));
@@ -218,7 +218,7 @@ fn an_item_that_is_added_often_has_one_turn() {
 }
 
 #[test]
-fn an_item_that_is_added_while_it_is_worked_on_has_one_more_turn_when_that_has_ended() {
+fn an_item_added_during_its_work_has_one_more_turn() {
     let mut queue = queue();
     queue.add(at(0), "one");
     assert_eq!(queue.take(at(0)), Some("one"));
@@ -233,7 +233,7 @@ fn an_item_that_is_added_while_it_is_worked_on_has_one_more_turn_when_that_has_e
 }
 
 #[test]
-fn an_item_that_becomes_due_while_it_is_worked_on_has_one_more_turn_when_that_has_ended() {
+fn an_item_that_becomes_due_during_its_work_has_one_more_turn() {
     let mut queue = queue();
     queue.add_after(at(0), "one", millis(5));
     queue.add(at(0), "one");
@@ -246,7 +246,7 @@ fn an_item_that_becomes_due_while_it_is_worked_on_has_one_more_turn_when_that_ha
 }
 
 #[test]
-fn an_item_that_waits_becomes_ready_at_the_soonest_of_the_moments_it_was_added_for() {
+fn an_item_becomes_ready_at_the_earliest_time_it_was_added_for() {
     let mut queue = queue();
     for wait in [500, 300, 400, 900] {
         queue.add_after(at(1_000), "one", millis(wait));
@@ -266,7 +266,7 @@ fn an_item_that_is_added_after_no_time_is_ready_at_once() {
 }
 
 #[test]
-fn ready_items_are_taken_in_the_order_in_which_they_became_so_also_when_nobody_looked_meanwhile() {
+fn ready_items_are_taken_in_the_order_in_which_they_became_ready() {
     let mut queue = queue();
     queue.add_after(at(0), "due second", millis(20));
     queue.add_after(at(0), "due first", millis(10));
@@ -290,7 +290,7 @@ fn what_waits_tells_its_moment_and_what_is_ready_tells_that() {
 }
 
 #[test]
-fn s4_an_item_says_when_it_has_its_turn_also_where_it_waits_for_all_items_together() {
+fn s4_an_item_says_when_its_turn_is_also_behind_the_common_limit() {
     let mut queue = WorkQueue::new(Params { burst: 1, ..Params::S4 });
     for item in ["one", "two"] {
         queue.add(at(0), item);
@@ -317,7 +317,7 @@ fn n3_an_item_that_is_gone_leaves_the_line_the_wait_and_the_limiter() {
 }
 
 #[test]
-fn n3_nothing_follows_on_the_work_on_an_item_that_is_gone_but_that_it_is_counted() {
+fn n3_the_work_on_an_item_that_is_gone_is_only_counted() {
     for result in [ERROR, Ok(Done::Requeue), Ok(Done::RequeueAfter(millis(9))), Ok(Done::Success)] {
         let mut queue = queue();
         queue.add(at(0), "one");
@@ -331,7 +331,7 @@ fn n3_nothing_follows_on_the_work_on_an_item_that_is_gone_but_that_it_is_counted
 }
 
 #[test]
-fn n3_an_item_that_comes_back_while_its_old_work_goes_on_begins_anew_when_that_has_ended() {
+fn n3_an_item_that_returns_during_its_old_work_begins_after_that() {
     let mut queue = queue();
     queue.add(at(0), "one");
     queue.take(at(0));

@@ -16,7 +16,7 @@ use super::our_failure;
 const LOCK_DELAY: Duration = Duration::from_secs(10);
 
 /// The longest time for which ARM closes a gate. A `Retry-After` may name any span and any date; a proxy, or a
-/// clock gone wrong, must not keep this process from all of ARM until somebody restarts it. ARM's quotas last
+/// clock gone wrong, must not keep this process from all of ARM until it is restarted. ARM's quotas last
 /// minutes, at most an hour.
 const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn s0_throttle_3_an_absent_header_sets_the_timer_to_now_which_closes_nothing() {
+    fn s0_throttle_3_an_absent_header_sets_the_timer_to_now() {
         let mut gates = Gates::default();
         assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Absent), Some(NOW));
         assert_eq!(gates.closed(NOW, GateClass::Reads), None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn w6_no_retry_after_closes_a_gate_for_more_than_an_hour_or_a_lane_for_more_than_ten_minutes() {
+    fn w6_retry_after_closes_a_gate_for_1_h_and_a_lane_for_10_min_at_most() {
         for span in [Duration::from_secs(99_999_999_999), Duration::MAX] {
             let mut gates = Gates::default();
             let hour = NOW.plus(Duration::from_secs(3_600));

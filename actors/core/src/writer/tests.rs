@@ -148,7 +148,7 @@ fn running(retry_after: RetryAfter) -> ArmAnswer {
     ArmAnswer::Operation(OperationState::Running { retry_after })
 }
 
-/// A writer and the ear of everybody whom it talks to; what only looks on is kept apart.
+/// A writer and the inbox of all machines that it talks to; what is only for display is kept apart.
 struct Bench {
     writer: Writer,
     now: u64,
@@ -224,7 +224,7 @@ impl Bench {
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
             let next = next.max(at(self.now));
             self.writer.tick(next, &mut out);
-            assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake for ever");
+            assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake forever");
         }
         self.now = millis;
         self.heard(out)
@@ -364,7 +364,7 @@ fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Ou
 }
 
 #[test]
-fn w1_a_lane_grants_revive_down_add_and_the_rest_in_this_order_then_by_waiting_time_and_name() {
+fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
     let mut bench = Bench::leading(params());
     bench.hear(In::Standing(Standing::Standby));
     for (name, since, class) in [
@@ -405,7 +405,7 @@ fn w1_a_lane_grants_revive_down_add_and_the_rest_in_this_order_then_by_waiting_t
 }
 
 #[test]
-fn w1_turns_go_round_the_lanes_and_no_more_of_them_are_busy_than_there_are() {
+fn w1_turns_go_round_the_lanes_within_the_limit() {
     let mut bench = Bench::leading(Params { turns: 2, ..params() });
     let mut said = Vec::new();
     for lb in ["a", "b", "c"] {
@@ -437,7 +437,7 @@ fn w1_a_withdrawn_pool_is_not_granted() {
 }
 
 #[test]
-fn w2_a_write_is_a_get_and_a_put_with_its_etag_and_an_answer_that_says_succeeded_ends_it() {
+fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1, 2]);
@@ -471,7 +471,7 @@ fn w2_nothing_to_change_is_unchanged_without_a_put() {
 }
 
 #[test]
-fn w2_polls_keep_to_retry_after_within_bounds_and_else_go_slower_and_slower() {
+fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -598,7 +598,7 @@ fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
 }
 
 #[test]
-fn w2_a_foreign_operation_is_waited_for_off_the_lane_and_after_two_minutes_it_is_retriable() {
+fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) };
@@ -693,7 +693,7 @@ fn d2_without_proof_of_ownership_membership_is_not_written() {
 }
 
 #[test]
-fn d2_a_pool_of_a_source_is_written_unless_a_rule_of_a_service_sends_to_it() {
+fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
     let edge = pool("lb", "edge");
     let key = ServiceKey::of_source("eds:edge");
     let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
@@ -735,7 +735,7 @@ fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
 }
 
 #[test]
-fn n3_an_admin_write_alone_asks_no_level_keeps_the_members_and_reports_to_the_admin_state() {
+fn n3_an_admin_write_alone_keeps_the_members() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(2)));
@@ -783,7 +783,7 @@ fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
 }
 
 #[test]
-fn w2_right_members_are_answered_at_once_when_the_put_only_sets_admin_states() {
+fn w2_right_members_are_answered_before_a_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));
@@ -791,11 +791,14 @@ fn w2_right_members_are_answered_at_once_when_the_put_only_sets_admin_states() {
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
     let call = put(&said, &web).0;
-    assert!(bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(), "nobody waits for that PUT");
+    assert!(
+        bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
+        "that PUT is not expected any more"
+    );
 }
 
 #[test]
-fn w4_after_a_put_without_an_answer_the_lane_stays_closed_until_a_get_shows_that_nothing_runs() {
+fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (_, call) = bench.begin_put(&web, &[1]);
@@ -820,7 +823,7 @@ fn w4_after_a_put_without_an_answer_the_lane_stays_closed_until_a_get_shows_that
 }
 
 #[test]
-fn w6_a_quota_429_closes_the_gate_of_its_verb_and_a_known_closed_gate_delays_grants_and_spends_nothing() {
+fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("b", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -863,7 +866,7 @@ fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
 }
 
 #[test]
-fn w6_a_pool_whose_first_read_waits_for_a_token_meets_the_gate_that_closes_meanwhile() {
+fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
     let mut bench = Bench::leading(params());
     let (second, third) = (pool("a", "second"), pool("b", "third"));
     let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
@@ -892,7 +895,7 @@ fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
 }
 
 #[test]
-fn w6_a_pool_that_meets_a_gate_closed_between_take_and_put_gets_its_time_and_no_call() {
+fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
@@ -906,7 +909,7 @@ fn w6_a_pool_that_meets_a_gate_closed_between_take_and_put_gets_its_time_and_no_
 }
 
 #[test]
-fn w8_on_standby_attempts_are_interrupted_at_once_and_only_a_sent_put_keeps_its_lane() {
+fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
     let mut bench = Bench::leading(params());
     let (web, taking, reading, polling) =
         (pool("a", "web"), pool("b", "taking"), pool("c", "reading"), pool("d", "polling"));
@@ -943,7 +946,7 @@ fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
 }
 
 #[test]
-fn w8_no_put_is_sent_and_nothing_granted_with_less_than_25_seconds_of_leadership_left() {
+fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
     let mut bench = Bench::leading(params());
     bench.hear(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
     let web = pool("lb", "web");
@@ -963,7 +966,7 @@ fn w8_no_put_is_sent_and_nothing_granted_with_less_than_25_seconds_of_leadership
 }
 
 #[test]
-fn w8_on_shutdown_nothing_starts_polls_are_left_and_quiet_follows_the_last_answer_to_a_put() {
+fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
     let mut bench = Bench::leading(params());
     let (web, reading, polling) = (pool("a", "web"), pool("b", "reading"), pool("c", "polling"));
     let (put_attempt, call) = bench.begin_put(&web, &[1]);
@@ -988,7 +991,7 @@ fn w8_on_shutdown_nothing_starts_polls_are_left_and_quiet_follows_the_last_answe
 }
 
 #[test]
-fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_ten_seconds() {
+fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let attempt = take(&bench.due(&web, due(0, Class::Add)));
@@ -1002,7 +1005,7 @@ fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_ten_seconds() {
 }
 
 #[test]
-fn a3_an_id_under_which_a_pool_was_answered_is_not_used_for_a_newer_attempt() {
+fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Standing(Standing::Standby));
@@ -1018,7 +1021,7 @@ fn a3_an_id_under_which_a_pool_was_answered_is_not_used_for_a_newer_attempt() {
 }
 
 #[test]
-fn a3_a_call_is_given_up_after_90_seconds_and_its_late_answer_is_a_counted_no_op() {
+fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
     let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -1031,7 +1034,7 @@ fn a3_a_call_is_given_up_after_90_seconds_and_its_late_answer_is_a_counted_no_op
 }
 
 #[test]
-fn w9_grants_wait_for_tokens_and_reads_go_in_the_order_poll_pre_write_verify_discovery() {
+fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
     let mut bench = Bench::leading(Params { reads_per_5_minutes: 6, writes_per_5_minutes: 2, ..params() });
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let waiting = |n| In::Read { call: CallId(n), lb: LbName::new("a") };
@@ -1089,7 +1092,7 @@ fn w8_reads_of_discovery_need_no_leadership() {
 }
 
 #[test]
-fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() {
+fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
     let mut bench = Bench::leading(params());
     let said = bench.hear(In::Read { call: CallId(5), lb: LbName::new("lb") });
     let id = calls(&said)[0].id;
@@ -1107,7 +1110,7 @@ fn d3_discoverys_answer_names_the_moment_its_get_began_and_passes_failures_on() 
 }
 
 #[test]
-fn n4_discoverys_answer_says_when_puts_were_sent_to_the_pools_whatever_came_of_them() {
+fn n4_a_discovery_answer_says_when_puts_were_sent_to_the_pools() {
     let mut bench = Bench::leading(params());
     let web = pool("a", "web");
     let (_, write) = bench.begin_put(&web, &[1]);
@@ -1133,7 +1136,7 @@ fn n4_discoverys_answer_says_when_puts_were_sent_to_the_pools_whatever_came_of_t
 }
 
 #[test]
-fn w2_a_write_is_verified_off_the_lane_and_a_newer_put_of_the_pool_ends_that() {
+fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -1198,7 +1201,7 @@ fn c4_a_withheld_put_tells_what_it_would_have_changed() {
 }
 
 #[test]
-fn x2_a_down_that_only_the_source_asks_for_ends_the_attempt_when_it_is_written_and_not_before() {
+fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
     type Case = (ArmAnswer, fn(&Outcome) -> bool);
     let cases: [Case; 3] = [
         (
@@ -1229,7 +1232,7 @@ fn x2_a_down_that_only_the_source_asks_for_ends_the_attempt_when_it_is_written_a
 }
 
 #[test]
-fn e2_lanes_are_shown_at_most_four_times_a_second_and_budgets_not_for_every_token() {
+fn e2_lanes_are_shown_at_most_four_times_a_second() {
     let mut bench = Bench::leading(params());
     for n in 0..100 {
         bench.due(&pool("lb", &format!("p{n:03}")), due(n, Class::Add));

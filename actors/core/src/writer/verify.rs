@@ -6,7 +6,7 @@
 //! when an operation ends, and no answer of ours carries that one: so the first tag seen after the end of an
 //! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
 //! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
-//! of the write. A read without a tag is nobody's: in doubt a write counts as overwritten, which is drift and is
+//! of the write. A read without a tag is no proof: in doubt a write counts as overwritten, which is drift and is
 //! mended just so.
 //!
 //! Before a write counts as lost, its load balancer is read once more. One that was deleted and created again since the write
@@ -468,13 +468,13 @@ mod tests {
     }
 
     #[test]
-    fn w2_a_failed_read_counts_as_not_made_and_without_any_there_is_no_verdict() {
+    fn w2_a_failed_read_counts_as_none_and_without_any_is_no_verdict() {
         assert!(matches!(verdict([None, Some((&[], "W/1")), None]).1, Some(WriteFate::Lost { .. })));
         assert!(verdict([None, None, None]).1.is_none());
     }
 
     #[test]
-    fn w2_the_tag_that_the_end_of_an_operation_gives_is_ours_and_a_later_one_is_not() {
+    fn w2_the_tag_at_the_end_of_an_operation_is_ours() {
         for (later, lost) in [("W/2", true), ("W/3", false)] {
             let mut all = Verifications::default();
             let id = pool("lb", "a");
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn w2_the_tag_after_the_end_of_an_operation_is_in_doubt_once_another_put_was_accepted() {
+    fn w2_the_tag_is_in_doubt_once_another_put_was_accepted() {
         let mut all = Verifications::default();
         let id = pool("lb", "a");
         all.start(Now::from_millis(1_000), id.clone(), written());
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn w2_what_is_remembered_of_tags_is_bounded_by_the_verifications_under_way() {
+    fn w2_the_memory_of_tags_is_bounded_by_open_verifications() {
         let mut all = Verifications::default();
         for n in 0..2_000_u64 {
             let now = Now::from_millis(n * 1_000);

@@ -82,7 +82,7 @@ impl fmt::Display for Key {
 pub enum Code {
     /// No error.
     Ok,
-    /// The caller, or whoever closed the connection, gave up.
+    /// The caller, or the side that closed the connection, gave up.
     Cancelled,
     /// An error of no known kind; also what a number means that is no code.
     Unknown,
@@ -108,7 +108,7 @@ pub enum Code {
     Unimplemented,
     /// The server is broken.
     Internal,
-    /// The server cannot be reached, or serves nobody at present.
+    /// The server cannot be reached, or does not serve at present.
     Unavailable,
     /// Something is lost for good.
     DataLoss,
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn x1_a88_not_found_and_permission_denied_are_data_errors_and_all_other_codes_pass() {
+    fn x1_a88_not_found_and_permission_denied_alone_are_data_errors() {
         let data: Vec<Code> = Code::ALL.into_iter().filter(|code| code.is_data_error()).collect();
         assert_eq!(data, [Code::NotFound, Code::PermissionDenied]);
     }

@@ -129,7 +129,7 @@ fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
 }
 
 #[test]
-fn x2_from_the_first_moment_on_all_that_is_configured_is_asked_for_as_one_stream_is_opened() {
+fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
     let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
     // Some control planes answer no request that leaves out something that they have.
@@ -143,7 +143,7 @@ fn x2_from_the_first_moment_on_all_that_is_configured_is_asked_for_as_one_stream
 }
 
 #[test]
-fn x1_x2_what_is_assigned_is_told_at_once_and_the_next_message_may_be_read() {
+fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
     bench.tell(Heard::Dispatched(stream));
@@ -179,7 +179,7 @@ fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
 }
 
 #[test]
-fn h5_what_is_shown_is_what_the_pools_get_and_comes_at_most_four_times_a_second() {
+fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
     bench.tell(Heard::Dispatched(stream));

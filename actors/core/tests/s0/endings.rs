@@ -26,7 +26,7 @@ fn verified(at: i64) -> Request {
 }
 
 #[test]
-fn s0_case_06_a_conflict_is_requeued_and_succeeds_on_the_next_tick_after_a_fresh_get() {
+fn s0_case_06_a_conflict_is_requeued_and_succeeds_after_a_fresh_get() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
@@ -44,7 +44,7 @@ fn s0_case_06_a_conflict_is_requeued_and_succeeds_on_the_next_tick_after_a_fresh
 
 /// In the default profile a 412 costs a round within the attempt; only one in every round is an outcome (C2, W2).
 #[test]
-fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_on_the_next_tick_after_a_fresh_get() {
+fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_after_a_get() {
     both(|profile| {
         let rounds = match profile {
             Profile::Default => 3,
@@ -67,7 +67,7 @@ fn s0_case_06_a_failed_precondition_is_requeued_and_succeeds_on_the_next_tick_af
 }
 
 #[test]
-fn s0_case_06_the_second_try_reads_again_and_sees_what_others_have_written_meanwhile() {
+fn s0_case_06_the_second_try_reads_what_others_have_written() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 409, "Conflict");
@@ -85,7 +85,7 @@ fn s0_case_06_the_second_try_reads_again_and_sees_what_others_have_written_meanw
 
 /// Also S0's "Expected Behavior": three attempts that emit Retrying, the fourth emits Failed and drops.
 #[test]
-fn s0_case_11_an_exhausted_budget_is_reported_with_guidance_and_leaves_the_queue_empty() {
+fn s0_case_11_an_exhausted_budget_is_reported_and_leaves_the_queue_empty() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1_000, 409, "Conflict");
@@ -197,7 +197,7 @@ fn s0_case_13_other_failures_are_not_requeued_and_are_reported_at_once() {
 
 /// S0 knows no comparison after a failure; Q8's is the default profile's own, and a repeat is not told again.
 #[test]
-fn s0_case_13_only_a_slice_event_starts_a_failed_pool_again_and_in_the_default_profile_time_too() {
+fn s0_case_13_only_a_slice_event_or_default_time_restarts_a_failed_pool() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1_000, 403, "AuthorizationFailed");
@@ -240,7 +240,7 @@ fn s0_case_14_a_missing_load_balancer_is_dropped_without_an_event() {
 
 /// What follows a 404 is Q6's: where discovery still maps the pool, the default profile compares it again.
 #[test]
-fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event_and_a_fresh_change_starts_it_again() {
+fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
@@ -265,7 +265,7 @@ fn s0_case_14_a_404_of_the_put_is_dropped_without_an_event_and_a_fresh_change_st
 
 /// Only what the attempt took is dropped (S0 "Stale"): in both profiles what comes meanwhile is tried after the interval.
 #[test]
-fn s0_case_14_a_change_that_comes_while_an_attempt_ends_in_a_404_is_not_lost() {
+fn s0_case_14_a_change_during_an_attempt_that_meets_404_is_not_lost() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 1, 404, "NotFound");
@@ -289,7 +289,7 @@ fn s0_case_14_a_change_that_comes_while_an_attempt_ends_in_a_404_is_not_lost() {
 }
 
 #[test]
-fn s0_case_14_a_change_that_comes_while_a_pool_is_found_missing_writes_nothing_while_it_is_missing() {
+fn s0_case_14_a_change_for_a_missing_pool_writes_nothing() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.model.remove_pool("lb", "shop-web");
@@ -318,7 +318,7 @@ fn s0_case_22_explicit_zero_retries_make_the_first_failure_final() {
 }
 
 #[test]
-fn s0_case_23_a_retried_then_succeeded_operation_is_one_successful_observation() {
+fn s0_case_23_a_retried_success_is_one_successful_observation() {
     both(|profile| {
         let mut bench = changed(profile, 3);
         bench.fail(FaultTarget::PoolPut, 3, 409, "Conflict");

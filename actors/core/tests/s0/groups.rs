@@ -18,7 +18,7 @@ fn shared(profile: Profile, max_retries: u32) -> Bench {
 }
 
 #[test]
-fn s0_case_09_a_fresh_operation_keeps_its_own_counter_and_a_group_failure_costs_each_one_retry() {
+fn s0_case_09_a_fresh_operation_keeps_its_own_counter_in_a_group() {
     both(|profile| {
         let mut bench = shared(profile, 3);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");
@@ -45,7 +45,7 @@ fn s0_case_09_a_fresh_operation_keeps_its_own_counter_and_a_group_failure_costs_
 }
 
 #[test]
-fn s0_case_10_of_mixed_budgets_the_exhausted_is_reported_and_the_fresh_one_is_requeued() {
+fn s0_case_10_of_mixed_budgets_only_the_exhausted_is_reported() {
     both(|profile| {
         let mut bench = shared(profile, 1);
         bench.fail(FaultTarget::PoolPut, 2, 409, "Conflict");

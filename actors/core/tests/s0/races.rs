@@ -133,7 +133,7 @@ fn no_second_attempt(bench: &Bench, of: &PoolId, moment: Moment) {
 }
 
 #[test]
-fn s0_case_15_a_service_that_is_gone_before_the_requeue_is_dropped_quietly() {
+fn s0_case_15_a_service_gone_before_the_requeue_is_dropped_quietly() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(600_000);
@@ -147,7 +147,7 @@ fn s0_case_15_a_service_that_is_gone_before_the_requeue_is_dropped_quietly() {
 /// S0 case 16, and case 15 for a changed load balancer: the operation that a failure requeued before the migration could
 /// remove it is removed by it; the Service goes on under its new load balancer with a budget of its own.
 #[test]
-fn s0_case_15_16_a_migration_at_any_moment_drops_the_old_pools_operation_and_serves_the_new_one() {
+fn s0_case_15_16_a_migration_drops_the_old_pools_operation() {
     at_every_moment(|mut bench, moment| {
         let moved = pool("lb2", "shop-web");
         bench.move_to(&moved, "web");
@@ -164,7 +164,7 @@ fn s0_case_15_16_a_migration_at_any_moment_drops_the_old_pools_operation_and_ser
 /// S0 case 17: a Service that is deleted after the requeue has its operation dropped on the next tick; one that is
 /// deleted before is not requeued at all. Other Services of the pool are served as if nothing had been.
 #[test]
-fn s0_case_17_a_deletion_at_any_moment_drops_its_operation_and_leaves_the_others() {
+fn s0_case_17_a_deletion_drops_its_operation_and_leaves_the_others() {
     both(|profile| {
         for moment in MOMENTS {
             let _named = Playing(format!("{moment:?}"));
@@ -202,7 +202,7 @@ fn s0_case_17_a_deletion_at_any_moment_drops_its_operation_and_leaves_the_others
 
 /// A deletion and a return between two moments is a fresh operation of a Service that never was gone for long.
 #[test]
-fn s0_case_17_a_service_that_returns_before_the_outcome_has_a_fresh_operation_only() {
+fn s0_case_17_a_service_that_returns_early_has_a_fresh_operation() {
     at_every_moment(|mut bench, moment| {
         bench.leave(&web(), "web");
         bench.run(0);
@@ -225,7 +225,7 @@ fn s0_case_17_a_service_that_returns_before_the_outcome_has_a_fresh_operation_on
 /// S0 "Cancellation And Shutdown", and Q6 Interrupted: leadership is lost at any moment of an attempt; nothing is told,
 /// and in the next term the pool is due again, exactly once.
 #[test]
-fn s0_cancellation_a_term_that_ends_at_any_moment_tells_nothing_and_the_next_one_finishes_once() {
+fn s0_cancellation_an_ended_term_tells_nothing_and_the_next_finishes() {
     at_every_moment(|mut bench, moment| {
         bench.stand(Standing::Standby);
         bench.run(5_000);
@@ -274,7 +274,7 @@ fn s0_cancellation_several_terms_in_a_row_leave_one_write() {
 /// An attempt that waits for one of the client's tries, or for a foreign operation, is interrupted like any other; a
 /// change that came meanwhile does not make it two.
 #[test]
-fn s0_cancellation_a_term_that_ends_while_an_attempt_waits_leaves_one_write_to_the_next() {
+fn s0_cancellation_a_term_that_ends_in_a_wait_leaves_one_write() {
     both(|profile| {
         for (seconds, changes) in (1..60).flat_map(|seconds| [(seconds, false), (seconds, true)]) {
             let _named = Playing(format!("after {seconds} s, another change: {changes}"));
@@ -304,7 +304,7 @@ fn s0_cancellation_a_term_that_ends_while_an_attempt_waits_leaves_one_write_to_t
 }
 
 #[test]
-fn s0_cancellation_a_term_that_ends_while_a_foreign_operation_runs_leaves_one_write_to_the_next() {
+fn s0_cancellation_an_end_during_a_foreign_operation_leaves_one_write() {
     both(|profile| {
         for seconds in 1..40 {
             let _named = Playing(format!("after {seconds} s"));

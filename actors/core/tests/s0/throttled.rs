@@ -143,7 +143,7 @@ fn is_outcome(delivery: &Delivery) -> bool {
 /// A pool on another load balancer is throttled while the Take of `lb/shop-web` is under way: it meets the gate, and
 /// ARM never hears of it. In the default profile this is the only way to meet a closed gate (C2).
 #[test]
-fn s0_case_04_a_gate_that_closes_between_take_and_call_parks_the_pool_without_a_call() {
+fn s0_case_04_a_gate_that_closes_before_the_call_parks_the_pool() {
     both(|profile| {
         let mut bench = Bench::new(profile);
         let api = pool("lb2", "shop-api");
@@ -198,7 +198,7 @@ fn s0_case_04_a_pool_whose_turn_comes_while_the_gate_is_closed() {
 
 /// The gate has expired when the pool hears of the outcome: nothing parks it, it waits for the tick (C2).
 #[test]
-fn s0_case_05_a_gate_that_has_expired_by_the_outcome_falls_back_to_the_next_tick() {
+fn s0_case_05_an_expired_gate_falls_back_to_the_next_tick() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolGet, 1, QUOTA, Some("80"));
@@ -220,7 +220,7 @@ fn s0_case_05_a_gate_that_has_expired_by_the_outcome_falls_back_to_the_next_tick
 
 /// In `upstream` a gate that opens between the client's tries lets the next of them through (S0 "ThrottleError").
 #[test]
-fn s0_case_05_a_short_retry_after_costs_the_client_a_try_and_the_default_profile_a_tick() {
+fn s0_case_05_a_short_retry_after_costs_a_try_or_a_tick() {
     both(|profile| {
         let mut bench = changed(profile);
         bench.throttle(FaultTarget::PoolPut, 1, QUOTA, Some("2"));
@@ -242,7 +242,7 @@ fn s0_case_05_a_short_retry_after_costs_the_client_a_try_and_the_default_profile
 
 /// One parked operation preserves the whole group; pools on other load balancers go on.
 #[test]
-fn s0_case_07_one_parked_operation_keeps_the_whole_group_from_being_processed() {
+fn s0_case_07_one_parked_operation_parks_the_whole_group() {
     both(|profile| {
         let mut bench = changed(profile);
         let other = pool("lb2", "shop-other");
@@ -291,7 +291,7 @@ fn parked_by_a_lock(bench: &mut Bench) -> i64 {
 }
 
 #[test]
-fn s0_case_08_fresh_operations_come_after_the_parked_ones_and_decide_the_final_state() {
+fn s0_case_08_fresh_operations_follow_parked_ones_and_decide() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -311,7 +311,7 @@ fn s0_case_08_fresh_operations_come_after_the_parked_ones_and_decide_the_final_s
 
 /// A change that takes the parked one back is still an outcome that operators hear of.
 #[test]
-fn s0_case_08_a_fresh_operation_that_takes_the_parked_one_back_completes_both() {
+fn s0_case_08_a_fresh_operation_that_undoes_the_parked_completes_both() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -334,7 +334,7 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
         bench.leave(&web(), "web");
         assert!(bench.told().is_empty() && bench.failures().is_empty());
         bench.run(0);
-        assert!(!bench.has(&web()), "the pool is nobody's and retires");
+        assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
         assert_eq!(bench.requests().len(), asked);
         assert!(bench.told().is_empty() && bench.failures().is_empty());
@@ -368,7 +368,7 @@ fn s0_case_18_20_what_a_removed_service_parked_no_longer_parks_the_others() {
 }
 
 #[test]
-fn s0_case_20_removal_takes_parked_operations_out_of_the_queue_and_a_return_starts_afresh() {
+fn s0_case_20_removal_takes_parked_operations_out_of_the_queue() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -393,7 +393,7 @@ fn s0_case_20_removal_takes_parked_operations_out_of_the_queue_and_a_return_star
 const TICK_MS: i64 = TICK.cast_signed();
 
 #[test]
-fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing_and_requeues_nothing() {
+fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
     both(|profile| {
         let mut bench = changed(profile);
         let until = parked_by_a_lock(&mut bench);
@@ -442,7 +442,7 @@ fn s0_case_21_a_shutdown_at_any_point_of_an_attempt_tells_nothing() {
 /// S0 "ThrottleError": a long Retry-After must not exhaust the retries against the local gate without ever asking ARM
 /// again. The pool waits for all of it, though others are kept waiting for an hour at most.
 #[test]
-fn s0_expected_a_retry_after_of_hours_is_waited_for_and_then_arm_is_asked_again() {
+fn s0_expected_a_retry_after_of_hours_is_waited_for() {
     for (target, refused) in [(FaultTarget::PoolGet, 20), (FaultTarget::PoolPut, 120)] {
         for hours in [1, 2, 30] {
             both(|profile| {

@@ -24,7 +24,7 @@ fn failing(profile: Profile, max_retries: u32, settings: Settings) -> Bench {
 /// "… emits retrying events on the first three failed attempts and emits the final failed event on the fourth failed
 /// attempt, roughly 90 seconds after the first observed failure plus ARM call latency."
 #[test]
-fn s0_timing_the_fourth_failure_comes_90_seconds_and_three_calls_after_the_first() {
+fn s0_timing_the_fourth_failure_comes_90_s_and_3_calls_after_the_first() {
     both(|profile| {
         let mut bench = failing(profile, 3, Settings::default());
         bench.run(150_000);
@@ -40,7 +40,7 @@ fn s0_timing_the_fourth_failure_comes_90_seconds_and_three_calls_after_the_first
 /// "… the wall-clock time from the original EndpointSlice change to final failure can be close to or above two
 /// minutes."
 #[test]
-fn s0_timing_in_upstream_s_profile_the_last_event_comes_two_minutes_after_the_change() {
+fn s0_timing_in_upstreams_profile_the_last_event_comes_after_2_min() {
     let mut bench = failing(Profile::Upstream, 3, Settings::default());
     bench.run(150_000);
     assert_eq!(bench.told_at().last().map(|(at, _)| *at), Some(120_000 + 4 * CALLS));
@@ -59,7 +59,7 @@ fn s0_timing_calls_that_take_long_push_the_next_attempt_back() {
 
 /// "`LoadBalancerBackendPoolUpdateMaxRetries` bounds failed processing attempts, not elapsed wall-clock time."
 #[test]
-fn s0_timing_a_long_retry_after_delays_the_final_failure_and_costs_no_budget() {
+fn s0_timing_a_long_retry_after_delays_failure_and_costs_no_budget() {
     both(|profile| {
         let mut bench = Bench::with(profile, 1, Settings::default());
         bench.lock();
@@ -151,7 +151,7 @@ fn s0_model_while_nothing_may_be_written_nothing_is_drained_spent_or_told() {
 
 /// S0 "Retry Model" 8: a budget starts again only with a fresh change; one that waits for its retry goes on.
 #[test]
-fn s0_model_a_fresh_operation_during_the_retries_starts_at_zero_and_is_told_with_its_own_count() {
+fn s0_model_a_fresh_operation_during_retries_starts_at_zero() {
     both(|profile| {
         let mut bench = failing(profile, 3, Settings::default());
         bench.run(100_000);

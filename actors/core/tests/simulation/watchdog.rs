@@ -85,9 +85,9 @@ const ASSIGNED_US: u64 = 25_000_000;
 const POSTS_US: u64 = 60_000_000;
 /// How often a change may be retried (Q7): what every process is told.
 pub const MAX_RETRIES: u32 = 3;
-/// Within which time the word that the storage was set back has reached everybody in a process.
+/// Within which time the word that the storage was set back has reached all machines of a process.
 const RESTORED_US: u64 = 25_000_000;
-/// How many attempts in a row may fail without anybody being told.
+/// How many attempts in a row may fail without a report.
 const UNTOLD: u32 = 5;
 
 /// A Service as it was over time.
@@ -124,7 +124,7 @@ impl Endpoints {
 
 /// What one process has said and done.
 struct Within {
-    /// Who it is in our Lease; `None` where nobody competes.
+    /// Who it is in our Lease; `None` where there is no other replica.
     identity: Option<Arc<str>>,
     /// The version of our Lease that it was last shown with a holder.
     lease_seen: Option<Arc<str>>,
@@ -196,11 +196,11 @@ pub struct Watchdog {
     nodes: Nodes,
     records: Records,
     entries: Entries,
-    /// Whether the admin state is switched off in whoever starts from now on (N4).
+    /// Whether the admin state is switched off in each process that starts from now on (N4).
     pub is_off: bool,
     /// Whether a Down may go without the shared Lease (W7).
     bypass: bool,
-    /// When ARM last closed each class to anybody, and until when.
+    /// When ARM last closed each class to any client, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
     /// How many writes were counted as lost (W2).
     pub lost: u64,

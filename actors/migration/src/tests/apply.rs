@@ -56,7 +56,7 @@ fn check(before: &World, after: &mut World, what: &str) {
         );
         let (lb, name) = frontend;
         let served = before.arm.frontend_serves(lb, name);
-        assert!(!served || after.arm.frontend_serves(lb, name), "{what}: {frontend:?} serves nobody");
+        assert!(!served || after.arm.frontend_serves(lb, name), "{what}: {frontend:?} serves no traffic");
     }
     for id in before.arm.ids().into_iter().map(ResourceId::new) {
         assert!(references(after, &id).is_superset(&references(before, &id)), "{what}: {id} lost references");
@@ -160,7 +160,7 @@ fn clusters_that_azure_would_refuse_are_blocked() {
 }
 
 #[test]
-fn nothing_is_deleted_before_every_address_is_static_and_every_node_detached() {
+fn nothing_is_deleted_before_addresses_are_static_and_nodes_detached() {
     for topology in MIGRATED {
         let mut world = World::of(topology);
         assert_eq!(world.finish(), Outcome::Done);
@@ -241,12 +241,12 @@ fn a_migration_that_was_given_up_and_goes_on_is_not_over_when_it_crashes() {
 }
 
 #[test]
-fn a_private_address_that_is_taken_is_named_and_tried_again_and_the_others_are_served() {
+fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
     let mut world = World::of(Topology::AvailabilitySet);
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
     world.arm.plan_rival(address.parse().unwrap(), 0);
-    let Outcome::Incomplete(problems) = world.finish() else { panic!("nobody noticed") };
+    let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");
     let public = world.frontends().into_keys().find(|(lb, _)| lb == "kubernetes").unwrap();

@@ -175,7 +175,7 @@ fn a4_of_an_odd_config_map_only_what_cannot_be_used_at_all_is_refused() {
 }
 
 #[tokio::test]
-async fn what_several_commands_keep_at_once_is_all_kept_beside_what_was_there_up_to_a_number() {
+async fn what_several_commands_keep_at_once_is_all_kept_up_to_a_number() {
     let (fakes, requests) = stage(Effects::Carried).await;
     seen(requests.carry_out(ConfigMapAsk::Create(set("pause.pool.a", Written::Text("x".into())))).await);
     let Exchange { client, place, .. } = requests.exchange;

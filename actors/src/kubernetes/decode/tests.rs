@@ -166,7 +166,7 @@ fn n2_the_virtual_machine_and_the_age_of_a_node_are_read() {
 }
 
 #[test]
-fn n1_a_condition_that_tells_of_an_eviction_is_read_with_its_time_and_its_deadline() {
+fn n1_a_condition_of_an_eviction_is_read_with_its_time_and_deadline() {
     const NOTICE: &str = "Preempt Scheduled: Fri, 02 Jan 2026 03:04:30 GMT. DurationInSeconds: -1.  For more \
                           information, see https://aka.ms/aks/scheduledevents.";
     let with = |kind: &str, message: &str, since: &str| {
@@ -307,7 +307,7 @@ fn named(kind: Kind, metadata: &str) -> (Option<ObjectKey>, Owner, Option<String
 }
 
 #[test]
-fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
+fn d6_each_metadata_field_of_an_undecodable_object_is_read_alone() {
     let web_1 = Some(ObjectKey::Slice(SliceKey { namespace: "shop".into(), name: "web-1".into() }));
     let web = Owner::Service(ServiceKey::new("shop", "web"));
     let of = r#""kubernetes.io/service-name""#;
@@ -336,7 +336,7 @@ fn d6_each_field_of_the_metadata_of_an_undecodable_object_is_read_by_itself() {
 }
 
 #[test]
-fn d6_an_undecodable_slice_whose_readable_labels_name_no_service_is_nobodys() {
+fn d6_an_undecodable_slice_without_a_service_label_has_no_owner() {
     let of = r#""kubernetes.io/service-name""#;
     let slice = |rest: &str| {
         named(Kind::EndpointSlices, &format!(r#"{{"name":"web-1","namespace":"shop"{rest}}}"#)).1

@@ -34,7 +34,7 @@ fn d6_lists_ask_for_most_recent_data() {
 }
 
 #[test]
-fn a_watch_goes_on_from_its_version_and_ends_by_itself_before_five_minutes() {
+fn a_watch_goes_on_from_its_version_and_ends_before_five_minutes() {
     let watch = asked(Ask::Watch { from: ResourceVersion("12&x".into()) });
     assert!(watch.ends_with("&resourceVersion=12%26x"), "{watch}");
     assert!(watch.contains("timeoutSeconds=240"));
@@ -131,7 +131,7 @@ fn names(lines: &[Line]) -> Vec<&str> {
 }
 
 #[actix::test]
-async fn n1_preemptions_of_both_groups_are_followed_and_a_watch_goes_on_where_another_broke_off() {
+async fn n1_preemptions_of_both_groups_are_followed_across_watches() {
     let mut stage = Stage::new().await;
     let now = stage.clock.wall();
     let core =

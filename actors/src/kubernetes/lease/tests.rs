@@ -68,7 +68,7 @@ async fn stored(fakes: &Fakes) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn w8_a_lease_is_made_kept_and_let_go_of_and_the_newest_state_alone_can_be_replaced() {
+async fn w8_a_lease_is_made_kept_and_released_and_only_the_newest_is_replaced() {
     let (fakes, requests) = stage().await;
     assert!(matches!(requests.carry_out(LeaseAsk::Get).await, LeaseAnswer::Absent));
     let taken = LeaseEdit { acquired: true, ..edit(Some("us")) };
@@ -128,7 +128,7 @@ async fn w7_what_others_wrote_into_a_lease_survives_a_replacement() {
 }
 
 #[tokio::test]
-async fn w8_a_release_is_heard_of_by_whoever_waits_for_it_while_other_requests_go_on() {
+async fn w8_a_release_is_seen_while_other_requests_go_on() {
     let (_fakes, requests) = stage().await;
     let made = seen(requests.carry_out(LeaseAsk::Create(edit(Some("them")))).await);
     let waiting = requests.clone();
@@ -237,7 +237,7 @@ fn told(kind: &str, version: u32) -> Value {
 }
 
 #[tokio::test]
-async fn w8_a_watch_passes_over_the_known_state_and_tells_of_an_older_one_that_nothing_follows() {
+async fn w8_a_watch_skips_the_known_state_and_tells_an_older_final_one() {
     let answer = watched(&[told("ADDED", 7), told("MODIFIED", 9)]).await;
     assert_eq!(&*seen(answer).version.0, "9");
     assert!(matches!(watched(&[told("ADDED", 7)]).await, LeaseAnswer::Unchanged));

@@ -139,7 +139,7 @@ fn e1_a_repeated_try_has_the_same_name_and_another_event_another() {
 }
 
 #[test]
-fn e1_an_event_about_this_process_is_attached_to_its_pod_or_else_to_our_own_lease() {
+fn e1_an_event_about_this_process_is_attached_to_its_pod_or_lease() {
     let clock = Clock::start();
     let of = |pod| involved(&Subject::Controller, &Reporter::new(None, pod, &own(), clock));
     let pod = of(Pod::from_variables(variables));
@@ -161,7 +161,7 @@ fn e1_an_event_about_this_process_is_attached_to_its_pod_or_else_to_our_own_leas
 }
 
 #[test]
-fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment_once_that_is_found() {
+fn x2_e1_an_event_about_this_process_is_attached_to_its_deployment() {
     let clock = Clock::start();
     let place = exchange::Place { namespace: "pools".into(), name: "controller".into() };
     let found = json!({

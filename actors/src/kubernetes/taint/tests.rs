@@ -78,7 +78,7 @@ async fn n1_the_first_taint_of_a_node_is_set_only_while_it_is_the_first() {
 }
 
 #[tokio::test]
-async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect_or_that_has_moved() {
+async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect() {
     let likes = [
         [("another", "spot-eviction", "NoSchedule"), OTHERS[0]],
         [(DRAINING, "maintenance", "NoSchedule"), OTHERS[0]],
@@ -102,7 +102,7 @@ async fn n1_no_taint_goes_that_is_not_ours_by_key_value_and_effect_or_that_has_m
 }
 
 #[tokio::test]
-async fn n1_another_node_of_the_same_name_is_left_alone_and_each_refusal_is_told_apart() {
+async fn n1_another_node_of_the_same_name_is_left_alone() {
     let (fakes, requests) = stage(&OTHERS).await;
     let before = taints(&fakes).await;
     for edit in [TaintEdit::AddTo, TaintEdit::AddFirst, TaintEdit::Remove { at: 0 }] {
@@ -134,7 +134,7 @@ async fn c4_a_dry_run_patches_nothing() {
 }
 
 #[test]
-fn n1_what_stands_in_the_way_is_told_once_until_the_server_answers_otherwise() {
+fn n1_a_refusal_is_told_once_until_the_server_answers_otherwise() {
     let ask = TaintAsk { node: NodeName::new("n1"), uid: NodeUid::new("u"), edit: TaintEdit::AddTo };
     let (denied, failing) = (RequestFailure::Denied("no".into()), RequestFailure::Other("away".into()));
     let mut told = Told::default();

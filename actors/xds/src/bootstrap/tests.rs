@@ -239,7 +239,7 @@ fn faults_elsewhere() -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn x2_what_is_missing_or_of_the_wrong_kind_is_named_by_its_path_with_a_remedy() {
+fn x2_missing_or_wrong_fields_are_named_by_path_with_a_remedy() {
     for (text, words) in faults() {
         let said = refused(&text);
         assert!(said.starts_with("xDS bootstrap: ") && said.contains(words), "{text}\n{said}\n{words}");
@@ -335,7 +335,7 @@ fn x2_targets_that_cannot_be_reached_are_refused_with_the_forms_that_can() {
 }
 
 #[test]
-fn x2_our_own_file_comes_before_grpc_s_variables_and_of_those_the_file_before_the_text() {
+fn x2_our_own_file_comes_before_the_variables_of_grpc() {
     let choose = |configured: Option<&str>, set: &[(&str, &str)]| {
         let set: BTreeMap<&str, &str> = set.iter().copied().collect();
         Source::choose(configured.map(Path::new), |name| set.get(name).map(OsString::from))

@@ -167,7 +167,7 @@ async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
 }
 
 #[tokio::test]
-async fn h5_a88_errors_have_a_version_and_a_time_only_where_something_was_received() {
+async fn h5_a88_errors_have_a_version_and_a_time_only_after_a_response() {
     let config = shown(ClientStatusRequest::default()).await;
     let failures: Vec<_> = config.generic_xds_configs.iter().map(told).collect();
     let before = Some((-1, 999_999_000));
@@ -252,7 +252,7 @@ async fn h5_nodes_cannot_be_chosen() {
 }
 
 #[tokio::test]
-async fn h5_the_server_ends_when_it_is_to_end_also_with_a_stream_that_stays_open() {
+async fn h5_the_server_ends_also_with_an_open_stream() {
     let site = Site::start(|| Some(status())).await;
     let (ask, asked) = futures::channel::mpsc::unbounded();
     ask.unbounded_send(ClientStatusRequest::default()).unwrap();

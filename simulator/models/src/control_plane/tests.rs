@@ -16,7 +16,7 @@ fn due(stream: &mut Subscriptions, kind: Kind, served: &Served) -> What {
 }
 
 #[test]
-fn x2_of_endpoints_a_stream_is_told_what_is_new_on_it_and_of_clusters_all_that_exist() {
+fn x2_a_stream_gets_new_endpoints_and_all_clusters() {
     let mut served = Served::default();
     for kind in Kind::ALL {
         served.set(kind, vec![("a".to_owned(), "a1"), ("b".to_owned(), "b1")]);
@@ -33,7 +33,7 @@ fn x2_of_endpoints_a_stream_is_told_what_is_new_on_it_and_of_clusters_all_that_e
         served.remove(kind, "a");
         let deleted = match kind {
             Kind::Clusters => Some(("3".into(), vec!["b2"], vec![])),
-            // Nobody can be told that endpoints are gone.
+            // Clients cannot be told that endpoints are gone.
             Kind::Endpoints => None,
         };
         assert_eq!(due(&mut stream, kind, &served), deleted);
@@ -68,7 +68,7 @@ fn x2_a_request_that_answers_an_older_response_is_not_heeded() {
 }
 
 #[test]
-fn x2_whoever_claims_the_current_version_at_first_is_believed_only_by_a_control_plane_that_trusts() {
+fn x2_a_claimed_version_is_believed_only_by_a_trusting_control_plane() {
     let mut served = Served::default();
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a1")]);
     for (version, trusts, is_told) in [("1", true, false), ("1", false, true), ("7", true, true)] {
@@ -78,5 +78,5 @@ fn x2_whoever_claims_the_current_version_at_first_is_believed_only_by_a_control_
     }
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a2")]);
     served.forget_versions();
-    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin anew with a restart");
+    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin again with a restart");
 }

@@ -34,7 +34,7 @@ fn z1_what_no_permission_gives_is_403_and_changes_nothing() {
 }
 
 #[test]
-fn z1_a_read_only_lock_above_forbids_writes_and_the_lists_show_what_is_below_or_above() {
+fn z1_a_read_only_lock_above_forbids_writes_and_is_listed() {
     let lb = format!("{GROUP}/providers/Microsoft.Network/loadBalancers/LB");
     let subscription = GROUP.split("/resourceGroups").next().unwrap_or_default();
     let locks = vec![lock("ReadOnly", &lb), lock("CanNotDelete", GROUP), lock("CanNotDelete", subscription)];

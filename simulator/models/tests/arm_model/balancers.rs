@@ -48,7 +48,7 @@ fn wire(balancer: &mut Value, lb: &str, name: &str, pool: &str, port: u64) {
 }
 
 #[test]
-fn z1_a_new_balancer_is_created_with_its_children_and_read_back_as_written() {
+fn z1_a_new_balancer_is_created_with_its_children() {
     let mut model = ArmModel::new(Settings::default());
     let mut wanted = json!({"location": "eastus", "sku": {"name": "Standard"}, "tags": {"a": "b"},
         "properties": {"backendAddressPools": [{"name": "web", "properties": {}}]}});
@@ -85,7 +85,7 @@ fn z1_an_echo_changes_nothing_and_what_is_left_out_vanishes() {
 }
 
 #[test]
-fn z1_a_balancer_write_replaces_the_members_that_it_names_and_keeps_those_it_is_silent_about() {
+fn z1_a_balancer_write_replaces_named_members_and_keeps_unnamed_ones() {
     let mut model = model(Settings::default());
     let mut echoed = body(&mut model, "lb", 0);
     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), SECOND).status, 200);
@@ -187,7 +187,7 @@ fn z1_of_two_writes_of_the_parent_the_later_is_refused_or_supersedes() {
 }
 
 #[test]
-fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape_at_once_or_at_the_end() {
+fn z1_a_bad_end_reverts_or_keeps_and_reads_show_the_new_shape() {
     let kinds = [
         (Visibility::AtOnce, true),
         (Visibility::AtOnce, false),
@@ -247,7 +247,7 @@ fn uses(model: &mut ArmModel, now: u64) -> Vec<String> {
 }
 
 #[test]
-fn z1_what_somebody_changes_while_the_balancer_is_written_comes_after_that_write_however_it_ends() {
+fn z1_changes_during_a_balancer_write_come_after_it() {
     for visibility in [Visibility::AtOnce, Visibility::AtEnd] {
         for unfinished_write in [UnfinishedWrite::Kept, UnfinishedWrite::Reverted] {
             for superseded in [false, true] {
@@ -268,7 +268,7 @@ fn z1_what_somebody_changes_while_the_balancer_is_written_comes_after_that_write
                 assert!(model.is_updating("lb"), "{case}: the write goes on");
                 let etag = model.etag("lb");
                 if superseded {
-                    // Somebody's write of a pool takes the place of the first write, which is left unfinished.
+                    // Another client's write of a pool takes the place of the first write, which is left unfinished.
                     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), 3 * SECOND).status, 200);
                 }
                 let found = uses(&mut model, 30 * SECOND);
@@ -289,7 +289,7 @@ fn z1_what_somebody_changes_while_the_balancer_is_written_comes_after_that_write
 }
 
 #[test]
-fn z1_a_rule_that_comes_back_uses_the_probe_that_a_balancer_write_has_left_of_it() {
+fn z1_a_rule_that_comes_back_uses_the_probe_that_was_left() {
     let mut model = model(Settings::default());
     model.add_rule("lb", "bare", "a", true);
     let with_rule = body(&mut model, "lb", 0);
@@ -333,7 +333,7 @@ fn z1_pools_that_interfaces_fill_survive_an_echo_of_the_balancer() {
 }
 
 #[test]
-fn z1_what_the_cloud_controller_manager_sends_is_told_apart_by_its_user_agent() {
+fn z1_requests_of_the_ccm_are_known_by_their_user_agent() {
     let mut model = model(Settings::default());
     let agent = [("User-Agent", "kubernetes-cloudprovider/v1.36")];
     send(&mut model, &request(Method::Get, &path("lb"), &agent, ""), 0);

@@ -12,7 +12,7 @@ fn with(concurrent_write: ConcurrentWrite) -> ArmModel {
 }
 
 #[test]
-fn z1_a_later_write_is_refused_while_the_lock_is_held_and_names_its_holder() {
+fn z1_a_write_during_the_lock_is_refused_and_names_its_holder() {
     let mut model = with(ConcurrentWrite::Refuse);
     let first = put(&mut model, "lb", "a", &holding(&["10.0.0.8"]), 0);
     let second = put(&mut model, "lb", "b", &holding(&["10.0.0.9"]), SECOND);
@@ -41,7 +41,7 @@ fn z1_the_header_of_a_lock_refusal_can_be_left_out() {
 }
 
 #[test]
-fn z1_a_lock_refusal_is_not_replayed_to_the_retry_with_the_same_client_request_id() {
+fn z1_a_lock_refusal_is_not_replayed_to_a_retry() {
     let mut model = with(ConcurrentWrite::Refuse);
     put(&mut model, "lb", "a", &holding(&[]), 0);
     let id = [("x-ms-client-request-id", "one")];
@@ -114,7 +114,7 @@ fn z1_a_write_of_the_load_balancer_cancels_a_running_pool_write() {
 }
 
 #[test]
-fn z1_the_mix_of_refusing_and_superseding_follows_its_probability_and_the_seed() {
+fn z1_refusing_and_superseding_follow_their_probability_and_seed() {
     let outcomes = |seed| {
         let settings =
             Settings { seed, concurrent_write: ConcurrentWrite::Mixed { supersede: 0.5 }, ..asynchronous() };

@@ -137,7 +137,7 @@ fn z1_a_bearer_token_is_asked_for_on_demand_only() {
 }
 
 #[test]
-fn z1_unknown_subscriptions_resource_types_and_methods_are_refused_by_the_gateway() {
+fn z1_unknown_subscriptions_types_and_methods_are_refused() {
     let mut model = model(Settings::default());
     let elsewhere = path("lb").replace("subscriptions/0000", "subscriptions/1111");
     assert_eq!(code(&get(&mut model, &elsewhere, 0)), "SubscriptionNotFound");

@@ -169,7 +169,7 @@ fn z1_settings_survive_a_scenario_file() {
 }
 
 #[test]
-fn z1_a_resource_group_or_a_role_may_be_missing_for_a_moment_and_the_gateway_says_so() {
+fn z1_a_resource_group_or_role_may_be_missing_for_a_moment() {
     let planned = |status, code: &str, body| {
         let answer = FaultAnswer { code: code.to_owned(), retry_after: None, ..answer(status, body) };
         let effect = FaultEffect::Answer(answer);

@@ -190,7 +190,7 @@ fn the_proposed_order_migrates_and_keeps_every_address() {
 }
 
 #[test]
-fn a_dynamic_address_is_lost_with_its_load_balancer_and_a_static_one_is_kept() {
+fn a_dynamic_address_is_lost_with_its_load_balancer() {
     for (is_static, kept) in [(true, true), (false, false)] {
         let mut azure = Azure::of(Topology::ExternalDynamic);
         let id = network(&format!("publicIPAddresses/{}", public_ip_name(0)));
@@ -218,7 +218,7 @@ fn an_ipv6_address_changes_on_the_way() {
 }
 
 #[test]
-fn interfaces_that_stand_alone_lose_their_references_with_the_load_balancer() {
+fn standalone_interfaces_lose_references_with_the_load_balancer() {
     let mut azure = Azure::of(Topology::NatRules);
     let interface = network("networkInterfaces/agents-0-nic");
     let rule = azure.get(&balancer("kubernetes"))["properties"]["inboundNatRules"][0].clone();

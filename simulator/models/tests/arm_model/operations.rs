@@ -59,7 +59,7 @@ fn z1_a_new_pool_answers_201_and_a_changed_one_the_status_of_the_knob() {
 }
 
 #[test]
-fn z1_a_write_of_what_is_there_is_done_at_once_and_still_names_an_operation() {
+fn z1_an_unchanged_write_is_done_immediately_with_an_operation() {
     let mut model = model(asynchronous());
     let shown = model.pool_json("lb", "a").expect("a is there");
     let answer = put(&mut model, "lb", "a", &shown, 0);
@@ -125,7 +125,7 @@ fn z1_a_lost_write_looks_like_a_success_until_it_is_read_back() {
 }
 
 #[test]
-fn z1_failed_operations_poll_with_status_200_and_leave_the_pool_as_the_knob_says() {
+fn z1_failed_operations_poll_as_200_and_leave_the_pool_as_set() {
     for (unfinished_write, left) in
         [(UnfinishedWrite::Reverted, "10.0.0.1"), (UnfinishedWrite::Kept, "10.0.0.8")]
     {

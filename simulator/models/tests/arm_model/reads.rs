@@ -53,7 +53,7 @@ fn z1_lists_are_paged_with_absolute_next_links() {
 }
 
 #[test]
-fn z1_a_load_balancer_shows_rules_probes_frontends_and_every_user_of_a_pool() {
+fn z1_a_load_balancer_shows_rules_probes_frontends_and_users() {
     let mut model = model(Settings::default());
     model.add_rule("lb", "a1234567890abcdef1234567890abcde-TCP-80", "a", true);
     model.add_rule("lb", "a1234567890abcdef1234567890abcde-TCP-443", "a", false);
@@ -140,7 +140,7 @@ fn z1_the_two_layers_of_404_differ_in_code_cause_and_ratelimit_header() {
 }
 
 #[test]
-fn z1_answers_carry_request_and_correlation_ids_and_echo_the_client_id_on_demand() {
+fn z1_answers_carry_ids_and_echo_the_client_id_on_demand() {
     let mut model = model(Settings::default());
     let correlation = "11111111-2222-4333-8444-555555555555";
     let headers = [

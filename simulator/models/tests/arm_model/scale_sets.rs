@@ -123,7 +123,7 @@ fn references_before_and_after_count_while_an_operation_runs() {
 }
 
 #[test]
-fn interfaces_and_addresses_of_instances_are_listed_and_views_show_the_power() {
+fn interfaces_and_addresses_of_instances_are_listed_with_power() {
     let mut azure = Azure::of(Topology::ScaleSetPublicIp);
     let interfaces = azure.get(&format!("{}/networkInterfaces", workers()));
     let first = &interfaces["value"][0];

@@ -22,7 +22,7 @@ fn served(model: &ArmModel, healthy: bool) -> (bool, Flows) {
 }
 
 #[test]
-fn z1_up_ignores_the_probe_down_wins_over_it_and_none_leaves_it_to_the_probe() {
+fn z1_up_ignores_the_probe_down_wins_and_none_leaves_it() {
     for (state, well, ill) in [("Up", true, true), ("Down", false, false), ("None", true, false)] {
         let model = member(Settings::default(), state, true);
         assert_eq!(served(&model, true), (well, Flows::Kept), "{state}");
@@ -31,7 +31,7 @@ fn z1_up_ignores_the_probe_down_wins_over_it_and_none_leaves_it_to_the_probe() {
 }
 
 #[test]
-fn z1_whether_down_resets_flows_is_a_knob_because_the_sources_contradict_each_other() {
+fn z1_whether_down_resets_flows_is_a_knob() {
     let settings = Settings { down_resets_flows: true, ..Settings::default() };
     assert_eq!(served(&member(settings.clone(), "Down", true), true), (false, Flows::Reset));
     assert_eq!(served(&member(settings, "None", true), false), (false, Flows::Kept));

@@ -26,7 +26,7 @@ fn z1_a_put_replaces_the_whole_pool() {
 }
 
 #[test]
-fn z1_every_applied_write_changes_the_etag_of_the_load_balancer_and_of_all_its_children() {
+fn z1_every_write_changes_the_etag_of_the_whole_load_balancer() {
     let mut model = model(Settings::default());
     let (before, other) = (model.etag("lb"), model.etag("other"));
     let answer = put(&mut model, "lb", "a", &holding(&["10.0.0.8"]), 0);
@@ -59,7 +59,7 @@ fn z1_a_put_of_a_missing_pool_creates_it() {
 }
 
 #[test]
-fn z1_unknown_fields_come_back_at_every_level_and_read_only_ones_are_ignored() {
+fn z1_unknown_fields_come_back_and_read_only_ones_are_ignored() {
     let mut model = model(Settings::default());
     model.add_rule("lb", "rule", "a", true);
     model.plant_unknown_fields();
@@ -180,7 +180,7 @@ fn z1_foreign_writes_keep_what_stays_and_show_in_log_and_etag() {
 }
 
 #[test]
-fn z2_what_somebody_else_takes_out_of_a_pool_is_known_until_the_next_write() {
+fn z2_what_others_take_out_of_a_pool_is_known_until_the_next_write() {
     let mut model = model(Settings::default());
     put(&mut model, "lb", "a", &holding(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]), 0);
     assert!(model.taken_by_others("lb", "a").is_empty());
@@ -193,11 +193,11 @@ fn z2_what_somebody_else_takes_out_of_a_pool_is_known_until_the_next_write() {
     let written = put_with(&mut model, "lb", "a", &holding(&[]), &manager, 3 * SECOND);
     assert_eq!(written.status, 200);
     assert_eq!(model.taken_by_others("lb", "a"), ["10.0.0.1"]);
-    assert_eq!(model.counters().answered, 2, "without answers to somebody else");
+    assert_eq!(model.counters().answered, 2, "without answers to other clients");
 }
 
 #[test]
-fn z1_puts_that_wait_for_their_answer_together_are_counted_per_load_balancer() {
+fn z1_puts_that_wait_together_are_counted_per_load_balancer() {
     let mut model = model(Settings::default());
     put(&mut model, "lb", "a", &holding(&[]), 0);
     put(&mut model, "other", "a", &holding(&[]), 1);
@@ -208,7 +208,7 @@ fn z1_puts_that_wait_for_their_answer_together_are_counted_per_load_balancer() {
 }
 
 #[test]
-fn z1_admin_state_can_be_set_on_nic_backed_pools_but_members_cannot_change() {
+fn z1_nic_backed_pools_take_admin_states_and_no_member_changes() {
     let mut model = ArmModel::new(Settings::default());
     let members = vec![("n".to_owned(), "1".to_owned()), ("n".to_owned(), "2".to_owned())];
     model.add_pool("lb", "nic", &PoolSpec { members, nic_backed: true, ..PoolSpec::default() });
@@ -244,7 +244,7 @@ fn z1_admin_state_can_be_set_on_nic_backed_pools_but_members_cannot_change() {
 }
 
 #[test]
-fn z1_azure_may_refuse_the_admin_states_of_interfaces_and_takes_their_pools_unchanged() {
+fn z1_azure_may_refuse_the_admin_states_of_interfaces() {
     let mut model = ArmModel::new(Settings { nic_admin_state: NicAdminState::Refuse, ..Settings::default() });
     let instances = vec!["vmss/0".to_owned(), "vmss/1".to_owned()];
     model.add_pool("lb", "nic", &PoolSpec { instances, ..PoolSpec::default() });

@@ -39,7 +39,7 @@ fn z1_a_retry_after_of_a_server_error_is_the_wait_and_a_long_one_the_end() {
 }
 
 #[test]
-fn z1_a_429_loses_its_header_for_the_wait_and_closes_the_timer_for_what_follows() {
+fn z1_a_429_loses_its_header_and_closes_the_timer_for_others() {
     let plain = tries(429, None);
     assert_eq!(plain.len(), 4, "{plain:?}");
     assert!(plain[1] >= 4, "{plain:?}");

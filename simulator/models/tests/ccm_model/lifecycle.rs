@@ -47,7 +47,7 @@ fn taint(key: &str, effect: &str) -> [String; 3] {
 }
 
 #[test]
-fn n1_a_node_whose_machine_is_stopped_gets_both_taints_and_loses_them_when_it_is_ready_again() {
+fn n1_a_node_with_a_stopped_machine_has_both_taints_until_ready() {
     let mut world = ready(watching());
     world.machine("n1", true);
     world.run(20 * SECOND);
@@ -76,7 +76,7 @@ fn n1_a_node_that_is_not_ready_while_its_machine_runs_is_left_alone() {
 }
 
 #[test]
-fn n1_out_of_service_of_somebody_else_goes_from_a_ready_node_by_its_effect_and_no_other_taint_does() {
+fn n1_a_foreign_out_of_service_taint_goes_from_a_ready_node() {
     let mut world = ready(watching());
     let others = [("maintenance", "NoSchedule"), (OUT_OF_SERVICE, "NoSchedule"), (SHUTDOWN, "NoExecute")];
     let list = |taints: &[(&str, &str)]| -> Value {
@@ -108,7 +108,7 @@ fn n1_a_list_of_taints_that_has_changed_meanwhile_is_not_replaced() {
 }
 
 #[test]
-fn n1_it_looks_again_after_it_has_died_and_does_none_of_it_where_it_does_not_look() {
+fn n1_it_checks_again_after_a_crash_and_only_where_it_checks() {
     let mut world = ready(watching());
     world.ccms[0].kill(30 * SECOND);
     world.machine("n1", true);

@@ -39,7 +39,7 @@ fn rules(world: &mut World, lb: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn z1_a_service_appears_gets_its_rules_and_pool_and_the_pool_follows_its_endpoints_at_the_tick() {
+fn z1_a_new_service_gets_rules_and_pool_and_follows_endpoints() {
     let mut world = World::new(Settings::default());
     world.begin();
     world.settle();
@@ -64,7 +64,7 @@ fn z1_a_service_appears_gets_its_rules_and_pool_and_the_pool_follows_its_endpoin
 }
 
 #[test]
-fn z1_a_reconcile_reads_the_balancer_writes_it_with_its_etag_reads_it_again_and_fills_the_pool_without_one() {
+fn z1_a_reconcile_writes_the_balancer_with_and_the_pool_without_etag() {
     let mut world = World::new(quiet());
     world.begin();
     world.settle();
@@ -89,7 +89,7 @@ fn z1_a_reconcile_reads_the_balancer_writes_it_with_its_etag_reads_it_again_and_
 }
 
 #[test]
-fn z1_a_service_without_slices_gets_every_node_and_excluded_and_control_plane_nodes_never() {
+fn z1_a_service_without_slices_gets_every_allowed_node() {
     let mut world = World::new(quiet());
     world.begin();
     world.apply(build::node(
@@ -112,7 +112,7 @@ fn z1_a_service_without_slices_gets_every_node_and_excluded_and_control_plane_no
 }
 
 #[test]
-fn z1_the_main_loop_takes_all_slices_and_ignores_the_conditions_of_endpoints() {
+fn z1_the_main_loop_takes_all_slices_and_ignores_conditions() {
     let mut world = World::new(quiet());
     for (name, ip) in [("n1", "10.0.0.1"), ("n2", "10.0.0.2"), ("n3", "10.0.0.3")] {
         world.node(name, &[ip]);
@@ -126,7 +126,7 @@ fn z1_the_main_loop_takes_all_slices_and_ignores_the_conditions_of_endpoints() {
 }
 
 #[test]
-fn z1_a_dual_stack_service_has_two_pools_and_the_second_familys_rules_are_named_so() {
+fn z1_a_dual_stack_service_has_two_pools_with_named_rules() {
     let mut world = World::new(quiet());
     world.node("n1", &["10.0.0.1", "fd00::1"]);
     world.slice("web", 0, &["n1"]);
@@ -140,7 +140,7 @@ fn z1_a_dual_stack_service_has_two_pools_and_the_second_familys_rules_are_named_
 }
 
 #[test]
-fn z1_a_deleted_service_loses_rules_and_pool_and_then_its_finalizer_and_others_stay() {
+fn z1_a_deleted_service_loses_rules_pool_and_finalizer() {
     let mut world = World::new(Settings::default());
     world.begin();
     world.slice("api", 0, &["n2"]);
@@ -157,7 +157,7 @@ fn z1_a_deleted_service_loses_rules_and_pool_and_then_its_finalizer_and_others_s
 }
 
 #[test]
-fn z1_a_finalizer_is_added_where_it_is_missing_and_a_service_that_lost_it_is_cleaned_up_all_the_same() {
+fn z1_a_missing_finalizer_is_added_and_its_service_is_cleaned_up() {
     let mut world = World::new(quiet());
     let mut service = build::service("demo", "web", &[80], &[Family::V4]);
     service["metadata"]["finalizers"] = json!(["other/one"]);
@@ -175,7 +175,7 @@ fn z1_a_finalizer_is_added_where_it_is_missing_and_a_service_that_lost_it_is_cle
 }
 
 #[test]
-fn z1_a_service_made_anew_while_its_rules_are_being_written_leaves_none_behind() {
+fn z1_a_service_recreated_while_its_rules_are_written_leaves_none() {
     for pause in (0..40).map(|step| step * SECOND / 20) {
         let mut world = World::new(quiet());
         let web = build::service("demo", "web", &[80], &[Family::V4]);
@@ -183,7 +183,7 @@ fn z1_a_service_made_anew_while_its_rules_are_being_written_leaves_none_behind()
             world.apply(build::with_uid(web.clone(), uid));
             world.run(pause);
             if uid != "third" {
-                // Somebody takes the finalizer away, so that nobody waits for the rules to go.
+                // Another client removes the finalizer, so that the deletion does not wait for the rules.
                 let mut bare = build::with_uid(web.clone(), uid);
                 bare["metadata"]["finalizers"] = json!([]);
                 world.apply(bare);
@@ -197,7 +197,7 @@ fn z1_a_service_made_anew_while_its_rules_are_being_written_leaves_none_behind()
 }
 
 #[test]
-fn z1_a_service_that_becomes_cluster_wide_moves_to_the_cluster_pool_and_loses_its_own() {
+fn z1_a_service_that_becomes_cluster_wide_moves_to_that_pool() {
     let mut world = World::new(quiet());
     world.begin();
     world.settle();
@@ -254,7 +254,7 @@ fn z1_changed_nodes_reach_the_pools_at_the_node_sync() {
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
     world.run(10 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.77"]));
-    assert_eq!(world.events("EnsuredLoadBalancer").len(), 1, "an update tells nobody");
+    assert_eq!(world.events("EnsuredLoadBalancer").len(), 1, "an update has no event");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn arm_calls(world: &World, from: usize) -> Vec<(Verb, String)> {
 }
 
 #[test]
-fn z1_one_slice_is_compared_with_its_former_self_so_a_node_that_another_slice_needs_is_removed() {
+fn z1_one_slice_is_compared_with_itself_so_a_needed_node_is_removed() {
     let mut world = World::new(Settings::default());
     world.slice("web", 1, &["n1"]);
     world.begin();
@@ -62,7 +62,7 @@ fn z1_a_node_that_goes_before_its_slice_changes_leaves_its_ip_in_the_pool() {
 }
 
 #[test]
-fn z1_on_dual_stack_nodes_an_unchanged_node_set_costs_a_read_and_a_success_event_and_no_write() {
+fn z1_on_dual_stack_nodes_an_unchanged_set_costs_a_read_and_no_write() {
     let mut world = World::new(Settings::default());
     world.node("n1", &["10.0.0.1", "fd00::1"]);
     world.slice("web", 0, &["n1"]);
@@ -77,7 +77,7 @@ fn z1_on_dual_stack_nodes_an_unchanged_node_set_costs_a_read_and_a_success_event
 }
 
 #[test]
-fn z1_an_unchanged_set_on_single_stack_nodes_and_an_emptied_slice_queue_what_upstream_queues() {
+fn z1_unchanged_sets_and_emptied_slices_queue_what_upstream_queues() {
     let mut world = ready(arm::Settings::default());
     let asked = world.calls(Side::Arm).len();
     world.slice("web", 0, &["n1", "n1"]);
@@ -115,7 +115,7 @@ fn z1_a_missing_pool_is_dropped_without_a_word() {
 }
 
 #[test]
-fn z1_a_tick_without_the_lock_keeps_the_queue_and_an_empty_queue_asks_for_no_lock() {
+fn z1_a_tick_without_the_lock_keeps_the_queue() {
     let mut world = ready(arm::Settings::default());
     let leases = world.calls(Side::Kubernetes).len();
     world.run(90 * SECOND);
@@ -126,13 +126,13 @@ fn z1_a_tick_without_the_lock_keeps_the_queue_and_an_empty_queue_asks_for_no_loc
     world.slice("web", 0, &["n2"]);
     world.run(50 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
-    assert_eq!(world.events("LoadBalancerBackendPoolUpdateFailed"), [], "nobody is told");
+    assert_eq!(world.events("LoadBalancerBackendPoolUpdateFailed"), [], "it is not reported");
     world.run(45 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.2"]));
 }
 
 #[test]
-fn z1_the_whole_drain_is_one_hold_and_its_groups_are_written_one_after_the_other() {
+fn z1_the_whole_drain_is_one_hold_written_group_by_group() {
     let operation = Some(arm::Latency::Fixed { us: 4 * SECOND });
     let mut world = ready(arm::Settings { operation, ..arm::Settings::default() });
     for name in ["a", "b", "c"] {

@@ -124,7 +124,7 @@ fn z1_a_watch_of_one_group_tells_of_the_events_of_both_that_it_selects() {
 }
 
 #[test]
-fn z1_a_watch_of_the_other_group_selects_by_its_own_names_and_goes_on_from_its_version() {
+fn z1_a_watch_of_the_other_group_selects_by_its_own_names() {
     let mut server = Server::new();
     let path =
         "/apis/events.k8s.io/v1/events?watch=1&fieldSelector=regarding.kind=Node,reason=PreemptScheduled";

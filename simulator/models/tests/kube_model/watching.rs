@@ -116,7 +116,7 @@ fn z1_a_watch_without_timeout_ends_between_one_and_two_minimum_times() {
 }
 
 #[test]
-fn z1_a_watch_from_before_the_kept_history_is_told_410_on_http_200_and_ends() {
+fn z1_a_watch_from_before_the_history_ends_with_410() {
     let mut server = Server::new();
     let old = server.service("a");
     let new = server.service("b");
@@ -177,7 +177,7 @@ fn z1_a_watch_of_one_name_in_one_namespace_hears_nothing_else() {
 }
 
 #[test]
-fn z1_a_lease_is_awaited_by_name_from_its_version_until_it_changes_or_the_time_is_over() {
+fn z1_a_lease_is_awaited_by_name_until_it_changes_or_times_out() {
     let mut server = Server::new();
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let (_, mut lease) =
@@ -199,7 +199,7 @@ fn z1_a_lease_is_awaited_by_name_from_its_version_until_it_changes_or_the_time_i
 }
 
 #[test]
-fn z1_history_is_bounded_and_a_watcher_that_is_too_slow_is_dropped_and_then_told_410() {
+fn z1_history_is_bounded_and_a_slow_watcher_is_dropped_with_410() {
     let mut server = Server::with(Settings { history_events: 4, ..Settings::default() });
     let rv = server.slice(0, &["n0"]);
     let (slow, _) = server.watch(&format!("{ALL}&resourceVersion={rv}"));

@@ -21,7 +21,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
 #[test]
-fn z1_a_created_object_gets_identity_time_and_version_and_a_second_one_is_409() {
+fn z1_a_created_object_has_identity_and_a_second_one_is_409() {
     let mut server = Server::new();
     server.now = 61_000_000;
     let (status, created) = server.post(LEASES, &lease("lock"));
@@ -56,7 +56,7 @@ fn z1_generate_name_makes_names_that_differ() {
 }
 
 #[test]
-fn z1_create_is_refused_without_name_with_a_version_or_in_a_missing_namespace() {
+fn z1_create_without_name_with_version_or_namespace_is_refused() {
     let mut server = Server::new();
     let mut nameless = lease("x");
     nameless["metadata"] = json!({});
@@ -214,7 +214,7 @@ fn z1_json_patch_applies_in_order_and_a_failed_test_refuses_it_whole() {
 }
 
 #[test]
-fn z1_a_json_patch_that_tests_identity_and_version_is_422_once_either_is_another() {
+fn z1_a_json_patch_on_another_identity_or_version_is_422() {
     let mut server = Server::new();
     server.model.apply(node("n1", &["10.0.0.4"], &[], true, &[]), 0).expect("a node");
     let path = "/api/v1/nodes/n1";
@@ -246,7 +246,7 @@ fn z1_a_json_patch_that_tests_identity_and_version_is_422_once_either_is_another
 }
 
 #[test]
-fn z1_a_second_taint_of_the_same_key_and_effect_is_422_and_of_another_effect_is_not() {
+fn z1_a_second_taint_of_the_same_key_and_effect_is_422() {
     let mut server = Server::new();
     let taints = [("drain", "a", "NoSchedule"), ("other", "", "NoExecute")];
     server.model.apply(node("n1", &["10.0.0.4"], &[], true, &taints), 0).expect("a node");

@@ -74,7 +74,7 @@ impl Scene {
 }
 
 #[test]
-fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down_and_only_while_it_leaves() {
+fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down() {
     let mut scene = Scene::new();
     scene.taint(1, true, 10 * SECOND);
     scene.put("a", &[1], 11 * SECOND);
@@ -102,7 +102,7 @@ fn n2_a_node_is_cut_off_when_its_last_pool_has_it_down_and_only_while_it_leaves(
 }
 
 #[test]
-fn n1_a_node_with_notice_is_late_when_its_machine_went_before_and_lanes_tell_what_was_possible() {
+fn n1_a_node_whose_machine_went_before_is_late() {
     let mut scene = Scene::new();
     for last in [1, 2] {
         scene.signals.notice(&scene.cluster, &format!("n{last}"), 32 * SECOND, 30 * SECOND);
@@ -120,11 +120,11 @@ fn n1_a_node_with_notice_is_late_when_its_machine_went_before_and_lanes_tell_wha
 }
 
 #[test]
-fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met_and_each_pool_once_for_all_that_wait() {
+fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met() {
     let job = |node, pool, from_us, due_us| Job { node, pool, from_us, due_us };
     let jobs = vec![job(0, 7, 0, 90), job(1, 8, 0, 12), job(2, 7, 5, 60), job(3, 9, 0, 5)];
     // Node 3 cannot be reached in time, so it comes last; pool 7 takes nodes 0 and 2 along.
     assert_eq!(serve(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
-    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nobody has written there");
+    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nothing was written there");
     assert_eq!(serve(Vec::new(), &[10]), []);
 }

@@ -165,7 +165,7 @@ fn c3_a_token_is_renewed_in_its_last_six_minutes_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn c3_a_refused_renewal_is_tried_again_after_ten_seconds_while_the_old_token_is_good() {
+fn c3_a_refused_renewal_is_retried_after_10_s_while_the_old_token_is_good() {
     let mut bench = Bench::holding("old", 300);
     bench.pass(10 * SECOND).call();
     bench.refuses(None);
@@ -173,11 +173,11 @@ fn c3_a_refused_renewal_is_tried_again_after_ten_seconds_while_the_old_token_is_
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2));
     bench.pass(SECOND).call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 3));
-    assert!(bench.refused().is_empty(), "nobody hears of it");
+    assert!(bench.refused().is_empty(), "it is not reported");
 }
 
 #[test]
-fn c3_an_old_token_is_given_out_until_its_last_half_minute_and_then_no_more() {
+fn c3_an_old_token_is_used_until_its_last_half_minute() {
     let mut bench = Bench::holding("old", 300);
     bench.pass(269 * SECOND).call();
     assert_eq!(bench.given(), ["old"]);
@@ -190,7 +190,7 @@ fn c3_an_old_token_is_given_out_until_its_last_half_minute_and_then_no_more() {
 }
 
 #[test]
-fn c3_without_a_token_the_refusal_is_told_again_and_asked_about_ever_more_seldom() {
+fn c3_without_a_token_a_refusal_is_repeated_and_retried_less_often() {
     let mut bench = Bench::new();
     for (n, rest) in (1..).zip([1, 2, 4, 8, 16, 30, 30, 30]) {
         bench.call();
@@ -203,7 +203,7 @@ fn c3_without_a_token_the_refusal_is_told_again_and_asked_about_ever_more_seldom
 }
 
 #[test]
-fn c3_a_throttled_token_endpoint_is_left_alone_for_as_long_as_it_says_up_to_five_minutes() {
+fn c3_a_throttled_token_endpoint_is_left_alone_for_up_to_five_minutes() {
     for (told, kept) in [(20, 20), (1, 1), (3_600, 300)] {
         let mut bench = Bench::new();
         bench.call();
@@ -227,7 +227,7 @@ fn c3_a_throttled_token_endpoint_is_left_alone_for_as_long_as_it_says_up_to_five
 }
 
 #[test]
-fn c3_many_calls_without_a_token_make_one_request_and_share_what_comes_of_it() {
+fn c3_many_calls_without_a_token_share_one_request() {
     let mut bench = Bench::new();
     for _ in 0..100 {
         bench.call();
@@ -244,7 +244,7 @@ fn c3_many_calls_without_a_token_make_one_request_and_share_what_comes_of_it() {
 }
 
 #[test]
-fn c3_a_request_without_an_answer_is_given_up_after_half_a_minute_and_says_so() {
+fn c3_a_request_without_an_answer_is_given_up_after_30_s() {
     let mut bench = Bench::new();
     bench.call().pass(29 * SECOND).call();
     assert!(bench.refused().is_empty());
@@ -278,7 +278,7 @@ fn c3_a_clock_that_is_set_back_makes_no_token_longer() {
 }
 
 #[test]
-fn c3_a_clock_that_is_set_forward_ends_tokens_early_and_no_rest_between_two_requests() {
+fn c3_a_clock_that_jumps_ahead_ends_tokens_early_but_no_wait() {
     let mut bench = Bench::holding("old", 3_600);
     bench.pass(60 * SECOND);
     bench.set = 3_400;
@@ -299,7 +299,7 @@ fn c3_a_clock_that_is_set_forward_ends_tokens_early_and_no_rest_between_two_requ
 }
 
 #[test]
-fn c3_a_token_that_is_over_by_our_clock_when_it_comes_is_used_for_ten_seconds() {
+fn c3_a_token_that_is_already_over_by_our_clock_is_used_for_10_s() {
     let mut bench = Bench::holding("first", 0);
     for _ in 0..20 {
         bench.call();
@@ -312,7 +312,7 @@ fn c3_a_token_that_is_over_by_our_clock_when_it_comes_is_used_for_ten_seconds() 
 }
 
 #[test]
-fn c3_a_token_that_is_to_be_renewed_as_soon_as_it_comes_is_not_asked_for_by_each_call() {
+fn c3_a_token_that_needs_renewal_on_arrival_is_not_requested_by_each_call() {
     let mut bench = Bench::holding("short", 200);
     bench.call().pass(9 * SECOND).call();
     assert_eq!(bench.requests(), 1);
@@ -335,7 +335,7 @@ fn w5_a_token_that_azure_has_refused_is_never_given_out_again() {
 }
 
 #[test]
-fn w5_tokens_that_azure_refuses_one_after_the_other_are_renewed_once_in_half_a_minute() {
+fn w5_tokens_that_azure_refuses_in_turn_are_renewed_once_in_30_s() {
     let mut bench = Bench::holding("one", 3_600);
     bench.tell(In::Rejected(Secret::new("one")));
     bench.call();

@@ -363,7 +363,7 @@ fn s1_duplicate_events_are_ignored_once_the_taint_exists() {
 }
 
 #[test]
-fn s1_an_event_and_a_condition_of_the_same_eviction_are_one_notice_in_either_order() {
+fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), version: version(2), ..node("a") };
     let mut event_first = Bench::of(&[node("a")]);
     event_first.event(event("a"));
@@ -384,7 +384,7 @@ fn s1_an_event_and_a_condition_of_the_same_eviction_are_one_notice_in_either_ord
 fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
     let mut bench = marked_by_us();
     bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "a person has cleared the taint");
+    assert_eq!(bench.stands("a"), (false, false), "the operator has cleared the taint");
     bench.pass(seconds(1));
     bench.list(vec![event("a")]);
     bench.see(Seen::ListBegan(Provenance::Relist));
@@ -396,7 +396,7 @@ fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
 }
 
 #[test]
-fn s1_an_event_that_comes_under_the_name_of_one_that_was_deleted_is_another_one() {
+fn s1_an_event_that_reuses_the_name_of_a_deleted_one_is_new() {
     let deleted = |bench: &mut Bench| {
         let key = ObjectKey::Preemption(key("a.1"));
         bench.see(Seen::Deleted { key, resource_version: version(9) });
@@ -413,7 +413,7 @@ fn s1_an_event_that_comes_under_the_name_of_one_that_was_deleted_is_another_one(
 }
 
 #[test]
-fn s1_after_a_person_has_cleared_the_taint_a_new_event_counts_and_an_older_one_does_not() {
+fn s1_after_the_taint_was_cleared_only_a_newer_event_counts() {
     let mut bench = marked_by_us();
     bench.pass(seconds(10));
     bench.tell(&NodeFact { version: version(3), ..node("a") });
@@ -429,7 +429,7 @@ fn s1_after_a_person_has_cleared_the_taint_a_new_event_counts_and_an_older_one_d
 }
 
 #[test]
-fn s1_after_a_person_has_cleared_the_taint_the_same_condition_does_not_count_and_another_does() {
+fn s1_after_the_taint_was_cleared_only_another_condition_counts() {
     let told = NodeFact { preempt: condition(NOTICE, 2_000), ..node("a") };
     let mut bench = Bench::of(&[node("a")]);
     bench.tell(&told);
@@ -456,7 +456,7 @@ fn s1_after_a_person_has_cleared_the_taint_the_same_condition_does_not_count_and
 }
 
 #[test]
-fn s1_a_condition_that_began_before_a_person_cleared_the_taint_does_not_count() {
+fn s1_a_condition_older_than_the_clearing_of_the_taint_does_not_count() {
     for heard in [None, condition(NOTICE, 1_999)] {
         let mut bench = marked_by_us();
         bench.tell(&NodeFact { preempt: heard, ..marked(&node("a"), 2) });

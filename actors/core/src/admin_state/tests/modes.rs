@@ -6,7 +6,7 @@ fn off() -> Wishes {
     Wishes { admin_state_off: true, ..Wishes::default() }
 }
 
-/// One that has cut out two of eight nodes, of which one is gone; somebody has set another Down.
+/// One that has cut out two of eight nodes, of which one is gone; another client has set a third one Down.
 fn busy() -> Bench {
     let mut bench = Bench::new(8);
     bench.somebody_sets(5, State::Down);
@@ -86,7 +86,7 @@ fn n4_without_records_nothing_is_called_in_any_role() {
 }
 
 #[test]
-fn c4_a_dry_run_reads_and_writes_nothing_and_counts_what_is_withheld_as_done() {
+fn c4_a_dry_run_writes_nothing_and_counts_withheld_work_as_done() {
     let mut bench = Bench::leading(Role::On, Keeping::Nothing, 4);
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!((bench.said(), bench.gets, bench.writes), (all(DOWN), 0, 0), "it counts as noted");
@@ -115,7 +115,7 @@ fn c4_a_dry_run_reads_and_writes_nothing_and_counts_what_is_withheld_as_done() {
 }
 
 #[test]
-fn g6_while_everything_is_paused_nothing_is_noted_and_the_set_only_shrinks() {
+fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
     let mut bench = Bench::new(8);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));

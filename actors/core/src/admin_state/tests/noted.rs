@@ -76,12 +76,12 @@ fn n4_a_signal_that_ends_before_the_record_was_written_takes_it_back() {
 }
 
 #[test]
-fn n4_a_record_whose_write_was_overtaken_or_whose_answer_was_lost_is_looked_for() {
+fn n4_a_record_with_an_overtaken_or_unanswered_write_is_looked_for() {
     let mut bench = slow(4);
     bench.server.put("start.somebody", "else");
     bench.tell(node(1, &[SHUTDOWN]));
     bench.answer();
-    assert!(bench.noted().is_empty(), "somebody wrote first");
+    assert!(bench.noted().is_empty(), "another client wrote first");
     assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "looked at at once");
     bench.answer();
     bench.fail_ask(true, failed("lost"));
@@ -93,7 +93,7 @@ fn n4_a_record_whose_write_was_overtaken_or_whose_answer_was_lost_is_looked_for(
 }
 
 #[test]
-fn n4_what_fails_is_tried_again_quickly_at_first_and_patiently_where_it_is_denied() {
+fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
     let mut bench = slow(4);
     bench.tell(node(1, &[SHUTDOWN]));
     let mut waits = Vec::new();
@@ -105,7 +105,7 @@ fn n4_what_fails_is_tried_again_quickly_at_first_and_patiently_where_it_is_denie
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000]);
     let failed_in_a_row = |bench: &Bench| bench.reports.iter().filter(|report| says_failed(report)).count();
-    assert_eq!(failed_in_a_row(&bench), 1, "people are told, once");
+    assert_eq!(failed_in_a_row(&bench), 1, "it is reported once");
     bench.fail_ask(false, RequestFailure::Denied("403".into()));
     let at = bench.machine.records.deadline().expect("tried again");
     assert_eq!(at.since(bench.now), Duration::from_secs(15));
@@ -134,7 +134,7 @@ fn n4_a_request_whose_answer_never_comes_is_given_up() {
 }
 
 #[test]
-fn n4_a_server_that_does_not_keep_a_record_is_not_pressed_and_nothing_goes_down() {
+fn n4_a_server_that_does_not_keep_a_record_is_not_pressed() {
     let mut bench = Bench::new(4);
     bench.server.put("start.somebody", "else");
     bench.server.drops = true;
@@ -163,7 +163,7 @@ fn n4_a_record_goes_when_its_node_is_restored_and_not_before() {
 }
 
 #[test]
-fn n4_a_node_that_is_signalled_again_while_its_record_goes_is_noted_anew_first() {
+fn n4_a_node_signalled_again_while_its_record_goes_is_noted_first() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
@@ -177,7 +177,7 @@ fn n4_a_node_that_is_signalled_again_while_its_record_goes_is_noted_anew_first()
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.answer_all();
-    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what somebody has set since is an exception");
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what another client has set since is an exception");
     assert_eq!(bench.drains(), ["node-1"]);
     // One that is signalled again before it is done keeps its record, and goes at once.
     bench.settle();
@@ -190,7 +190,7 @@ fn n4_a_node_that_is_signalled_again_while_its_record_goes_is_noted_anew_first()
 }
 
 #[test]
-fn n4_a_removal_of_which_nothing_was_heard_never_takes_the_record_of_a_node_that_drains() {
+fn n4_an_unanswered_removal_never_takes_the_record_of_a_draining_node() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
@@ -212,7 +212,7 @@ fn n4_a_removal_of_which_nothing_was_heard_never_takes_the_record_of_a_node_that
 }
 
 #[test]
-fn n4_a_record_that_may_still_go_counts_at_the_beginning_of_a_term_when_it_was_written_again() {
+fn n4_a_record_that_may_still_go_counts_once_it_is_written_again() {
     for signalled in [true, false] {
         let mut bench = Bench::new(4);
         bench.tell(node(1, &[SHUTDOWN]));
@@ -245,7 +245,7 @@ fn n4_a_record_that_may_still_go_counts_at_the_beginning_of_a_term_when_it_was_w
 }
 
 #[test]
-fn n4_a_record_that_may_still_go_counts_where_something_of_its_node_is_down() {
+fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
@@ -255,7 +255,7 @@ fn n4_a_record_that_may_still_go_counts_where_something_of_its_node_is_down() {
     bench.look();
     bench.fail_ask(false, failed("no answer"));
     bench.hear(In::Standing(Standing::Standby));
-    // Somebody led in between, and went by the record.
+    // Another replica led in between, and went by the record.
     bench.somebody_sets(1, State::Down);
     bench.look();
     bench.lead(2);
@@ -331,7 +331,7 @@ fn n4_a_new_address_is_noted_before_it_enters_the_set() {
 }
 
 #[test]
-fn n4_an_address_of_a_node_that_is_gone_is_its_successors_when_that_is_noted() {
+fn n4_an_address_of_a_gone_node_belongs_to_its_successor_once_noted() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.tell(node(2, &[SHUTDOWN]));
@@ -351,7 +351,7 @@ fn n4_an_address_of_a_node_that_is_gone_is_its_successors_when_that_is_noted() {
 }
 
 #[test]
-fn n4_downs_that_were_there_before_are_exceptions_also_where_they_are_seen_late() {
+fn n4_earlier_downs_are_exceptions_also_when_they_are_seen_late() {
     let mut bench = Bench::new(4);
     bench.somebody_sets(1, State::Down);
     let before = bench.now;
@@ -371,7 +371,7 @@ fn n4_downs_that_were_there_before_are_exceptions_also_where_they_are_seen_late(
 }
 
 #[test]
-fn n4_what_a_read_shows_of_a_pool_that_we_may_have_written_is_no_exception() {
+fn n4_what_a_read_shows_of_a_pool_we_may_have_written_is_no_exception() {
     for (written, exception) in [(Some("web"), false), (Some("shop"), true), (None, true)] {
         let mut bench = Bench::new(4);
         let before = bench.now;
@@ -449,7 +449,7 @@ fn n4_a_record_that_turns_up_within_the_term_counts() {
 }
 
 #[test]
-fn n4_a_record_for_which_there_is_no_room_waits_for_it_in_the_order_of_signals() {
+fn n4_a_record_without_room_waits_in_the_order_of_signals() {
     let mut bench = Bench::new(8);
     // What cannot be read takes room, too.
     let filler = format!("node\nips: nonsense {}", "x".repeat(super::records::LONGEST));
@@ -521,7 +521,7 @@ fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
     assert_eq!(bench.noted(), ["node-1", "node-2"]);
     bench.server.remove("down.uid-of-node-1");
     bench.pass(60_000);
-    assert_eq!(bench.drains(), ["node-1"], "a person has mended it");
+    assert_eq!(bench.drains(), ["node-1"], "the operator has repaired it");
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
 }
 
 #[test]
-fn n4_a_down_that_is_younger_than_the_last_look_is_found_before_our_first_put() {
+fn n4_a_down_younger_than_the_last_read_is_found_before_our_first_put() {
     let mut bench = Bench::new(4);
     bench.pass(10);
     bench.somebody_sets(1, State::Down);
@@ -557,7 +557,7 @@ fn n4_a_down_that_is_younger_than_the_last_look_is_found_before_our_first_put() 
 }
 
 #[test]
-fn n4_a_down_is_found_by_a_look_too_as_long_as_no_put_was_sent_to_its_pool() {
+fn n4_a_down_is_found_by_a_read_too_until_a_put_was_sent_to_its_pool() {
     for written in [false, true] {
         let mut bench = Bench::new(4);
         bench.tell(node(1, &[SHUTDOWN]));
@@ -573,7 +573,7 @@ fn n4_a_down_is_found_by_a_look_too_as_long_as_no_put_was_sent_to_its_pool() {
 }
 
 #[test]
-fn n4_an_exception_ends_when_nothing_is_down_there_and_what_goes_down_then_is_ours() {
+fn n4_an_exception_ends_when_nothing_is_down_there() {
     let mut bench = Bench::new(4);
     bench.somebody_sets(1, State::Down);
     bench.look();
@@ -597,7 +597,7 @@ fn n4_an_exception_ends_when_nothing_is_down_there_and_what_goes_down_then_is_ou
 }
 
 #[test]
-fn n4_a_node_counts_as_restored_when_no_put_of_an_older_set_can_bring_its_down_back() {
+fn n4_a_node_is_restored_when_no_older_put_can_bring_its_down_back() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();
@@ -614,7 +614,7 @@ fn n4_a_node_counts_as_restored_when_no_put_of_an_older_set_can_bring_its_down_b
 }
 
 #[test]
-fn n4_a_down_of_somebody_else_stays_where_the_signal_ends_before_our_first_put() {
+fn n4_a_foreign_down_stays_when_the_signal_ends_before_our_first_put() {
     let mut bench = Bench::new(4);
     bench.pass(10);
     bench.somebody_sets(1, State::Down);
@@ -627,7 +627,7 @@ fn n4_a_down_of_somebody_else_stays_where_the_signal_ends_before_our_first_put()
 }
 
 #[test]
-fn n4_an_exception_that_the_get_before_a_write_has_shown_is_not_ended_by_an_older_read() {
+fn n4_an_older_read_does_not_end_an_exception_of_the_get_before_a_write() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.tell(node(2, &[SHUTDOWN]));

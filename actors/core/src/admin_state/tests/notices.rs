@@ -20,7 +20,7 @@ fn event(n: u8) -> In {
 }
 
 #[test]
-fn n1_a_notice_cuts_its_node_out_and_the_taint_follows_when_it_is_noted_as_ours() {
+fn n1_a_notice_sets_its_node_down_and_the_taint_follows_its_record() {
     let mut bench = Bench::new(4);
     bench.answers = false;
     bench.hear(event(1));
@@ -41,7 +41,7 @@ fn n1_a_notice_cuts_its_node_out_and_the_taint_follows_when_it_is_noted_as_ours(
 }
 
 #[test]
-fn n1_a_notice_for_a_node_that_is_cut_out_already_is_noted_before_the_taint() {
+fn n1_a_notice_for_a_node_that_is_down_is_noted_before_the_taint() {
     let mut bench = Bench::new(4);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.settle();

@@ -1,6 +1,6 @@
 //! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
 //! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
-//! where the operator has set it; and nobody writes forever.
+//! where the operator has set it; and writes come to an end.
 
 use proptest::prelude::*;
 
@@ -347,7 +347,7 @@ impl World {
 }
 
 #[test]
-fn n4_x2_a_down_that_the_source_asks_for_outlives_the_departure_of_its_node_and_nobody_writes_for_ever() {
+fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
     let mut world = World::new();
     world.node(2, true);
     world.rest();
@@ -366,7 +366,7 @@ fn n4_x2_a_down_that_the_source_asks_for_outlives_the_departure_of_its_node_and_
 }
 
 #[test]
-fn x2_n4_what_the_source_lifts_stays_down_while_its_node_leaves_and_that_is_no_drift() {
+fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
     let mut world = World::new();
     world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
     world.rest();
@@ -408,7 +408,7 @@ fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
 }
 
 #[test]
-fn n4_x2_a_down_that_outlives_its_node_is_taken_back_where_the_source_has_the_address_still() {
+fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
     let mut world = World::new();
     world.node(2, true);
     world.rest();
@@ -430,7 +430,7 @@ fn n4_x2_a_down_that_outlives_its_node_is_taken_back_where_the_source_has_the_ad
 }
 
 #[test]
-fn n2_x2_in_a_pool_that_is_left_out_a_down_that_somebody_sets_outlives_its_node() {
+fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
     let mut world = World::excluding(Some(web()));
     world.source(&[(1, UP), (2, UP), (3, UP)]);
     world.rest();
@@ -464,7 +464,7 @@ fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
 }
 
 #[test]
-fn x3_n4_of_a_load_balancer_that_was_not_read_it_is_not_known_what_its_source_says() {
+fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
     let mut directory = directory_of();
     let mut words = |input: Vec<directory::In>| -> Vec<bool> {
         let mut out = Vec::new();
@@ -488,7 +488,7 @@ fn x3_n4_of_a_load_balancer_that_was_not_read_it_is_not_known_what_its_source_sa
 }
 
 #[test]
-fn x3_n4_what_was_set_down_is_not_taken_back_before_it_is_known_what_the_source_says() {
+fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
     for (says, down) in [(DRAINS, &[2_u8][..]), (UP, &[])] {
         let mut world = World::new();
         world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
@@ -509,7 +509,7 @@ fn x3_n4_what_was_set_down_is_not_taken_back_before_it_is_known_what_the_source_
 }
 
 #[test]
-fn n4_what_is_switched_off_is_given_back_though_it_is_not_known_what_the_source_says() {
+fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
     let mut world = World::unknown();
     world.node(2, true);
     world.rest();
@@ -546,7 +546,7 @@ fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
 }
 
 #[test]
-fn d1_n2_on_a_load_balancer_that_only_listed_pools_name_a_node_goes_down_in_these_alone() {
+fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
     let mut bench = Bench::silent(Role::On, NODES);
     bench.params.listed = [web()].into();
     bench.params.only_listed = [web().lb].into();
@@ -563,7 +563,7 @@ fn d1_n2_on_a_load_balancer_that_only_listed_pools_name_a_node_goes_down_in_thes
         ours.retain(|(pool, _)| pool != "lb/web-ipv6");
         assert_eq!(bench.said(), ours);
         bench.settle();
-        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "somebody else's");
+        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
     }
     assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
 }
@@ -573,7 +573,7 @@ fn d1_n2_on_a_load_balancer_that_only_listed_pools_name_a_node_goes_down_in_thes
 enum Event {
     Node(u8, bool),
     Says([u8; 3]),
-    /// Somebody sets an entry Down, or takes that back.
+    /// The operator sets an entry Down, or takes that back.
     Hand(u8, bool),
     Restart,
     Look,
@@ -597,7 +597,7 @@ struct Outsider {
     leaves: BTreeSet<u8>,
     /// Whose Down the operator has set, while nothing here asked for it.
     by_hand: BTreeSet<u8>,
-    /// Of whom nobody can tell whose the Down is that it has: nothing was noted of it, and the process has ended.
+    /// Those whose Down may be anyone's: nothing was noted of it, and the process has ended.
     unknown: BTreeSet<u8>,
 }
 
@@ -661,7 +661,7 @@ impl Outsider {
         self.by_hand.retain(is_there);
         self.unknown.retain(is_there);
         let down = self.world.down();
-        assert!(self.by_hand.iter().all(|n| down.contains(n)), "a person's Down is taken back");
+        assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
     }
 
     /// Liveness: once nothing happens any more, everything is as it is to be, and nothing is written.
@@ -680,16 +680,16 @@ impl Outsider {
             let drains = says.get(&n) == Some(&DRAINS);
             let theirs = self.by_hand.contains(&n) || self.unknown.contains(&n);
             assert!(is_down || !(leaves || drains || self.by_hand.contains(&n)), "{n} is not Down");
-            assert!(!is_down || leaves || drains || theirs, "{n} is Down for nobody");
+            assert!(!is_down || leaves || drains || theirs, "{n} is Down without a reason");
             foreign += usize::from(is_down && !leaves && !drains);
         }
-        assert_eq!(self.world.told(), foreign, "what nobody of ours asks for is told");
+        assert_eq!(self.world.told(), foreign, "what none of our sources asks for is told");
     }
 }
 
 proptest! {
     #[test]
-    fn x2_n4_whatever_happens_an_entry_is_down_only_for_a_reason_and_nobody_writes_for_ever(
+    fn x2_n4_an_entry_is_down_only_for_a_reason_and_writes_end(
         events in prop::collection::vec(event(), 0..24),
     ) {
         let (leaves, by_hand, unknown) = Default::default();

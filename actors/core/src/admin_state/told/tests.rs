@@ -69,13 +69,13 @@ impl Node {
         Node { name, uid, fact: Some(fact), state: None, since: Now::ZERO, record }
     }
 
-    fn stand(&self) -> Option<Stand<'_>> {
+    fn stand(&self) -> Option<NodeStatus<'_>> {
         let state = self.state?;
         let leaves = match state {
             NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => true,
             NodeState::Restoring | NodeState::Gone => false,
         };
-        Some(Stand {
+        Some(NodeStatus {
             uid: &self.uid,
             name: &self.name,
             fact: self.fact.as_ref(),
@@ -249,7 +249,7 @@ impl Bench {
 
     /// What is said now.
     fn tell(&mut self) -> Said {
-        let stands: Vec<Stand<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
+        let stands: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),
@@ -327,7 +327,7 @@ fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -
 }
 
 #[test]
-fn s1_people_are_told_once_that_a_node_is_cut_out_and_once_that_it_is_back() {
+fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
     let mut bench = Bench::new(3);
     for _ in 0..2 {
         bench.put(1, NodeState::Draining);
@@ -350,7 +350,7 @@ fn s1_people_are_told_once_that_a_node_is_cut_out_and_once_that_it_is_back() {
 }
 
 #[test]
-fn s1_an_entry_with_an_admin_state_that_is_not_known_does_not_count_as_down_and_is_named() {
+fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
     assert_eq!(bench.reports(), []);
@@ -420,7 +420,7 @@ fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
 }
 
 #[test]
-fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry_and_when_that_is() {
+fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry() {
     let mut bench = Bench::new(3);
     let [web, internal] = pools();
     bench.put(1, NodeState::Draining);
@@ -452,7 +452,7 @@ fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry_and_when_that_is() {
 }
 
 #[test]
-fn n3_where_many_nodes_fail_at_once_the_next_try_is_when_the_limiter_of_all_lets_it() {
+fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
     let mut bench = Bench::new(4);
     bench.queue = WorkQueue::new(work_queue::Params { burst: 1, ..work_queue::Params::S4 });
     bench.now = bench.now.plus(Duration::from_millis(300));
@@ -498,7 +498,7 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
 }
 
 #[test]
-fn n5_each_node_that_is_held_is_told_once_in_a_term_and_the_controller_once() {
+fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
     let mut bench = Bench::new(7);
     bench.bound = (2, 6);
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {

@@ -141,7 +141,7 @@ fn g4_time_alone_does_not_end_it_and_levels_and_people_do() {
 }
 
 #[test]
-fn g4_what_goes_after_a_long_removal_delay_is_compared_with_what_was_there_before() {
+fn g4_members_that_go_after_a_long_delay_count_against_the_earlier_size() {
     let mut breaker = settled(10);
     let still = Size { asked: 1, ..asked(10) };
     (0..10).for_each(|n| breaker.note(at(100), &id(n), still));
@@ -182,7 +182,7 @@ fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
         assert!(!held(&mut breaker, 100 + 600 * n as u64, n..n + 1, 1, 10));
     }
     assert!(held(&mut breaker, 4_000, 5..6, 1, 10), "six pools still have what they had");
-    // What is gone was not had any more five minutes later, whoever has taken it out.
+    // Members that are gone do not count any more five minutes later, whichever client has removed them.
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..5, 1, 10) && !held(&mut breaker, 200, 0..5, 1, 1));
     assert!(held(&mut breaker, 499, 5..6, 1, 10));
@@ -254,12 +254,12 @@ fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
         held(&mut breaker, 100, 0..20, 1, 10) && paused(&mut breaker, (110, Paused::Alone), 0..20, 1, 10)
     );
     breaker.release(at(111));
-    assert!(!held(&mut breaker, 120, 19..20, 1, 10), "a person lets the others go");
-    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and what was paused is judged anew");
+    assert!(!held(&mut breaker, 120, 19..20, 1, 10), "the operator releases the others");
+    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and what was paused is judged again");
 }
 
 #[test]
-fn g4_pools_paused_by_themselves_are_not_among_those_of_which_a_fifth_may_lose_theirs() {
+fn g4_pools_paused_by_themselves_do_not_count_for_the_fifth() {
     let mut breaker = settled(100);
     assert!(!paused(&mut breaker, (100, Paused::Alone), 0..80, 1, 10));
     assert_eq!(breaker.counted(), (0, 20));
@@ -275,7 +275,7 @@ fn g4_what_was_paused_before_it_tripped_does_not_keep_it_from_ending() {
 }
 
 #[test]
-fn g4_what_is_put_back_is_had_though_it_was_not_seen_before_the_pause_ended() {
+fn g4_what_is_put_back_counts_though_it_was_not_seen_before_the_resume() {
     let mut breaker = settled(10);
     paused(&mut breaker, (100, Paused::WithAll), 0..10, 1, 1);
     paused(&mut breaker, (9_000, Paused::WithAll), 0..10, 1, 1);
@@ -288,7 +288,7 @@ fn g4_what_is_put_back_is_had_though_it_was_not_seen_before_the_pause_ended() {
 }
 
 #[test]
-fn g4_what_is_asked_for_again_after_a_release_and_still_there_was_not_let_go_of() {
+fn g4_what_is_asked_for_again_after_a_release_was_not_released() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     breaker.release(at(600));
@@ -303,7 +303,7 @@ fn g4_what_is_asked_for_again_after_a_release_and_still_there_was_not_let_go_of(
 }
 
 #[test]
-fn g4_what_was_let_go_of_and_not_written_for_long_is_not_let_go_of_when_it_is_asked_for_again() {
+fn g4_a_released_but_unwritten_member_can_be_held_after_it_is_asked_again() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     breaker.release(at(600));
@@ -372,7 +372,7 @@ fn g4_pools_that_are_let_go_count_neither_as_shrunk_nor_at_all() {
 }
 
 #[test]
-fn g4_a_source_that_breaks_again_and_again_is_compared_with_what_was_there_before_it_broke_first() {
+fn g4_a_source_that_breaks_again_is_compared_with_its_first_state() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10));
     for round in 0..3 {
@@ -516,7 +516,7 @@ fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
         breaker
     };
     assert!(!shrink(&mut let_go(), 131, 0..10, 2), "a half of what is left");
-    assert!(shrink(&mut let_go(), 131, 0..10, 1), "what goes later is judged anew");
+    assert!(shrink(&mut let_go(), 131, 0..10, 1), "what goes later is judged again");
 }
 
 #[test]
@@ -598,7 +598,7 @@ impl Cluster {
 
 proptest! {
     #[test]
-    fn g4_whatever_a_source_says_few_pools_lose_most_of_their_members_in_five_minutes(
+    fn g4_few_pools_lose_most_members_in_five_minutes_whatever_a_source_says(
         steps in prop::collection::vec((1..400_u64, any::<u32>(), any::<u32>(), 0..20_usize), 1..60)
     ) {
         let mut cluster = Cluster::of(12);

@@ -217,7 +217,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
 }
 
 #[test]
-fn x5_g4_what_is_dropped_by_configuration_goes_as_far_as_the_breaker_lets_it() {
+fn x5_g4_what_is_dropped_by_configuration_is_still_bound_by_the_breaker() {
     let dropped = |n| dropped(ServiceFact { slices: 0, endpoints: 0, ..of(n, &[]) });
     let mut bench = cluster(20, &[1, 2]);
     bench.together((0..20).map(dropped));
@@ -249,7 +249,7 @@ fn g4_pools_that_a_first_look_finds_are_compared_with_what_is_in_them() {
 }
 
 #[test]
-fn g5_a_breaker_that_only_observes_tells_and_lets_go_and_without_guards_there_is_none() {
+fn g5_an_observing_breaker_only_reports_and_without_guards_there_is_none() {
     for (guards, would_hold, told) in
         [(GuardMode::Observe, Some(HeldReason::Breaker), 1), (GuardMode::Off, None, 0)]
     {
@@ -354,7 +354,7 @@ fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
 }
 
 #[test]
-fn g4_who_does_not_lead_follows_what_a_person_has_let_the_leader_carry_out() {
+fn g4_a_standby_follows_what_the_operator_has_released_at_the_leader() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.reporting(None);
     bench.together((0..20).map(|n| of(n, &[1])));
@@ -401,7 +401,7 @@ fn g4_what_a_person_lets_go_of_in_pools_of_their_own_does_not_trip_it() {
 }
 
 #[test]
-fn g4_a_release_asked_of_who_does_not_write_is_refused_and_lets_nothing_go() {
+fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(30_000);
@@ -468,7 +468,7 @@ fn paused(pools: std::ops::Range<u32>) -> Wishes {
 }
 
 #[test]
-fn g4_what_was_put_back_while_people_had_paused_it_does_not_go_again_when_they_resume() {
+fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
     let everything = || Wishes { everything: Some(crate::wishes::Pause::default()), ..Wishes::default() };
     for pause in [everything as fn() -> Wishes, || paused(0..20)] {
         let mut bench = cluster(20, &[1, 2, 3, 4]);
@@ -503,7 +503,7 @@ fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
     bench.pass(31_000);
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
     bench.observe(&all_with(20, &[1]));
-    assert!(!is_stopped(&bench), "somebody else has taken it out");
+    assert!(!is_stopped(&bench), "another client has taken it out");
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn g4_what_people_have_paused_by_itself_stops_nothing_elsewhere() {
 }
 
 #[test]
-fn g4_who_releases_everything_lets_go_of_what_pools_hold_back_of_their_own_too_and_one_pool_ends_nothing() {
+fn g4_releasing_everything_includes_what_pools_hold_themselves() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.together((0..6).map(|n| of(n, &[1])));
     bench.pass(30_000);

@@ -26,7 +26,7 @@ fn goes(bench: &Bench, observed: &[u8]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn g3_more_than_the_fraction_of_a_pool_waits_for_a_second_read_where_a_list_lets_go_of_it() {
+fn g3_more_than_the_fraction_of_a_pool_waits_for_a_second_read() {
     for provenance in [Provenance::Relist, Provenance::FirstList] {
         let mut bench = undelayed(&[1, 2, 3, 4]);
         bench.service(asks(&[4, 5], provenance));
@@ -104,7 +104,7 @@ fn g3_only_what_is_in_doubt_counts_and_stays() {
 }
 
 #[test]
-fn g1_doubt_outlives_whatever_is_said_later_but_not_that_the_address_is_asked_for_again() {
+fn g1_doubt_lasts_until_the_address_is_asked_for_again() {
     let mut bench = undelayed(&[1, 2, 3, 4]);
     bench.service(asks(&[4], Provenance::Relist));
     bench.pass(10_000);
@@ -115,11 +115,11 @@ fn g1_doubt_outlives_whatever_is_said_later_but_not_that_the_address_is_asked_fo
     assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]), "once too many, all wait that are in doubt");
     bench.service(asks(&[4], Provenance::Watch));
     assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]));
-    assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[3]), "a watch has let go of it");
+    assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[3]), "a watch has released it");
 }
 
 #[test]
-fn g1_a_second_read_resolves_what_was_in_doubt_for_30_s_when_it_was_asked_for_and_nothing_else() {
+fn g1_a_second_read_resolves_only_what_was_in_doubt_for_30_s() {
     let mut bench = undelayed(&[1, 2, 3, 4, 5, 6, 7]);
     bench.service(asks(&[5, 6, 7], Provenance::Relist));
     bench.pass(20_000);
@@ -135,13 +135,13 @@ fn g1_a_second_read_resolves_what_was_in_doubt_for_30_s_when_it_was_asked_for_an
 }
 
 #[test]
-fn g2_a_list_that_empties_a_pool_is_read_again_though_what_it_let_go_of_was_never_there() {
+fn g2_a_list_that_empties_a_pool_is_read_again_whatever_was_there() {
     let mut bench = undelayed(&[1]);
     bench.service(ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[3])) });
     bench.pass(20_000);
     bench.service(asks(&[], Provenance::Relist));
     bench.pass(10_000);
-    assert_eq!(bench.reread(), 1, "for what the first list let go of");
+    assert_eq!(bench.reread(), 1, "for what the first list released");
     bench.observe(&web(&[1]));
     bench.pass(19_999);
     assert_eq!(bench.reread(), 0);
@@ -165,7 +165,7 @@ fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
 }
 
 #[test]
-fn g1_what_is_found_at_the_first_look_is_as_doubtful_as_the_facts_in_force() {
+fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
     for (provenance, reason) in
         [(Provenance::FirstList, Some(HeldReason::Fraction)), (Provenance::Watch, None)]
     {
@@ -177,12 +177,12 @@ fn g1_what_is_found_at_the_first_look_is_as_doubtful_as_the_facts_in_force() {
         assert_eq!(held(&bench).map(|held| held.0), reason);
         bench.observe(&web(&[1, 2, 3, 8, 9]));
         let found_later = goes(&bench, &[1, 2, 3, 8, 9]).is_superset(&ips(&[8, 9]));
-        assert!(found_later, "what somebody else adds later is in nobody's doubt");
+        assert!(found_later, "what another client adds later is not in doubt");
     }
 }
 
 #[test]
-fn g3_what_the_removal_delay_keeps_is_not_yet_held_and_is_judged_from_its_beginning() {
+fn g3_what_the_removal_delay_keeps_is_judged_from_its_beginning() {
     let mut bench = settled(&[1, 2, 3]);
     bench.service(asks(&[4, 5, 6], Provenance::Relist));
     assert_eq!((held(&bench), bench.web().1), (None, ips(&[1, 2, 3])));
@@ -194,7 +194,7 @@ fn g3_what_the_removal_delay_keeps_is_not_yet_held_and_is_judged_from_its_beginn
 }
 
 #[test]
-fn g1_the_confirmation_stands_still_while_nothing_is_heard_and_does_not_begin_anew() {
+fn g1_the_confirmation_pauses_while_nothing_is_received_and_continues() {
     let unheard = || ServiceFact {
         endpoints: 0,
         slices: 0,
@@ -218,7 +218,7 @@ fn g1_the_confirmation_stands_still_while_nothing_is_heard_and_does_not_begin_an
 }
 
 #[test]
-fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_in_nobodys_doubt() {
+fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_no_doubt() {
     let shared = |rules| balancer("lb", vec![pool("lb", "shop-web", &[1, 2, 3, 4])], rules);
     let mut bench = undelayed(&[1]);
     bench.service(fact(2, "api", part(&[2, 3, 4], &[])));
@@ -226,14 +226,14 @@ fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_in_nobodys_doubt(
     bench.tell(In::Service(uid(2), None));
     assert!(
         bench.assignment("lb", "shop-web").services.is_empty(),
-        "a rule of nobody: it is not written (D2)"
+        "a rule without an owner: it is not written (D2)"
     );
     bench.observe(&shared(vec![rule(1, "shop-web")]));
     assert_eq!((held(&bench), goes(&bench, &[1, 2, 3, 4])), (None, ips(&[2, 3, 4])));
 }
 
 #[test]
-fn g5_guards_that_only_observe_tell_and_show_what_they_would_hold_back_and_let_it_go() {
+fn g5_observing_guards_show_what_they_would_hold_and_release_it() {
     let observing = Params { removal_delay: Duration::ZERO, guards: GuardMode::Observe, ..params() };
     let mut bench = Bench::with(observing);
     bench.tell(In::ListsSynced);

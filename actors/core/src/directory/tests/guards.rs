@@ -1,4 +1,4 @@
-//! Removal delay (D4), members nobody knows, and what is held back (D6, G2).
+//! Removal delay (D4), unknown members, and what is held back (D6, G2).
 
 use super::*;
 use crate::level::Keeps;
@@ -18,7 +18,7 @@ fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
     bench.pass(1);
     assert_eq!(bench.web(), (ips(&[1]), ips(&[])));
     bench.observe(&web(&[1, 2]));
-    assert_eq!(tolerated(&bench), ips(&[]), "its leaving time is known: it is not tolerated anew");
+    assert_eq!(tolerated(&bench), ips(&[]), "its leaving time is known: it is not tolerated again");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn g2_members_that_were_only_seen_are_held_too() {
 }
 
 #[test]
-fn g2_members_seen_only_after_it_became_empty_are_held_for_what_is_left_of_the_time() {
+fn g2_members_seen_after_it_became_empty_are_held_for_the_rest() {
     let mut bench = Bench::running();
     bench.observe(&web(&[]));
     bench.service(fact(1, "web", part(&[], &[])));
@@ -139,7 +139,7 @@ fn g2_members_seen_only_after_it_became_empty_are_held_for_what_is_left_of_the_t
 }
 
 #[test]
-fn d6_what_is_held_for_one_service_of_a_shared_pool_stays_required_for_the_other() {
+fn d6_what_is_held_for_one_service_stays_required_for_the_other() {
     let mut bench = settled(&[1]);
     bench.service(fact(2, "web", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -170,7 +170,7 @@ fn g2_a_deleted_service_is_not_held() {
 }
 
 #[test]
-fn d6_a_part_without_a_usable_node_holds_what_the_pool_had_for_as_long_as_it_lasts() {
+fn d6_a_part_without_a_usable_node_holds_what_the_pool_had() {
     let mut bench = settled(&[1, 2]);
     let unusable = || Part { unusable: true, ..Part::default() };
     bench.service(fact(1, "web", unusable()));
@@ -190,7 +190,7 @@ fn d6_a_part_without_a_usable_node_holds_what_the_pool_had_for_as_long_as_it_las
 }
 
 #[test]
-fn d6_emptiness_after_an_unusable_part_is_confirmed_from_its_own_beginning() {
+fn d6_emptiness_after_an_unusable_part_has_its_own_confirmation() {
     let mut bench = settled(&[1]);
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     bench.pass(600_000);
@@ -202,7 +202,7 @@ fn d6_emptiness_after_an_unusable_part_is_confirmed_from_its_own_beginning() {
 }
 
 #[test]
-fn g2_what_is_in_the_pool_stays_while_nothing_that_is_asked_for_can_take_its_place() {
+fn g2_members_stay_while_nothing_can_take_their_place() {
     let mut bench = settled(&[1]);
     bench.observe(&web(&[1]));
     bench.pass(60_000);
@@ -241,7 +241,7 @@ fn to_go(bench: &Bench) -> usize {
 }
 
 #[test]
-fn g2_without_a_time_of_confirmation_the_last_member_goes_at_once_with_an_organic_empty_slice() {
+fn g2_without_confirmation_the_last_member_goes_with_an_empty_slice() {
     for provenance in [Provenance::Watch, Provenance::Reconnect] {
         let mut bench = unconfirmed();
         bench.take();
@@ -265,7 +265,7 @@ fn g2_without_a_time_of_confirmation_the_last_member_goes_at_once_with_an_organi
 }
 
 #[test]
-fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_later() {
+fn g2_emptiness_of_a_list_or_of_lost_slices_waits_for_a_second_read() {
     let empty = || fact(1, "web", part(&[], &[]));
     for doubtful in [
         ServiceFact { provenance: Provenance::Relist, ..empty() },
@@ -291,7 +291,7 @@ fn g2_emptiness_from_a_list_or_of_vanished_slices_waits_for_a_second_read_30_s_l
 }
 
 #[test]
-fn x5_what_is_dropped_by_configuration_needs_no_confirmation_and_leaves_as_anything_else() {
+fn x5_what_is_dropped_by_configuration_needs_no_confirmation() {
     for doubtful in [
         ServiceFact { slices: 0, ..fact(1, "web", part(&[], &[])) },
         ServiceFact { provenance: Provenance::Relist, ..fact(1, "web", part(&[], &[])) },
@@ -318,7 +318,7 @@ fn x5_what_is_dropped_by_configuration_needs_no_confirmation_and_leaves_as_anyth
 }
 
 #[test]
-fn g1_doubt_about_one_service_of_a_shared_pool_lasts_until_the_others_let_go_too() {
+fn g1_doubt_about_one_service_lasts_until_the_others_release_too() {
     let silent = |n, name| fact(n, name, part(&[], &[]));
     // What is said of the first Service before the second one lets go: nothing, that a label has changed, and that it
     // has had an endpoint again and lost it.
@@ -349,7 +349,7 @@ fn g1_doubt_about_one_service_of_a_shared_pool_lasts_until_the_others_let_go_too
 }
 
 #[test]
-fn g1_a_list_that_empties_a_part_without_a_usable_node_is_doubted_from_then_on() {
+fn g1_a_list_that_empties_an_unusable_part_is_in_doubt_from_then_on() {
     let mut bench = unconfirmed();
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     bench.pass(40_000);
@@ -360,7 +360,7 @@ fn g1_a_list_that_empties_a_part_without_a_usable_node_is_doubted_from_then_on()
 }
 
 #[test]
-fn g1_what_vanishes_of_a_service_that_organically_asked_for_nothing_is_no_doubt() {
+fn g1_a_vanished_service_that_asked_for_nothing_is_no_doubt() {
     let mut bench = unconfirmed();
     bench.service(fact(2, "api", part(&[2], &[])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -386,7 +386,7 @@ fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
 }
 
 #[test]
-fn g2_without_any_slice_in_the_first_list_members_stay_until_both_time_and_a_second_read_confirm_it() {
+fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
     // When the second read that is asked for after 30 s comes, in seconds, and when the members go.
     for (read, go) in [(30, 60), (59, 60), (60, 60), (100, 100), (3_600, 3_600)] {
         let mut bench = Bench::waiting();
@@ -412,7 +412,7 @@ fn g2_without_any_slice_in_the_first_list_members_stay_until_both_time_and_a_sec
             bench.pass(1);
         }
         if read == go {
-            assert_eq!((goes(&bench), bench.reread()), (0, 1), "time alone does not let them go");
+            assert_eq!((goes(&bench), bench.reread()), (0, 1), "time alone does not release them");
         }
         assert_eq!((bench.assignment("lb", "shop-web").held.clone(), goes(&bench)), (None, 2));
     }
@@ -451,7 +451,7 @@ fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
 }
 
 #[test]
-fn c2_without_guards_a_time_of_confirmation_that_was_set_holds_and_so_does_d6() {
+fn c2_without_guards_a_configured_confirmation_and_d6_still_hold() {
     let mut bench = unguarded(Duration::from_secs(10));
     bench.service(fact(1, "web", part(&[], &[])));
     let said = bench.assignment("lb", "shop-web");
@@ -467,7 +467,7 @@ fn c2_without_guards_a_time_of_confirmation_that_was_set_holds_and_so_does_d6() 
 }
 
 #[test]
-fn g2_an_address_that_may_have_been_written_since_the_pool_was_seen_counts_as_in_it() {
+fn g2_an_address_that_may_have_been_written_counts_as_in_the_pool() {
     let mut bench = settled(&[1]);
     bench.observe(&web(&[9]));
     bench.service(fact(1, "web", part(&[], &[1])));

@@ -56,7 +56,7 @@ fn filled(members: &[u8]) -> Bench {
     bench
 }
 
-/// `lb` with the pool `edge`, to which a rule of nobody's sends.
+/// `lb` with the pool `edge`, to which a rule without an owner sends.
 fn edge(members: &[u8]) -> Arc<LbFacts> {
     edge_with(pool("lb", "edge", members))
 }
@@ -181,7 +181,7 @@ impl Bench {
 }
 
 #[test]
-fn x2_a_listed_pool_gets_the_addresses_of_its_family_under_their_own_names() {
+fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
     let mut bench = unknown();
     let v6: IpAddr = "fd00::9".parse().expect("an address");
     bench.source(usable(assignment(&[&[(ip(1), UP), (ip(2), OUT), (v6, UP), (ip(3), UP)]])));
@@ -217,7 +217,7 @@ fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
 }
 
 #[test]
-fn d1_on_a_load_balancer_that_only_listed_pools_name_all_other_pools_are_somebody_else_s() {
+fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
     let pools = || vec![pool("lb", "shop-web", &[7]), pool("lb", "other", &[7]), pool("lb", "edge", &[])];
     // Where the load balancer is managed, one of them is the Service's, and one would be if its name were right.
     let rules = || vec![rule(1, "shop-web"), rule(2, "other"), edge_rule(true)];
@@ -252,7 +252,7 @@ fn d1_on_a_load_balancer_that_only_listed_pools_name_all_other_pools_are_somebod
 }
 
 #[test]
-fn x2_a_listed_pool_is_filled_as_soon_as_it_is_found_and_the_source_and_the_lists_are_there() {
+fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
     let mut bench = unknown();
     bench.source(all(&[1]));
     bench.observe(&balancer("lb", vec![], vec![]));
@@ -283,7 +283,7 @@ fn x2_a_listed_pool_is_filled_as_soon_as_it_is_found_and_the_source_and_the_list
 }
 
 #[test]
-fn d4_the_removal_delay_holds_for_addresses_that_leave_and_not_where_a_rule_has_no_probe() {
+fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, UP), (2, OUT)]));
     assert_eq!(bench.members(), (ips(&[1]), ips(&[2])));
@@ -309,7 +309,7 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     bench.source(of(UP));
     assert_eq!(bench.members().0, ips(&[1]));
     bench.source(of(OUT));
-    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves nobody");
+    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
     assert_eq!(remarks(&bench), [membership::Remark::PriorityUsed(1)].into());
     bench.pass(1_000);
     bench.source(of(UP));
@@ -327,7 +327,7 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
 }
 
 #[test]
-fn x2_a_pool_that_was_emptied_uses_the_best_priority_at_once_when_its_source_is_used_again() {
+fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
     let of = |first: Standing| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
     let mut bench = unknown();
     bench.observe(&edge(&[]));
@@ -356,7 +356,7 @@ fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
 }
 
 #[test]
-fn x3_what_is_wrong_beside_an_assignment_changes_only_what_is_said_of_the_source() {
+fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
     let mut bench = filled(&[1, 2]);
     let before = bench.edge().clone();
     bench.source(beside(all(&[1, 2]), "connection refused"));
@@ -380,7 +380,7 @@ fn x3_what_is_wrong_beside_an_assignment_changes_only_what_is_said_of_the_source
 }
 
 #[test]
-fn a3_what_is_assigned_raises_the_revision_and_tells_when_it_changed_and_a_note_does_neither() {
+fn a3_a_changed_assignment_raises_the_revision_and_a_note_does_not() {
     let mut bench = unknown();
     bench.observe(&edge(&[]));
     let share = |bench: &Bench| {

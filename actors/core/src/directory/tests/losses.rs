@@ -205,7 +205,7 @@ fn g4_members_that_have_come_since_make_up_for_endpoints_that_have_left() {
 }
 
 #[test]
-fn g4_losses_that_count_do_so_for_five_minutes_and_endpoints_that_leave_later_do_not() {
+fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
     let mut bench = cluster();
     bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(31_000);
@@ -238,7 +238,7 @@ fn g4_what_a_person_has_let_go_of_counts_no_more() {
 }
 
 #[test]
-fn g4_removals_that_endpoints_cause_wait_like_all_others_while_removals_are_stopped() {
+fn g4_removals_by_endpoints_wait_while_removals_are_stopped() {
     let mut bench = cluster();
     bench.together((0..13).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(31_000);
@@ -259,7 +259,7 @@ fn g4_what_is_found_in_a_pool_counts_where_it_may_have_been_had() {
     bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
     bench.pass(61_000);
     assert!(!is_stopped(&bench));
-    // A process that starts finds members for which nobody asks.
+    // A process that starts finds members that no source asks for.
     let mut bench = Bench::running();
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
     bench.observe(&all_with(|_| ALL.to_vec()));

@@ -28,14 +28,14 @@ fn surplus(bench: &Bench, seen: &[u8]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn a_pinned_pool_must_hold_its_pre_image_whatever_endpoints_delays_and_guards_say() {
+fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
     let paused = ServiceFact { paused: true, ..fact(1, "web", part(&[5, 6], &[7])) };
     let pin = Pin { may_starve: true, despite_pause: true, ..pin(&[1, 2]) };
     let mut bench = restoring(pin, paused, &[5, 6, 7, 8]);
     let said = bench.assignment("lb", "shop-web").clone();
     assert!(said.level.missing(&ips(&[5, 6, 7, 8])).eq([&ip(1), &ip(2)]));
     assert_eq!(surplus(&bench, &[5, 6, 7, 8]), ips(&[5, 6, 7, 8]), "all of it, at once");
-    assert_eq!((&said.held, said.is_paused()), (&None, false), "a person has named the pool");
+    assert_eq!((&said.held, said.is_paused()), (&None, false), "the operator has named the pool");
     assert_eq!(
         said.level.required[&ip(1)].name,
         AddressName::new("old-1"),
@@ -63,7 +63,7 @@ fn d1_a_pause_by_the_annotation_counts_unless_the_pool_was_named() {
 }
 
 #[test]
-fn g2_a_pre_image_without_any_member_that_endpoints_require_is_not_put_back_unless_that_is_allowed() {
+fn g2_a_pre_image_without_a_required_member_needs_permission() {
     let wanted = || fact(1, "web", part(&[5, 6], &[]));
     let idle = || fact(1, "web", part(&[], &[]));
     let allowed = Pin { may_starve: true, ..pin(&[1, 7]) };
@@ -101,7 +101,7 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
 }
 
 #[test]
-fn g2_an_empty_pre_image_empties_no_pool_of_a_service_with_endpoints_unless_that_is_allowed() {
+fn g2_an_empty_pre_image_needs_permission_where_endpoints_exist() {
     let busy = || fact(1, "web", part(&[5], &[]));
     let idle = ServiceFact { endpoints: 0, ..fact(1, "web", part(&[], &[])) };
     let allowed = || Pin { may_empty: true, ..pin(&[]) };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wishes::Pause;
 
-/// Pools that are shared, held, not manageable and right, while nobody tells it.
+/// Pools that are shared, held, not manageable and right, while nothing is reported.
 fn conditions() -> Bench {
     let mut bench = Bench::running();
     bench.reporting(None);
@@ -88,7 +88,7 @@ fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
 }
 
 #[test]
-fn e1_what_lasts_is_told_once_more_in_the_next_term_whether_or_not_the_end_of_the_last_was_heard() {
+fn e1_what_lasts_is_told_again_in_the_next_term() {
     for heard in [true, false] {
         let mut bench = conditions();
         bench.reporting(Some(1));
@@ -103,7 +103,7 @@ fn e1_what_lasts_is_told_once_more_in_the_next_term_whether_or_not_the_end_of_th
 }
 
 #[test]
-fn e1_what_has_ended_by_the_end_of_the_turn_in_which_a_term_leads_is_not_told() {
+fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
     let mut bench = conditions();
     let mut out = Vec::new();
     bench.machine.step(bench.now, In::Reporting(Some(Epoch(1))), &mut out);

@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn d3_each_foreign_release_is_followed_by_a_read_and_rounds_are_fifteen_seconds_apart(
+    fn d3_each_foreign_release_is_followed_by_a_read_in_rounds_of_15_s(
         gaps in prop::collection::vec(0..12_000_u64, 1..30)
     ) {
         let mut bench = Bench::synced(&["a"]);

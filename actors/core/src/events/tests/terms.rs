@@ -13,7 +13,7 @@ fn leading_in(epoch: u64, until: Now) -> In {
 }
 
 #[test]
-fn w8_reporters_are_told_of_each_term_and_its_end_once_and_not_of_renewals() {
+fn w8_reporters_are_told_once_of_each_term_and_its_end() {
     let mut drive = Drive::standby(params());
     drive.step(In::Standing(Standing::Standby));
     for n in 0..10 {
@@ -28,13 +28,13 @@ fn w8_reporters_are_told_of_each_term_and_its_end_once_and_not_of_renewals() {
 }
 
 #[test]
-fn w8_what_waits_when_the_next_term_is_heard_of_before_the_end_of_the_last_is_told_in_that_one_alone() {
+fn w8_what_waits_when_the_next_term_begins_is_told_in_that_one_alone() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.tell(&["a", "b"], updated(3));
     drive.take_next();
     drive.step(leading_in(2, Now::NEVER));
     drive.at(600_000);
-    assert!(drive.posts.is_empty(), "whoever reports it tells it again if it lasts");
+    assert!(drive.posts.is_empty(), "the machine that reported it repeats it if it lasts");
 }
 
 /// An Informer and an emitter, joined as the route joins them, whose deliveries come in order.
@@ -78,7 +78,7 @@ impl Pair {
 }
 
 #[test]
-fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_term() {
+fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
     let params_of = informer::Params {
         counts: informer::Counts::Hosted,
         multi_slb: true,
@@ -126,8 +126,7 @@ fn e1_a_condition_that_was_found_before_the_first_term_is_posted_once_in_each_te
 }
 
 #[test]
-fn g6_while_nothing_may_be_written_services_are_told_nothing_what_waits_is_dropped_and_counted_and_what_lasts_comes_again()
- {
+fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     let wish = |mode| {
         let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
         In::Wishes { term: Some(Epoch(1)), wishes }

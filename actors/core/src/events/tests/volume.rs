@@ -21,7 +21,7 @@ fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
 }
 
 #[test]
-fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_with_what_is_newest() {
+fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));
     for ms in [100, 200, 300] {
@@ -50,7 +50,7 @@ fn e1_an_event_object_that_is_gone_is_created_anew_under_another_name() {
 }
 
 #[test]
-fn e1_an_event_object_that_an_earlier_try_created_gets_what_has_happened_since() {
+fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
     let mut drive = Drive::new(params());
     drive.tell(&["web"], updated(3));
     drive.answer_next(transient());
@@ -75,7 +75,7 @@ fn e1_a_server_that_contradicts_itself_is_not_asked_for_ever() {
 }
 
 #[test]
-fn e1_the_tenth_different_message_within_ten_minutes_is_the_first_of_a_combined_series() {
+fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
     let mut drive = Drive::new(params());
     let mut told = Vec::new();
     for members in (1..=11).chain([2, 12]) {
@@ -169,7 +169,7 @@ fn e1_of_a_thousand_successes_at_once_every_event_arrives() {
 }
 
 #[test]
-fn e1_no_more_than_4096_of_each_are_remembered_and_a_forgotten_series_begins_anew() {
+fn e1_at_most_4096_of_each_are_remembered() {
     let mut drive = Drive::new(Params { capacity: 1_000, per_second: 1_000_000, burst: 10_000 });
     for n in 0..REMEMBERED + 100 {
         drive.tell(&[&format!("s{n:05}")], updated(3));
@@ -292,7 +292,7 @@ proptest! {
             for ((name, _), text) in newest {
                 let mut objects = server.objects.values();
                 let known = objects.any(|(of, message, _)| *of == subject(name) && message.ends_with(&text));
-                prop_assert!(known, "nobody reads {}", text);
+                prop_assert!(known, "no Event has the text {}", text);
             }
         }
     }
@@ -300,7 +300,7 @@ proptest! {
     /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and what is told once all is
     /// well again arrives.
     #[test]
-    fn e1_whatever_the_api_server_answers_the_bounds_hold_and_the_next_event_arrives(
+    fn e1_the_bounds_hold_whatever_the_api_server_answers(
         steps in prop::collection::vec((0..9_u8, 0..12_u8, 0..20_000_u64), 1..200),
         capacity in 1..12_usize,
         burst in 1..4_u32,

@@ -46,7 +46,7 @@ fn lease_held(holder: &str, namesake: bool, text: &'static str) -> Row {
     (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
 }
 
-/// The shared Lease in the hands of somebody who is not known.
+/// The shared Lease, held by an unknown client.
 fn strangers() -> [Row; 2] {
     [
         lease_held(
@@ -259,10 +259,10 @@ fn writes_lost() -> [Row; 2] {
 
 fn quarantined() -> Row {
     (
-        What::Quarantined { pool: pool(), broken: "a change of nobody waits" },
+        What::Quarantined { pool: pool(), broken: "a change without an owner waits" },
         "BackendPoolQuarantined",
         Severity::Warning,
-        "Backend pool kubernetes/shop-web is not written any more: a change of nobody waits. This is an error of the \
+        "Backend pool kubernetes/shop-web is not written any more: a change without an owner waits. This is an error of the \
          controller: report it, and restart the controller to try again",
     )
 }
@@ -306,7 +306,7 @@ fn conditions() -> Vec<Row> {
         warning(
             What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
             "BackendPoolContested",
-            "Somebody else keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
+            "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
              what they add is left there for 120 s",
         ),
         quarantined(),
@@ -388,13 +388,13 @@ fn nodes() -> Vec<Row> {
         warning(
             foreign(1, AdminState::Up),
             "LoadBalancerAdminStateForeign",
-            "Admin state Up of the node in pool kubernetes/shop-web was set by somebody else and is left as it is, for \
+            "Admin state Up of the node in pool kubernetes/shop-web was set by another client and is left as it is, for \
              nothing says that the node leaves service",
         ),
         warning(
             foreign(7, AdminState::Down),
             "LoadBalancerAdminStateForeign",
-            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by somebody else and is left \
+            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by another client and is left \
              as it is, for nothing says that the node leaves service",
         ),
     ]
@@ -468,7 +468,7 @@ fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
 }
 
 #[test]
-fn s1_what_becomes_of_a_node_is_attached_to_the_node_and_a_long_error_leaves_room_for_the_next_try() {
+fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
     let mut drive = Drive::new(params());
     let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
     let next = Some(Duration::from_secs(15));
@@ -510,7 +510,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
 }
 
 #[test]
-fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays_also_when_combined() {
+fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     let what = |retries| What::FailedExhausted {
         pool: pool(),
         retries,
@@ -571,7 +571,7 @@ fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
 }
 
 #[test]
-fn x4_a_long_error_and_a_long_note_leave_room_for_each_other_and_for_what_can_be_done() {
+fn x4_a_long_error_and_a_long_note_leave_room_for_each_other() {
     for (error, note) in [("e", "ö"), ("fehler ", "refused "), ("é", "x")] {
         for (errors, notes) in [(1, 2_000), (2_000, 1), (2_000, 2_000), (150, 40)] {
             let (error, note) = (error.repeat(errors), note.repeat(notes));

@@ -65,7 +65,7 @@ fn reread(out: &[Out]) -> Vec<u64> {
 }
 
 #[test]
-fn g1_a_second_read_is_made_when_lists_of_all_kinds_that_serve_it_are_in_force() {
+fn g1_a_second_read_is_complete_with_lists_of_all_its_kinds() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     let list = |run: &mut Run, kind: Kind, objects: Vec<Object>, n: u64, blind: bool| {
         run.seen(kind, Seen::ListBegan(Provenance::Relist));
@@ -94,7 +94,7 @@ fn g1_a_second_read_is_made_when_lists_of_all_kinds_that_serve_it_are_in_force()
 }
 
 #[test]
-fn g1_what_ends_five_minutes_after_a_node_has_vanished_from_a_list_is_as_doubtful_as_the_list() {
+fn g1_the_end_of_the_5_min_of_a_vanished_node_is_as_doubtful_as_the_list() {
     for (listed, provenance) in [(true, Provenance::Relist), (false, Provenance::Watch)] {
         let mut run = Run::synced(vec![service("web")], web("n1"));
         if listed {
@@ -110,7 +110,7 @@ fn g1_what_ends_five_minutes_after_a_node_has_vanished_from_a_list_is_as_doubtfu
 }
 
 #[test]
-fn w8_a_term_is_confirmed_when_lists_of_all_kinds_serve_it_and_after_the_facts_that_rest_on_them() {
+fn w8_a_term_is_confirmed_after_the_facts_of_lists_of_all_kinds() {
     let mut run = Run::synced(vec![service("web")], web("n1"));
     run.list_for(Kind::Services, vec![service("web")], 200, 3);
     run.list_for(Kind::Nodes, vec![node("n2", &["10.0.0.2"])], 200, 3);
@@ -160,7 +160,7 @@ fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
 }
 
 #[test]
-fn w8_where_any_list_serves_a_term_those_in_force_confirm_it_and_others_once_they_are() {
+fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
     let mut run = Run::synced(vec![], vec![]);
     for kind in Kind::OF_LEVELS {
         run.seen(kind, Seen::AnyList(Epoch(1)));
@@ -204,7 +204,7 @@ proptest! {
     /// Safety: no term is confirmed of which a kind has no list in force that serves it. Liveness: one that has lists
     /// of all kinds is confirmed in that turn, once.
     #[test]
-    fn w8_a_term_is_confirmed_by_accepted_lists_of_all_kinds_and_by_nothing_else(
+    fn w8_a_term_is_confirmed_only_by_accepted_lists_of_all_kinds(
         acts in prop::collection::vec(act(), 0..40),
     ) {
         let mut run = Run::of(params());

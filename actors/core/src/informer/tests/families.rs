@@ -73,7 +73,7 @@ fn d4_a_slice_of_names_counts_for_none_and_is_a_data_error() {
 }
 
 #[test]
-fn d4_a_node_of_one_family_is_an_error_only_where_it_hosts_endpoints_of_the_other() {
+fn d4_a_node_of_one_family_is_an_error_only_with_endpoints_of_the_other() {
     let mut run = dual(vec![typed("web-4", IPV4, &["n1"]), typed("web-6", IPV6, &["n2"])]);
     run.put(node("n1", &["10.0.0.1"]));
     let fact = run.fact();
@@ -114,7 +114,7 @@ fn d6_an_endpoint_that_loses_its_node_is_tolerated_in_its_own_family() {
 
 #[test]
 fn d6_endpoints_without_a_usable_node_hold_the_pool_of_their_family() {
-    let mut run = dual(vec![typed("web-4", IPV4, &["nobody"]), typed("web-6", IPV6, &[])]);
+    let mut run = dual(vec![typed("web-4", IPV4, &["gone"]), typed("web-6", IPV6, &[])]);
     let fact = run.fact();
     assert_eq!([V4, V6].map(|family| fact.parts[&family].unusable), [true, false]);
 }

@@ -38,12 +38,12 @@ impl Run {
 }
 
 #[test]
-fn w7_a_service_that_becomes_a_load_balancer_is_waited_for_until_it_has_ingress() {
+fn w7_a_service_that_becomes_a_load_balancer_waits_for_ingress() {
     let mut run = Run::synced(vec![service("old"), other("web")], vec![]);
     assert_eq!(
         run.turns(ServiceObject { paused: true, ..service("old") }),
         [],
-        "nobody knows since when it is one"
+        "it is not known since when it is one"
     );
     assert_eq!(run.turns(service("web")), [Some(1)], "its type has changed");
     assert_eq!(run.turns(service("api")), [Some(2)], "one more is another one");
@@ -77,7 +77,7 @@ fn w7_a_service_is_waited_for_ten_minutes_from_when_it_became_one() {
 }
 
 #[test]
-fn w7_nobody_waits_for_a_service_with_a_class_or_that_is_being_deleted_or_of_the_first_list() {
+fn w7_classed_deleted_and_first_list_services_are_not_waited_for() {
     let mut run = Run::synced(vec![service("web")], vec![]);
     assert_eq!(run.turns(ServiceObject { has_class: true, ..service("classed") }), []);
     assert_eq!(run.turns(ServiceObject { deleting: true, ..service("going") }), []);
@@ -95,7 +95,7 @@ fn w7_a_service_that_is_served_leaves_the_one_before_it_as_the_newest() {
     let mut run = Run::synced(vec![], vec![]);
     assert_eq!(run.turns(service("web")), [Some(1)]);
     assert_eq!(run.turns(service("api")), [Some(2)]);
-    assert_eq!(run.turns(served("api")), [Some(1)], "it is no news to whoever has counted 1");
+    assert_eq!(run.turns(served("api")), [Some(1)], "it is no news where 1 was counted");
     assert_eq!(run.turns(service("shop")), [Some(3)], "a number is never used again");
     run.gone(service_key("shop"));
     assert_eq!(said(&run.turn()), [Some(1)]);

@@ -47,7 +47,7 @@ fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
 }
 
 #[test]
-fn n2_a_node_that_is_created_again_between_two_turns_is_told_as_what_it_is_then() {
+fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     run.gone(node_key("n2"));
     run.put(NodeObject { uid: NodeUid::new("another"), ..node("n2", &["10.0.0.2"]) });
@@ -73,7 +73,7 @@ fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
 }
 
 #[test]
-fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_one_and_not_when_it_is_older() {
+fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     let plain = node("n1", &["10.0.0.1"]);
     let told_of = |run: &mut Run, object: NodeObject| {

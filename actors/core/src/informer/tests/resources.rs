@@ -89,7 +89,7 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
 }
 
 #[test]
-fn x5_a_slice_that_cannot_be_decoded_is_a_nack_that_keeps_its_last_good_state() {
+fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
     let mut run = with(false);
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
@@ -108,7 +108,7 @@ fn x5_a_slice_that_cannot_be_decoded_is_a_nack_that_keeps_its_last_good_state() 
 }
 
 #[test]
-fn x5_with_fail_on_data_errors_the_endpoints_of_that_slice_go_and_the_others_stay() {
+fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
     let mut run = with(true);
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
@@ -126,7 +126,7 @@ fn x5_with_fail_on_data_errors_the_endpoints_of_that_slice_go_and_the_others_sta
 }
 
 #[test]
-fn x5_a_slice_that_never_could_be_decoded_is_a_nack_and_drops_nothing_that_was_never_known() {
+fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
@@ -153,7 +153,7 @@ fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
 }
 
 #[test]
-fn x5_slices_that_have_all_vanished_are_deleted_and_dropped_only_where_it_was_configured() {
+fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
     for fails in [false, true] {
         let mut run = with(fails);
         run.gone(slice_key("web-1"));
@@ -221,7 +221,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
 }
 
 #[test]
-fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_of_whose_slices_none_was_ever_known() {
+fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
     let mut run = Run::of(Params { fail_on_data_errors: true, ..params() });
     run.list(Kind::Services, vec![service("web"), service("api")]);
     run.list(Kind::EndpointSlices, vec![slice("api-1", "api", &["n1"])]);

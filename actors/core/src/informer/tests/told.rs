@@ -4,7 +4,7 @@ use super::*;
 use crate::wishes::{Pause, Wishes};
 
 /// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
-/// all of it while nobody tells it.
+/// all of it while nothing is reported.
 fn conditions() -> Run {
     let slices = vec![slice("web-1", "web", &["n1"]), slice("right-1", "right", &["n1"])];
     let mut run = Run::synced(vec![service("web"), service("api"), service("right")], slices);
@@ -46,7 +46,7 @@ fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
 }
 
 #[test]
-fn e1_what_lasts_is_told_once_more_in_the_next_term_whether_or_not_the_end_of_the_last_was_heard() {
+fn e1_what_lasts_is_told_again_in_the_next_term() {
     for heard in [true, false] {
         let mut run = conditions();
         run.reporting(Some(2));
@@ -63,7 +63,7 @@ fn e1_what_lasts_is_told_once_more_in_the_next_term_whether_or_not_the_end_of_th
 }
 
 #[test]
-fn e1_what_has_ended_by_the_end_of_the_turn_in_which_a_term_leads_is_not_told() {
+fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
     let mut run = conditions();
     run.reporting(Some(2));
     run.put(slice("web-1", "web", &["n2"]));
@@ -83,7 +83,7 @@ fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
 }
 
 #[test]
-fn g6_a_service_that_is_paused_is_told_nothing_of_its_data_and_what_lasts_when_that_ends() {
+fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
     let wishes = |paused: &[&str]| {
         let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
         In::Wishes(Arc::new(Wishes { services: paused.iter().map(one).collect(), ..Wishes::default() }))

@@ -45,7 +45,7 @@ fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![bad], vec![]);
     let out = run.turn();
     assert_eq!(last(&run, "web"), incomplete(" | ", "EndpointSlice shop/web-1 cannot be read"));
-    assert_eq!(last(&run, "api"), right("1 | "), "it is nobody else's");
+    assert_eq!(last(&run, "api"), right("1 | "), "it belongs to no other Service");
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
     let example = "EndpointSlice shop/web-1 cannot be read".into();
     assert_eq!(report.what, What::DataError { endpoints: 0, example });
@@ -60,7 +60,7 @@ fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
 }
 
 #[test]
-fn d6_it_ends_when_the_slice_is_deleted_or_missing_in_a_later_list_or_decoded_as_another_services() {
+fn d6_it_ends_when_the_slice_is_deleted_missing_or_readable() {
     let start = || {
         let mut run = Run::synced(
             vec![service("web"), service("api")],
@@ -89,7 +89,7 @@ fn d6_it_ends_when_the_slice_is_deleted_or_missing_in_a_later_list_or_decoded_as
 }
 
 #[test]
-fn d6_it_lasts_through_a_list_that_broke_off_or_has_it_again_or_names_not_all() {
+fn d6_it_lasts_through_a_broken_list_or_one_that_has_it_again() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-2")), "web"));
     run.turn();
@@ -110,7 +110,7 @@ fn d6_it_lasts_through_a_list_that_broke_off_or_has_it_again_or_names_not_all() 
 }
 
 #[test]
-fn d6_a_slice_whose_service_cannot_be_read_may_be_any_ones_of_its_namespace() {
+fn d6_a_slice_with_an_unreadable_service_counts_for_its_namespace() {
     let mut elsewhere = service("far");
     elsewhere.key = ServiceKey::new("zoo", "far");
     let mut run = Run::synced(vec![service("web"), service("api"), elsewhere], vec![]);
@@ -168,7 +168,7 @@ fn d6_a_node_that_was_never_decoded_leaves_its_services_incomplete() {
 }
 
 #[test]
-fn d6_a_first_list_of_nodes_that_names_not_all_leaves_endpoints_on_others_unknown() {
+fn d6_an_incomplete_first_list_of_nodes_leaves_endpoints_unknown() {
     let slices = vec![slice("web-1", "web", &["n1", "n2"]), slice("api-1", "api", &["n1"])];
     let mut run = first_lists(slices, vec![], vec![bad(None)]);
     run.turn();

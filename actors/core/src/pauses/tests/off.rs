@@ -22,7 +22,7 @@ fn somebody(bench: &mut Bench, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<s
 }
 
 #[test]
-fn n4_the_note_switches_the_admin_state_off_until_it_goes_whatever_it_holds() {
+fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
     let mut bench = Bench::begun(Server::with(&[("down.uid-7", "node-7")]));
     assert!(!is_off(&bench));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));
@@ -47,7 +47,7 @@ fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
     live(&mut bench, at(600));
     assert!(is_off(&bench), "whatever else is read");
     bench.wait(at(601));
-    assert!(!is_off(&bench), "a broken hook does not switch it off for ever");
+    assert!(!is_off(&bench), "a broken hook does not switch it off forever");
     bench.serve();
     live(&mut bench, at(2_000));
     assert!(!is_off(&bench));

@@ -44,7 +44,7 @@ fn h3_a_pool_that_is_right_is_read_once_more_and_ends_unchanged() {
 }
 
 #[test]
-fn h3_it_waits_neither_for_the_window_nor_for_the_interval_of_a_failed_attempt() {
+fn h3_it_waits_neither_for_the_window_nor_for_the_failure_interval() {
     let mut drive = Drive::right(params());
     drive.want("web", &[1, 2]);
     assert!(drive.due.is_none(), "the window is open");
@@ -67,7 +67,7 @@ fn h3_a_failed_pool_that_waits_for_its_comparison_begins_at_once() {
 }
 
 #[test]
-fn h3_parked_paused_retired_or_quarantined_it_is_refused_and_the_time_is_told() {
+fn h3_a_parked_paused_retired_or_quarantined_pool_refuses_it() {
     let mut drive = Drive::right(params());
     drive.want("web", &[1, 2]).at(1_000);
     drive.attempt(throttled(90_000));
@@ -101,5 +101,5 @@ fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none());
     drive.edit(|assignment| assignment.paused = [].into()).at(600_000);
-    assert!(drive.due.is_none(), "it is right, and nobody asks any more");
+    assert!(drive.due.is_none(), "it is right, and no request is left");
 }

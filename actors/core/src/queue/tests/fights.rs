@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::changes::Owner;
 
 impl Drive {
-    /// Somebody else adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
+    /// Another client adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
     fn foreign_addition(&mut self, after: u64) -> &mut Drive {
         let ms = self.ms() + after;
         self.at(ms).see(&[1, 9])
@@ -62,7 +62,7 @@ fn fought() -> Drive {
 }
 
 #[test]
-fn w11_the_third_undoing_within_ten_minutes_backs_off_for_a_minute_and_tells_once() {
+fn w11_the_third_undoing_within_ten_minutes_backs_off_and_tells_once() {
     let mut drive = Drive::right(params());
     for _ in 0..2 {
         drive.foreign_addition(6_000).undo();
@@ -108,7 +108,7 @@ fn w11_the_back_off_doubles_to_ten_minutes_and_starts_anew_after_a_calm() {
 }
 
 #[test]
-fn w11_a_service_s_change_during_the_back_off_goes_on_and_leaves_what_is_fought_over() {
+fn w11_a_service_change_goes_on_during_the_back_off() {
     let mut drive = fought();
     let until = drive.ms() + 60_000;
     drive.foreign_addition(6_000).want("web", &[1, 2]).at(until - 50_000);
@@ -145,7 +145,7 @@ fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
 }
 
 #[test]
-fn w11_a_service_that_comes_to_want_what_is_fought_over_gets_it_and_its_removal_is_not_held_back() {
+fn w11_a_service_that_wants_the_contested_member_gets_it() {
     let mut drive = fought();
     drive.foreign_addition(6_000).want("web", &[1, 9]);
     assert_eq!(drive.state(), PoolState::Right);
@@ -209,7 +209,7 @@ fn w11_members_that_a_service_gave_up_are_no_fight() {
 }
 
 #[test]
-fn w11_a_missing_member_is_restored_at_once_and_then_once_a_minute_without_end() {
+fn w11_a_missing_member_is_restored_first_immediately_then_each_minute() {
     let mut drive = Drive::right(params());
     drive.lose(10_000).at(10_500).restore();
     let mut restored = 10_500;
@@ -267,7 +267,7 @@ fn w11_and_g2_the_last_members_are_kept_whatever_somebody_else_adds() {
 }
 
 #[test]
-fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_off() {
+fn c2_without_fights_everything_is_undone_and_lost_writes_do_not_back_off() {
     let mut drive = Drive::right(Params { fights: false, ..params() });
     for _ in 0..6 {
         let ms = drive.ms() + 6_000;
@@ -292,7 +292,7 @@ fn c2_without_fights_everything_is_undone_at_once_and_lost_writes_do_not_back_of
 }
 
 #[test]
-fn c2_drift_is_only_reported_and_a_change_of_a_service_brings_the_whole_level() {
+fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
     let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
     drive.take_said();
     drive.at(60_000).see(&[1, 9]).at(120_000).see(&[1, 9]);
@@ -347,7 +347,7 @@ fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
 }
 
 #[test]
-fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation_and_for_no_back_off() {
+fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
         let mut drive = Drive::right(params);
@@ -394,7 +394,7 @@ fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
 }
 
 #[test]
-fn q6_a_change_that_comes_while_an_attempt_meets_a_missing_pool_is_tried_once_the_pool_is_seen_again() {
+fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
         let mut drive = Drive::right(params);
@@ -416,13 +416,16 @@ fn q6_a_change_that_comes_while_an_attempt_meets_a_missing_pool_is_tried_once_th
 }
 
 #[test]
-fn q6_a_change_that_came_while_an_attempt_met_a_missing_pool_leaves_with_its_service() {
+fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let mut drive = Drive::right(params);
         drive.want("web", &[2]).at(30_000);
         let id = drive.take();
         drive.want("api", &[3]).finish(id, Outcome::Stale).drop_service("api").drop_service("web");
-        assert!(drive.said_any(|said| matches!(said, Out::Retired(_))), "a pool that stays away is nobody's");
+        assert!(
+            drive.said_any(|said| matches!(said, Out::Retired(_))),
+            "a pool that stays away has no owner"
+        );
         assert!(drive.events().is_empty());
     }
 }

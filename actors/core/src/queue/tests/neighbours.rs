@@ -153,7 +153,7 @@ impl Field {
         })
     }
 
-    /// Tells somebody something, and everybody what follows at this moment.
+    /// Delivers a message, and all that follow from it at this moment.
     fn tell(&mut self, delivery: Delivery) {
         self.under_way.push_back(delivery);
         while let Some(delivery) = self.under_way.pop_front() {
@@ -223,7 +223,7 @@ impl Field {
             | Delivery::Host(
                 HostMessage::NoticeIgnored(..) | HostMessage::Answered(..) | HostMessage::Done(_),
             ) => {
-                panic!("nobody asks for {delivery:?}")
+                panic!("unexpected {delivery:?}")
             }
         }
     }
@@ -384,7 +384,7 @@ fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
 }
 
 #[test]
-fn a4_a_due_pool_that_breaks_is_quarantined_with_event_and_gauge_and_its_neighbours_go_on() {
+fn a4_a_due_pool_that_breaks_is_quarantined_and_its_neighbours_go_on() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     due_behind(&mut field, &broken, &same);
@@ -396,7 +396,7 @@ fn a4_a_due_pool_that_breaks_is_quarantined_with_event_and_gauge_and_its_neighbo
 }
 
 #[test]
-fn a4_a_pool_that_breaks_during_its_write_leaves_the_lane_to_its_neighbours() {
+fn a4_a_pool_that_breaks_during_its_write_frees_the_lane() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     field.at(1_000);
@@ -412,7 +412,7 @@ fn a4_a_pool_that_breaks_during_its_write_leaves_the_lane_to_its_neighbours() {
 }
 
 #[test]
-fn a4_a_pool_that_breaks_as_it_is_given_the_lane_brings_nothing_and_its_neighbours_go_on() {
+fn a4_a_pool_that_breaks_at_its_grant_brings_nothing() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     due_behind(&mut field, &broken, &same);
@@ -423,7 +423,7 @@ fn a4_a_pool_that_breaks_as_it_is_given_the_lane_brings_nothing_and_its_neighbou
 }
 
 #[test]
-fn a4_a_pool_that_breaks_while_its_write_waits_for_another_try_brings_nothing_to_it() {
+fn a4_a_pool_that_breaks_before_a_retry_brings_nothing() {
     let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
     let mut field = Field::new(&[broken.clone(), same.clone(), other]);
     field.at(1_000).failing = Some(broken.clone());

@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::changes::Owner;
 
 /// What is broken here: a Service that the pool is not given has a change in it.
-const BROKEN: &str = "a change of nobody waits";
+const BROKEN: &str = "a change without an owner waits";
 
 impl Drive {
     /// From the next step on an invariant does not hold.
@@ -40,7 +40,7 @@ fn quarantined() -> Drive {
 }
 
 #[test]
-fn a4_a_broken_invariant_withdraws_the_pool_and_is_logged_told_counted_and_shown() {
+fn a4_a_broken_invariant_withdraws_the_pool_and_is_reported() {
     let mut drive = quarantined();
     assert!(drive.due.is_none(), "it is withdrawn");
     assert!(drive.said_any(|said| matches!(said, Out::Quarantined(of, BROKEN) if *of == pool())));
@@ -54,7 +54,7 @@ fn a4_a_broken_invariant_withdraws_the_pool_and_is_logged_told_counted_and_shown
 }
 
 #[test]
-fn a4_a_quarantined_pool_answers_every_take_with_nothing_and_does_nothing_else() {
+fn a4_a_quarantined_pool_answers_every_take_with_nothing() {
     let mut drive = quarantined();
     drive.take_said();
     for second in 1..3_600 {
@@ -103,14 +103,14 @@ fn a4_the_outcome_of_an_attempt_that_was_under_way_counts_for_nothing() {
 }
 
 #[test]
-fn a4_quarantine_ends_when_the_pool_is_nobodys_and_its_last_attempt_has_ended() {
+fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
     let mut idle = quarantined();
     idle.drop_service("web");
     assert!(idle.has_retired() && idle.said_any(|said| matches!(said, Out::Gone(_))));
     let gone = Sample::PoolState { from: Some(PoolState::Quarantined), to: None };
     assert!(idle.samples.contains(&gone));
     idle.want("web", &[2]).see(&[1]).at(10_000);
-    assert!(idle.due.is_some(), "a pool that is assigned anew begins anew");
+    assert!(idle.due.is_some(), "a pool that is assigned again starts afresh");
 
     let mut busy = Drive::right(params());
     busy.want("web", &[2]).at(500);
@@ -142,7 +142,7 @@ fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
 }
 
 #[test]
-fn a4_each_new_term_hears_once_of_a_quarantined_pool_and_of_no_attempt_of_an_older_one() {
+fn a4_each_new_term_learns_once_of_a_quarantined_pool() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     drive.take();
@@ -176,7 +176,7 @@ fn a4_a_pool_that_breaks_when_it_is_nobodys_retires_at_once() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "a change of nobody waits")]
+#[should_panic(expected = "a change without an owner waits")]
 fn a4_where_people_look_for_errors_a_broken_invariant_ends_the_program() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).break_it();
@@ -185,7 +185,7 @@ fn a4_where_people_look_for_errors_a_broken_invariant_ends_the_program() {
 }
 
 #[test]
-fn g6_a_quarantine_that_nobody_was_told_of_in_a_pause_is_told_when_that_ends() {
+fn g6_a_quarantine_that_was_not_told_in_a_pause_is_told_when_that_ends() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).edit(|a| a.paused = [crate::assignment::PausedBy::Pool].into());
     drive.quarantine();

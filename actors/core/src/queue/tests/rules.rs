@@ -4,7 +4,7 @@ use super::*;
 use crate::assignment::PausedBy;
 
 #[test]
-fn d6_nothing_is_due_before_the_first_observation_and_a_difference_then_is_a_change() {
+fn d6_nothing_is_due_before_the_first_observation() {
     let mut drive = Drive::new(params());
     drive.want("web", &[1]).want("web", &[1, 2]).at(3_600_000);
     assert!(drive.due.is_none());
@@ -19,7 +19,7 @@ fn d6_nothing_is_due_before_the_first_observation_and_a_difference_then_is_a_cha
 }
 
 #[test]
-fn q2_a_change_is_due_after_the_quiet_period_and_at_the_latest_after_the_longest_delay() {
+fn q2_a_change_is_due_after_the_quiet_period_or_the_longest_delay() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(499);
     assert!(drive.due.is_none());
@@ -64,7 +64,7 @@ fn q2_the_window_counts_from_when_changes_were_read() {
 }
 
 #[test]
-fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome_whichever_it_was() {
+fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
     let withheld = Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
     for (outcome, interval) in [
         (written(&[2]), 5_000),
@@ -189,7 +189,7 @@ fn q3_a_second_grant_while_an_attempt_runs_brings_nothing() {
 }
 
 #[test]
-fn w4_a_new_grant_for_the_same_attempt_brings_the_newest_level_and_takes_changes_along() {
+fn w4_a_new_grant_for_an_attempt_brings_the_newest_level_and_changes() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
@@ -230,7 +230,7 @@ fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
 }
 
 #[test]
-fn q6_a_missing_pool_that_is_still_there_is_compared_again_with_doubling_delays() {
+fn q6_a_missing_pool_that_exists_is_compared_again_with_doubling_delays() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     for delay in [5_000, 10_000, 20_000] {
@@ -244,7 +244,7 @@ fn q6_a_missing_pool_that_is_still_there_is_compared_again_with_doubling_delays(
 }
 
 #[test]
-fn d2_a_pool_without_proof_is_told_once_and_compared_at_the_next_observation() {
+fn d2_a_pool_without_proof_is_told_once_and_compared_later() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     drive.take_said();
@@ -279,7 +279,7 @@ fn q4_missing_rules_are_reported_only_if_still_mapped() {
 }
 
 #[test]
-fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_is_silent() {
+fn q8_a_reported_failure_is_compared_with_doubling_delays() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
     assert_eq!(drive.events(), ["failed web"]);
@@ -300,7 +300,7 @@ fn q8_a_reported_failure_is_compared_again_with_doubling_delays_and_its_repeat_i
 }
 
 #[test]
-fn q8_the_repeat_of_an_exhausted_failure_is_silent_through_all_its_retries() {
+fn q8_the_repeat_of_an_exhausted_failure_is_silent_in_all_retries() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     for n in 0..4 {
@@ -337,7 +337,7 @@ fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
     drive.want("web", &[2]).at(500).attempt(forbidden());
     drive.events();
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7).at(30_500).attempt(forbidden());
-    assert_eq!(drive.events(), ["failed web"], "people who asked again hear the answer");
+    assert_eq!(drive.events(), ["failed web"], "an operator who asked again gets the answer");
     let mut drive = Drive::right(params());
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7);
     assert_eq!(drive.state(), PoolState::Right, "without a failure an equal level is no change");
@@ -365,7 +365,7 @@ fn q8_drift_is_a_fresh_change_with_a_fresh_budget() {
 }
 
 #[test]
-fn d3_an_observation_from_before_the_last_outcome_or_during_an_attempt_is_discarded() {
+fn d3_an_observation_older_than_the_last_outcome_is_discarded() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
@@ -378,7 +378,7 @@ fn d3_an_observation_from_before_the_last_outcome_or_during_an_attempt_is_discar
 }
 
 #[test]
-fn w2_a_lost_write_is_a_fresh_change_and_the_third_within_ten_minutes_backs_off() {
+fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let mut waits = Vec::new();
@@ -461,7 +461,7 @@ fn w2_an_overwritten_write_is_drift() {
 }
 
 #[test]
-fn c4_a_dry_run_shows_the_difference_and_stays_quiet_until_something_changes() {
+fn c4_a_dry_run_shows_the_difference_and_then_stays_quiet() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     drive.take_said();
@@ -507,7 +507,7 @@ fn g6_the_time_of_a_pause_is_no_time_of_waiting() {
 }
 
 #[test]
-fn g6_what_comes_of_a_pool_that_is_paused_meanwhile_is_counted_and_not_told() {
+fn g6_outcomes_of_a_paused_pool_are_counted_and_not_told() {
     let kind: [(Outcome, &str); 4] = [
         (written(&[2]), "updated web"),
         (conflict(), "retrying web"),
@@ -531,7 +531,7 @@ fn g6_what_comes_of_a_pool_that_is_paused_meanwhile_is_counted_and_not_told() {
 }
 
 #[test]
-fn g6_a_failure_that_nobody_was_told_of_in_a_pause_is_told_when_it_comes_again_after_it() {
+fn g6_a_failure_not_told_in_a_pause_is_told_when_it_comes_again() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     let id = drive.take();
@@ -547,7 +547,7 @@ fn g6_a_failure_that_nobody_was_told_of_in_a_pause_is_told_when_it_comes_again_a
 }
 
 #[test]
-fn g6_a_failure_that_came_in_a_pause_is_tried_again_when_that_ends_also_where_no_clock_compares() {
+fn g6_a_failure_in_a_pause_is_retried_when_that_ends() {
     for params in [
         Params { after_failure: Some(Duration::ZERO), ..params() },
         Params { after_failure: None, ..params() },
@@ -561,7 +561,7 @@ fn g6_a_failure_that_came_in_a_pause_is_tried_again_when_that_ends_also_where_no
         drive.attempt(forbidden());
         assert_eq!(drive.events(), ["failed web"], "when the pause ends");
         drive.edit(|a| a.paused = [PausedBy::Pool].into()).edit(|a| a.paused = [].into()).at(900_000);
-        assert!(drive.due.is_none(), "people know of it, and nothing compares after failures");
+        assert!(drive.due.is_none(), "it was reported, and nothing compares after failures");
     }
 }
 
@@ -604,7 +604,7 @@ fn q4_a_service_that_returns_during_the_attempt_is_served() {
 }
 
 #[test]
-fn e2_the_way_of_an_endpoint_change_is_measured_once_and_only_when_it_was_written() {
+fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
     let mut drive = Drive::right(params());
     let triggered = |drive: &mut Drive, ms: u64, members: &[u8]| {
         let members = ips(members);
@@ -652,7 +652,7 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
 }
 
 #[test]
-fn w8_a_pool_that_is_being_written_is_not_taken_for_right_before_it_is_at_rest() {
+fn w8_a_pool_that_is_being_written_is_not_right_before_it_is_at_rest() {
     let mut drive = Drive::new(params());
     drive.want("web", &[1]);
     drive.see_updating(&[1]);
@@ -668,7 +668,7 @@ fn w8_a_pool_that_is_being_written_is_not_taken_for_right_before_it_is_at_rest()
 }
 
 #[test]
-fn q8_a_pool_that_failed_and_is_then_seen_right_while_it_is_being_written_waits_for_the_next_look() {
+fn q8_a_failed_pool_seen_right_during_a_write_waits_for_the_next_read() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
     drive.at(50_000).see_updating(&[2]);

@@ -20,7 +20,7 @@ fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
 }
 
 #[test]
-fn s0_03_05_a_throttled_pool_without_a_future_moment_waits_for_the_retry_interval() {
+fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(throttled(400));
     assert_eq!(drive.events(), ["retrying web"]);
@@ -64,7 +64,7 @@ fn s0_08_changes_added_while_parked_go_with_the_newest_level() {
 }
 
 #[test]
-fn s0_09_each_change_keeps_its_own_count_and_a_failure_costs_each_one_retry() {
+fn s0_09_each_change_keeps_its_count_and_a_failure_costs_one_retry() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(conflict());
     drive.at(10_000).want("web", &[3]).want("api", &[3]);
@@ -101,7 +101,7 @@ fn s0_10_a_service_with_exhausted_and_requeued_changes_hears_both() {
 }
 
 #[test]
-fn s0_11_the_fourth_failure_exhausts_the_default_budget_and_leaves_the_queue_empty() {
+fn s0_11_the_fourth_failure_exhausts_the_default_budget() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     for n in 0..3 {
@@ -157,9 +157,9 @@ fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
     assert!(!retries.contains_key("web"));
 }
 
-/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor does anybody hear of it.
+/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor is it reported.
 #[test]
-fn s0_15_an_attempt_whose_changes_were_all_dropped_is_neither_told_nor_observed_however_it_ends() {
+fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
     let unchanged = Outcome::Unchanged { members: ips(&[1]) };
     for outcome in [written(&[1, 2]), unchanged, conflict(), throttled(90_500), forbidden()] {
         let mut drive = Drive::right(params());
@@ -171,7 +171,7 @@ fn s0_15_an_attempt_whose_changes_were_all_dropped_is_neither_told_nor_observed_
         drive.finish(id, outcome);
         assert!(drive.events().is_empty(), "{ended}");
         assert!(drive.observations().is_empty(), "{ended}");
-        assert!(drive.queue.rest.failed().is_none(), "nobody has heard of a failure: {ended}");
+        assert!(drive.queue.rest.failed().is_none(), "no failure was reported: {ended}");
     }
 }
 

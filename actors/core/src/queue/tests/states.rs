@@ -78,7 +78,7 @@ fn nothing_moved(members: &[u8]) -> Outcome {
 }
 
 #[test]
-fn x2_a_level_of_which_only_the_states_are_not_right_is_written_and_is_right_after_that() {
+fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
     for outcome in [nothing_moved(&[1, 2]), Outcome::Unchanged { members: ips(&[1, 2]) }] {
         let mut drive = Drive::listed(params());
         drive.word(&[1], &[2], down(&[2])).at(499);
@@ -102,12 +102,12 @@ fn x2_a_level_of_which_only_the_states_are_not_right_is_written_and_is_right_aft
 }
 
 #[test]
-fn w1_x2_a_pool_of_which_everything_is_down_is_revived_when_some_of_it_is_to_be_taken_back() {
+fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
     let mut drive = Drive::listed(params());
     drive.word(&[], &[1, 2], down(&[1, 2])).at(1_000);
     drive.attempt(nothing_moved(&[1, 2])).at(60_000).see_down(&[1, 2], &[1, 2]);
     drive.word(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
-    assert_eq!(drive.class(), Some(Class::Revive), "it serves nobody until then");
+    assert_eq!(drive.class(), Some(Class::Revive), "it serves no traffic until then");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn x2_where_only_what_is_said_of_admin_states_is_new_that_is_a_change() {
 }
 
 #[test]
-fn d3_states_that_are_seen_to_be_otherwise_later_are_drift_and_a_fresh_change() {
+fn d3_states_that_change_later_are_drift_and_a_fresh_change() {
     for (states, at_first, otherwise) in
         [(down(&[2]), &[2][..], &[][..]), (lifted(&[2]), &[], &[2]), (down(&[2, 7]), &[2], &[])]
     {
@@ -142,7 +142,7 @@ fn d3_states_that_are_seen_to_be_otherwise_later_are_drift_and_a_fresh_change() 
 }
 
 #[test]
-fn x2_states_of_addresses_that_are_not_in_the_pool_or_are_right_already_ask_for_nothing() {
+fn x2_states_of_absent_or_right_addresses_cause_no_write() {
     for (required, tolerated, states) in
         [(&[1, 2][..], &[7][..], down(&[7])), (&[1, 2][..], &[][..], lifted(&[1, 2]))]
     {
@@ -176,7 +176,7 @@ fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
 }
 
 #[test]
-fn c4_states_that_a_dry_run_would_have_written_are_not_taken_for_written_nor_tried_again_and_again() {
+fn c4_states_in_a_dry_run_are_not_counted_as_written_nor_retried() {
     let mut drive = Drive::listed(params());
     drive.word(&[1], &[2], down(&[2])).at(1_000);
     let (added, removed) = (BTreeSet::new(), BTreeSet::new());
@@ -190,7 +190,7 @@ fn c4_states_that_a_dry_run_would_have_written_are_not_taken_for_written_nor_tri
 }
 
 #[test]
-fn w11_while_what_somebody_else_adds_is_left_there_states_are_set_right_all_the_same() {
+fn w11_states_are_set_right_while_foreign_additions_are_left_there() {
     let mut drive = Drive::listed(params());
     drive.word(&[1], &[2], down(&[2])).at(1_000).attempt(nothing_moved(&[1, 2]));
     for n in 1..=3 {
@@ -218,7 +218,7 @@ impl Drive {
 }
 
 #[test]
-fn x4_all_that_a_pool_tells_goes_to_the_controller_with_what_is_known_of_its_source() {
+fn x4_reports_of_a_pool_of_a_source_go_to_the_controller() {
     let mut told = BTreeSet::new();
     for outcome in [
         nothing_moved(&[1]),
@@ -247,7 +247,7 @@ fn x4_all_that_a_pool_tells_goes_to_the_controller_with_what_is_known_of_its_sou
 }
 
 #[test]
-fn q8_after_a_failure_was_told_a_changed_assignment_starts_the_pool_again_and_a_note_does_not() {
+fn q8_after_a_told_failure_a_changed_assignment_restarts_the_pool() {
     let mut drive = Drive::listed(Params { after_failure: None, ..params() });
     drive.word(&[1], &[], States::default()).at(1_000).attempt(forbidden());
     assert_eq!(drive.events_of_source(), ["failed"]);

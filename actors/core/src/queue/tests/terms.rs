@@ -51,7 +51,7 @@ fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
 }
 
 #[test]
-fn w8_in_a_newer_term_a_pool_is_not_right_and_not_due_before_it_is_seen_again() {
+fn w8_in_a_newer_term_a_pool_is_not_due_before_it_is_seen_again() {
     let mut drive = Drive::right(params());
     drive.at(10_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "who led before may have written it");
@@ -65,14 +65,14 @@ fn w8_in_a_newer_term_a_pool_is_not_right_and_not_due_before_it_is_seen_again() 
 }
 
 #[test]
-fn w8_a_pool_that_was_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
+fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     assert!(drive.due.is_some());
     drive.open(2);
     assert!(drive.due.is_none() && drive.said_any(|said| matches!(said, Out::Withdraw(_))));
     drive.at(2_000).see(&[2]);
-    assert_eq!(drive.state(), PoolState::Right, "somebody else has done it");
+    assert_eq!(drive.state(), PoolState::Right, "another client has done it");
     drive.at(60_000);
     assert!(drive.due.is_none());
 }
@@ -101,7 +101,7 @@ fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
 }
 
 #[test]
-fn w8_a_take_of_a_newer_term_brings_nothing_and_the_pool_waits_for_that_terms_assignment() {
+fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     assert!(drive.grant_of(2).is_none());
@@ -114,7 +114,7 @@ fn w8_a_take_of_a_newer_term_brings_nothing_and_the_pool_waits_for_that_terms_as
 }
 
 #[test]
-fn w8_a_take_of_an_older_term_that_crossed_the_assignment_brings_nothing_and_the_pool_is_posted_again() {
+fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
     let mut drive = Drive::right(params());
     drive.open(2).want("web", &[2]).see(&[1]).at(500);
     assert!(drive.due.is_some());
@@ -134,7 +134,7 @@ fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
 }
 
 #[test]
-fn w8_a_pool_that_ends_with_a_term_retires_although_its_attempt_is_never_answered() {
+fn w8_a_pool_that_ends_with_a_term_retires_without_an_answer() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500);
     drive.take();
@@ -288,7 +288,7 @@ impl World {
             Op::Deliver => self.deliver(),
             Op::See(age) => self.see(*age),
             Op::Lead => {
-                // What it has in flight of an older term is of no interest to anybody.
+                // What it has in flight of an older term does not count.
                 if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {
                     self.running = None;
                 }
@@ -313,7 +313,7 @@ proptest! {
     /// Safety: no level older than the term's first is handed out, no level of another term, and nothing is due before
     /// the pool was seen in the term. Liveness: when messages arrive and looks are made, the newest level is written.
     #[test]
-    fn w8_no_level_older_than_the_terms_is_ever_handed_out_and_the_newest_is_in_the_end(
+    fn w8_no_level_of_an_older_term_is_handed_out(
         ops in prop::collection::vec(op(), 1..120),
     ) {
         let mut world = World::new();

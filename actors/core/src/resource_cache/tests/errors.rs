@@ -15,7 +15,7 @@ fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
 }
 
 #[test]
-fn x1_a_deletion_that_is_seen_in_every_response_is_told_once_and_its_newest_version_is_kept() {
+fn x1_a_deletion_seen_in_every_response_is_told_once() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
     assert_eq!(bench.told(), ["ambient NOT_FOUND was deleted"]);
@@ -89,7 +89,7 @@ fn x1_a88_an_ambient_error_is_cleared_by_another_resource() {
 }
 
 #[test]
-fn x1_a_resource_that_comes_unchanged_is_not_told_and_its_newest_version_is_kept() {
+fn x1_an_unchanged_resource_is_not_told_and_its_version_is_kept() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.received(WEB, good(7, "2", 20), &mut bench.out);
     assert_eq!(bench.told(), NOTHING);
@@ -107,7 +107,7 @@ fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
 }
 
 #[test]
-fn x1_a88_a_dropped_resource_that_comes_back_is_told_also_when_it_is_the_same() {
+fn x1_a88_a_dropped_resource_that_comes_back_is_told() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
     assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
@@ -116,7 +116,7 @@ fn x1_a88_a_dropped_resource_that_comes_back_is_told_also_when_it_is_the_same() 
 }
 
 #[test]
-fn x1_a_source_that_cannot_be_reached_is_told_once_and_again_with_other_words() {
+fn x1_an_unreachable_source_is_told_once_and_again_with_other_words() {
     let mut bench = Bench::cached(KEEP);
     for message in ["connection refused", "connection refused", "no such host"] {
         bench.lose(message);
@@ -138,7 +138,7 @@ fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
 }
 
 #[test]
-fn x1_a_watcher_without_a_resource_hears_too_that_the_source_answers_again() {
+fn x1_a_watcher_without_a_resource_learns_that_the_source_is_back() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
@@ -169,7 +169,7 @@ fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
 }
 
 #[test]
-fn x1_an_own_error_that_is_newer_than_the_loss_of_the_source_is_not_told_again_when_that_is_over() {
+fn x1_an_own_error_newer_than_the_loss_is_not_told_again() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
     bench.tick(15_000);
@@ -179,7 +179,7 @@ fn x1_an_own_error_that_is_newer_than_the_loss_of_the_source_is_not_told_again_w
 }
 
 #[test]
-fn x1_the_loss_of_the_source_is_told_again_when_another_error_was_told_meanwhile() {
+fn x1_the_loss_of_the_source_is_told_again_after_another_error() {
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
     bench.nack("no address");
@@ -189,7 +189,7 @@ fn x1_the_loss_of_the_source_is_told_again_when_another_error_was_told_meanwhile
 }
 
 #[test]
-fn x1_a_resource_from_a_source_that_has_not_answered_otherwise_leaves_that_error_ambient() {
+fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
     assert_eq!(bench.told().len(), 1);
@@ -206,7 +206,7 @@ fn x1_a_resource_from_a_source_that_has_not_answered_otherwise_leaves_that_error
 }
 
 #[test]
-fn x1_tp3_a_reported_error_is_remembered_until_a_resource_or_a_newer_error_comes() {
+fn x1_tp3_a_reported_error_lasts_until_a_resource_or_newer_error() {
     let mut bench = Bench::asked(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.lose("connection refused");
@@ -239,7 +239,7 @@ fn x1_a71_a_data_error_is_judged_by_the_features_of_the_server_in_use() {
 }
 
 #[test]
-fn x1_a88_a_transient_error_after_an_ignored_data_error_keeps_the_resource() {
+fn x1_a88_a_transient_error_after_an_ignored_data_error_keeps_it() {
     let mut bench = Bench::cached(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.report(Code::Unavailable, "try later");

@@ -34,7 +34,7 @@ fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_stream_without_a_response_is_ambient_where_a_resource_is_cached() {
+fn x1_a88_a_stream_without_a_response_is_ambient_for_cached_ones() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
         bench.cache.disarm();
@@ -85,7 +85,7 @@ fn x1_a88_a_resource_that_times_out_is_not_found() {
 }
 
 #[test]
-fn x1_a88_a_resource_that_times_out_is_unavailable_with_resource_timer_is_transient_error() {
+fn x1_a88_a_time_out_is_unavailable_with_resource_timer_is_transient() {
     for fail_on_data_errors in [false, true] {
         let mut bench = Bench::asked(Policy { fail_on_data_errors, ..SLOW });
         bench.tick(30_000);
@@ -127,7 +127,7 @@ fn x1_a88_a_reported_data_error_is_an_error_where_nothing_is_cached() {
 }
 
 #[test]
-fn x1_a88_a_reported_data_error_of_a_cached_resource_is_ambient_by_default() {
+fn x1_a88_a_data_error_of_a_cached_resource_is_ambient_by_default() {
     for policy in [KEEP, SLOW] {
         for code in [Code::NotFound, Code::PermissionDenied] {
             let mut bench = Bench::cached(policy);
@@ -140,7 +140,7 @@ fn x1_a88_a_reported_data_error_of_a_cached_resource_is_ambient_by_default() {
 }
 
 #[test]
-fn x1_a88_a_reported_data_error_drops_a_cached_resource_with_fail_on_data_errors() {
+fn x1_a88_a_data_error_drops_a_cached_one_with_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut bench = Bench::cached(DROP);
         bench.report(code, "not yours");
@@ -157,7 +157,7 @@ fn transient_codes() -> Vec<Code> {
 }
 
 #[test]
-fn x1_a88_a_reported_error_of_any_other_status_is_an_error_where_nothing_is_cached() {
+fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
             let mut bench = Bench::asked(policy);
@@ -169,7 +169,7 @@ fn x1_a88_a_reported_error_of_any_other_status_is_an_error_where_nothing_is_cach
 }
 
 #[test]
-fn x1_a88_a_reported_error_of_any_other_status_is_ambient_where_a_resource_is_cached_whatever_the_features() {
+fn x1_a88_an_error_of_another_status_is_ambient_where_cached() {
     for policy in ALL_POLICIES {
         for code in transient_codes() {
             let mut bench = Bench::cached(policy);

@@ -37,7 +37,7 @@ fn x1_a88_does_not_exist_by_the_timer_has_an_error_and_no_resource() {
 }
 
 #[test]
-fn x1_a88_does_not_exist_by_deletion_has_an_error_and_by_default_the_most_recent_resource() {
+fn x1_a88_does_not_exist_by_deletion_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.delete();
@@ -47,7 +47,7 @@ fn x1_a88_does_not_exist_by_deletion_has_an_error_and_by_default_the_most_recent
 }
 
 #[test]
-fn x1_a88_nacked_has_the_validation_failure_and_by_default_the_most_recent_resource() {
+fn x1_a88_nacked_has_the_failure_and_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
@@ -57,7 +57,7 @@ fn x1_a88_nacked_has_the_validation_failure_and_by_default_the_most_recent_resou
 }
 
 #[test]
-fn x1_a88_received_error_has_the_error_of_the_server_and_by_default_the_most_recent_resource() {
+fn x1_a88_received_error_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.report(Code::PermissionDenied, "not yours");

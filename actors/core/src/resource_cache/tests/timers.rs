@@ -19,7 +19,7 @@ fn x1_a57_no_timer_runs_before_the_request_went_out_on_a_live_stream() {
 }
 
 #[test]
-fn x1_a88_the_timer_is_of_15_s_by_default_and_says_that_the_resource_does_not_exist() {
+fn x1_a88_the_default_timer_is_15_s_and_means_does_not_exist() {
     let mut bench = Bench::new(KEEP);
     bench.watch(WEB, 1);
     bench.send(4_000, &[WEB]);
@@ -32,7 +32,7 @@ fn x1_a88_the_timer_is_of_15_s_by_default_and_says_that_the_resource_does_not_ex
 }
 
 #[test]
-fn x1_a88_the_timer_is_of_30_s_with_resource_timer_is_transient_error_and_says_that_the_server_is_slow() {
+fn x1_a88_the_transient_timer_is_30_s_and_means_a_slow_server() {
     let mut bench = Bench::new(SLOW);
     bench.watch(WEB, 1);
     bench.send(4_000, &[WEB]);
@@ -90,7 +90,7 @@ fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
 }
 
 #[test]
-fn x1_a57_the_end_of_the_stream_stops_the_timer_and_the_next_request_starts_it_anew() {
+fn x1_a57_the_end_of_the_stream_stops_the_timer() {
     let mut bench = Bench::asked(KEEP);
     bench.cache.disarm();
     bench.tick(14_000);

@@ -49,7 +49,7 @@ fn x1_a88_a_late_watcher_sees_that_the_source_cannot_be_reached() {
 }
 
 #[test]
-fn x1_a88_the_first_watcher_of_a_source_that_cannot_be_reached_sees_that_too() {
+fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
     let mut bench = Bench::new(KEEP);
     bench.lose("connection refused");
     bench.watch(WEB, 1);
@@ -72,7 +72,7 @@ fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
 }
 
 #[test]
-fn x1_a_late_watcher_sees_the_version_that_was_received_and_the_one_that_was_rejected_last() {
+fn x1_a_late_watcher_sees_the_received_and_the_rejected_version() {
     let mut bench = Bench::cached(KEEP);
     bench.receive(7, "2");
     for (version, at) in [("3", 30), ("4", 40)] {
@@ -126,7 +126,7 @@ fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
     bench.out.clear();
     assert!(!bench.cache.unwatch(&WEB, &1), "another one watches it");
     assert!(!bench.cache.unwatch(&WEB, &1), "it does not watch it any more");
-    assert!(!bench.cache.unwatch(&"shop", &2), "nobody watches it");
+    assert!(!bench.cache.unwatch(&"shop", &2), "it has no watcher");
     assert_eq!(bench.value(), Some(7));
     assert!(bench.cache.unwatch(&WEB, &2));
     assert_eq!(bench.cache.get(&WEB), None);
@@ -155,7 +155,7 @@ fn x1_whatever_comes_of_a_resource_that_nobody_watches_is_passed_over() {
 }
 
 #[test]
-fn x1_entries_are_listed_in_the_order_of_their_keys_with_all_that_csds_shows() {
+fn x1_entries_are_listed_by_key_with_all_that_csds_shows() {
     let mut bench = Bench::new(KEEP);
     for (key, watcher) in [("web", 1), ("shop", 1), ("web", 2)] {
         bench.watch(key, watcher);

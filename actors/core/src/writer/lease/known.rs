@@ -78,14 +78,14 @@ pub(super) enum Maker {
     Us,
     /// This process, if the request of this number, which is under way, is carried out.
     Request(CallId),
-    /// Nobody whom we know: another installation that uses our name, or the operator.
+    /// No known client: another installation that uses our name, or the operator.
     Stranger,
 }
 
 /// Whose the Lease is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
-    /// Nobody's.
+    /// It has no holder.
     Nobody,
     /// Ours: of this process or of another replica, which share a name.
     Ours,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_foreign_hold_is_read_as_900_seconds_whatever_it_says_and_is_looked_at_for_30() {
+    fn w7_a_foreign_hold_counts_as_900_s_and_is_watched_for_30_s() {
         for (ago, ends) in [
             (None, 900),
             (Some(0), 900),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_clock_that_goes_back_does_not_prolong_a_foreign_hold_beyond_900_seconds() {
+    fn w7_a_clock_that_goes_back_does_not_prolong_a_hold_beyond_900_s() {
         let mut state = held_since(Some(500));
         let again = held_since(Some(0)).facts;
         state.seen_again(Now::from_millis(1_600_000), again);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_holder_is_known_by_its_name_and_a_renewal_does_not_make_its_hold_a_new_one() {
+    fn w7_a_holder_is_known_by_name_and_a_renewal_is_no_new_hold() {
         let named = |holder: Option<&str>, maker, second: u64| {
             let facts = LeaseFacts { holder: holder.map(Arc::from), ..(*held_since(None).facts).clone() };
             State::new(Now::from_millis(second * 1_000), Arc::new(facts), maker, 0)

@@ -40,7 +40,7 @@ pub(super) struct Off {
 struct Added {
     /// When it ends at the latest.
     latest: Now,
-    /// When it ends, since somebody has had the Lease in it and lets it lie.
+    /// When it ends, since another client has held the Lease in it and released it.
     done: Option<Now>,
 }
 
@@ -52,7 +52,7 @@ impl Off {
         (now < until).then_some(until)
     }
 
-    /// Notes that another client has released it: unless he takes it again within this time, he waits no longer.
+    /// Notes that another client has released it: unless it takes it again within this time, it waits no longer.
     pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
         self.other_seen(now);
         if let Some(added) = &mut self.added {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_sign_that_the_cloud_controller_manager_waits_adds_60_seconds_once_in_5_minutes() {
+    fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
         let mut off = Off::default();
         off.hold_ended(at(1_000), LEAST, LEAST);
         assert!(off.others_wait(at(1_000), false));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_the_addition_ends_when_another_holder_has_had_the_lease_and_lets_it_lie() {
+    fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
         let mut off = Off::default();
         off.other_seen(at(900));
         off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
@@ -151,9 +151,9 @@ mod tests {
         off.other_let_go(at(1_003), LEAST);
         assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
         off.other_let_go(at(1_018), LEAST);
-        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "he has come again");
+        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "it has come again");
         off.other_let_go(at(1_078), LEAST);
-        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "whatever he does, it is no more than 60 s");
+        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
         assert_eq!(off.until(at(1_080)), None);
     }
 

@@ -48,7 +48,7 @@ fn names(change: &Change) -> Vec<&str> {
 }
 
 #[test]
-fn w3_members_that_must_go_go_and_missing_ones_come_in_the_order_of_their_addresses() {
+fn w3_members_go_and_come_in_the_order_of_their_addresses() {
     let facts = pool(vec![entry("n1", Some(ip(1))), entry("n2", Some(ip(2))), entry("n3", Some(ip(3)))]);
     let change = edit(&facts, Some(&level(&[(9, "n9"), (1, "n1"), (4, "n4")], &[3])), &Draining::default());
     assert_eq!(change.edit.remove, BTreeSet::from([1]));
@@ -58,7 +58,7 @@ fn w3_members_that_must_go_go_and_missing_ones_come_in_the_order_of_their_addres
 }
 
 #[test]
-fn w3_right_members_are_unchanged_and_garbage_alone_is_no_reason_for_a_write() {
+fn w3_right_members_are_unchanged_and_garbage_causes_no_write() {
     let facts = pool(vec![
         entry("n1", Some(ip(1))),
         entry("garbage", None),
@@ -81,7 +81,7 @@ fn w3_an_emptied_pool_is_an_edit_that_removes_everything() {
 }
 
 #[test]
-fn w3_a_name_that_another_entry_keeps_gets_the_address_added_without_regard_to_case() {
+fn w3_a_name_of_another_entry_in_any_case_gets_the_address_added() {
     let facts = pool(vec![entry("NODE", Some(ip(1))), entry("gone", Some(ip(2)))]);
     let wanted = level(&[(1, "other"), (3, "node"), (4, "gone"), (5, "node")], &[]);
     let change = edit(&facts, Some(&wanted), &Draining::default());
@@ -165,7 +165,7 @@ fn saying(level: Level, down: &[u8], lifted: &[u8]) -> Level {
 }
 
 #[test]
-fn x2_what_a_source_calls_draining_is_down_and_a_down_by_its_word_ends_when_it_is_back() {
+fn x2_what_a_source_calls_draining_is_down_until_it_is_back() {
     let facts = pool(vec![
         state(1, AdminState::None),
         state(2, AdminState::Up),
@@ -180,7 +180,7 @@ fn x2_what_a_source_calls_draining_is_down_and_a_down_by_its_word_ends_when_it_i
     let wanted = saying(members.clone(), &[1, 2, 3, 4, 9], &[5, 6, 7]);
     let change = edit(&facts, Some(&wanted), &Draining::default());
     let expected = BTreeMap::from([(0, AdminState::Down), (1, AdminState::Down), (4, AdminState::None)]);
-    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() }, "8 is somebody else's");
+    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() }, "8 is another client's");
     assert_eq!((change.members, change.restored), (facts.members(), BTreeSet::new()));
     assert_eq!(plan(&facts, None, &Draining::default(), None), Plan::Unchanged, "membership does not ride");
     assert_eq!(plan(&facts, Some(&members), &Draining::default(), None), Plan::Unchanged, "nothing is said");
@@ -195,7 +195,7 @@ fn x2_what_a_source_calls_draining_is_down_and_a_down_by_its_word_ends_when_it_i
 }
 
 #[test]
-fn x2_n4_a_down_of_ours_that_the_source_of_its_pool_asks_for_is_taken_back_in_other_pools_alone() {
+fn x2_n4_a_down_that_the_source_wants_is_taken_back_in_other_pools() {
     let facts = pool(vec![Entry { admin_state: AdminState::Down, ..entry("a", Some(ip(1))) }]);
     let kept = |pool: PoolId| Draining {
         kept: BTreeSet::from([(pool, Backend::from(ip(1)))]),
@@ -207,7 +207,7 @@ fn x2_n4_a_down_of_ours_that_the_source_of_its_pool_asks_for_is_taken_back_in_ot
 }
 
 #[test]
-fn n4_a_node_that_leaves_service_is_down_whatever_the_source_of_the_pool_says() {
+fn n4_a_node_that_leaves_service_is_down_whatever_the_source_says() {
     let facts =
         pool(vec![state(1, AdminState::Down), state(2, AdminState::None), state(3, AdminState::Down)]);
     let wanted = saying(level(&[(1, "n1"), (2, "n2"), (3, "n3")], &[]), &[], &[1, 2, 3]);
@@ -235,7 +235,7 @@ fn n2_x2_in_a_pool_that_is_left_out_only_the_source_counts() {
 }
 
 #[test]
-fn x2_entries_that_go_get_no_admin_state_and_those_that_stay_get_theirs_in_the_same_put() {
+fn x2_entries_that_stay_get_their_admin_state_in_the_same_put() {
     let facts = pool(vec![
         state(1, AdminState::Down),
         state(2, AdminState::None),
@@ -372,7 +372,7 @@ fn is_valid_name(name: &str) -> bool {
 
 proptest! {
     #[test]
-    fn w3_a_plan_makes_the_pool_right_touches_nothing_else_and_is_done_after_once(
+    fn w3_a_plan_makes_the_pool_right_once_and_touches_nothing_else(
         facts in any_pool(), wanted in any_level(), mut set in any_draining(), network in any::<bool>(),
     ) {
         // What the source of the pool wants Down is known to those who give back.

@@ -43,7 +43,7 @@ fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
 }
 
 #[test]
-fn w10_what_is_older_than_two_minutes_of_another_class_or_of_the_same_pool_does_not_count() {
+fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
     let mut breaker = Breaker::default();
     fails(&mut breaker, 0, &["a"]);
     assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
@@ -68,7 +68,7 @@ fn w10_a_success_between_starts_the_count_again() {
 }
 
 #[test]
-fn w10_failures_on_one_load_balancer_stop_only_that_one_though_others_succeed() {
+fn w10_failures_on_one_load_balancer_stop_only_that_one() {
     let mut breaker = Breaker::default();
     for round in 0..4 {
         assert_eq!(fails(&mut breaker, round, &["a"]), None);
@@ -83,7 +83,7 @@ fn w10_failures_on_one_load_balancer_stop_only_that_one_though_others_succeed() 
         fails(&mut breaker, round, &["a"]);
         breaker.succeeded(&lb("a"));
     }
-    assert_eq!(fails(&mut breaker, 10, &["a"]), None, "there it counts anew");
+    assert_eq!(fails(&mut breaker, 10, &["a"]), None, "there it starts to count again");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
 }
 
 #[test]
-fn w10_admin_parts_that_are_refused_on_one_load_balancer_are_stopped_only_there() {
+fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
     let mut breaker = Breaker::default();
     for number in 0..5 {
         breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
@@ -186,7 +186,7 @@ fn scopes(bench: &Bench) -> Vec<u64> {
 }
 
 #[test]
-fn w10_while_it_is_open_the_others_wait_and_one_is_tried_every_30_seconds_on_the_next_load_balancer() {
+fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
     let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
     let what = What::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
@@ -249,7 +249,7 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
 }
 
 #[test]
-fn n3_a_down_goes_alone_through_an_open_breaker_until_it_has_met_the_fault() {
+fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
     let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
     let web = pool("a", "web");
     bench.hear(In::Draining(drains(2)));
@@ -289,7 +289,7 @@ fn refusal() -> Arc<Failure> {
 }
 
 #[test]
-fn w10_admin_states_that_are_refused_hold_up_no_membership_and_spend_none_of_its_tries() {
+fn w10_refused_admin_states_hold_up_no_membership() {
     let (mut bench, said) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
     let what = What::Blocked { caller: Caller::AdminState, fault, lb: None };
@@ -313,7 +313,7 @@ fn w10_admin_states_that_are_refused_hold_up_no_membership_and_spend_none_of_its
 }
 
 #[test]
-fn w10_while_admin_states_are_refused_one_that_is_not_asked_for_again_is_tried_first() {
+fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
     let (mut bench, _) = refused();
     let web = pool("a", "web");
     assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
@@ -363,7 +363,7 @@ fn w10_a_new_term_starts_closed() {
 }
 
 #[test]
-fn w10_the_outcome_of_an_older_term_says_nothing_to_the_breaker_of_this_one() {
+fn w10_the_outcome_of_an_older_term_does_not_count() {
     for succeeds in [false, true] {
         let mut bench = Bench::leading(params());
         let (_, old) = bench.begin_put(&pool("old", "web"), &[1]);
@@ -524,7 +524,7 @@ fn due_at(millis: u64) -> Due {
 
 proptest! {
     #[test]
-    fn w10_at_most_one_try_per_30_seconds_and_scope_while_open_and_all_are_granted_once_failures_end(
+    fn w10_one_try_per_30_s_and_scope_while_open_and_all_granted_after(
         story in prop::collection::vec(
             (0..LBS, prop::sample::select(vec![Mood::Well, Mood::Denied, Mood::Denied, Mood::Trouble]), 0..90_000_u64),
             1..12,

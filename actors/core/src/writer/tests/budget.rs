@@ -70,7 +70,7 @@ fn w9_a_refund_never_overfills_and_a_debt_is_paid_by_time() {
 }
 
 #[test]
-fn w9_a_quota_429_halves_what_is_allowed_down_to_a_tenth_and_a_twentieth_comes_back_per_minute() {
+fn w9_a_quota_429_halves_the_budget_and_it_recovers_by_a_20th_per_min() {
     let mut budget = Budget::new(5_000, 500, None);
     let mut now = secs(10);
     for allowed in [250.0, 125.0, 62.5, 50.0, 50.0] {
@@ -99,7 +99,7 @@ fn w9_a_halved_budget_fills_at_half_its_rate() {
 }
 
 #[test]
-fn w9_calls_that_had_begun_when_a_429_halved_the_budget_do_not_halve_it_again() {
+fn w9_calls_begun_before_a_429_do_not_halve_the_budget_again() {
     let mut budget = Budget::new(5_000, 500, None);
     for _ in 0..64 {
         budget.throttled(secs(20), WRITES, secs(19));
@@ -134,7 +134,7 @@ fn w9_the_last_fifth_of_the_writes_is_for_admin_state() {
 }
 
 #[test]
-fn w9_the_last_fifth_of_the_reads_is_for_admin_state_and_for_what_has_begun() {
+fn w9_the_last_fifth_of_the_reads_is_for_admin_state_and_begun_work() {
     let mut budget = Budget::new(5_000, 500, None);
     assert_eq!(spree(&mut budget, Now::ZERO, Need::Verify, READS), 4_000);
     assert!(!budget.allows(Now::ZERO, Need::Membership) && !budget.allows(Now::ZERO, Need::Discovery));
@@ -211,7 +211,7 @@ fn w9_configured_rates_that_make_no_sense_stop_nothing_for_ever() {
 }
 
 #[test]
-fn q2_the_interval_grows_from_half_of_the_writes_to_a_minute_at_the_reserve() {
+fn q2_the_interval_grows_from_half_of_the_writes_to_1_min_at_the_reserve() {
     let least = Duration::from_secs(5);
     for (left, millis) in [(500, None), (251, None), (250, None), (175, Some(32_500)), (100, Some(60_000))] {
         let mut budget = Budget::new(5_000, 500, None);
@@ -242,7 +242,7 @@ fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
 }
 
 #[test]
-fn q2_a_pool_is_told_its_interval_before_its_outcome_and_nothing_while_it_is_not_stretched() {
+fn q2_a_pool_is_told_its_stretched_interval_before_its_outcome() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 10, ..params() });
     let mut told = Vec::new();
     for number in 0..8 {
@@ -288,7 +288,7 @@ fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
 }
 
 #[test]
-fn w9_what_is_asked_for_again_leaves_the_reserve_to_what_is_asked_for_first() {
+fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
     let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
     for number in 0..4 {
         bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
@@ -391,7 +391,7 @@ impl Hour {
                         read_of(holds(&pool, &[]), "W/1")
                     }
                     ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
-                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("nobody asks for it"),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not asked for"),
                 };
                 self.bench.answer(id, answer)
             }
@@ -426,7 +426,7 @@ impl Hour {
 }
 
 #[test]
-fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes_and_no_grant_comes_to_nothing() {
+fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
     for lanes in [6, 20, 40] {
         let hour = Hour::spend(lanes, Params { reads_per_5_minutes: 50, ..super::lease::leased() });
         let (least, most) = (hour.written.values().min(), hour.written.values().max());
@@ -544,7 +544,7 @@ fn limited(bench: &Bench) -> Vec<ArmVerb> {
 }
 
 #[test]
-fn e2_a_read_that_waits_for_a_rate_of_the_cloud_configuration_is_counted_once() {
+fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
     let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(10.0, 100.0)), ..params() });
     bench.begin(&pool("a", "web"), &[1]);
     assert!(limited(&bench).is_empty(), "it had a token");
@@ -566,7 +566,7 @@ fn e2_a_read_that_waits_for_a_rate_of_the_cloud_configuration_is_counted_once() 
 }
 
 #[test]
-fn e2_a_grant_that_waits_for_a_rate_of_the_cloud_configuration_is_counted_once() {
+fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
     for (rates, verb) in [
         (RateLimit { reads_at_once: 50, ..one_at_once(10.0, 1.0) }, ArmVerb::PutPool),
         (RateLimit { writes_at_once: 50, ..one_at_once(10.0, 1.0) }, ArmVerb::GetPool),
@@ -612,7 +612,7 @@ fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
 }
 
 #[test]
-fn e2_a_grant_that_waits_behind_a_closed_gate_is_not_counted_as_rate_limited() {
+fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
     let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
     let (_, call) = bench.begin_put(&pool("a", "web"), &[1]);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
@@ -708,7 +708,7 @@ fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
 
 proptest! {
     #[test]
-    fn w9_no_five_minutes_see_more_than_was_held_and_filled_the_reserve_is_kept_and_nothing_waits_for_ever(
+    fn w9_in_five_minutes_no_more_than_held_and_filled_is_spent(
         reads in 1..700_u32,
         writes in 1..120_u32,
         rated in any::<bool>(),

@@ -35,7 +35,7 @@ fn discover(bench: &mut Bench, lb: &str) -> CallId {
 }
 
 #[test]
-fn w8_before_its_first_put_in_a_term_a_load_balancer_is_seen_at_rest_and_from_then_on_no_more() {
+fn w8_a_load_balancer_is_seen_at_rest_before_the_first_put_of_a_term() {
     let mut bench = fresh(params());
     let (web, other, third) = (pool("lb", "web"), pool("lb", "x-other"), pool("lb", "third"));
     let said = bench.due(&web, due(0, Class::Add));
@@ -54,7 +54,7 @@ fn w8_before_its_first_put_in_a_term_a_load_balancer_is_seen_at_rest_and_from_th
 }
 
 #[test]
-fn w2_what_runs_when_a_term_begins_is_waited_for_after_5_10_20_and_30_seconds_and_holds_nothing() {
+fn w2_what_runs_when_a_term_begins_is_read_after_5_10_20_and_30_s() {
     let mut bench = fresh(Params { turns: 1, ..params() });
     let web = pool("lb", "web");
     let mut call = look(&bench.due(&web, due(0, Class::Revive)), "lb");
@@ -74,7 +74,7 @@ fn w2_what_runs_when_a_term_begins_is_waited_for_after_5_10_20_and_30_seconds_an
 }
 
 #[test]
-fn w8_an_operation_that_this_process_began_in_an_older_term_is_not_superseded_on_another_pool() {
+fn w8_an_own_operation_of_an_older_term_is_not_superseded() {
     let mut bench = fresh(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let said = bench.due(&web, due(0, Class::Add));
@@ -91,7 +91,7 @@ fn w8_an_operation_that_this_process_began_in_an_older_term_is_not_superseded_on
 }
 
 #[test]
-fn w8_a_pool_that_shows_an_operation_keeps_its_load_balancer_closed_whatever_that_shows_itself() {
+fn w8_a_pool_with_an_operation_keeps_its_load_balancer_closed() {
     let mut bench = fresh(params());
     let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     let runs = PoolFacts { provisioning: Provisioning::Updating, ..holds(&pool("lb", "other"), &[1]) };
@@ -121,7 +121,7 @@ fn w8_a_read_of_discoverys_counts_as_the_look_if_it_began_in_the_term() {
 }
 
 #[test]
-fn w8_discovery_that_finds_an_operation_or_fails_neither_opens_a_lane_nor_delays_its_look() {
+fn w8_a_discovery_that_fails_neither_opens_a_lane_nor_delays_its_read() {
     let mut bench = fresh(params());
     let call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     for answer in [updating("lb"), ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))] {
@@ -143,7 +143,7 @@ fn w8_a_load_balancer_that_is_not_there_is_left_to_the_reads_of_its_pools() {
 }
 
 #[test]
-fn w8_a_load_balancer_that_cannot_be_read_is_opened_after_about_a_quarter_of_an_hour() {
+fn w8_an_unreadable_load_balancer_is_opened_after_about_15_min() {
     let mut bench = fresh(params());
     let mut call = look(&bench.due(&pool("lb", "web"), due(0, Class::Add)), "lb");
     let mut looks = 1;
@@ -182,7 +182,7 @@ fn w8_an_unanswered_put_of_an_older_term_spoils_the_reads_that_overlap_it() {
 }
 
 #[test]
-fn w4_a_lane_in_doubt_from_an_older_term_is_seen_at_rest_as_a_whole_before_it_opens() {
+fn w4_a_lane_in_doubt_from_an_older_term_is_read_as_a_whole() {
     let mut bench = fresh(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let said = bench.due(&web, due(0, Class::Add));
@@ -198,7 +198,7 @@ fn w4_a_lane_in_doubt_from_an_older_term_is_seen_at_rest_as_a_whole_before_it_op
 }
 
 #[test]
-fn w8_a_look_of_an_older_term_says_nothing_and_one_that_waits_is_not_sent_twice() {
+fn w8_a_read_of_an_older_term_does_not_count_and_is_not_sent_twice() {
     let mut bench = fresh(Params { reads_per_5_minutes: 1, ..params() });
     let web = pool("lb", "web");
     let call = look(&bench.due(&web, due(0, Class::Add)), "lb");
@@ -229,7 +229,7 @@ fn w6_a_look_that_is_throttled_heeds_lock_and_gate_and_is_made_again() {
 }
 
 #[test]
-fn n3_a_down_waits_for_the_look_too_even_where_it_may_go_without_the_shared_lease() {
+fn n3_a_down_waits_for_the_initial_read_also_without_the_shared_lease() {
     let lease = LeaseParams {
         holder: "us".into(),
         max_hold: Duration::from_secs(20),
@@ -244,7 +244,7 @@ fn n3_a_down_waits_for_the_look_too_even_where_it_may_go_without_the_shared_leas
 }
 
 #[test]
-fn w7_the_shared_lease_is_not_asked_for_before_the_load_balancer_was_seen_at_rest() {
+fn w7_the_shared_lease_is_not_taken_before_the_initial_read() {
     let lease = LeaseParams {
         holder: "us".into(),
         max_hold: Duration::from_secs(20),

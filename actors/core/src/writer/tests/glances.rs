@@ -21,7 +21,7 @@ fn ended(said: &[Out]) -> bool {
 }
 
 #[test]
-fn w2_a_write_ends_as_soon_as_its_pool_is_seen_as_it_was_to_become_long_before_the_next_poll() {
+fn w2_a_write_ends_as_soon_as_its_pool_is_seen_as_written() {
     let (mut bench, web, attempt) = slow(params());
     let read = get(&bench.until(1_000), &web);
     assert!(!ended(&bench.answer(read, read_of(updating(&web), "W/2"))), "it still runs");
@@ -34,7 +34,7 @@ fn w2_a_write_ends_as_soon_as_its_pool_is_seen_as_it_was_to_become_long_before_t
 }
 
 #[test]
-fn w2_a_glance_that_shows_anything_but_the_end_says_nothing_and_the_operation_is_asked_for_in_time() {
+fn w2_a_glance_that_does_not_show_the_end_delays_no_poll() {
     let (mut bench, web, attempt) = slow(params());
     let states = [
         ArmAnswer::Failed(failed(500, "InternalServerError", RetryAfter::Absent)),
@@ -75,7 +75,7 @@ fn w2_a_failed_glance_is_the_last_one_before_the_next_poll() {
 }
 
 #[test]
-fn w2_a_glance_that_is_not_answered_delays_no_poll_and_counts_when_it_comes_late() {
+fn w2_a_late_glance_delays_no_poll_and_still_counts() {
     let (mut bench, web, attempt) = slow(params());
     let read = get(&bench.until(1_000), &web);
     let call = poll(&bench.until(10_000));
@@ -85,7 +85,7 @@ fn w2_a_glance_that_is_not_answered_delays_no_poll_and_counts_when_it_comes_late
 }
 
 #[test]
-fn w9_nothing_is_glanced_at_while_less_than_half_of_the_read_budget_is_left_and_polls_go_on() {
+fn w9_no_glances_while_less_than_half_of_the_read_budget_is_left() {
     let few = Params { reads_per_5_minutes: 6, ..params() };
     let (mut bench, web, _) = slow(few);
     let mut reads = 0;

@@ -52,12 +52,12 @@ fn asks(said: &[Out]) -> Vec<(CallId, LeaseAsk)> {
 
 fn look(said: &[Out]) -> CallId {
     let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
-    found.unwrap_or_else(|| panic!("nobody looks: {said:?}")).0
+    found.unwrap_or_else(|| panic!("no read of the Lease: {said:?}")).0
 }
 
 fn awaits(said: &[Out]) -> CallId {
     let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
-    found.unwrap_or_else(|| panic!("nobody watches: {said:?}")).0
+    found.unwrap_or_else(|| panic!("no watch of the Lease: {said:?}")).0
 }
 
 /// The one replacement: its id, the version that it replaces, and the edit.
@@ -79,7 +79,7 @@ fn counted(said: &[Out]) -> (CallId, Now) {
     let found = said.iter().find_map(|said| {
         if let Out::CountLockFailures { call, since } = said { Some((*call, *since)) } else { None }
     });
-    found.unwrap_or_else(|| panic!("nobody counts: {said:?}"))
+    found.unwrap_or_else(|| panic!("no count: {said:?}"))
 }
 
 fn send_before(said: &[Out]) -> Now {
@@ -104,7 +104,7 @@ impl Bench {
         self.hear(In::Lease(call, answer))
     }
 
-    /// Answers the count that was asked for, if one was: nobody has waited. Gives all that was said.
+    /// Answers the count that was asked for, if one was: no client has waited. Gives all that was said.
     fn nobody_waited(&mut self, mut said: Vec<Out>) -> Vec<Out> {
         let count =
             |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
@@ -148,7 +148,7 @@ fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
 }
 
 #[test]
-fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_given_back_when_nothing_uses_it() {
+fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     bench.now = 1_000;
@@ -167,7 +167,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_given_back_when_nothing_us
     let said = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (call, version, edit) = replaces(&said);
     assert_eq!((version, edit.holder, edit.duration), (2, None, Duration::from_secs(900)));
-    assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools anew");
+    assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools again");
     assert!(!edit.acquired && !edit.transition);
     bench.now = 1_220;
     let said = bench.lease(call, state(3, None));
@@ -200,7 +200,7 @@ fn w7_a_lease_that_does_not_exist_is_created() {
 }
 
 #[test]
-fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes_and_discovery() {
+fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
     assert!(asks(&said).is_empty() && takes(&said).is_empty());
@@ -211,7 +211,7 @@ fn w7_another_holder_is_waited_for_and_its_release_wakes_the_lanes_and_discovery
 }
 
 #[test]
-fn w7_a_lease_that_was_taken_and_given_back_unseen_counts_as_a_foreign_release() {
+fn w7_an_unseen_take_and_release_counts_as_a_foreign_release() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let said = bench.lease(watch, state(3, None));
     assert!(said.iter().any(|said| matches!(said, Out::ForeignRelease)));
@@ -276,7 +276,7 @@ fn w7_a_hold_of_our_predecessor_that_nobody_wants_is_given_back() {
 }
 
 #[test]
-fn w7_it_is_renewed_every_15_seconds_and_let_go_of_60_seconds_after_the_taking() {
+fn w7_it_is_renewed_every_15_s_and_released_60_s_after_the_taking() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -310,11 +310,11 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     let said = bench.due(&other, due(20_000, Class::Add));
     assert!(takes(&said).is_empty() && none_replaced(&said), "the other write goes on under it");
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert_eq!(replaces(&said).2.holder, None, "it is let go of though something waits");
+    assert_eq!(replaces(&said).2.holder, None, "it is released though something waits");
 }
 
 #[test]
-fn w7_after_a_hold_it_is_off_as_long_as_it_was_held_where_another_holder_was_seen() {
+fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
     for (other_seen, off) in [(true, 12_000), (false, 0)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, other_seen.then_some(CCM));
         let web = pool("lb", "web");
@@ -359,7 +359,7 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
 }
 
 #[test]
-fn w7_what_lock_failures_add_ends_when_another_holder_has_had_it_and_lets_it_lie_for_5_seconds() {
+fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
     for (again, off) in [(None, 12_000), (Some(15_000), 20_000)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -370,7 +370,7 @@ fn w7_what_lock_failures_add_ends_when_another_holder_has_had_it_and_lets_it_lie
         bench.hear(In::LockFailures(count, Some(1)));
         bench.due(&web, due(0, Class::Add));
         assert!(none_replaced(&bench.until(7_000)));
-        // He takes it and gives it back; the watch tells of the latter alone.
+        // The CCM takes it and releases it; the watch shows the latter alone.
         let said = bench.lease(watch, state(5, None));
         assert!(none_replaced(&said));
         let said = match again {
@@ -379,7 +379,7 @@ fn w7_what_lock_failures_add_ends_when_another_holder_has_had_it_and_lets_it_lie
                 assert!(none_replaced(&said) && none_replaced(&bench.until(8_000)));
                 let watch = awaits(&said);
                 let said = bench.lease(watch, state(6, Some(CCM)));
-                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "he comes again");
+                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "the CCM takes it again");
                 let watch = awaits(&said);
                 let said = bench.lease(watch, state(7, None));
                 assert!(none_replaced(&said));
@@ -392,7 +392,7 @@ fn w7_what_lock_failures_add_ends_when_another_holder_has_had_it_and_lets_it_lie
 }
 
 #[test]
-fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_seconds_off() {
+fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_s() {
     for (awaiting, off) in [(Some(1), 60_000), (None, 0)] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         bench.hear(In::AwaitingIngress(Some(1)));
@@ -410,7 +410,7 @@ fn w7_a_service_without_ingress_at_the_end_of_the_hold_adds_60_seconds_off() {
 }
 
 #[test]
-fn w8_a_put_may_be_sent_while_25_seconds_are_left_of_leadership_and_of_the_hold() {
+fn w8_a_put_needs_25_s_of_leadership_and_of_the_hold() {
     for (leads_until, sent_until) in [(1_000_000, 35_000), (45_000, 20_000), (60_000, 35_000)] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         bench.leads_until(1, leads_until);
@@ -421,7 +421,7 @@ fn w8_a_put_may_be_sent_while_25_seconds_are_left_of_leadership_and_of_the_hold(
 }
 
 #[test]
-fn w8_a_standing_of_the_same_term_moves_the_permit_without_an_interruption() {
+fn w8_a_standing_of_the_same_term_moves_the_permit() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     bench.leads_until(1, 30_000);
     bench.until(4_000);
@@ -452,7 +452,7 @@ fn w8_a_refused_permit_is_not_granted_and_sends_nothing() {
 }
 
 #[test]
-fn e2_the_wait_for_the_lease_is_measured_for_each_caller_that_has_waited_for_it() {
+fn e2_the_wait_for_the_lease_is_measured_for_each_caller() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let (drained, web) = (pool("a", "drained"), pool("b", "web"));
     bench.now = 1_000;
@@ -491,7 +491,7 @@ fn n3_a_down_whose_permit_was_refused_stays_due_and_goes_in_the_next_hold() {
 }
 
 #[test]
-fn w7_a_conflict_on_a_renewal_ends_starts_and_permits_until_a_look_shows_that_it_is_ours() {
+fn w7_a_conflict_on_a_renewal_ends_permits_until_a_read() {
     for holder in [OURS, CCM] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         let read = bench.bring(&web, attempt, &[1]);
@@ -512,7 +512,7 @@ fn w7_a_conflict_on_a_renewal_ends_starts_and_permits_until_a_look_shows_that_it
 }
 
 #[test]
-fn w7_a_hold_whose_renewals_fail_ends_for_certain_60_seconds_after_the_last_that_succeeded() {
+fn w7_a_hold_with_failing_renewals_ends_60_s_after_the_last_good_one() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     bench.bring(&web, attempt, &[1]);
     let mut waits = Vec::new();
@@ -536,12 +536,12 @@ fn w7_a_hold_whose_renewals_fail_ends_for_certain_60_seconds_after_the_last_that
 }
 
 #[test]
-fn w7_a_release_whose_answer_was_lost_is_made_again_and_nothing_starts_meanwhile() {
+fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!(version, 2);
     bench.lease(call, lost());
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may be somebody else's by now");
+    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may have another holder by now");
     let (call, version, edit) = replaces(&bench.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
     let said = bench.lease(call, LeaseAnswer::Conflict);
@@ -563,7 +563,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let (call, version, _) = replaces(&said);
     assert_eq!(version, 2);
     let late = bench.lease(CallId(2), state(2, Some(OURS)));
-    assert!(takes(&late).is_empty(), "whoever has given a request up does not hear of it");
+    assert!(takes(&late).is_empty(), "a request that was given up has no answer");
     take(&bench.lease(call, state(3, Some(OURS))));
     assert_eq!(bench.writer.lock_send_before(), Some(at(36_000)), "it counts from the second request");
 }
@@ -575,11 +575,11 @@ fn w7_an_acquisition_that_was_overtaken_is_none() {
     let said = bench.lease(watch, state(3, Some(CCM)));
     assert!(none_replaced(&said));
     let said = bench.lease(call, state(2, Some(OURS)));
-    assert!(takes(&said).is_empty(), "the newer state is somebody else's");
+    assert!(takes(&said).is_empty(), "the newer state has another holder");
 }
 
 #[test]
-fn a3_answers_about_the_lease_that_are_late_doubled_or_of_nobody_are_counted() {
+fn a3_late_doubled_and_unknown_answers_about_the_lease_are_counted() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     for (call, answer) in [
         (CallId(99), state(5, Some(OURS))),
@@ -647,7 +647,7 @@ fn w7_a_budget_that_runs_dry_lets_it_go() {
 }
 
 #[test]
-fn w8_who_loses_leadership_gives_it_back_by_its_version_once_no_put_is_open() {
+fn w8_without_leadership_it_is_released_once_no_put_is_open() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -669,7 +669,7 @@ fn w8_a_term_that_begins_anew_relies_on_no_hold_of_the_one_before() {
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
     let said = bench.lease(look(&said), state(4, Some(OURS)));
     let (call, version, _) = replaces(&said);
-    assert_eq!(version, 4, "it is taken over from whoever has it in our name");
+    assert_eq!(version, 4, "it is taken over from the holder with our name");
     take(&bench.lease(call, state(5, Some(OURS))));
 }
 
@@ -749,7 +749,7 @@ fn lb_with(tag: &str, lb: Provisioning, neighbour: Provisioning) -> ArmAnswer {
 }
 
 #[test]
-fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_seconds_on_a_load_balancer_at_rest() {
+fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
     use Provisioning::{Failed, Succeeded, Updating};
     let web = pool("lb", "web");
     // The load balancer, another pool of it, the pool itself, and the tag of the pool's GET; whether it goes.
@@ -760,7 +760,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_seconds_on_a_load_bal
         (Succeeded, Updating, Succeeded, "W/9", false),
         (Succeeded, Succeeded, Updating, "W/9", false),
         (Succeeded, Succeeded, Failed, "W/9", false),
-        // Somebody has begun to write between the two.
+        // Another client has begun to write between the two.
         (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");

@@ -42,7 +42,7 @@ fn e2_each_part_of_a_slot_measures_how_long_it_has_waited_for_its_lane() {
 }
 
 #[test]
-fn e2_an_admin_part_measures_its_wait_when_it_is_granted_first_and_not_for_each_try() {
+fn e2_an_admin_part_measures_its_wait_at_its_first_grant() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -57,7 +57,7 @@ fn e2_an_admin_part_measures_its_wait_when_it_is_granted_first_and_not_for_each_
 }
 
 #[test]
-fn e2_an_attempt_with_an_admin_part_is_measured_once_from_its_grant_to_its_end() {
+fn e2_an_attempt_with_an_admin_part_is_measured_once() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));
@@ -74,7 +74,7 @@ fn e2_an_attempt_with_an_admin_part_is_measured_once_from_its_grant_to_its_end()
 }
 
 #[test]
-fn e2_each_try_of_an_admin_part_is_one_observation_and_a_pool_that_is_gone_is_no_failure() {
+fn e2_each_try_of_an_admin_part_is_one_observation() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));
@@ -87,7 +87,7 @@ fn e2_each_try_of_an_admin_part_is_one_observation_and_a_pool_that_is_gone_is_no
 }
 
 #[test]
-fn n3_a_404_of_an_admin_write_is_stale_where_it_is_about_the_pool_or_its_load_balancer() {
+fn n3_a_404_of_an_admin_write_is_stale_for_the_pool_or_its_parent() {
     let codes = [
         ("ResourceNotFound", false),
         ("ParentResourceNotFound", false),

@@ -32,7 +32,7 @@ fn done() -> ArmAnswer {
 }
 
 #[test]
-fn n2_members_that_a_put_has_added_and_that_drain_by_now_are_missed_by_the_newest_set() {
+fn n2_members_added_by_a_put_that_drain_by_now_are_missed() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1, 2, 3]);
@@ -100,7 +100,7 @@ fn n2_it_is_told_before_the_admin_part_and_the_attempt_are_answered() {
 }
 
 #[test]
-fn n2_a_put_that_fails_has_missed_something_where_it_may_have_been_carried_out() {
+fn n2_a_failed_put_has_missed_something_if_it_may_have_succeeded() {
     for (kind, may_be_there) in [
         (FailureKind::Status(403), false),
         (FailureKind::Status(409), false),
@@ -132,7 +132,7 @@ fn n2_a_put_that_fails_has_missed_something_where_it_may_have_been_carried_out()
 }
 
 #[test]
-fn n2_what_a_put_without_an_answer_may_have_added_is_told_once_for_each_set() {
+fn n2_what_an_unanswered_put_may_have_added_is_told_once_per_set() {
     for newer in [false, true] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -144,14 +144,14 @@ fn n2_what_a_put_without_an_answer_may_have_added_is_told_once_for_each_set() {
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
-        // Nobody wants the members any more, so that nobody looks what is there.
+        // The members are not wanted any more, so that what is there is not read.
         let said = bench.hear(In::Taken(web.clone(), attempt, None));
         assert_eq!(missed(&said), if newer { vec![of(&[1, 2])] } else { Vec::new() });
     }
 }
 
 #[test]
-fn n2_what_the_next_look_at_the_pool_has_found_as_it_is_to_be_is_not_missed() {
+fn n2_what_the_next_read_finds_as_wanted_is_not_missed() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1, 2]);

@@ -285,7 +285,7 @@ impl World {
         if *made_of < newest.generation {
             for backend in added.iter().filter(drains).filter(serves) {
                 let told = self.missed.contains(&(pool.clone(), newest.generation, backend.clone()));
-                assert!(told, "nobody was told that {backend} in {pool} is not Down");
+                assert!(told, "it was not told that {backend} in {pool} is not Down");
             }
         }
     }
@@ -496,7 +496,7 @@ impl World {
             let mut out = Vec::new();
             self.writer.tick(self.now, &mut out);
             let next = self.writer.deadline();
-            assert!(next.is_none_or(|next| next > self.now), "the machine would wake for ever");
+            assert!(next.is_none_or(|next| next > self.now), "the machine would wake forever");
             self.take_in(out);
         }
         self.now = self.now.max(until);
@@ -691,7 +691,7 @@ fn any_happening() -> impl Strategy<Value = Happening> {
 
 proptest! {
     #[test]
-    fn w1_w2_w8_whatever_happens_no_rule_is_broken_and_every_pool_becomes_right(
+    fn w1_w2_w8_no_rule_is_broken_and_every_pool_becomes_right(
         story in prop::collection::vec((0..8_000_u64, any_happening()), 1..60),
     ) {
         let mut world = World::new();
@@ -720,7 +720,7 @@ proptest! {
     }
 
     #[test]
-    fn w8_whatever_happened_before_a_shutdown_it_becomes_quiet_and_every_attempt_is_answered(
+    fn w8_after_a_shutdown_it_becomes_quiet_and_attempts_are_answered(
         story in prop::collection::vec((0..4_000_u64, any_happening()), 1..30),
     ) {
         let mut world = World::new();

@@ -55,7 +55,7 @@ fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<Ip
 }
 
 #[test]
-fn w4_trouble_in_arm_or_on_the_way_is_tried_again_after_5_15_and_35_seconds_and_then_terminal() {
+fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
     for kind in [
         FailureKind::Status(408),
         FailureKind::Status(500),
@@ -208,13 +208,13 @@ fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
 }
 
 #[test]
-fn w4_a_put_whose_answer_was_lost_is_found_as_written_by_the_get_that_follows() {
+fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
     for lost in [no_answer(), failure(FailureKind::Connection, "", GONE), failed(504, "", GONE)] {
         let mut bench = Bench::leading(params());
         let (web, other) = (pool("lb", "web"), pool("lb", "other"));
         let (attempt, read) = bench.begin(&web, &[1, 2]);
         let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
-        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nobody is told yet");
+        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nothing is told yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
         assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
         // The look that opens the lane, and the wait of the attempt, run at the same time.
@@ -235,7 +235,7 @@ fn w4_a_put_whose_answer_was_lost_is_found_as_written_by_the_get_that_follows() 
 }
 
 #[test]
-fn w4_a_put_that_was_never_carried_out_is_made_again_and_one_that_is_not_needed_any_more_is_not_claimed() {
+fn w4_a_put_that_was_never_carried_out_is_repeated() {
     for level in [&[1][..], &[]] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -257,7 +257,7 @@ fn w4_a_put_that_was_never_carried_out_is_made_again_and_one_that_is_not_needed_
 }
 
 #[test]
-fn w4_a_put_that_a_look_has_disproved_is_not_claimed_when_somebody_else_writes_the_same() {
+fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
     for disproved_by_the_look in [true, false] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -276,7 +276,7 @@ fn w4_a_put_that_a_look_has_disproved_is_not_claimed_when_somebody_else_writes_t
 }
 
 #[test]
-fn w4_of_several_puts_without_an_answer_the_one_that_the_pool_shows_was_carried_out() {
+fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -295,7 +295,7 @@ fn w4_of_several_puts_without_an_answer_the_one_that_the_pool_shows_was_carried_
 }
 
 #[test]
-fn w4_a_put_found_as_written_is_told_before_the_put_that_only_sets_admin_states() {
+fn w4_a_put_found_as_written_is_told_before_the_put_of_admin_states() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -313,7 +313,7 @@ fn w4_a_put_found_as_written_is_told_before_the_put_that_only_sets_admin_states(
 }
 
 #[test]
-fn w4_while_the_lane_is_in_doubt_its_looks_stand_for_the_tries_of_the_waiting_write() {
+fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -335,7 +335,7 @@ fn w4_while_the_lane_is_in_doubt_its_looks_stand_for_the_tries_of_the_waiting_wr
 }
 
 #[test]
-fn w4_a_write_that_waits_for_an_operation_without_end_is_retriable_after_two_minutes() {
+fn w4_a_write_behind_an_endless_operation_is_retriable_after_2_min() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -376,7 +376,7 @@ fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
 }
 
 #[test]
-fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted_for_nobody_tries_it_again() {
+fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -387,7 +387,7 @@ fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted_for_nobody_tri
 }
 
 #[test]
-fn n3_a_write_that_has_an_admin_part_alone_ends_with_its_first_failure_for_the_queue_of_nodes_paces_it() {
+fn n3_an_admin_part_alone_ends_with_its_first_failure() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     bench.hear(In::Draining(drains(1)));
@@ -400,7 +400,7 @@ fn n3_a_write_that_has_an_admin_part_alone_ends_with_its_first_failure_for_the_q
 }
 
 #[test]
-fn n3_a_down_does_not_wait_for_the_retry_of_a_membership_write_nor_membership_for_that_of_a_down() {
+fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
     let mut bench = Bench::leading(params());
     let (web, other) = (pool("a", "web"), pool("b", "other"));
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -496,7 +496,7 @@ fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
 }
 
 #[test]
-fn w8_a_put_may_be_sent_for_60_seconds_so_that_none_is_sent_after_its_watchdog() {
+fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.until(7_000);
@@ -508,7 +508,7 @@ fn w8_a_put_may_be_sent_for_60_seconds_so_that_none_is_sent_after_its_watchdog()
 }
 
 #[test]
-fn w4_a_pool_that_cannot_be_read_does_not_close_its_load_balancer_for_ever() {
+fn w4_an_unreadable_pool_does_not_close_its_load_balancer_forever() {
     let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
     let (web, other) = (pool("lb", "web"), pool("lb", "other"));
     let (_, call) = bench.begin_put(&web, &[1]);

@@ -116,7 +116,7 @@ fn s0_throttle_2_a_429_with_a_date_gives_that_moment() {
 }
 
 #[test]
-fn s0_throttle_3_a_429_without_the_header_sets_the_timer_to_now_which_parks_nothing() {
+fn s0_throttle_3_a_429_without_the_header_parks_nothing() {
     for (params, in_put, tries) in ways() {
         let mut bench = Bench::leading(params);
         assert_eq!(throttled(&mut bench, in_put, RetryAfter::Absent), (None, tries), "each try reaches ARM");
@@ -125,7 +125,7 @@ fn s0_throttle_3_a_429_without_the_header_sets_the_timer_to_now_which_parks_noth
 }
 
 #[test]
-fn s0_throttle_4_a_429_with_an_unreadable_header_leaves_the_timer_as_it_was() {
+fn s0_throttle_4_a_429_with_an_unreadable_header_keeps_the_timer() {
     for (params, in_put, tries) in ways() {
         let mut bench = Bench::leading(params.clone());
         let found = throttled(&mut bench, in_put, RetryAfter::Invalid);
@@ -149,7 +149,7 @@ fn s0_throttle_4_a_429_with_an_unreadable_header_leaves_the_timer_as_it_was() {
 }
 
 #[test]
-fn s0_throttle_5_a_gate_that_closes_between_take_and_call_gives_its_timer_and_no_call() {
+fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
     for (params, in_put, _) in ways() {
         let mut bench = Bench::leading(params);
         let (web, other) = (pool("a", "web"), pool("b", "other"));
@@ -173,7 +173,7 @@ fn s0_throttle_5_a_gate_that_closes_between_take_and_call_gives_its_timer_and_no
 }
 
 #[test]
-fn s0_throttle_6_a_429_and_a_closed_gate_are_both_throttling_and_nothing_else_is() {
+fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
     for stage in [Stage::Read, Stage::Put, Stage::Poll] {
         let of = |failure: Arc<Failure>| classify(&failure, stage);
         assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(Scope::Subscription));
@@ -253,7 +253,7 @@ fn s0_throttle_8_the_text_is_the_same_whatever_the_time() {
 
 /// S0 "ThrottleError": the pool is never eligible while the gate would stop it without a call to ARM.
 #[test]
-fn w6_a_pool_that_met_a_gate_of_an_hour_is_parked_for_the_hour_and_then_reaches_arm() {
+fn w6_a_pool_that_met_a_gate_of_1_h_is_parked_for_1_h() {
     for (params, in_put, _) in ways() {
         let mut bench = Bench::leading(params);
         let (found, reached) = throttled(&mut bench, in_put, seconds(3_600));
@@ -307,7 +307,7 @@ fn put_seconds_of(params: Params, code: &str, header: RetryAfter) -> (Vec<u64>, 
 }
 
 #[test]
-fn w6_retry_throttled_tries_a_429_three_times_more_and_heeds_its_header_only_in_the_gate() {
+fn w6_retry_throttled_tries_a_429_three_times_more() {
     for header in [RetryAfter::Absent, seconds(2), RetryAfter::Invalid] {
         let (sent, eligible, ended) = put_seconds(upstream(), header);
         assert_eq!(sent.len(), 4, "{header:?}: {sent:?}");
@@ -321,7 +321,7 @@ fn w6_retry_throttled_tries_a_429_three_times_more_and_heeds_its_header_only_in_
 }
 
 #[test]
-fn w6_retry_throttled_counts_the_tries_that_a_closed_gate_stops_without_reaching_arm() {
+fn w6_retry_throttled_counts_tries_that_a_closed_gate_stops() {
     let (sent, eligible, ended) = put_seconds(upstream(), seconds(90));
     assert_eq!(sent, [0], "one PUT and three gated tries");
     assert_eq!(eligible, Some(at(90_000)));
@@ -355,13 +355,13 @@ fn w6_retry_throttled_counts_gated_reads_as_well() {
 }
 
 #[test]
-fn w6_retry_throttled_with_delayed_grants_waits_for_the_gate_and_then_really_tries() {
+fn w6_retry_throttled_with_delayed_grants_waits_and_then_tries() {
     let (sent, _, _) = put_seconds(Params { gates_delay_grants: true, ..upstream() }, seconds(40));
     assert_eq!(sent, [0, 40, 80, 120]);
 }
 
 #[test]
-fn w6_retry_throttled_ends_at_once_where_the_lane_is_locked_for_longer_than_its_next_delay() {
+fn w6_retry_throttled_ends_where_the_lane_is_locked_for_longer() {
     let upstream = || Params { throttling: Throttling::Bounded, ..upstream() };
     let (sent, eligible, ended) = put_seconds_of(upstream(), LOCK, seconds(300));
     assert_eq!(
@@ -470,7 +470,7 @@ fn c2_where_gates_delay_no_grant_a_pool_meets_the_closed_gate_at_its_turn() {
 }
 
 #[test]
-fn w8_gate_times_that_a_predecessor_has_noted_close_the_gates_and_are_said_again() {
+fn w8_gate_times_of_a_predecessor_close_the_gates() {
     use crate::lease::GateTimes;
     let gates = |said: &[Out]| -> Vec<(Option<Now>, Option<Now>)> {
         let of = |said: &Out| {

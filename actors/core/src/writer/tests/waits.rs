@@ -25,7 +25,7 @@ fn next_take(bench: &mut Bench) -> AttemptId {
 }
 
 #[test]
-fn w8_a_due_that_was_posted_while_the_attempt_waited_outlives_the_interruption() {
+fn w8_a_due_posted_while_the_attempt_waited_outlives_the_interruption() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -70,7 +70,7 @@ fn w8_a_posted_due_outlives_the_grant_of_the_attempt_that_waited() {
 }
 
 #[test]
-fn n3_a_down_that_comes_while_membership_is_written_does_not_wait_for_its_retry() {
+fn n3_a_down_during_a_membership_write_does_not_wait_for_its_retry() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
@@ -93,7 +93,7 @@ fn n3_a_restore_that_comes_while_membership_is_written_waits_with_it() {
 }
 
 #[test]
-fn w4_membership_that_comes_due_while_an_admin_part_is_written_does_not_wait_for_its_retry() {
+fn w4_membership_due_during_an_admin_write_does_not_wait_for_its_retry() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));
@@ -103,7 +103,7 @@ fn w4_membership_that_comes_due_while_an_admin_part_is_written_does_not_wait_for
 }
 
 #[test]
-fn w4_a_put_that_was_answered_with_500_and_carried_out_is_written_and_closes_no_lane() {
+fn w4_a_put_answered_500_and_carried_out_is_written() {
     for status in [500, 503] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
@@ -119,7 +119,7 @@ fn w4_a_put_that_was_answered_with_500_and_carried_out_is_written_and_closes_no_
     }
 }
 
-/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then somebody has written
+/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then another client has written
 /// what we wanted. How does the attempt end?
 fn after_a_look(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
     let mut bench = Bench::leading(params());
@@ -163,14 +163,14 @@ fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
 #[test]
 fn w4_a_look_of_discovery_disproves_a_put_whose_answer_was_lost() {
     let rest = Provisioning::Succeeded;
-    assert!(!after_a_look(no_answer(), 5_000, &[], rest), "what is there later is somebody else's");
+    assert!(!after_a_look(no_answer(), 5_000, &[], rest), "what is there later comes from another client");
     assert!(after_a_look(no_answer(), 5_000, &[1], rest), "it shows the PUT's work");
     assert!(after_a_look(no_answer(), 4_999, &[], rest), "the PUT may still be on its way");
     assert!(after_a_look(no_answer(), 5_000, &[], Provisioning::Updating), "its operation may run");
 }
 
 #[test]
-fn w4_a_put_for_which_no_connection_was_made_was_not_carried_out_and_leaves_no_doubt() {
+fn w4_a_put_without_a_connection_was_not_carried_out() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, call) = bench.begin_put(&web, &[1]);
@@ -181,5 +181,5 @@ fn w4_a_put_for_which_no_connection_was_made_was_not_carried_out_and_leaves_no_d
     assert_eq!(next_take(&mut bench), attempt);
     let read = bench.bring(&web, attempt, &[1]);
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "somebody else has written it");
+    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "another client has written it");
 }

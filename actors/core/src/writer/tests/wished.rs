@@ -65,7 +65,7 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
 }
 
 #[test]
-fn g6_while_everything_is_paused_or_observed_nothing_is_granted_downs_neither_and_then_all_is() {
+fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
     for wish in [paused(), observe()] {
         let mut bench = Bench::leading(params());
         wishes(&mut bench, wish);
@@ -124,7 +124,7 @@ fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
 }
 
 #[test]
-fn g6_after_a_throttled_put_or_a_moved_etag_no_other_put_follows_in_a_pause() {
+fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, put) = bench.begin_put(&web, &[1]);
@@ -136,7 +136,7 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_other_put_follows_in_a_pause() {
 }
 
 #[test]
-fn d1_members_of_a_pool_or_service_that_was_paused_since_the_take_are_not_written_and_its_down_is() {
+fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
     let web = pool("lb", "web");
     let (_, key) = owner(&web);
     let by_pool = Wishes { pools: [(web.clone(), Pause::default())].into(), ..Wishes::default() };
@@ -181,7 +181,7 @@ fn asked(bench: &mut Bench, of: &PoolId) -> Result<(), Refusal> {
 }
 
 #[test]
-fn h3_an_attempt_is_passed_on_unless_it_could_not_begin_and_then_the_time_is_told() {
+fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     let web = pool("lb", "web");
     let mut bench = Bench::new(params());
     assert_eq!(asked(&mut bench, &web), Err(Refusal::NotLeading));

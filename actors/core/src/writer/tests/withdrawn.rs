@@ -27,7 +27,7 @@ fn n3_what_nobody_has_begun_is_withdrawn_at_once_and_costs_no_call() {
 }
 
 #[test]
-fn n3_what_is_under_way_goes_on_and_the_withdrawal_is_answered_behind_its_end() {
+fn n3_what_is_under_way_goes_on_before_the_withdrawal_is_answered() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));

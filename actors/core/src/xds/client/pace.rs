@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_a57_waits_between_streams_begin_with_1_s_grow_by_the_factor_1_6_and_end_with_120_s() {
+    fn x2_a57_waits_between_streams_grow_from_1_s_by_1_6_to_120_s() {
         let told = millis(&Waits::STREAMS, 500);
         assert_eq!(told[..4], [1_000, 1_600, 2_560, 4_096]);
         assert_eq!(told[10..], [109_951, 120_000, 120_000, 120_000]);

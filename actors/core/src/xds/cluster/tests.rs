@@ -19,7 +19,7 @@ fn judged(name: &str, discovery: Option<i32>, eds: Option<EdsFacts>) -> Result<S
 }
 
 #[test]
-fn x2_the_endpoints_of_a_cluster_are_those_of_its_service_name_and_else_of_its_own_name() {
+fn x2_a_cluster_has_the_endpoints_of_its_service_name_or_own_name() {
     for source in [EdsSource::Ads, EdsSource::SameServer] {
         assert_eq!(judged("shop", Some(EDS), eds("shop/web:80", source)).as_deref(), Ok("shop/web:80"));
         assert_eq!(judged("shop", Some(EDS), eds("", source)).as_deref(), Ok("shop"));

@@ -44,7 +44,7 @@ fn field(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn x2_a_resource_goes_by_the_name_in_it_and_its_wrapper_may_say_the_same_or_nothing() {
+fn x2_a_resource_goes_by_its_inner_name() {
     for kind in Kind::ALL {
         for wrapper in [None, Some(""), Some("shop")] {
             let (name, value) = validate(kind, &received(wrapper, body(kind, "shop"))).expect("it is valid");
@@ -54,7 +54,7 @@ fn x2_a_resource_goes_by_the_name_in_it_and_its_wrapper_may_say_the_same_or_noth
 }
 
 #[test]
-fn x2_a_resource_whose_wrapper_has_another_name_is_refused_under_the_wrapper_s() {
+fn x2_a_resource_with_another_wrapper_name_is_refused_under_that() {
     for kind in Kind::ALL {
         for own in ["shop", ""] {
             let Invalid { name, message } =
@@ -78,7 +78,7 @@ fn x2_a_resource_without_a_name_is_refused() {
 }
 
 #[test]
-fn x1_a88_a_resource_that_is_not_valid_is_refused_under_its_name_with_the_path_of_the_field() {
+fn x1_a88_an_invalid_resource_is_refused_with_name_and_field() {
     let refused = validate(Kind::Endpoints, &received(None, endpoints("shop", "db.example")));
     let Invalid { name, message } = refused.expect_err("a host name");
     assert_eq!(name.as_deref(), Some("shop"));
@@ -87,7 +87,7 @@ fn x1_a88_a_resource_that_is_not_valid_is_refused_under_its_name_with_the_path_o
 }
 
 #[test]
-fn x2_a_resource_that_cannot_be_decoded_is_refused_under_its_wrapper_s_name_where_it_has_one() {
+fn x2_an_undecodable_resource_is_refused_under_its_wrappers_name() {
     for kind in Kind::ALL {
         for (wrapper, expected) in [(Some("shop"), Some("shop")), (Some(""), None), (None, None)] {
             let broken = received(wrapper, Err("invalid wire type".to_owned()));
@@ -212,7 +212,7 @@ const FIELDS: [&str; 9] = [
 
 proptest! {
     #[test]
-    fn x2_whatever_arrives_is_valid_under_its_name_or_refused_by_the_path_of_a_field(
+    fn x2_what_arrives_is_valid_under_its_name_or_refused_by_a_field(
         wrapper in prop::option::of(name()),
         body in any_body(),
     ) {

@@ -243,7 +243,7 @@ fn x2_a_cluster_is_watched_and_then_the_endpoints_that_it_names() {
 }
 
 #[test]
-fn x2_each_resource_is_watched_once_for_all_sources_and_let_go_of_with_the_last() {
+fn x2_each_resource_is_watched_once_and_released_with_the_last_source() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -295,7 +295,7 @@ fn x2_news_for_an_earlier_watcher_are_passed_over() {
 }
 
 #[test]
-fn x2_former_endpoints_stay_in_use_until_those_that_the_cluster_names_now_are_there() {
+fn x2_former_endpoints_stay_in_use_until_the_new_ones_are_there() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -315,7 +315,7 @@ fn x2_former_endpoints_stay_in_use_until_those_that_the_cluster_names_now_are_th
 }
 
 #[test]
-fn x2_endpoints_that_a_cluster_names_no_more_before_they_came_are_let_go_of() {
+fn x2_endpoints_that_never_came_are_released_when_no_longer_named() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -333,7 +333,7 @@ fn x2_endpoints_that_a_cluster_names_no_more_before_they_came_are_let_go_of() {
 }
 
 #[test]
-fn x2_where_nothing_is_in_use_the_endpoints_that_are_named_now_are_asked_for_alone() {
+fn x2_where_nothing_is_in_use_only_the_named_endpoints_are_requested() {
     let mut run = Run::new(&["cluster:c"]);
     run.name("c", "e");
     run.name("c", "f");
@@ -407,7 +407,7 @@ fn x3_a_cluster_that_is_dropped_takes_its_endpoints_with_it() {
 }
 
 #[test]
-fn x3_former_endpoints_that_are_dropped_are_not_used_until_the_new_ones_come() {
+fn x3_dropped_former_endpoints_are_not_used_until_new_ones_come() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -422,7 +422,7 @@ fn x3_former_endpoints_that_are_dropped_are_not_used_until_the_new_ones_come() {
 }
 
 #[test]
-fn x3_where_new_endpoints_come_together_with_the_end_of_the_former_ones_nothing_is_dropped() {
+fn x3_new_endpoints_that_come_with_the_end_of_former_ones_drop_nothing() {
     let mut run = Run::with(FAILS, &["cluster:c"]);
     run.name("c", "e");
     run.assign("e", 1);
@@ -460,7 +460,7 @@ fn x3_a_source_that_is_configured_anew_has_never_known_anything() {
 }
 
 #[test]
-fn x4_a88_the_note_has_the_ambient_errors_of_cluster_and_endpoints_and_else_the_node_id() {
+fn x4_a88_the_note_has_the_ambient_errors_or_the_node_id() {
     let mut run = Run::new(&["cluster:c"]);
     assert_eq!(run.note("cluster:c"), "xDS node id: node-1");
     run.name("c", "e");
@@ -520,7 +520,7 @@ fn x4_each_standing_has_a_word_of_its_own() {
 }
 
 #[test]
-fn g1_what_a_source_holds_came_as_its_resources_did_and_at_first_as_a_list() {
+fn g1_a_sources_facts_have_the_provenance_of_its_resources() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     let assign = |run: &mut Run, of: &str, n: u8, provenance| {
         let value = Value::Endpoints(assignment(n));

@@ -118,7 +118,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator releases what is held back. What releases everything concerns whoever leads later as well.
+    /// The operator releases what is held back. What releases everything concerns later leaders as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
         for said in said {
             let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
@@ -221,7 +221,7 @@ impl Watchdog {
                         *untold += u32::from(!within.given_up.contains(pool));
                         if *untold > UNTOLD {
                             return Err(format!(
-                                "Q6: {untold} attempts of {pool} have failed, and nobody was told"
+                                "Q6: {untold} attempts of {pool} have failed, and that was not reported"
                             ));
                         }
                     }

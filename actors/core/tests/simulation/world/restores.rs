@@ -1,8 +1,8 @@
 //! The API server's storage is saved, and set back to that a while later, by itself or while the API server is down (D6).
 //!
-//! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. Whoever
-//! restores a storage stops the API server first: where processes come and go as well, it is down for so long that no hold
-//! of our Lease outlives it, for a process that knows nothing can see no hold in a Lease of another past.
+//! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. Before
+//! a storage is restored, the API server is stopped: where processes come and go as well, it is down for so long that
+//! no hold of our Lease outlives it, for a process that knows nothing can see no hold in a Lease of another past.
 
 use simulator_models::kube::KubeModel;
 
@@ -91,7 +91,7 @@ impl World {
 }
 
 impl Cluster {
-    /// It is as it was; what was counted stays, so that nobody gets the address or the UID of somebody who was.
+    /// It is as it was; what was counted stays, so that no object gets the address or the UID of an earlier one.
     fn set_back(&mut self, kube: &mut KubeModel, now: u64, saved: Cluster) {
         self.become_again(saved);
         let going = self.services.values().filter(|service| service.deleting);

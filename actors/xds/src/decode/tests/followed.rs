@@ -320,7 +320,7 @@ fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn x2_x3_whatever_comes_as_a_response_ends_the_use_of_nothing_and_is_answered_once_at_most(
+    fn x2_x3_any_response_ends_no_use_and_is_answered_at_most_once(
         messages in prop::collection::vec(in_place_of_a_response(), 1..4),
     ) {
         let mut following = Following::new();
@@ -330,7 +330,7 @@ proptest! {
     }
 
     #[test]
-    fn x2_x3_whatever_comes_as_a_resource_ends_the_use_of_nothing_and_is_answered_once_at_most(
+    fn x2_x3_any_resource_ends_no_use_and_is_answered_at_most_once(
         messages in prop::collection::vec(in_a_response(), 1..4),
     ) {
         let mut following = Following::new();
@@ -341,7 +341,7 @@ proptest! {
 }
 
 #[test]
-fn x2_a_good_assignment_after_bytes_that_are_none_is_used_and_both_are_answered() {
+fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
     let mut following = Following::new();
     let bad = Any { type_url: Kind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
     following.hear(&of(Kind::Endpoints, "bad", vec![bad])).expect("a response");

@@ -60,7 +60,7 @@ async fn x2_one_message_is_read_for_each_leave() {
 }
 
 #[tokio::test]
-async fn x2_a_message_that_cannot_be_decoded_ends_nothing_and_the_next_one_is_read_with_leave() {
+async fn x2_an_undecodable_message_ends_nothing_and_the_next_one_is_read() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);
@@ -110,7 +110,7 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
 }
 
 #[tokio::test]
-async fn x2_after_its_close_nothing_is_said_of_a_stream_and_the_server_sees_it_closed() {
+async fn x2_after_its_close_a_stream_is_silent_and_the_server_sees_it() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
     site.driver.read(STREAM);

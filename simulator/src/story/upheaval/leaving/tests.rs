@@ -43,7 +43,7 @@ fn signals(cluster: &Cluster) -> Vec<(&str, u64, Option<u64>, Option<u64>)> {
 }
 
 #[test]
-fn z2_the_oldest_nodes_are_tainted_once_and_a_key_takes_the_taint_from_every_node() {
+fn z2_the_oldest_nodes_are_tainted_once_and_a_key_untaints_all() {
     let mut stage = stage();
     let taint =
         |key: &str, value: &str| Leaving::Taint { count: 2, key: key.to_owned(), value: value.to_owned() };
@@ -65,7 +65,7 @@ fn z2_the_oldest_nodes_are_tainted_once_and_a_key_takes_the_taint_from_every_nod
 }
 
 #[test]
-fn n1_an_eviction_gives_notice_then_the_node_is_silent_and_then_it_goes_and_its_pods_run_elsewhere() {
+fn n1_an_eviction_gives_notice_then_silence_then_the_node_goes() {
     let message = "Preempt Scheduled: Sun, 22 Nov 2026 16:31:05 GMT. DurationInSeconds: -1.  For more \
                    information, see https://aka.ms/aks/scheduledevents.";
     for form in [Form::Event, Form::EventV1, Form::Condition] {
@@ -106,7 +106,7 @@ fn n1_an_eviction_gives_notice_then_the_node_is_silent_and_then_it_goes_and_its_
 }
 
 #[test]
-fn n1_evictions_take_one_node_after_another_in_any_order_and_leave_the_last_one() {
+fn n1_evictions_take_nodes_one_by_one_and_leave_the_last() {
     let mut stage = stage();
     let notice = Step::Notice { form: Form::Event, notice_us: 1 };
     for number in 0..9 {
@@ -125,7 +125,7 @@ fn n1_evictions_take_one_node_after_another_in_any_order_and_leave_the_last_one(
 }
 
 #[test]
-fn n2_a_node_that_is_made_anew_has_its_name_another_uid_no_taints_and_its_addresses_where_told() {
+fn n2_a_recreated_node_has_its_name_another_uid_and_no_taints() {
     for same_addresses in [true, false] {
         let mut stage = stage();
         act(&mut stage, Leaving::Taint { count: 1, key: KEY.to_owned(), value: String::new() }, 1);
@@ -154,5 +154,5 @@ fn z2_nodes_whose_machines_stop_are_silent_until_they_start() {
     assert_eq!(ready(&stage.1), [false, true, true], "the others run again");
     act(&mut stage, Leaving::Start, 3);
     assert_eq!((ready(&stage.1), stage.1.stopped.len()), ([true; 3], 0));
-    assert_eq!(signals(&stage.1), [], "nobody has tainted them");
+    assert_eq!(signals(&stage.1), [], "they have no taints");
 }

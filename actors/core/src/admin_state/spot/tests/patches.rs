@@ -80,7 +80,7 @@ fn n1_a_patch_that_was_overtaken_is_made_anew_with_the_next_state() {
 }
 
 #[test]
-fn n1_a_patch_that_was_overtaken_is_made_anew_also_when_nothing_is_heard_of_the_node() {
+fn n1_an_overtaken_patch_is_repeated_without_news_of_the_node() {
     assert_eq!(tries(event("a"), &node("a"), &[TaintAnswer::Overtaken], 100), [0, 1, 3, 7, 15]);
 }
 
@@ -101,7 +101,7 @@ fn c4_a_patch_that_was_withheld_is_not_made_again_until_the_next_notice() {
 }
 
 #[test]
-fn a3_a_patch_whose_answer_is_lost_is_given_up_and_a_late_answer_changes_nothing() {
+fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
     let mut bench = Bench::of(&[node("a")]);
     bench.event(event("a"));
     let (call, _) = bench.patch();
@@ -149,7 +149,7 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
         bench.tell(&NodeFact { version: version(2), ..before });
         bench.asks_nothing();
         bench.tell(&NodeFact { version: version(3), ..node("a") });
-        assert_eq!(bench.stands("a"), (false, false), "whoever cleared it has meant the notice too");
+        assert_eq!(bench.stands("a"), (false, false), "clearing it ends the notice too");
         bench.asks_nothing();
     }
 }

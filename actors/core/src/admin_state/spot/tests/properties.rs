@@ -18,7 +18,7 @@ enum Act {
     /// A condition of this age; `None`: it ends.
     Condition(usize, Option<u16>),
     Ready(usize, bool),
-    /// Somebody adds one of the taints, or takes it off.
+    /// Another client adds one of the taints, or takes it off.
     Taint(usize, usize, bool),
     Recreated(usize),
     /// The next state of a node is told, or the newest.
@@ -273,7 +273,8 @@ impl World {
                 let other = taint(DRAINING, "maintenance", "NoSchedule");
                 let taint = [mark(), drains, other, spot_pool()][which].clone();
                 let same = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
-                // Nobody adds the same taint and takes it off within the time that a patch and the word of it take.
+                // No other client adds the same taint and takes it off within the time that a patch and its watch event
+                // take.
                 self.carry_out_all(n);
                 self.change(n, |fact| {
                     fact.taints.retain(|known| !same(known));
@@ -416,7 +417,7 @@ impl World {
 
 proptest! {
     #[test]
-    fn n1_whatever_happens_one_patch_at_a_time_only_ours_and_none_of_ours_in_the_end(
+    fn n1_one_patch_at_a_time_only_our_taints_and_none_left_at_the_end(
         acts in prop::collection::vec(act(), 0..80),
     ) {
         let mut world = World::new();

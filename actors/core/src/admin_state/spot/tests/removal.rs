@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn n1_our_taint_is_removed_when_the_node_was_ready_for_10_min_after_the_notice_passed() {
+fn n1_our_taint_is_removed_after_10_min_ready_since_the_notice() {
     let mut bench = marked_by_us();
     bench.tell(&NodeFact { version: version(7), ..marked(&node("a"), 2) });
     bench.pass(seconds(629));
@@ -74,7 +74,7 @@ fn n1_a_node_that_ceases_to_be_ready_has_to_be_ready_for_10_min_again() {
 }
 
 #[test]
-fn n1_a_node_that_is_not_ready_keeps_its_taint_although_a_removal_was_tried() {
+fn n1_a_node_that_is_not_ready_keeps_its_taint_after_a_failed_removal() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.answer(&TaintAnswer::Overtaken);
@@ -116,13 +116,13 @@ fn n1_a_removal_is_tried_until_it_is_carried_out() {
     bench.pass(seconds(60));
     bench.asks_nothing();
     bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(11), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "somebody has added it anew");
+    assert_eq!(bench.stands("a"), (false, false), "another client has added it again");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
 
 #[test]
-fn n1_a_removal_is_not_tried_again_where_the_node_is_gone_or_nothing_is_written() {
+fn n1_a_removal_is_not_retried_for_a_gone_node_or_in_a_silent_mode() {
     for answer in [TaintAnswer::Gone, TaintAnswer::Withheld] {
         let mut bench = marked_by_us();
         bench.pass(seconds(630));
@@ -144,13 +144,13 @@ fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
     assert_eq!(bench.stands("a"), (false, false));
     bench.answer(&TaintAnswer::Done);
     bench.tell(&marked(&node("a"), 4));
-    assert_eq!(bench.stands("a"), (false, false), "it is somebody's");
+    assert_eq!(bench.stands("a"), (false, false), "it belongs to another client");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
 
 #[test]
-fn n1_a_taint_that_somebody_adds_anew_before_our_removal_is_answered_is_not_ours() {
+fn n1_a_taint_added_again_before_our_removal_is_answered_is_not_ours() {
     let mut bench = marked_by_us();
     bench.pass(seconds(630));
     bench.tell(&marked(&node("a"), 9));
@@ -184,7 +184,7 @@ fn n1_a_taint_of_another_effect_is_never_removed() {
 }
 
 #[test]
-fn n1_a_notice_that_comes_while_our_taint_is_taken_off_gets_one_of_its_own() {
+fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
     for seen_first in [true, false] {
         let mut bench = marked_by_us();
         bench.pass(seconds(630));
@@ -206,7 +206,7 @@ fn n1_a_notice_that_comes_while_our_taint_is_taken_off_gets_one_of_its_own() {
         assert_eq!(ask.edit, TaintEdit::AddFirst);
         bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
         bench.tell(&marked(&node("a"), 4));
-        assert_eq!(bench.stands("a"), (true, false), "somebody was faster this time");
+        assert_eq!(bench.stands("a"), (true, false), "another client was faster this time");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn n1_a_taint_that_the_record_calls_ours_stands_for_10_min_after_the_30_s_of_a_notice() {
+fn n1_a_taint_that_the_record_calls_ours_stays_10_min_after_the_notice() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.pass(seconds(3_600));
     assert_eq!(bench.stands("a"), (false, false));
@@ -57,7 +57,7 @@ fn n1_a_predecessor_that_died_between_record_and_patch_is_succeeded() {
 }
 
 #[test]
-fn n1_each_time_that_the_record_is_read_the_30_s_and_the_10_min_begin_anew() {
+fn n1_each_read_of_the_record_restarts_the_30_s_and_the_10_min() {
     let mut bench = Bench::of(&[marked(&node("a"), 1)]);
     bench.spots.on_read(&uid("a"));
     bench.advance();
@@ -152,7 +152,7 @@ fn n1_a_notice_that_cannot_be_recorded_stands_while_this_process_acts() {
 }
 
 #[test]
-fn n1_a_taint_that_the_leader_has_added_is_not_ours_unless_the_record_says_so() {
+fn n1_a_taint_of_the_leader_is_ours_only_if_the_record_says_so() {
     let standby = || {
         let mut bench = Bench::of(&[node("a")]);
         bench.acts = false;

@@ -81,7 +81,7 @@ fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
 }
 
 #[test]
-fn e2_a_drain_that_began_in_another_term_or_that_needed_nothing_has_no_duration() {
+fn e2_a_drain_of_another_term_or_without_work_has_no_duration() {
     let mut bench = Bench::new(3);
     let web = &pools()[0];
     bench.put(3, NodeState::Recording);

@@ -27,7 +27,7 @@ fn h3_with_nothing_of_it_in_the_cluster_one_view_is_shown_and_no_more() {
 }
 
 #[test]
-fn h3_a_node_is_shown_when_something_of_it_has_changed_until_it_stands_as_usual() {
+fn h3_a_node_is_shown_on_each_change_until_it_is_back_to_normal() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     assert_eq!(named(&bench.later()), [("node-1", Some(NodeState::Held))]);
@@ -152,7 +152,7 @@ fn n4_the_first_hundred_admin_states_of_somebody_else_are_shown_in_order() {
 }
 
 #[test]
-fn h3_looks_at_all_pools_are_a_quarter_of_a_second_apart_and_none_is_left_out() {
+fn h3_reads_of_all_pools_are_250_ms_apart_and_none_is_left_out() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Held);
     assert_eq!(bench.later().nodes.len(), 1);

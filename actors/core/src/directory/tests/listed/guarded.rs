@@ -16,11 +16,11 @@ fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
     assert_eq!(bench.going(&[1, 2, 3]), 3, "no removal delay, and no confirmation");
     assert_eq!(bench.machine.deadline(), None);
     bench.observe(&edge(&[1, 2, 3, 9]));
-    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whoever has put it there");
+    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whichever client has put it there");
 }
 
 #[test]
-fn x3_neither_what_left_before_nor_what_is_held_back_stays_when_a_source_is_dropped() {
+fn x3_neither_former_nor_held_members_stay_when_a_source_is_dropped() {
     let mut bench = filled(&[1, 2]);
     bench.source(empty());
     assert_eq!(bench.held(), Some(HeldReason::EmptyConfirm));
@@ -84,7 +84,7 @@ fn is_stopped(bench: &Bench) -> bool {
 }
 
 #[test]
-fn x3_g4_while_all_removals_are_stopped_a_source_that_is_dropped_empties_its_pool() {
+fn x3_g4_a_dropped_source_empties_its_pool_while_removals_are_stopped() {
     let mut bench = cluster();
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.source(all(&[1, 2, 3]));
@@ -140,7 +140,7 @@ fn x3_g4_what_a_dropped_source_has_emptied_stops_no_removal_elsewhere() {
 }
 
 #[test]
-fn x3_g4_what_a_dropped_source_was_to_empty_and_has_not_counts_as_before_when_it_is_used_again() {
+fn x3_g4_a_pool_not_yet_emptied_counts_as_before_when_its_source_is_back() {
     let mut bench = mostly_listed();
     bench.source(dropped("no such thing"));
     bench.source(all(&[1]));
@@ -204,7 +204,7 @@ fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
 }
 
 #[test]
-fn g2_endpoints_that_all_drain_are_not_given_up_for_others_that_are_in_the_pool() {
+fn g2_draining_endpoints_are_not_given_up_for_others_in_the_pool() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, DRAINS), (2, DRAINS)]));
     bench.pass(600_000);
@@ -215,7 +215,7 @@ fn g2_endpoints_that_all_drain_are_not_given_up_for_others_that_are_in_the_pool(
 }
 
 #[test]
-fn g2_the_confirmation_of_emptiness_stands_still_while_something_is_wrong_with_the_source() {
+fn g2_the_confirmation_pauses_while_the_source_has_an_error() {
     let mut bench = filled(&[1, 2]);
     bench.source(empty());
     bench.pass(40_000);
@@ -244,7 +244,7 @@ fn came(provenance: Provenance, fact: SourceFact) -> SourceFact {
 }
 
 #[test]
-fn g3_a_large_part_that_goes_with_the_first_assignment_waits_until_that_has_stood() {
+fn g3_a_large_part_that_goes_with_the_first_assignment_waits() {
     for provenance in [Provenance::FirstList, Provenance::Relist] {
         let mut bench = at_once(&[1, 2, 3, 4]);
         bench.source(came(provenance, all(&[1])));
@@ -260,7 +260,7 @@ fn g3_a_large_part_that_goes_with_the_first_assignment_waits_until_that_has_stoo
 }
 
 #[test]
-fn g1_a_change_that_follows_the_first_assignment_before_anything_was_worked_out_does_not_make_it_certain() {
+fn g1_a_change_before_the_first_result_does_not_make_it_certain() {
     let mut known = at_once(&[1, 2, 3, 4]);
     known.source(all(&[1, 2, 3, 4]));
     let mut bench = at_once(&[1, 2, 3, 4]);
@@ -296,7 +296,7 @@ fn a3_changes_of_a_source_that_come_in_one_turn_keep_the_oldest_trigger() {
 }
 
 #[test]
-fn g1_a_change_that_follows_the_first_assignment_before_the_pool_is_seen_does_not_make_it_certain() {
+fn g1_a_change_before_the_pool_is_seen_does_not_make_it_certain() {
     let mut bench = unknown();
     bench.source(came(Provenance::FirstList, all(&[1])));
     bench.source(all(&[1, 2]));
@@ -305,7 +305,7 @@ fn g1_a_change_that_follows_the_first_assignment_before_the_pool_is_seen_does_no
 }
 
 #[test]
-fn g3_while_a_source_assigns_more_and_more_of_what_it_left_out_the_rest_does_not_become_certain() {
+fn g3_while_a_source_still_adds_what_it_left_out_the_rest_is_in_doubt() {
     let members = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut bench = at_once(&members);
     bench.source(came(Provenance::FirstList, all(&[1])));
@@ -320,7 +320,7 @@ fn g3_while_a_source_assigns_more_and_more_of_what_it_left_out_the_rest_does_not
 }
 
 #[test]
-fn g3_what_comes_and_goes_of_other_endpoints_does_not_prolong_the_doubt_and_nothing_does_for_ever() {
+fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
     let members = [1, 2, 3, 4, 5, 6, 7, 8];
     let mut bench = at_once(&members);
     bench.source(came(Provenance::FirstList, all(&[1])));
@@ -344,7 +344,7 @@ fn g3_what_comes_and_goes_of_other_endpoints_does_not_prolong_the_doubt_and_noth
 }
 
 #[test]
-fn g1_what_is_in_doubt_of_a_pool_is_so_still_when_it_was_refused_for_a_while() {
+fn g1_what_is_in_doubt_stays_so_after_the_pool_was_refused_for_a_while() {
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1])));
     bench.source(all(&[1, 5]));
@@ -367,7 +367,7 @@ fn g3_what_a_source_takes_back_is_asked_for_again_and_nothing_goes() {
 }
 
 #[test]
-fn g3_while_something_is_wrong_with_the_source_its_first_assignment_does_not_become_certain() {
+fn g3_with_an_error_of_the_source_its_first_assignment_is_not_certain() {
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::Relist, all(&[1])));
     bench.pass(10_000);
@@ -390,7 +390,7 @@ fn g3_while_something_is_wrong_with_the_source_its_first_assignment_does_not_bec
 }
 
 #[test]
-fn g3_g5_a_small_part_goes_with_the_first_assignment_and_a_large_one_when_a_person_lets_it() {
+fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1, 2])));
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 2));
@@ -425,7 +425,7 @@ fn g3_a_large_part_goes_at_once_with_a_change_on_a_stream() {
 }
 
 #[test]
-fn d6_x2_where_no_endpoint_can_be_used_the_members_stay_until_one_can_or_none_is_assigned() {
+fn d6_x2_members_stay_while_no_assigned_endpoint_can_be_used() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, OUT), (2, OUT), (3, OUT)]));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::NoUsableNode), 0));
@@ -447,7 +447,7 @@ fn d6_x2_where_no_endpoint_can_be_used_the_members_stay_until_one_can_or_none_is
 }
 
 #[test]
-fn d6_x2_an_endpoint_that_drains_gives_no_word_for_the_removal_of_others_of_which_none_can_be_used() {
+fn d6_x2_a_draining_endpoint_does_not_confirm_the_removal_of_others() {
     let mut bench = filled(&[1, 2, 3]);
     bench.source(with(&[(1, DRAINS), (2, OUT), (3, OUT)]));
     let held = bench.edge().held.clone().expect("held");
@@ -464,7 +464,7 @@ fn d6_x2_an_endpoint_that_drains_gives_no_word_for_the_removal_of_others_of_whic
 }
 
 #[test]
-fn d6_x2_what_is_skipped_and_what_is_of_the_other_family_counts_among_the_endpoints_that_cannot_be_used() {
+fn d6_x2_skipped_and_other_family_endpoints_count_as_unusable() {
     let beside_skipped = |drains: &[(IpAddr, Standing)]| {
         let shown = LoadAssignment {
             skips: true,
@@ -490,7 +490,7 @@ fn d6_x2_what_is_skipped_and_what_is_of_the_other_family_counts_among_the_endpoi
 }
 
 #[test]
-fn g2_x2_endpoints_that_all_drain_are_no_word_while_something_is_wrong_with_the_source() {
+fn g2_x2_draining_endpoints_confirm_nothing_while_the_source_has_an_error() {
     let mut bench = at_once(&[1, 2, 3]);
     bench.source(all(&[1, 2, 3]));
     bench.source(beside(with(&[(1, DRAINS)]), "connection refused"));
@@ -501,7 +501,7 @@ fn g2_x2_endpoints_that_all_drain_are_no_word_while_something_is_wrong_with_the_
 }
 
 #[test]
-fn d6_x2_a_pool_without_a_member_holds_nothing_while_no_endpoint_can_be_used() {
+fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
     let mut bench = filled(&[]);
     bench.source(with(&[(1, OUT)]));
     bench.observe(&edge(&[]));
@@ -527,7 +527,7 @@ fn range(of: std::ops::Range<u16>) -> SourceFact {
 }
 
 #[test]
-fn g1_g3_x2_of_a_full_pool_that_goes_in_doubt_as_much_stays_as_there_is_room_for_beside_additions() {
+fn g1_g3_x2_of_a_full_pool_as_much_stays_in_doubt_as_there_is_room_for() {
     for (assigned, stays) in [(1000..1400, 600), (1000..2000, 0)] {
         let mut bench = unknown();
         bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
@@ -544,7 +544,7 @@ fn g1_g3_x2_of_a_full_pool_that_goes_in_doubt_as_much_stays_as_there_is_room_for
 }
 
 #[test]
-fn x2_a_full_pool_that_is_replaced_keeps_of_what_leaves_what_there_is_room_for() {
+fn x2_a_full_pool_that_is_replaced_keeps_leaving_members_within_its_room() {
     let staying = |bench: &Bench| -> BTreeSet<IpAddr> { bench.members().1 };
     let mut bench = unknown();
     bench.source(range(0..1000));

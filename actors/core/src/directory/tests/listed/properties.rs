@@ -16,7 +16,7 @@ enum Event {
     Absent,
     /// Time passes.
     Pass { millis: u64 },
-    /// A pool that was assigned to nobody answers, or one answers out of turn.
+    /// A pool that was assigned without an owner answers, or one answers out of turn.
     Answer { pool: usize },
     /// A new term of leadership.
     Term(u64),
@@ -459,7 +459,7 @@ impl Watched {
 
 proptest! {
     #[test]
-    fn x2_x3_pools_of_sources_are_safe_at_any_time_and_hold_the_best_of_what_is_assigned_in_the_end(
+    fn x2_x3_pools_of_sources_are_always_safe_and_end_with_the_best_members(
         events in prop::collection::vec(event(), 1..60)
     ) {
         let mut world = World::new();

@@ -55,7 +55,7 @@ fn x2_draining_endpoints_stay_and_are_down_and_are_never_added() {
 }
 
 #[test]
-fn x2_what_has_left_and_drains_after_all_is_down_though_no_member_changes_by_that() {
+fn x2_what_has_left_and_then_drains_is_down_without_a_member_change() {
     let mut bench = filled(&[1, 2]);
     bench.source(all(&[1]));
     assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
@@ -77,7 +77,7 @@ fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
 }
 
 #[test]
-fn x2_in_a_full_pool_what_drains_and_is_there_has_room_before_what_drains_and_would_never_be_added() {
+fn x2_in_a_full_pool_present_draining_addresses_come_before_absent_ones() {
     let membership = membership::Params { limits: Limits { members: 3 }, ..membership::Params::default() };
     let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
     let mut bench = started(Params { listed, ..params() });
@@ -91,7 +91,7 @@ fn x2_in_a_full_pool_what_drains_and_is_there_has_room_before_what_drains_and_wo
 }
 
 #[test]
-fn n4_where_the_admin_state_was_switched_off_a_down_of_a_source_is_taken_back_when_its_endpoint_returns() {
+fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
     let in_pool = |admin_states: AdminStates| {
         let membership = membership::Params { admin_states, ..membership::Params::default() };
         let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
@@ -107,12 +107,12 @@ fn n4_where_the_admin_state_was_switched_off_a_down_of_a_source_is_taken_back_wh
     assert_eq!(bench.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
     bench.read_later(&seen(&[1, 2, 3], &[]));
     assert_eq!(bench.states(), &states(&[], &[]));
-    // Where the pool is left out of admin states nobody touches any.
+    // Where the pool is excluded from admin states, none is touched.
     assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
 }
 
 #[test]
-fn x2_draining_endpoints_that_are_not_in_the_pool_take_no_room_from_what_is() {
+fn x2_draining_endpoints_outside_the_pool_take_no_room() {
     let address = |n: u16| IpAddr::from(Ipv4Addr::from_bits(0x0a01_0000 + u32::from(n)));
     let of = |up: std::ops::Range<u16>, drains: std::ops::Range<u16>| {
         let up = up.map(|n| (address(n), UP));
@@ -140,7 +140,7 @@ fn x2_draining_endpoints_that_are_not_in_the_pool_take_no_room_from_what_is() {
 }
 
 #[test]
-fn n4_a_down_of_ours_is_lifted_until_it_was_seen_to_be_gone_and_a_later_one_is_somebody_elses() {
+fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
     let mut bench = back();
     assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1, 2]), ips(&[])), states(&[], &[2])));
     bench.read_later(&seen(&[1, 2], &[2]));
@@ -150,11 +150,11 @@ fn n4_a_down_of_ours_is_lifted_until_it_was_seen_to_be_gone_and_a_later_one_is_s
     assert_eq!(bench.states(), &states(&[], &[]));
     assert_eq!(bench.assigned_since().len(), 1, "the pool hears of it");
     bench.read_later(&seen(&[1, 2], &[2]));
-    assert_eq!(bench.states(), &states(&[], &[]), "somebody else has set it");
+    assert_eq!(bench.states(), &states(&[], &[]), "another client has set it");
 }
 
 #[test]
-fn n4_a_down_that_was_there_before_is_lifted_only_if_the_source_has_called_the_endpoint_draining() {
+fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
     let mut bench = unknown();
     bench.observe(&seen(&[1, 2, 3], &[2, 3]));
     bench.source(with(&[(1, UP), (2, DRAINS), (3, UP)]));
@@ -221,7 +221,7 @@ fn n4_a_down_of_ours_is_forgotten_with_the_entry_that_carried_it() {
 }
 
 #[test]
-fn n4_x3_what_is_down_in_a_pool_that_could_not_be_emptied_is_lifted_when_the_source_is_used_again() {
+fn n4_x3_a_down_in_a_pool_not_emptied_is_lifted_when_the_source_is_back() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, UP), (2, DRAINS)]));
     bench.read_later(&seen(&[1, 2], &[2]));

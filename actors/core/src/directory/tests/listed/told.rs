@@ -17,7 +17,7 @@ fn refusal(bench: &mut Bench) -> Option<NotManageable> {
 }
 
 #[test]
-fn x2_a_listed_pool_without_proof_is_refused_to_the_controller_until_the_reason_is_gone() {
+fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
     let service_rule = || Arc::clone(&rule(1, "edge").name);
     let cases: [Case; 5] = [
         (|pool| pool.rules.push(rule(1, "edge").name), NotManageable::ServiceRule { rule: service_rule() }),
@@ -83,7 +83,7 @@ fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
 }
 
 #[test]
-fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_to_the_controller_until_it_does() {
+fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
     for (absent, reason) in absences() {
         let mut bench = unknown();
         bench.source(all(&[1, 2]));
@@ -107,7 +107,7 @@ fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_to_the_controller_until_it
 }
 
 #[test]
-fn x2_d2_a_listed_pool_that_was_filled_and_is_deleted_is_let_go_of_and_refused() {
+fn x2_d2_a_listed_pool_that_is_deleted_is_released_and_refused() {
     for (absent, reason) in absences() {
         let mut bench = filled(&[1]);
         bench.read("lb", absent);
@@ -120,7 +120,7 @@ fn x2_d2_a_listed_pool_that_was_filled_and_is_deleted_is_let_go_of_and_refused()
 }
 
 #[test]
-fn x2_d2_d6_that_a_listed_pool_does_not_exist_is_told_when_the_first_reads_are_done() {
+fn x2_d2_d6_a_missing_listed_pool_is_told_after_the_first_reads() {
     for (absent, reason) in absences() {
         let mut bench = Bench::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
         bench.read("lb", absent);
@@ -132,7 +132,7 @@ fn x2_d2_d6_that_a_listed_pool_does_not_exist_is_told_when_the_first_reads_are_d
 }
 
 #[test]
-fn x2_the_service_whose_rule_sends_to_a_listed_pool_is_told_nothing_and_its_other_pools_are_written() {
+fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
     let mut bench = filled(&[1]);
     bench.service(fact(1, "web", part(&[5], &[])));
     let mut second = rule(1, "edge");
@@ -156,7 +156,7 @@ fn x2_the_service_whose_rule_sends_to_a_listed_pool_is_told_nothing_and_its_othe
 }
 
 #[test]
-fn d2_g6_a_listed_pool_that_is_refused_and_paused_is_told_when_the_pause_ends() {
+fn d2_g6_a_refused_and_paused_listed_pool_is_told_when_the_pause_ends() {
     let mut bench = filled(&[1]);
     let pause = Wishes { pools: [(id("lb", "edge"), Pause::default())].into(), ..Wishes::default() };
     wishes(&mut bench, pause);
@@ -200,7 +200,7 @@ fn failing(effect: Effect, error: &str) -> Vec<Option<(Effect, String)>> {
 }
 
 #[test]
-fn x3_x4_that_something_is_wrong_with_a_source_is_told_once_for_each_thing_that_becomes_of_its_pools() {
+fn x3_x4_an_error_of_a_source_is_told_once_for_each_consequence() {
     let mut bench = unknown();
     bench.observe(&edge(&[1]));
     bench.source(waited_for(None));
@@ -223,7 +223,7 @@ fn x3_x4_that_something_is_wrong_with_a_source_is_told_once_for_each_thing_that_
 }
 
 #[test]
-fn x4_e1_what_is_said_of_many_sources_at_once_is_one_event_and_not_one_of_each() {
+fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
     let other = |name: &str| Name::Cluster(name.into());
     let listed = vec![
         listing("edge", shop(), Family::V4),
@@ -265,7 +265,7 @@ fn x4_e1_what_is_said_of_many_sources_at_once_is_one_event_and_not_one_of_each()
 }
 
 #[test]
-fn x3_x4_a_source_of_which_nothing_was_known_has_not_recovered_while_it_is_waited_for() {
+fn x3_x4_a_source_that_was_never_known_has_not_recovered_while_awaited() {
     let mut bench = unknown();
     bench.source(waited_for(Some(fault("refused"))));
     assert_eq!(of_source(&mut bench), failing(Effect::Untouched, "refused"));
@@ -279,7 +279,7 @@ fn x3_x4_a_source_of_which_nothing_was_known_has_not_recovered_while_it_is_waite
 }
 
 #[test]
-fn e1_what_is_wrong_with_a_source_is_told_once_in_each_term_and_by_nobody_who_does_not_tell() {
+fn e1_an_error_of_a_source_is_told_once_in_each_term_by_the_leader() {
     let mut bench = unknown();
     bench.reporting(None);
     bench.source(dropped("deleted"));
@@ -302,7 +302,7 @@ fn e1_what_is_wrong_with_a_source_is_told_once_in_each_term_and_by_nobody_who_do
 }
 
 #[test]
-fn x4_what_a_guard_holds_back_is_told_with_what_is_wrong_beside_or_else_with_the_node_id() {
+fn x4_what_a_guard_holds_is_told_with_the_error_or_the_node_id() {
     for (fact, note) in
         [(empty(), "xDS node id: replica-1"), (beside(empty(), "connection refused"), "connection refused")]
     {

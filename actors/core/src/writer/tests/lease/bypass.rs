@@ -14,7 +14,7 @@ fn at_rest() -> ArmAnswer {
 }
 
 #[test]
-fn w7_a_down_that_went_without_the_lease_keeps_no_hold_and_its_put_delays_no_release() {
+fn w7_a_down_without_the_lease_keeps_no_hold_and_delays_no_release() {
     let (mut bench, watch) = bypassing(true);
     let (web, other) = (pool("lb", "web"), pool("other", "api"));
     bench.hear(In::Draining(drains(2)));
@@ -48,7 +48,7 @@ fn w9_a_down_goes_without_the_lease_only_where_its_reads_can_be_paid_for() {
 }
 
 #[test]
-fn w6_a_down_that_waits_to_look_at_its_load_balancer_again_ends_with_a_gate_that_closes() {
+fn w6_a_down_that_waits_for_a_read_ends_with_a_gate_that_closes() {
     let (mut bench, _) = bypassing(true);
     let web = pool("lb", "web");
     bench.hear(In::Draining(drains(1)));

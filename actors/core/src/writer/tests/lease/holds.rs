@@ -29,7 +29,7 @@ fn off_for(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn w8_a_new_term_does_not_give_it_back_while_a_put_of_an_older_one_is_open() {
+fn w8_a_new_term_does_not_release_it_while_an_older_put_is_open() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -80,7 +80,7 @@ fn w7_an_operation_of_an_earlier_hold_does_not_keep_a_later_one() {
 }
 
 #[test]
-fn w7_a_renewal_that_a_stranger_in_our_name_was_faster_than_ends_the_hold_though_no_look_is_answered() {
+fn w7_a_renewal_overtaken_by_a_namesake_ends_the_hold() {
     let (mut bench, watch, read) = Bench::reading();
     let web = pool("lb", "web");
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -103,7 +103,7 @@ fn w7_a_renewal_that_a_stranger_in_our_name_was_faster_than_ends_the_hold_though
 }
 
 #[test]
-fn w7_a_service_that_comes_while_another_one_stays_without_ingress_counts_too() {
+fn w7_a_service_that_comes_while_another_has_no_ingress_counts() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut version = 1;
@@ -152,7 +152,7 @@ fn w8_a_shutdown_looks_at_once_though_requests_have_failed_before() {
 }
 
 #[test]
-fn w8_a_new_term_looks_at_once_though_requests_of_the_last_one_have_failed() {
+fn w8_a_new_term_reads_immediately_after_failures_of_the_last_one() {
     let mut bench = Bench::new(leased());
     let mut said = bench.lead(1);
     for second in [1, 3, 8] {
@@ -178,7 +178,7 @@ fn w7_a_lease_that_does_not_exist_is_looked_for_every_30_seconds() {
 }
 
 #[test]
-fn w7_who_has_told_of_lock_failures_counts_as_another_holder_for_the_holds_of_an_hour() {
+fn w7_a_client_with_lock_failures_counts_as_a_holder_for_an_hour() {
     for (failures, off) in [(2, true), (0, false)] {
         let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -203,7 +203,7 @@ fn w7_who_has_told_of_lock_failures_counts_as_another_holder_for_the_holds_of_an
 }
 
 #[test]
-fn w7_who_waits_is_heard_of_at_the_end_of_a_long_hold_before_the_lease_is_taken_again() {
+fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
@@ -229,7 +229,7 @@ fn w7_who_waits_is_heard_of_at_the_end_of_a_long_hold_before_the_lease_is_taken_
     let said = bench.due(&web, due(29_000, Class::Add));
     assert!(
         none_replaced(&said) && none_replaced(&bench.until(29_500)),
-        "somebody may have waited all the time"
+        "another client may have waited all the time"
     );
     assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(1)))));
     let shown = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };

@@ -6,7 +6,7 @@ use crate::object::{GIVE_UP_AFTER, RequestFailure};
 use crate::report::What;
 use crate::view::Whose;
 
-/// A server whose Lease is nobody's, in one version, until a write that replaces this version succeeds.
+/// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
 struct Server {
     version: u64,
     requests: u32,
@@ -51,7 +51,7 @@ fn last_view(bench: &Bench) -> SharedLeaseView {
 }
 
 #[test]
-fn w7_storage_that_was_restored_from_a_backup_is_found_by_a_look_and_writing_goes_on() {
+fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
     let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
     bench.now = 1_000;
     let mut server = Server { version: 900_000, requests: 0, refuses: false };
@@ -61,7 +61,7 @@ fn w7_storage_that_was_restored_from_a_backup_is_found_by_a_look_and_writing_goe
 }
 
 #[test]
-fn w7_a_hold_that_a_restored_storage_does_not_know_ends_with_the_look_that_follows_its_renewal() {
+fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
     let web = pool("lb", "web");
     let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
@@ -75,7 +75,7 @@ fn w7_a_hold_that_a_restored_storage_does_not_know_ends_with_the_look_that_follo
 }
 
 #[test]
-fn w7_an_older_state_from_a_watch_is_late_news_and_one_before_its_beginning_is_looked_at() {
+fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1_000_000, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     let said = bench.lease(watch, state(900_000, None));
@@ -107,7 +107,7 @@ fn w7_writes_that_never_succeed_back_off_though_looks_do() {
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
 
-/// Somebody who takes and gives back the Lease so fast that nobody is ever in time.
+/// A client that takes and releases the Lease so fast that no other is ever in time.
 struct Fast {
     version: u64,
     /// Whose it is at each look.
@@ -141,7 +141,7 @@ impl Fast {
 }
 
 #[test]
-fn w7_races_that_are_lost_to_others_are_no_failures_and_are_run_again_within_two_seconds() {
+fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
     let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
@@ -158,7 +158,7 @@ fn w7_races_that_are_lost_to_others_are_no_failures_and_are_run_again_within_two
 }
 
 #[test]
-fn w7_a_release_that_the_watch_tells_of_is_tried_for_at_once_however_many_races_were_lost() {
+fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
     let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
     let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
     let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
@@ -176,7 +176,7 @@ fn w7_a_release_that_the_watch_tells_of_is_tried_for_at_once_however_many_races_
 
 #[test]
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
-    // A webhook that gives the Lease to somebody when we take it, and one that does not let us give it back.
+    // A webhook that gives the Lease to another client when we take it, and one that does not let us release it.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut bench = Bench::new(leased());
         if first.is_none() {
@@ -231,7 +231,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
 }
 
 #[test]
-fn w8_a_state_that_may_be_the_successors_is_not_given_back_once_leadership_is_lost() {
+fn w8_a_state_that_may_be_the_successors_is_not_released() {
     let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
     // By our renewal, or by a successor: as long as we lead it can only be ours.
@@ -242,7 +242,7 @@ fn w8_a_state_that_may_be_the_successors_is_not_given_back_once_leadership_is_lo
 }
 
 #[test]
-fn w7_another_installation_in_our_name_is_waited_for_until_it_was_still_for_60_seconds() {
+fn w7_a_namesake_is_waited_for_until_it_was_still_for_60_s() {
     for wanted in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 1_000;
@@ -268,7 +268,7 @@ fn w7_another_installation_in_our_name_is_waited_for_until_it_was_still_for_60_s
 }
 
 #[test]
-fn w7_a_deletion_that_a_watch_tells_of_ends_a_hold_only_when_a_look_says_so_too() {
+fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
     for deleted in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -295,7 +295,7 @@ fn strangers(said: &[Out]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn w7_people_are_told_once_of_a_stranger_for_whom_a_write_has_waited_for_a_minute() {
+fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
     assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
     assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
@@ -310,7 +310,7 @@ fn w7_people_are_told_once_of_a_stranger_for_whom_a_write_has_waited_for_a_minut
 }
 
 #[test]
-fn w7_people_are_told_of_a_stranger_a_minute_after_he_has_it_though_a_write_has_waited_for_longer() {
+fn w7_a_stranger_is_told_a_minute_after_it_took_the_lease() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     bench.until(50_000);
@@ -320,7 +320,7 @@ fn w7_people_are_told_of_a_stranger_a_minute_after_he_has_it_though_a_write_has_
 }
 
 #[test]
-fn w7_people_are_told_of_another_installation_but_not_of_a_cloud_controller_manager() {
+fn w7_another_installation_is_told_but_no_cloud_controller_manager() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
     bench.due(&pool("lb", "web"), due(0, Class::Add));
     assert!(strangers(&bench.until(300_000)).is_empty());
@@ -350,7 +350,7 @@ fn w7_the_release_of_another_installation_in_our_name_is_a_foreign_one() {
 }
 
 #[test]
-fn w7_a_hold_that_another_installation_took_over_is_neither_relied_on_nor_given_back() {
+fn w7_a_hold_taken_over_by_a_namesake_is_neither_used_nor_released() {
     for by_renewal in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -370,7 +370,7 @@ fn w7_a_hold_that_another_installation_took_over_is_neither_relied_on_nor_given_
 }
 
 #[test]
-fn w7_lock_failures_are_counted_once_a_minute_from_the_first_hold_that_was_not_counted() {
+fn w7_lock_failures_are_counted_once_a_minute() {
     let (mut bench, _) = Bench::with_lease(leased(), 1, None);
     let web = pool("lb", "web");
     let mut server = Server { version: 1, requests: 0, refuses: false };
@@ -395,7 +395,7 @@ fn w7_lock_failures_are_counted_once_a_minute_from_the_first_hold_that_was_not_c
 }
 
 #[test]
-fn w7_where_lock_failures_cannot_be_counted_it_is_left_to_others_as_if_there_were_some() {
+fn w7_uncountable_lock_failures_count_as_some() {
     for known in [Some(0), None] {
         let (mut bench, web, attempt) = Bench::holding(leased());
         let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
@@ -478,20 +478,20 @@ fn w7_a_service_that_stays_without_ingress_counts_once() {
 }
 
 #[test]
-fn w8_a_watch_that_repeats_the_state_that_is_known_does_not_end_a_doubt_about_the_hold() {
+fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
     let (mut bench, watch, _) = Bench::reading();
     let said = bench.until(15_000);
     let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
     let looking = look(&said);
-    assert_eq!(bench.writer.lock_send_before(), None, "somebody has written it besides us");
+    assert_eq!(bench.writer.lock_send_before(), None, "another client has written it too");
     bench.lease(watch, state(2, Some(OURS)));
     assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
     bench.lease(looking, state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_before().is_some(), "it was read: nobody has");
+    assert!(bench.writer.lock_send_before().is_some(), "it was read: no other client has written it");
 }
 
 #[test]
-fn w7_the_watch_of_an_earlier_term_does_not_stand_in_for_the_first_look_of_this_one() {
+fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
     let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
     bench.now = 1_000;
     let looking = look(&bench.lead(2));
@@ -509,7 +509,7 @@ fn w7_the_watch_of_an_earlier_term_does_not_stand_in_for_the_first_look_of_this_
 }
 
 #[test]
-fn w7_a_take_that_is_answered_just_before_it_is_given_up_leaves_time_to_start_in_the_shortest_hold() {
+fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
     let shortest = LeaseParams { max_hold: GIVE_UP_AFTER, ..leased().lease.expect("it is used") };
     for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
         let params = Params { lease: Some(shortest.clone()), ..leased() };
@@ -542,7 +542,7 @@ fn w7_a_take_that_is_answered_just_before_it_is_given_up_leaves_time_to_start_in
 }
 
 #[test]
-fn w7_what_an_earlier_term_has_asked_for_is_no_strangers_when_it_is_carried_out_late() {
+fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
     for (told, by_watch) in [(false, false), (false, true), (true, false), (true, true)] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
@@ -568,7 +568,7 @@ fn w7_what_an_earlier_term_has_asked_for_is_no_strangers_when_it_is_carried_out_
 }
 
 #[test]
-fn w7_what_an_earlier_term_has_asked_for_explains_no_state_that_it_cannot_have_made() {
+fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
     // It replaces version 1, and is carried out within a minute or not at all.
     for (seen, made, later, explained) in
         [(1, 2, 59_999, true), (1, 2, 60_000, false), (5, 6, 10, false), (5, 6, 59_999, false)]

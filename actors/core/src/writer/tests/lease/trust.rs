@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn w7_a_hold_of_our_predecessor_is_taken_over_at_once_whatever_was_heard_before_it_is_seen() {
+fn w7_a_hold_of_our_predecessor_is_taken_over_immediately() {
     for first_look_is_lost in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         bench.now = 1_000;
@@ -24,7 +24,7 @@ fn w7_a_hold_of_our_predecessor_is_taken_over_at_once_whatever_was_heard_before_
 }
 
 #[test]
-fn w7_a_renewal_that_is_open_when_the_hold_ends_by_force_and_is_carried_out_then_is_no_strangers() {
+fn w7_a_renewal_carried_out_after_a_forced_end_is_no_strangers() {
     let (mut bench, web, attempt) = Bench::holding(leased());
     let read = bench.bring(&web, attempt, &[1]);
     let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
@@ -49,7 +49,7 @@ fn w7_a_renewal_that_is_open_when_the_hold_ends_by_force_and_is_carried_out_then
 }
 
 #[test]
-fn w8_a_state_that_the_watch_was_first_to_tell_of_is_given_back_once_the_renewal_is_known_to_have_made_it() {
+fn w8_a_state_first_seen_by_the_watch_is_released_once_it_is_ours() {
     let (mut bench, watch, _) = Bench::reading();
     let (renewal, ..) = replaces(&bench.until(15_000));
     bench.lease(watch, state(3, Some(OURS)));

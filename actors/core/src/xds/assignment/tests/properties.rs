@@ -341,7 +341,7 @@ fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
 
 proptest! {
     #[test]
-    fn x2_an_assignment_is_refused_exactly_for_a_fault_and_means_what_is_in_it(facts in any_facts()) {
+    fn x2_an_assignment_is_refused_exactly_for_a_fault(facts in any_facts()) {
         judge(facts, None)?;
     }
 

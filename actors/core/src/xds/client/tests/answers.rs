@@ -33,7 +33,7 @@ fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
 }
 
 #[test]
-fn x2_a_bad_response_is_rejected_with_the_version_before_it_and_its_own_nonce() {
+fn x2_a_bad_response_is_rejected_with_the_earlier_version_and_its_nonce() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.requests(), ["eds /a x !"], "none was accepted yet");
@@ -62,7 +62,7 @@ fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
 }
 
 #[test]
-fn x2_the_same_rejection_is_known_again_whatever_the_order_of_the_resources() {
+fn x2_the_same_rejection_is_recognised_in_any_order_of_resources() {
     let mut run = Run::watching(&[x(), y()]);
     let there = |resources| response(Kind::Endpoints, "1", "a", resources);
     run.respond_from(0, there(vec![bad(&y()), bad(&x())]));
@@ -82,7 +82,7 @@ fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
 }
 
 #[test]
-fn x2_a_response_that_is_valid_in_part_does_not_change_the_accepted_version() {
+fn x2_a_partly_valid_response_does_not_change_the_accepted_version() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
@@ -116,7 +116,7 @@ fn x2_a57_versions_survive_streams_and_nonces_do_not() {
 }
 
 #[test]
-fn x2_a_version_is_claimed_on_a_new_stream_only_where_nothing_is_wrong_with_what_it_has() {
+fn x2_a_version_is_claimed_on_a_new_stream_only_without_errors() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
@@ -128,7 +128,7 @@ fn x2_a_version_is_claimed_on_a_new_stream_only_where_nothing_is_wrong_with_what
 }
 
 #[test]
-fn x2_an_answer_that_was_owed_when_the_stream_ended_is_not_given_on_the_next_one() {
+fn x2_an_answer_due_when_the_stream_ended_is_not_given_on_the_next() {
     let mut run = Run::watching(&[x()]);
     run.pulls = false;
     run.watch(&y());
@@ -142,7 +142,7 @@ fn x2_an_answer_that_was_owed_when_the_stream_ended_is_not_given_on_the_next_one
 }
 
 #[test]
-fn x2_no_version_is_claimed_on_a_new_stream_while_something_it_names_is_not_there() {
+fn x2_no_version_is_claimed_on_a_new_stream_while_something_is_missing() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.watch(&y());
@@ -155,7 +155,7 @@ fn x2_no_version_is_claimed_on_a_new_stream_while_something_it_names_is_not_ther
 }
 
 #[test]
-fn x2_a_version_that_was_not_claimed_at_first_is_not_claimed_before_the_stream_s_own_response() {
+fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
@@ -191,7 +191,7 @@ fn x2_no_version_is_claimed_of_what_was_forgotten() {
 }
 
 #[test]
-fn x2_a_response_of_a_type_that_nobody_asks_for_is_neither_accepted_nor_rejected() {
+fn x2_a_response_of_an_unrequested_type_is_ignored() {
     let mut run = Run::watching(&[x()]);
     let other = "type.googleapis.com/envoy.config.listener.v3.Listener".to_owned();
     let response = Response { type_url: other, ..response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
@@ -203,7 +203,7 @@ fn x2_a_response_of_a_type_that_nobody_asks_for_is_neither_accepted_nor_rejected
 }
 
 #[test]
-fn x2_a_response_of_a_kind_that_was_not_asked_for_on_the_stream_is_not_answered() {
+fn x2_a_response_of_a_kind_not_requested_on_the_stream_is_not_answered() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), [""; 0], "that would be a first request without names");
@@ -212,7 +212,7 @@ fn x2_a_response_of_a_kind_that_was_not_asked_for_on_the_stream_is_not_answered(
 }
 
 #[test]
-fn x2_a_response_that_comes_after_all_was_unsubscribed_is_answered_without_names() {
+fn x2_a_response_after_all_was_unsubscribed_is_answered_without_names() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.unwatch(&x());
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -308,7 +308,7 @@ fn provenance(run: &Run) -> Option<Provenance> {
 }
 
 #[test]
-fn g1_what_a_server_sends_first_on_a_stream_is_a_list_and_what_follows_are_changes() {
+fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(provenance(&run), Some(Provenance::Relist));

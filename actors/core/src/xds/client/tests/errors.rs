@@ -15,7 +15,7 @@ fn x() -> Key {
 }
 
 #[test]
-fn x1_tp3_an_error_ends_the_wait_for_the_resource_and_is_accepted_as_a_response() {
+fn x1_tp3_an_error_ends_the_wait_and_is_accepted_as_a_response() {
     let mut run = Run::watching(&[x()]);
     assert_eq!(run.waits(), Some(15_000));
     run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
@@ -45,7 +45,7 @@ fn x1_tp3_an_error_is_remembered_until_a_newer_one_or_the_resource_comes() {
 }
 
 #[test]
-fn x1_tp3_a_cluster_whose_error_was_reported_is_not_deleted_by_later_responses_without_it() {
+fn x1_tp3_a_cluster_with_a_reported_error_is_not_deleted_by_absence() {
     for policy in [PLAIN, FAILS] {
         let mut run = Run::watching_with(policy, &[c(), d()]);
         run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
@@ -64,7 +64,7 @@ fn x1_tp3_a_cluster_whose_error_was_reported_is_not_deleted_by_later_responses_w
 }
 
 #[test]
-fn x1_tp3_on_a_new_stream_no_version_is_claimed_so_that_a_server_says_its_errors_again_or_means_a_deletion() {
+fn x1_tp3_no_version_is_claimed_so_that_errors_are_repeated() {
     let mut run = Run::watching(&[c()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.report(Kind::Cluster, "2", "b", vec![reported("c", Code::Unavailable)]);
@@ -85,7 +85,7 @@ fn x1_tp3_on_a_new_stream_no_version_is_claimed_so_that_a_server_says_its_errors
 }
 
 #[test]
-fn x1_tp3_an_error_that_says_nothing_deletes_no_cluster_then_and_where_it_has_a_name_not_later() {
+fn x1_tp3_an_empty_error_deletes_no_cluster() {
     let unclear = [
         Reported { name: None, ..reported("c", Code::NotFound) },
         Reported { name: Some(String::new()), ..reported("c", Code::NotFound) },
@@ -110,7 +110,7 @@ fn x1_tp3_an_error_that_says_nothing_deletes_no_cluster_then_and_where_it_has_a_
 }
 
 #[test]
-fn x2_of_a_name_that_comes_twice_in_a_response_the_first_counts_and_the_second_is_rejected() {
+fn x2_of_a_name_twice_in_a_response_the_second_is_rejected() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&x(), 2)]);
     assert_eq!((run.told(), run.requests()), (vec!["x is 1".to_owned()], vec!["eds /a x !".to_owned()]));
@@ -178,7 +178,7 @@ fn x1_tp3_an_error_of_what_is_not_watched_is_passed_over() {
 }
 
 #[test]
-fn x1_tp3_a_number_that_is_no_code_is_a_transient_error_and_one_without_words_says_its_code() {
+fn x1_tp3_a_number_that_is_no_code_is_a_transient_error() {
     let mut run = Run::watching_with(FAILS, &[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let error = Reported { code: Some(99), message: String::new(), ..reported("x", Code::NotFound) };
@@ -187,7 +187,7 @@ fn x1_tp3_a_number_that_is_no_code_is_a_transient_error_and_one_without_words_sa
 }
 
 #[test]
-fn x1_a88_a_cluster_that_was_asked_for_since_is_not_deleted_by_a_response_to_an_older_request() {
+fn x1_a88_a_newly_requested_cluster_is_not_deleted_by_an_older_response() {
     let mut run = Run::watching_with(FAILS, &[c()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.watch(&d());
@@ -197,7 +197,7 @@ fn x1_a88_a_cluster_that_was_asked_for_since_is_not_deleted_by_a_response_to_an_
 }
 
 #[test]
-fn x1_a88_a_cluster_that_is_watched_again_is_not_deleted_by_a_response_to_an_older_request() {
+fn x1_a88_a_rewatched_cluster_is_not_deleted_by_an_older_response() {
     let mut run = Run::watching_with(FAILS, &[c(), d()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
     run.unwatch(&d());
@@ -207,7 +207,7 @@ fn x1_a88_a_cluster_that_is_watched_again_is_not_deleted_by_a_response_to_an_old
 }
 
 #[test]
-fn x1_a88_a_cluster_that_came_before_the_server_heard_that_it_is_left_out_is_not_deleted_by_its_absence() {
+fn x1_a88_a_cluster_sent_before_its_removal_is_not_deleted_by_absence() {
     let e = cluster("e");
     let mut run = Run::watching_with(FAILS, &[c(), d()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1), good(&d(), 1)]);
@@ -244,7 +244,7 @@ fn x1_a88_where_a_name_cannot_be_read_no_cluster_is_known_to_be_absent() {
 }
 
 #[test]
-fn x1_a88_a_cluster_that_was_dropped_and_stays_absent_is_not_deleted_twice() {
+fn x1_a88_a_dropped_cluster_that_stays_absent_is_not_deleted_twice() {
     let mut run = Run::watching_with(FAILS, &[c()]);
     run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
     run.respond(Kind::Cluster, "2", "b", Vec::new());
@@ -255,7 +255,7 @@ fn x1_a88_a_cluster_that_was_dropped_and_stays_absent_is_not_deleted_twice() {
 }
 
 #[test]
-fn x1_a88_a_repeated_rejection_is_told_once_and_shown_as_of_the_newest_version() {
+fn x1_a88_a_repeated_rejection_is_told_once_with_the_newest_version() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT"]);

@@ -43,7 +43,7 @@ fn x2_a71_only_the_first_server_is_asked_while_it_can_be() {
 }
 
 #[test]
-fn x2_a71_the_next_server_is_asked_for_everything_when_the_first_fails_and_something_is_not_cached() {
+fn x2_a71_the_next_server_is_asked_when_the_first_fails_uncached() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.watch(&cluster("c"));
@@ -141,7 +141,7 @@ fn x2_a71_a_timeout_at_a_failing_server_falls_back() {
 }
 
 #[test]
-fn x2_a71_what_did_not_come_in_time_from_a_server_that_never_said_anything_is_asked_of_the_next_one() {
+fn x2_a71_a_silent_servers_missing_resource_is_asked_of_the_next() {
     for (policy, millis) in [(PLAIN, 15_000), (PATIENT, 30_000)] {
         let mut run = Run::with(&[policy, PLAIN]);
         run.watch(&x());
@@ -156,7 +156,7 @@ fn x2_a71_what_did_not_come_in_time_from_a_server_that_never_said_anything_is_as
 }
 
 #[test]
-fn x2_a71_what_a_slow_server_did_not_send_is_asked_of_the_next_one_and_what_does_not_exist_is_not() {
+fn x2_a71_a_slow_servers_missing_resource_is_asked_of_the_next() {
     for (policy, asks) in [(PLAIN, vec![]), (PATIENT, vec!["eds / late x node".to_owned()])] {
         let mut run = Run::with(&[policy, PLAIN]);
         run.watch(&x());
@@ -172,7 +172,7 @@ fn x2_a71_what_a_slow_server_did_not_send_is_asked_of_the_next_one_and_what_does
 }
 
 #[test]
-fn x2_a71_a_server_that_comes_back_is_told_of_no_version_so_that_it_says_what_it_has() {
+fn x2_a71_a_server_that_comes_back_is_told_no_version() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
@@ -192,7 +192,7 @@ fn x2_a71_a_server_that_comes_back_is_told_of_no_version_so_that_it_says_what_it
 }
 
 #[test]
-fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_ask_the_next_server() {
+fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_switch() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.respond_from(0, eds("1", "a", Vec::new()));
@@ -201,7 +201,7 @@ fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_ask_the_next_serve
 }
 
 #[test]
-fn x2_a71_the_first_server_is_tried_on_and_its_first_response_closes_the_others() {
+fn x2_a71_the_first_response_of_the_first_server_closes_the_others() {
     let mut run = Run::with(&[PLAIN, PLAIN, PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -230,7 +230,7 @@ fn x2_a71_a_server_in_the_middle_takes_over_from_those_behind_it() {
 }
 
 #[test]
-fn x2_a71_what_the_next_server_has_sent_stays_in_use_until_the_first_one_sends_it() {
+fn x2_a71_resources_of_the_next_server_stay_until_the_first_sends_them() {
     let mut run = fallen([PLAIN, PLAIN]);
     run.wait();
     run.respond_from(0, eds("1", "a", Vec::new()));
@@ -243,7 +243,7 @@ fn x2_a71_what_the_next_server_has_sent_stays_in_use_until_the_first_one_sends_i
 }
 
 #[test]
-fn x2_a71_no_version_of_a_server_is_claimed_while_another_one_s_resources_are_in_use() {
+fn x2_a71_no_version_is_claimed_while_another_servers_resources_are_used() {
     let mut run = cached();
     run.watch(&y());
     run.fail(0);
@@ -258,7 +258,7 @@ fn x2_a71_no_version_of_a_server_is_claimed_while_another_one_s_resources_are_in
 }
 
 #[test]
-fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one_s_response_to_a_request_that_names_it() {
+fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     let (c, d) = (cluster("c"), cluster("d"));
     run.watch(&c);

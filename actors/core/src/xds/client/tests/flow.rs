@@ -27,7 +27,7 @@ fn update(run: &Run) -> UpdateId {
 }
 
 #[test]
-fn x2_nothing_more_is_read_until_the_watchers_have_recorded_what_they_were_told() {
+fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
     let mut run = slow(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     assert_eq!((run.told().len(), run.reads()), (2, Vec::new()));
@@ -78,7 +78,7 @@ fn x2_an_update_that_nobody_was_told_is_passed_over() {
 }
 
 #[test]
-fn x2_after_a_response_that_tells_nothing_the_next_message_is_read_at_once() {
+fn x2_after_a_response_without_news_the_next_message_is_read() {
     let mut run = slow(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", Vec::new());
     assert_eq!(run.reads(), [run.stream(0)]);
@@ -106,7 +106,7 @@ fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
 }
 
 #[test]
-fn x2_a57_nothing_is_late_while_nothing_is_read_and_then_the_time_begins_anew() {
+fn x2_a57_nothing_is_late_while_nothing_is_read() {
     let mut run = slow(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let told = update(&run);
@@ -152,7 +152,7 @@ fn x2_two_streams_wait_for_the_same_watchers() {
 }
 
 #[test]
-fn x2_after_a_message_that_says_nothing_the_next_one_is_read_and_nothing_is_answered_or_known() {
+fn x2_an_empty_message_is_passed_over_without_an_answer() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
     run.step(Heard::Illegible(stream));
@@ -170,7 +170,7 @@ fn x2_after_a_message_that_says_nothing_the_next_one_is_read_and_nothing_is_answ
 }
 
 #[test]
-fn x2_a57_a_stream_on_which_nothing_came_that_can_be_decoded_is_one_without_a_response() {
+fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
     let mut run = Run::watching(&[x()]);
     run.step(Heard::Illegible(run.stream(0)));
     assert_eq!(run.samples(), []);

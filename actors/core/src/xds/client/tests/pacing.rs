@@ -66,7 +66,7 @@ fn x2_a_rejection_that_waits_rejects_the_last_response() {
 }
 
 #[test]
-fn x2_a_good_response_is_accepted_at_once_while_a_rejection_waits_and_takes_its_place() {
+fn x2_a_good_response_replaces_a_waiting_rejection() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
     run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
@@ -77,7 +77,7 @@ fn x2_a_good_response_is_accepted_at_once_while_a_rejection_waits_and_takes_its_
 }
 
 #[test]
-fn x2_names_that_change_are_asked_for_while_a_rejection_waits_and_take_it_with_them() {
+fn x2_changed_names_are_requested_with_a_waiting_rejection() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
     run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);

@@ -426,7 +426,7 @@ impl World {
         Ok(())
     }
 
-    /// There are not too many rejections; whoever asks for other names takes one with him.
+    /// There are not too many rejections; a request for other names carries one along.
     fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
         let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
@@ -666,7 +666,7 @@ impl World {
         Ok(())
     }
 
-    /// Everybody does what he can, until nothing is left to do.
+    /// All do what they can, until nothing is left to do.
     fn settle(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {
@@ -696,7 +696,7 @@ fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> Test
 
 proptest! {
     #[test]
-    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_nothing_is_asked_answered_or_read_out_of_turn(
+    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_in_order(
         (policies, ops) in history(),
     ) {
         play(policies, ops, None)?;

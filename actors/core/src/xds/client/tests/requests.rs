@@ -14,7 +14,7 @@ fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
 }
 
 #[test]
-fn x2_what_is_watched_in_the_moment_in_which_a_stream_is_opened_goes_into_its_first_requests() {
+fn x2_what_is_watched_as_a_stream_opens_is_in_its_first_requests() {
     let mut run = Run::with(&[PLAIN]);
     for key in [endpoints("x"), endpoints("y"), cluster("c")] {
         run.client.step(run.now, In::Watch(key, WATCHER), &mut run.out);
@@ -25,7 +25,7 @@ fn x2_what_is_watched_in_the_moment_in_which_a_stream_is_opened_goes_into_its_fi
 }
 
 #[test]
-fn x2_the_node_goes_with_the_first_request_of_each_stream_and_with_no_other() {
+fn x2_only_the_first_request_of_each_stream_has_the_node() {
     let mut run = Run::watching(&[endpoints("x")]);
     run.watch(&cluster("c"));
     assert_eq!(run.requests(), ["cds / c"]);
@@ -57,7 +57,7 @@ fn x2_each_request_names_all_that_is_watched_of_its_kind_in_order() {
 }
 
 #[test]
-fn x2_a_second_watcher_asks_for_nothing_new_and_the_last_one_that_goes_ends_it() {
+fn x2_a_second_watcher_requests_nothing_and_the_last_one_ends_it() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
     run.step(In::Watch(endpoints("x"), Watcher(2)));
     assert_eq!(run.requests(), [""; 0]);
@@ -66,7 +66,7 @@ fn x2_a_second_watcher_asks_for_nothing_new_and_the_last_one_that_goes_ends_it()
     run.step(In::Unwatch(endpoints("x"), Watcher(2)));
     assert_eq!(run.requests(), ["eds / y"]);
     run.step(In::Unwatch(endpoints("x"), Watcher(2)));
-    assert!(run.out.is_empty(), "nobody watches it");
+    assert!(run.out.is_empty(), "it has no watcher");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn x2_the_stream_is_closed_when_nothing_is_watched_any_more() {
 }
 
 #[test]
-fn x2_what_changes_before_the_transport_has_pulled_a_request_goes_into_one_more() {
+fn x2_changes_before_a_request_was_pulled_go_into_one_more() {
     let mut run = Run::with(&[PLAIN]);
     run.pulls = false;
     for name in ["a", "b", "c", "d"] {
@@ -114,7 +114,7 @@ fn x2_what_changes_before_the_transport_has_pulled_a_request_goes_into_one_more(
 }
 
 #[test]
-fn x2_an_answer_waits_for_the_request_that_was_not_pulled_and_goes_with_the_next_one() {
+fn x2_an_answer_waits_for_the_unpulled_request() {
     let mut run = Run::watching(&[endpoints("x")]);
     run.pulls = false;
     run.watch(&endpoints("y"));
@@ -126,7 +126,7 @@ fn x2_an_answer_waits_for_the_request_that_was_not_pulled_and_goes_with_the_next
 }
 
 #[test]
-fn x2_what_is_watched_again_before_the_server_has_heard_that_it_was_not_is_asked_for_anew() {
+fn x2_what_is_watched_again_before_the_server_knew_is_requested_again() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
     let resources = vec![good(&endpoints("x"), 1), good(&endpoints("y"), 1)];
     run.respond(Kind::Endpoints, "1", "a", resources);
@@ -142,7 +142,7 @@ fn x2_what_is_watched_again_before_the_server_has_heard_that_it_was_not_is_asked
 }
 
 #[test]
-fn x2_what_is_watched_and_unwatched_before_it_was_asked_for_costs_no_request() {
+fn x2_what_is_watched_and_unwatched_early_costs_no_request() {
     let mut run = Run::with(&[PLAIN]);
     run.pulls = false;
     run.watch(&endpoints("x"));

@@ -52,7 +52,7 @@ fn x1_a88_ads_stream_failed_without_a_response_fails_what_is_not_cached() {
 }
 
 #[test]
-fn x1_a88_ads_stream_failed_without_a_response_is_ambient_for_what_is_cached() {
+fn x1_a88_a_stream_failed_without_a_response_is_ambient_where_cached() {
     for policy in [PLAIN, FAILS, PATIENT] {
         let mut run = start(policy, true);
         lose(&mut run, true);
@@ -62,7 +62,7 @@ fn x1_a88_ads_stream_failed_without_a_response_is_ambient_for_what_is_cached() {
 }
 
 #[test]
-fn x1_a88_transient_failure_of_the_channel_is_a_stream_that_fails_without_a_response() {
+fn x1_a88_transient_failure_of_the_channel_is_a_failed_stream() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -103,7 +103,7 @@ fn x1_a88_nack_drops_what_is_cached_under_fail_on_data_errors() {
 }
 
 #[test]
-fn x1_a88_resource_timeout_after_15_s_says_that_the_resource_does_not_exist() {
+fn x1_a88_resource_timeout_after_15_s_means_does_not_exist() {
     for policy in [PLAIN, FAILS] {
         let mut run = start(policy, false);
         run.pass(14_999);
@@ -115,7 +115,7 @@ fn x1_a88_resource_timeout_after_15_s_says_that_the_resource_does_not_exist() {
 }
 
 #[test]
-fn x1_a88_resource_timeout_under_resource_timer_is_transient_error_comes_after_30_s_and_is_unavailable() {
+fn x1_a88_the_transient_resource_timeout_is_30_s_and_unavailable() {
     let mut run = start(PATIENT, false);
     run.pass(29_999);
     assert_eq!(run.told(), [""; 0]);
@@ -154,7 +154,7 @@ fn x1_a88_cds_resource_deletion_drops_under_fail_on_data_errors() {
 }
 
 #[test]
-fn x1_a88_cds_resource_deletion_ends_with_the_same_cluster_and_is_told_to_be_over() {
+fn x1_a88_cds_resource_deletion_ends_with_the_same_cluster() {
     let mut run = start(PLAIN, true);
     run.respond(Kind::Cluster, "2", "b", Vec::new());
     run.respond(Kind::Cluster, "3", "c", vec![good(&c(), 1)]);
@@ -203,7 +203,7 @@ fn x1_a88_tp3_data_error_drops_what_is_cached_under_fail_on_data_errors() {
 }
 
 #[test]
-fn x1_a88_tp3_any_other_error_fails_what_is_not_cached_and_is_ambient_for_what_is_whatever_the_features() {
+fn x1_a88_tp3_other_errors_fail_uncached_and_are_ambient_for_cached() {
     let others = Code::ALL.into_iter().filter(|code| !code.is_data_error() && *code != Code::Ok);
     for code in others {
         for policy in [PLAIN, FAILS, PATIENT] {
@@ -227,7 +227,7 @@ fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
 }
 
 #[test]
-fn x1_a88_a_late_watcher_sees_why_there_is_no_resource_and_nothing_where_it_is_only_asked_for() {
+fn x1_a88_a_late_watcher_sees_why_there_is_no_resource() {
     let mut run = start(PLAIN, false);
     assert_eq!(late(&mut run, &x()), [""; 0]);
     run.respond(Kind::Cluster, "2", "b", vec![bad(&c())]);
@@ -243,7 +243,7 @@ fn x1_a88_a_late_watcher_hears_that_the_server_is_not_reached() {
 }
 
 #[test]
-fn x1_a88_an_ambient_error_ends_with_the_next_good_resource_changed_or_not() {
+fn x1_a88_an_ambient_error_ends_with_the_next_good_resource() {
     for (n, told) in [(1, "x ambient: OK"), (2, "x is 3")] {
         let mut run = start(PLAIN, true);
         run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
@@ -253,7 +253,7 @@ fn x1_a88_an_ambient_error_ends_with_the_next_good_resource_changed_or_not() {
 }
 
 #[test]
-fn x1_a88_that_the_server_is_not_reached_ends_for_all_with_its_first_response() {
+fn x1_a88_an_unreachable_server_ends_for_all_with_its_first_response() {
     let mut run = start(PLAIN, true);
     lose(&mut run, true);
     run.wait();
@@ -264,7 +264,7 @@ fn x1_a88_that_the_server_is_not_reached_ends_for_all_with_its_first_response() 
 }
 
 #[test]
-fn x1_a88_an_error_of_the_resource_itself_outlasts_that_the_server_was_not_reached() {
+fn x1_a88_an_error_of_the_resource_outlasts_an_unreachable_server() {
     let mut run = start(PLAIN, true);
     run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
     lose(&mut run, true);

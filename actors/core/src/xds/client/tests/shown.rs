@@ -52,7 +52,7 @@ fn rejected(version: &str, raw: Option<Raw>) -> Option<Rejected> {
 }
 
 #[test]
-fn x2_a78_a_server_counts_as_connected_from_its_first_stream_on_until_one_brings_no_response() {
+fn x2_a78_a_server_is_connected_until_a_stream_brings_no_response() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     assert_eq!(connections(&run), ["0 1"]);
@@ -106,8 +106,7 @@ fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
 }
 
 #[test]
-fn x2_a78_tp3_an_error_that_says_nothing_counts_as_an_invalid_resource_and_one_of_what_is_not_watched_does_not()
- {
+fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource() {
     let table = [
         (Reported { name: None, ..reported("x", Code::NotFound) }, 1),
         (Reported { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
@@ -212,7 +211,7 @@ fn x2_a40_a_rejected_resource_is_shown_beside_the_one_in_use() {
 }
 
 #[test]
-fn x2_a88_reported_errors_and_deletions_are_shown_with_the_version_of_their_response() {
+fn x2_a88_errors_and_deletions_are_shown_with_their_version() {
     let mut run = Run::watching(&[c(), x()]);
     run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::PermissionDenied)]);
     let shown = run.shown(&x()).expect("it is watched");
@@ -228,7 +227,7 @@ fn x2_a88_reported_errors_and_deletions_are_shown_with_the_version_of_their_resp
 }
 
 #[test]
-fn x2_a88_what_has_not_come_is_shown_without_a_version_and_connectivity_changes_no_entry() {
+fn x2_a88_what_has_not_come_is_shown_without_a_version() {
     for (policy, state) in [(PLAIN, State::DoesNotExist), (PATIENT, State::Timeout)] {
         let mut run = Run::watching_with(policy, &[x()]);
         run.wait();

@@ -21,7 +21,7 @@ fn waits(run: &mut Run, count: usize) -> Vec<u128> {
 }
 
 #[test]
-fn x2_a57_a_stream_that_ends_without_a_response_is_a_connectivity_error_in_the_transport_s_words() {
+fn x2_a57_a_stream_without_a_response_is_a_connectivity_error() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.fail(0);
@@ -31,7 +31,7 @@ fn x2_a57_a_stream_that_ends_without_a_response_is_a_connectivity_error_in_the_t
 }
 
 #[test]
-fn x2_a57_every_end_without_a_response_is_unavailable_whatever_the_transport_calls_it() {
+fn x2_a57_every_end_without_a_response_is_unavailable() {
     let table = [
         (Code::Ok, "", "it closed the stream without a response"),
         (
@@ -63,7 +63,7 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
 }
 
 #[test]
-fn x2_a57_how_streams_were_cut_soon_after_a_response_is_shown_until_one_ends_otherwise_and_is_no_error() {
+fn x2_a57_streams_cut_soon_after_a_response_are_shown() {
     let cut = |code| Ended { code, message: "decoded message length too large".to_owned() };
     let mut run = Run::watching(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -192,7 +192,7 @@ fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
 }
 
 #[test]
-fn x2_a57_nothing_is_late_without_a_stream_and_on_the_next_one_the_time_begins_anew() {
+fn x2_a57_nothing_is_late_without_a_stream() {
     let mut run = Run::watching(&[x()]);
     run.pass(14_000);
     run.fail(0);
@@ -300,7 +300,7 @@ fn x2_a57_what_came_too_late_is_used() {
 }
 
 #[test]
-fn x2_a_server_is_not_connected_more_often_than_once_in_the_first_wait_by_one_who_comes_and_goes() {
+fn x2_a_flapping_user_does_not_connect_a_server_more_often() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     waits(&mut run, 6);

@@ -306,7 +306,7 @@ fn play((v6, admin_state, ops): (bool, bool, Vec<Op>), plant: Option<Plant>) -> 
 
 proptest! {
     #[test]
-    fn x2_a_pool_holds_the_best_that_is_usable_fails_over_at_once_and_goes_back_in_bounded_time(
+    fn x2_a_pool_holds_the_best_usable_and_goes_back_in_bounded_time(
         history in history(),
     ) {
         play(history, None)?;
@@ -334,7 +334,7 @@ proptest! {
     }
 
     #[test]
-    fn x2_no_two_addresses_have_the_same_name_and_each_name_is_one_that_azure_takes(
+    fn x2_addresses_have_distinct_names_that_azure_accepts(
         one in any::<IpAddr>(),
         other in any::<IpAddr>(),
     ) {

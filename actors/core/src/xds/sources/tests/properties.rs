@@ -323,7 +323,7 @@ impl World {
         for said in out {
             match said {
                 Out::Watch(key, watcher) => {
-                    prop_assert!(!lets_go, "something is let go of before all is watched");
+                    prop_assert!(!lets_go, "something is released before all is watched");
                     let is_asked = key.kind == Kind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
                     prop_assert_eq!(before, None, "{} is watched twice", key);
@@ -537,7 +537,7 @@ fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResul
 
 proptest! {
     #[test]
-    fn x3_each_source_has_what_its_resources_say_and_is_dropped_only_by_the_policy_of_whoever_asked_for_it(
+    fn x3_each_source_has_its_resources_and_is_dropped_only_by_its_policy(
         history in histories(),
     ) {
         play(history, None)?;
