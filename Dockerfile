@@ -66,7 +66,7 @@ RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
 # nothing of the above need not compile it again.
 ARG SOURCE_DATE_EPOCH=0
 # Scanners look for the bill of materials there: a static binary does not tell of what it was made. `cargo metadata`, of
-# which cargo-cyclonedx makes it, names crates too that only a feature would bring which nobody has switched on; so what
+# which cargo-cyclonedx makes it, also names crates of features that are switched off; so what
 # `cargo tree` does not name is taken out again.
 RUN --mount=type=cache,id=cargo-registry,target=/usr/local/cargo/registry \
     export SOURCE_DATE_EPOCH \

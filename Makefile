@@ -6,7 +6,7 @@
 #   make push  OCI_LAYOUT=FOLDER                        builds it and writes it to an OCI layout, without a registry
 #   make sbom                     writes the bill of materials to target/sbom
 #   make chart                    checks the chart, and packs it into target/chart
-#   make chart-readme             writes the table of values anew
+#   make chart-readme             writes the table of values again
 #   make config-reference         writes config/reference.yaml and the schema of the values' `config`
 #   make features                 writes the common features of the workspace's crates (needs cargo-hakari)
 #   make update-dependencies      takes the newest versions that Cargo.toml and go.mod allow, and checks them

@@ -53,8 +53,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Stores every pool of the managed load balancers in a file, or compares such a file with what is there now.
     Snapshot(snapshot::SnapshotArgs),
-    /// Puts the members of pools back to what a snapshot has, under the rules of `run`, and pauses everything for whoever
-    /// leads next.
+    /// Puts the members of pools back to what a snapshot has, under the rules of `run`, and pauses everything for the
+    /// replica that leads next.
     Restore(restore::RestoreArgs),
     /// Has a Deployment run no Pods, and waits until they have ended: before it is deleted together with their rights.
     Retire(retire::RetireArgs),

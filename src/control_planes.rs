@@ -16,7 +16,7 @@ use xds::{Bootstrap, Node, Source, Status};
 /// Our version, as control planes are told.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Reads the bootstrap, where any pool is to be filled from a control plane. Without such pools nobody looks for one.
+/// Reads the bootstrap, where any pool is to be filled from a control plane. Without such pools none is read.
 ///
 /// # Errors
 /// There is none, or it cannot be used.

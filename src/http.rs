@@ -258,7 +258,7 @@ impl Listeners {
 }
 
 impl Served {
-    /// Turns `/readyz` to 503 so that nobody is sent here any more.
+    /// Turns `/readyz` to 503 so that no traffic is sent here any more.
     pub fn refuse(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }

@@ -45,14 +45,15 @@ pub struct Options {
     pub dry_run: bool,
     /// Which log lines are written.
     pub levels: Levels,
-    /// Pre-images that are put back once whoever watches has said so; `None`: it does the controller's work.
+    /// Pre-images that are put back once the caller has said so; `None`: it does the controller's work.
     pub restoring: Option<Restoring>,
     /// When it takes part in the election.
     pub election: Election,
 }
 
 impl Options {
-    /// How xDS control planes are reached, where any pool is filled from one. Whoever puts pre-images back asks none.
+    /// How xDS control planes are reached, where any pool is filled from one. While pre-images are put back, none is
+    /// asked.
     fn bootstrap(&self) -> anyhow::Result<Option<Arc<Bootstrap>>> {
         if self.restoring.is_some() {
             return Ok(None);
@@ -85,7 +86,7 @@ impl Sight {
     }
 }
 
-/// How a service has ended that somebody watched.
+/// How a service has ended that a caller watched.
 pub struct Ended<T> {
     /// What the watcher came to; `None`: a signal came first.
     pub answer: Option<T>,
@@ -161,7 +162,7 @@ fn end_on_panic() {
     }));
 }
 
-/// Runs the service until SIGTERM, SIGINT, or until whoever watches it has come to an answer. It ends in good order
+/// Runs the service until SIGTERM, SIGINT, or until its caller has come to an answer. It ends in good order
 /// either way.
 ///
 /// # Errors

@@ -20,8 +20,8 @@ use tracing_subscriber::fmt::MakeWriter;
 use self::json_lines::JsonLines;
 
 /// Crates that tell what we tell already, in their own way: an unreachable API server as an error of each connection,
-/// listeners and their threads, a failed request to ARM before it is decided what follows from it; and what anybody can
-/// make come about who reaches a listener: a client that does not speak HTTP, as an error.
+/// listeners and their threads, a failed request to ARM before it is decided what follows from it; and what any client
+/// that reaches a listener can cause: one that does not speak HTTP, as an error.
 const QUIET: &str = "kube_client=off,actix_http=off,actix_server=warn,typespec_client_core=warn";
 
 /// The form of log lines.

@@ -383,7 +383,7 @@ impl Stage {
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 
-    /// Starts the watchers of all kinds. That of preemptions never begins where nobody heeds them: it asks for nothing.
+    /// Starts the watchers of all kinds. That of preemptions never begins where they are not used: it asks for nothing.
     fn run_watchers(&self, watchers: [(Kind, AddressReceiver<Shell<Watcher>>); 4], role: Role) {
         for (kind, ctx) in watchers {
             let begins = match kind {

@@ -104,7 +104,7 @@ impl<C: Deref<Target = Cluster>> Story<C> {
     }
 
     /// Creates a Service, and gives it an address at once, as the cloud-controller-manager does in the end: one without is
-    /// a sign that somebody waits for the shared Lease (W7), to the controllers of all other stories too.
+    /// a sign that another client waits for the shared Lease (W7), to the controllers of all other stories too.
     async fn create_service(&self, service: &Value) {
         let text =
             |key: &str| service["metadata"][key].as_str().expect("objects are made with it").to_owned();

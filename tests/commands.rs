@@ -43,7 +43,7 @@ impl Folder {
     }
 }
 
-/// The binary with these arguments, untouched by the environment of whoever runs the tests.
+/// The binary with these arguments, untouched by the environment of the tests.
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null());
@@ -85,7 +85,7 @@ fn refused(arguments: &[&str], words: &[&str]) -> String {
     told
 }
 
-/// A cloud configuration for ARM on a loopback port where nobody listens.
+/// A cloud configuration for ARM on a loopback port without a listener.
 fn cloud() -> Value {
     json!({
         "cloud": "AzurePublicCloud", "resourceManagerEndpoint": "http://127.0.0.1:9",

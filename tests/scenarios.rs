@@ -35,13 +35,13 @@
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
 //!           [retry-after R] [body html|bare|pascal|empty] [on <load balancer>]
 //! arm healthy|down|up            arm loses|keeps writes          arm nic-admin-state allow|refuse
-//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and everybody lists again)
+//! apiserver lists empty <kinds>|full              apiserver restart (watches end, and all clients list again)
 //! apiserver down|up              apiserver raw services|endpointslices|nodes <line>
 //! apiserver streaming refused-as-invalid|refused-as-bad-request|refused-by-error-event
 //! person releases|pauses|resumes everything|<pool>                person releases node node-1
 //! controller killed|stopped|started               cloud <key of azure.json> <value>, from the next start on
 //!
-//! expect PUT <pool> <members> [down <nodes>] [-> <status>|lost]       the next write of this pool, in which nobody
+//! expect PUT <pool> <members> [down <nodes>] [-> <status>|lost]       the next write of this pool, in which no node
 //!                                                 else is Down; every write must be expected
 //! expect no PUT [<pool>] until 2s                 of the story's clock
 //! expect no PUT [<pool>] for 2s                   from the last change or the last expected PUT's answer
@@ -66,9 +66,9 @@
 //!
 //! A taint is `KEY[=VALUE][:EFFECT]`, or `out-of-service`, `shutdown` or `spot-eviction`.
 //!
-//! At the end every pool is right, the entries of nodes that leave service are Down and no others, but those that somebody
-//! else has set Down, nothing waits, every write was expected, none overlapped another on its load balancer, SIGTERM ends
-//! the process with 0, and its log has no ERROR line that no `expect log ERROR` names.
+//! At the end every pool is right, the entries of nodes that leave service are Down and no others, except those that
+//! another client has set Down, nothing waits, every write was expected, none overlapped another on its load balancer,
+//! SIGTERM ends the process with 0, and its log has no ERROR line that no `expect log ERROR` names.
 
 mod act;
 mod azure;
@@ -247,12 +247,12 @@ mod stories {
         q8_a_parked_pool_is_out_of_sync
         q8_a_slice_event_retries_after_failure
         s1_a_drain_by_kubectl_is_membership_alone
+        s1_a_foreign_write_is_neither_lost_nor_superseded
         s1_a_machine_is_shut_down_and_two_signals_end_with_the_last
         s1_a_node_that_is_deleted_while_it_is_down_costs_no_call
         s1_a_service_with_one_pod_is_cut_off_until_the_pod_moves
         s1_a_throttled_down_is_tried_again_when_the_gate_opens
-        s1_a_write_of_the_cloud_controller_manager_is_neither_lost_nor_superseded
-        s1_an_event_of_an_eviction_taints_its_node_once_and_keeps_the_taints_of_others
+        s1_an_eviction_event_taints_its_node_once_and_keeps_foreign_taints
         s1_pools_that_fail_are_told_on_the_node_while_the_others_go_down
         w1_lanes_are_parallel
         w2_asynchronous_operation
@@ -292,7 +292,7 @@ async fn play_all(stories: Vec<Story>) -> Vec<(String, Result<(), String>)> {
     for story in stories {
         let places = Arc::clone(&places);
         playing.spawn(async move {
-            let _place = places.acquire_owned().await.expect("nobody closes it");
+            let _place = places.acquire_owned().await.expect("it is never closed");
             let played = play(&story).await;
             (story.name, played)
         });
@@ -319,7 +319,7 @@ async fn a_story_that_does_not_go_as_told_fails() {
             "at 0s slice web hosted node-2\nexpect PUT shop-web node-2\nexpect shared lease never ours",
             "it had",
         ),
-        ("nonsense", "at 0s sing", "nobody can do"),
+        ("nonsense", "at 0s sing", "unknown act"),
         ("other Downs", "at 0s node node-1 taint shutdown\nexpect PUT shop-web node-1", "Down are [Entry"),
         (
             "wrong admin state",
@@ -392,7 +392,7 @@ async fn s1_while_no_node_leaves_the_same_requests_reach_arm() {
 #[test]
 fn a_line_that_says_nothing_is_refused_with_its_number() {
     let error = |text: &str| Story::parse("tale", text).err().unwrap_or_default();
-    assert!(error("# words\n\nonce upon a time").starts_with("tale:3: a line begins with"));
+    assert!(error("# words\n\nonce there was").starts_with("tale:3: a line begins with"));
     assert!(error("at noon slice web empty").starts_with("tale:1: \"noon\""));
     assert!(error("at 1s slice web empty\ngiven nodes 1").starts_with("tale:2: given comes before"));
     assert!(error("expect").starts_with("tale:1: the line ends"));

@@ -32,7 +32,7 @@ const KUBERNETES_TOKEN: &str = "planted-kubernetes-token";
 const MARKERS: [&str; 8] =
     [SECRET, SECRET_ENCODED, PASSWORD, ASSERTION, TOKEN, HEADER, SIGNATURE, KUBERNETES_TOKEN];
 
-/// Every line of every crate, those included that are quiet unless somebody asks.
+/// Every line of every crate, also of those that are quiet by default.
 const FINEST: &str =
     "trace,kube_client=trace,actix_server=trace,typespec_client_core=trace,hyper=trace,rustls=trace";
 
@@ -42,7 +42,7 @@ const READY: &str = "/readyz?verbose";
 /// What a process may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Files, a cluster without Services, and whoever gives tokens and answers as ARM.
+/// Files, a cluster without Services, and a server that gives tokens and answers as ARM.
 struct Scene {
     folder: TempDir,
     files: Files,
@@ -102,7 +102,7 @@ impl Scene {
         std::fs::write(path, value.to_string()).expect("the folder can be written");
     }
 
-    /// The binary with this environment and nothing of whoever runs the tests.
+    /// The binary with this environment and nothing from the environment of the tests.
     fn command(&self, name: &str, environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg(name).arg("--cloud-config").arg(&self.files.cloud_config);

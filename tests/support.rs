@@ -61,6 +61,6 @@ pub fn log_lines(log: &Path) -> Vec<Value> {
 
 /// Writes a line to the standard error of the process, past the test harness, so that it is seen in any case.
 pub fn tell(line: &str) {
-    // There is nobody to tell when that fails.
+    // A failure of that cannot be reported.
     drop(std::io::stderr().write_all(format!("{line}\n").as_bytes()));
 }

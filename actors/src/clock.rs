@@ -28,7 +28,7 @@ impl Clock {
 
     /// The clock of a real process, which starts at the moment of the call, at [`Clock::OFFSET`]. It goes on while
     /// the computer is suspended, so that a process that wakes up does not think that it still leads (W8). Timers do
-    /// not: whoever was to be woken in between is woken late, and then reads the right time.
+    /// not: a task that was to be woken in between is woken late, and then reads the right time.
     #[must_use]
     pub fn start() -> Clock {
         Clock { start: Start::Boot(since_boot()), wall_start: Timestamp::now() }

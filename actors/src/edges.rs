@@ -69,7 +69,7 @@ pub trait HasEdges: Actor<Context = Context<Self>> {
     /// Its edges.
     fn edges(&mut self) -> &mut Edges<Self::To>;
 
-    /// Who stands at the end of an edge; `None` when nobody does any more.
+    /// The actor at the end of an edge; `None` when it has gone.
     fn recipient(&self, to: &Self::To) -> Option<Recipient<Deliver>>;
 
     /// Called when everything on an edge has been delivered.
@@ -218,8 +218,8 @@ fn send_next<A: HasEdges>(actor: &mut A, ctx: &mut Context<A>, to: A::To) {
         actor.delivered(ctx);
         return;
     };
-    // What cannot be sent is dropped: nobody stands there any more, who was there stopped in good order at shutdown,
-    // or its end ends the process (A4).
+    // What cannot be sent is dropped: the actor at the end was stopped in good order at shutdown, or its end ends the
+    // process (A4).
     let sending = OptionFuture::from(actor.recipient(&to).map(|recipient| recipient.send(Deliver(batch))));
     wait_for(actor, ctx, to, sending);
 }
@@ -238,8 +238,8 @@ fn wait_for<A: HasEdges>(
     }));
 }
 
-/// Drops what waits on an edge, and keeps what is pushed from now on until whoever has stood at its end has ended:
-/// what he has said is heard before anything that is said after him.
+/// Drops what waits on an edge, and keeps what is pushed from now on until the actor at its end has ended: what that
+/// has said is handled before anything that is said after it.
 pub fn hold_until<A: HasEdges>(
     actor: &mut A,
     ctx: &mut Context<A>,

@@ -47,7 +47,7 @@ pub enum End {
 pub struct Await {
     /// The id of the request.
     pub id: RequestId,
-    /// Where the answer goes; whoever does not wait any more has released the other end.
+    /// Where the answer goes; a caller that does not wait any more has dropped the other end.
     pub answer: oneshot::Sender<Answer>,
 }
 
@@ -88,7 +88,7 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
         return;
     }
     let LeadershipView { identity, role, holder, epoch, last_error, .. } = now;
-    let holder = holder.as_deref().unwrap_or("nobody");
+    let holder = holder.as_deref().unwrap_or("none");
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
@@ -123,7 +123,7 @@ fn log_wishes(before: &Snapshot, after: &Snapshot) {
         return;
     };
     let was = before.wishes.as_ref();
-    // At first nobody wishes anything: that is not worth a line.
+    // At first there are no wishes: that is not worth a line.
     let known = was.and_then(|was| was.wishes.clone()).unwrap_or_default();
     if let Some(wishes) = wishes
         && known != *wishes

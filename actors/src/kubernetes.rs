@@ -127,7 +127,7 @@ impl KubernetesPort {
         }
     }
 
-    /// Looks for the Deployment that events about this process are attached to. Where none is written nobody needs it.
+    /// Looks for the Deployment that events about this process are attached to. Where none is written it is not needed.
     fn search(&mut self, port: Recipient<deployment::Found>) {
         match (self.effects, self.reporter.deployment().cloned()) {
             (Effects::Withheld, _) => {}

@@ -32,7 +32,7 @@ impl Pools {
     }
 
     /// Starts the pool's actor where there is none; says whether one runs. What is no beginning for a pool that has
-    /// been forgotten, a late verdict or observation, starts none: nobody would ever forget it again.
+    /// been forgotten, a late verdict or observation, starts none: it would never be forgotten again.
     fn ensure_running(&mut self, pool: &PoolId, input: &In) -> bool {
         if self.running.contains_key(pool) {
             return true;
@@ -60,7 +60,7 @@ impl Pools {
         true
     }
 
-    /// A Take is answered in any case: nobody brings anything to the lane.
+    /// A Take is answered in any case: no pool brings anything to the lane.
     fn answer_for_nobody(&self, pool: PoolId, attempt: AttemptId) {
         let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
         let sending = self.switchboard.writer.send(Deliver(vec![nothing]));
@@ -77,7 +77,7 @@ impl Pools {
         let recipient = self.switchboard.recipient(End::from(&delivery.address())).clone();
         drop(actix::spawn(async move {
             if recipient.send(Deliver(vec![delivery])).await.is_err() {
-                tracing::debug!("a person's request was answered after the end");
+                tracing::debug!("an operator's request was answered after the end");
             }
         }));
     }

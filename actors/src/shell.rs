@@ -41,7 +41,7 @@ pub struct Shell<M: Machine> {
     edges: Edges<End>,
     timer: Option<(Now, SpawnHandle)>,
     first: Vec<M::In>,
-    /// Who waits for its end; while nobody does, it goes on.
+    /// The callers that wait for its end; while there are none, it goes on.
     stopping: Vec<oneshot::Sender<()>>,
 }
 
@@ -188,7 +188,7 @@ where
             ctx.cancel_future(timer);
         }
         self.delivered(ctx);
-        // Nobody answers: the end of the shell releases it.
+        // There is no answer: the end of the shell releases it.
         Box::pin(async move { drop(ended.await) })
     }
 }

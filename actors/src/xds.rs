@@ -26,8 +26,8 @@ pub struct XdsPort {
 }
 
 impl XdsPort {
-    /// A port to the servers of this bootstrap, which gives them this version of ours. Without a bootstrap there is
-    /// nobody to ask, and nobody asks.
+    /// A port to the servers of this bootstrap, which gives them this version of ours. Without a bootstrap there is no
+    /// server to ask, and nothing is asked.
     #[must_use]
     pub fn new(
         bootstrap: Option<Arc<Bootstrap>>,

@@ -123,7 +123,7 @@ impl CloudConfig {
         }
     }
 
-    /// The cloud; one that nobody knows counts as public, as upstream has it.
+    /// The cloud; an unknown one counts as public, as upstream has it.
     pub fn cloud(&self) -> Cloud {
         self.cloud
     }

@@ -243,7 +243,7 @@ settings! {
     /// The migration from Basic to Standard load balancers, for clusters that still have Basic ones.
     migration: Migration = "migration" {
         /// Whether the controller migrates once per start, before it takes part in the election of the leader. Off by
-        /// default, because the outage then begins at a restart that nobody watches. Only with mode enforce;
+        /// default, because the outage then begins at an unattended restart. Only with mode enforce;
         /// docs/migration.md says what must be done before.
         on_startup: bool = "onStartup", AnyValue, Fixed("false"), since "0.1.0";
         /// What the migration may change, as with `--accept` of migrate-basic-lb: public IPv6 addresses, names of scale

@@ -172,7 +172,8 @@ impl Checks<'_> {
         self.listeners(settings);
     }
 
-    /// That no pool of the list is one of the cluster as a whole, which holds all nodes and is nobody's to fill (D2).
+    /// That no pool of the list is one of the cluster as a whole, which holds all nodes and which no source may fill
+    /// (D2).
     fn listed(&mut self, settings: &ControllerConfig) {
         let cluster = &settings.cluster_name;
         let own = [cluster.clone(), format!("{cluster}-IPv6")];

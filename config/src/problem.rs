@@ -8,7 +8,7 @@ pub const WHOLE_FILE: &str = "whole file";
 
 /// One thing that the operator has to change before the service can start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {field}: found {found}, expected {expected}; {remedy}")]
+#[error("{}: found {found}, expected {expected}; {remedy}", Subject(place, field))]
 pub struct Problem {
     /// Where the value was written: a file, a line of it, or an environment variable.
     pub place: Place,
@@ -36,7 +36,20 @@ pub struct Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { place, field, message } = self;
-        write!(f, "{place}: {field}: {message}")
+        write!(f, "{}: {message}", Subject(place, field))
+    }
+}
+
+/// A place and the key there; a variable that is its own key is named once.
+struct Subject<'a>(&'a Place, &'a str);
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(place, field) = self;
+        match place {
+            Place::Environment(name) if name == field => write!(f, "{place}"),
+            Place::File(_) | Place::Line(..) | Place::Environment(_) => write!(f, "{place}: {field}"),
+        }
     }
 }
 

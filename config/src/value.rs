@@ -10,7 +10,7 @@ use crate::duration;
 /// What stands in the place of a secret wherever values are shown.
 pub const REDACTED: &str = "<redacted>";
 
-/// One value in a form that may be shown to anybody.
+/// One value in a form that may be shown to any client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Text.
@@ -36,9 +36,9 @@ pub enum Value {
 /// Where an effective value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// It is not set.
     Default,
-    /// Nobody set it, and it follows from `compatibility: upstream` (C2).
+    /// It is not set, and it follows from `compatibility: upstream` (C2).
     Compatibility,
     /// The configuration file.
     File,

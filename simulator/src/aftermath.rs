@@ -1,4 +1,4 @@
-//! What a service leaves behind when its story is over: errors in its log that nobody expected, and work that waits; and
+//! What a service leaves behind when its story is over: unexpected errors in its log, and work that waits; and
 //! what its guards held back meanwhile.
 //!
 //! Asks the service's own listeners, which its operators watch too, from time to time and once more at the end.
@@ -31,7 +31,7 @@ const NAMED: usize = 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Aftermath {
     /// Lines of the service's log of level ERROR, or that are no log lines, which the story does not expect; nothing
-    /// where there is no log to read: it went to whoever watches, or to a disk that is full.
+    /// where there is no log to read: it went to a terminal, or to a disk that is full.
     pub log_errors: Option<Vec<String>>,
     /// Errors that the story expects and that are not in the log.
     pub log_missing: Vec<String>,
@@ -74,7 +74,8 @@ pub struct Held {
 }
 
 impl Aftermath {
-    /// Whether nothing is left that should not be. A service that does not say what waits is not clean: nobody knows.
+    /// Whether nothing is left that should not be. A service that does not say what waits is not clean: it is not
+    /// known.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.log_errors.as_ref().is_none_or(Vec::is_empty)
@@ -282,7 +283,7 @@ thread 'main' panicked at somewhere
         assert_eq!(depth_of(&json!({}), ""), 0);
         let left = Aftermath { queue_depth_end: Some(1), ..Aftermath::default() };
         assert!(!left.is_clean());
-        assert!(!Aftermath::default().is_clean(), "nobody knows what waits");
+        assert!(!Aftermath::default().is_clean(), "it is not known what waits");
         assert!(Aftermath { queue_depth_end: Some(0), ..left }.is_clean());
     }
 
@@ -314,7 +315,7 @@ thread 'main' panicked at somewhere
         );
         seen.note_guards(&json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": []}));
         assert_eq!((seen.removals_stopped_seconds, seen.held["breaker"].pools), (Some(3.0), 1));
-        assert!(seen.is_clean(), "nobody has judged that");
+        assert!(seen.is_clean(), "it was not judged");
         seen.judge_guards(&Guarded::default());
         assert!(!seen.is_clean() && seen.guards_wrong[0].contains("stopped for 3.0 s"));
         let expected = |least| Guarded { stopped: true, held: vec![("breaker".to_owned(), least)] };

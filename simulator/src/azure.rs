@@ -222,7 +222,7 @@ impl Model for Azure {
     }
 }
 
-/// Whether the cloud-controller-manager sent a request, or somebody under its name.
+/// Whether the cloud-controller-manager sent a request, or another client under its name.
 fn is_foreign(request: &Request) -> bool {
     let agent = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("user-agent"));
     agent.is_some_and(|(_, agent)| agent.starts_with(FOREIGN_AGENT))

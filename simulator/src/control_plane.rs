@@ -2,9 +2,9 @@
 //! well or badly.
 //!
 //! Owns the listener, the streams and the journal of what clients asked; what is served, and what is due to whom, is the
-//! model's ([`simulator_models::control_plane`]). It judges nobody: whether a client asked the right thing is for the
-//! reader of the journal. One owner task holds the state (`plane`); `stream` puts the model's words into protobuf,
-//! `serving` puts bytes on the wire.
+//! model's ([`simulator_models::control_plane`]). It does not judge clients: whether a client asked the right thing is
+//! for the reader of the journal. One owner task holds the state (`plane`); `stream` puts the model's words into
+//! protobuf, `serving` puts bytes on the wire.
 //!
 //! As a server may, it answers a first request and one with new names, pushes changes, and leaves an ACK or a NACK
 //! without an answer. A response of clusters names all subscribed ones that exist; one of endpoints only what is new
@@ -169,7 +169,7 @@ impl ControlPlane {
         self.change(kind, move |plane| plane.catalogue.remove(kind, &name)).await;
     }
 
-    /// Says in `resource_errors` that a resource cannot be had (TP3), in place of the resource, once per stream.
+    /// Says in `resource_errors` that a resource is not available (TP3), in place of the resource, once per stream.
     pub async fn fail(&self, kind: Kind, name: &str, code: Code, message: &str) {
         let (name, refusal) = (name.to_owned(), Refusal { code, message: message.to_owned() });
         self.change(kind, move |plane| plane.catalogue.fail(kind, name, refusal)).await;

@@ -219,7 +219,7 @@ mod tests {
         PoolName::new("LB", "Shop-Web")
     }
 
-    /// Lets somebody write entries, each by its last byte and whether it is Down.
+    /// Lets a client write entries, each by its last byte and whether it is Down.
     fn write(downs: &mut Downs, by_others: bool, entries: &[(u8, bool)], at_us: u64) {
         downs.wrote(&pool(), by_others);
         downs.note(&pool(), entries.iter().map(|(last, down)| (ip(*last), *down)).collect(), at_us);

@@ -33,7 +33,7 @@ impl Arm {
     /// settings is filled in.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     pub async fn start(settings: arm::Settings, clock: Clock) -> std::io::Result<Self> {
         let azure = Owner::start(Azure::new(ArmModel::new(settings)), clock);
         let listener = Listener::arm(azure.clone())?;
@@ -61,7 +61,7 @@ impl Fakes {
     /// Starts both on the current runtime, each with a listener on a free port of the loopback interface.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     pub async fn start(settings: Settings) -> std::io::Result<Self> {
         let clock = Clock::start();
         let Arm { url: arm_url, azure, listener } = Arm::start(settings.arm, clock).await?;

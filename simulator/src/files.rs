@@ -84,7 +84,7 @@ pub fn vnet_id() -> String {
     )
 }
 
-/// Ports that the system gives to nobody who names none: those are above, where nobody has configured it otherwise.
+/// Ports that the system does not give to a client that names none: those are above, unless it is configured otherwise.
 const PORTS: Range<u32> = 10_240..32_768;
 
 /// An address for a listener that another process opens later, so that we know it too.
@@ -97,11 +97,11 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// This address; where its port is 0, with one that nobody has, and that is reserved to no other client until this value
-    /// goes.
+    /// This address; where its port is 0, with one that is free, and that is reserved to no other client until this
+    /// value goes.
     ///
     /// # Errors
-    /// None can be had, or the address is none of this machine's.
+    /// None is free, or the address is none of this machine's.
     pub fn new(address: SocketAddr) -> io::Result<Self> {
         if address.port() != 0 {
             return Ok(Self { address, _held: None });
@@ -158,7 +158,7 @@ fn cloud_config(arm: &str, world: &World) -> Value {
     })
 }
 
-/// The listeners are ours whatever the overlay says: whoever runs the service looks for it there.
+/// The listeners are ours whatever the overlay says: the caller looks for the service there.
 fn controller(options: &Options) -> Value {
     let mut file = json!({"identity": "anonymous"});
     if let Some(overlay) = &options.overlay {
@@ -216,7 +216,7 @@ mod tests {
         assert!(first.address.port() != 0 && first.address.ip() == any.ip(), "{first:?}");
         assert_ne!(first.address, second.address);
         // Whom it is for can open it, and then it is not free after the reservation has gone either.
-        let opened = TcpListener::bind(first.address).expect("nobody has it");
+        let opened = TcpListener::bind(first.address).expect("it is free");
         let address = first.address;
         drop(first);
         let third = reserve(any);
@@ -224,7 +224,7 @@ mod tests {
         drop(opened);
         let named: SocketAddr = ([127, 0, 0, 1], 8081).into();
         assert_eq!(reserve(named).address, named);
-        assert!(Reserved::new(([203, 0, 113, 1], 0).into()).is_err(), "nobody has that address here");
+        assert!(Reserved::new(([203, 0, 113, 1], 0).into()).is_err(), "no interface has that address");
     }
 
     #[test]

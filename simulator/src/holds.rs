@@ -29,7 +29,7 @@ impl Hold {
 pub struct Holds(Vec<Hold>);
 
 impl Holds {
-    /// Notes who holds the Lease at `now_us`; an empty name is nobody.
+    /// Notes who holds the Lease at `now_us`; an empty name means no holder.
     pub(crate) fn note(&mut self, holder: &str, now_us: u64) {
         match self.0.last_mut().filter(|hold| hold.until_us.is_none()) {
             Some(hold) if hold.holder == holder => return,

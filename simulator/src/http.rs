@@ -79,7 +79,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The server hears of it at once; nobody has to wait for its end.
+        // The server is told immediately; its end need not be awaited.
         drop(self.handle.stop(false));
     }
 }

@@ -101,7 +101,7 @@ impl Ledger {
         self.observe(&pool, members, changed_us);
     }
 
-    /// Notes what a pool is there to begin with; nobody waits for that.
+    /// Notes what a pool is there to begin with; that is not waited for.
     pub fn begin(&mut self, pool: PoolName, wanted: Wanted, members: &BTreeSet<IpAddr>) {
         self.wrong += 1;
         let entry = Entry { wanted, ..Entry::default() };
@@ -111,7 +111,7 @@ impl Ledger {
         self.observe(&pool, members, 0);
     }
 
-    /// Notes what a pool holds at `at_us`. A pool that nobody spoke of is ignored.
+    /// Notes what a pool holds at `at_us`. An unknown pool is ignored.
     pub fn observe(&mut self, pool: &PoolName, members: &BTreeSet<IpAddr>, at_us: u64) {
         let Some(entry) = self.pools.get_mut(pool) else { return };
         entry.held = entry.wanted.is_held_by(members);
@@ -161,7 +161,7 @@ impl Ledger {
         }
     }
 
-    /// What a pool must hold; nothing of one that nobody spoke of.
+    /// What a pool must hold; nothing of an unknown one.
     pub(crate) fn required(&self, pool: &PoolName) -> Option<&BTreeSet<IpAddr>> {
         self.pools.get(pool).map(|entry| &entry.wanted.required)
     }
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (0, 0, 0));
         assert_eq!(ledger.all_right_since_us(), Some(200));
         ledger.observe(&pool, &ips(&[9]), 300);
-        assert_eq!(ledger.wrong(), 0, "nobody speaks of it any more");
+        assert_eq!(ledger.wrong(), 0, "it is forgotten");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! For how long pools had no member that could serve anybody, whose flows ARM reset, and how often another client took
+//! For how long pools had no member that could serve traffic, whose flows ARM reset, and how often another client took
 //! away a member that was needed: what clients of Services feel.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ struct Served {
 
 impl Outages {
     /// Looks at a pool at `at_us`, whose Service has endpoints on these nodes. A member serves that gets new connections
-    /// and is one of them; where nothing is required nobody could serve, and nothing is missed.
+    /// and is one of them; where nothing is required no member could serve, and nothing is missed.
     pub(crate) fn look(
         &mut self,
         azure: &ArmModel,
@@ -74,7 +74,7 @@ impl Outages {
         }
     }
 
-    /// Forgets what a pool lacks, because nobody wants it any more.
+    /// Forgets what a pool lacks, because it is not wanted any more.
     pub(crate) fn forget(&mut self, pool: &PoolName, at_us: u64) {
         if self.pools.contains_key(pool) {
             self.note(pool, true, BTreeSet::new(), at_us);
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(outages.all(5_000), [(&pool, 3_000)], "it lasts, and nothing was missed before");
         put(&mut azure, &[(2, "Up")]);
         outages.look(&azure, &pool, &ips(&[1]), 6_000);
-        assert_eq!(outages.all(7_000), [(&pool, 5_000)], "a member without an endpoint serves nobody");
+        assert_eq!(outages.all(7_000), [(&pool, 5_000)], "a member without an endpoint serves no traffic");
         put(&mut azure, &[(1, "None"), (2, "None")]);
         outages.look(&azure, &pool, &ips(&[1]), 8_000);
         assert_eq!((outages.all(20_000), outages.flows_reset()), (vec![(&pool, 6_000)], 0));
@@ -190,6 +190,6 @@ mod tests {
         put(&mut azure, &[(1, "None"), (2, "None")]);
         assert_eq!(look(&azure, &[1, 2]), 1);
         put(&mut azure, &[(1, "None")]);
-        assert_eq!(look(&azure, &[1, 2]), 1, "nobody else took that one");
+        assert_eq!(look(&azure, &[1, 2]), 1, "no other client took that one");
     }
 }

@@ -1,7 +1,7 @@
 //! One task owns one model and answers questions about it one after another, on one clock.
 //!
 //! A question is a closure that gets the model and the time. Questions of one asker are answered in their order.
-//! The owner also lets time pass in the model at its deadlines, and publishes its revision to whoever waits.
+//! The owner also lets time pass in the model at its deadlines, and publishes its revision to all that wait.
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -12,7 +12,7 @@ const BATCH: usize = 64;
 
 /// What an owner task can own.
 pub trait Model: Send + 'static {
-    /// Moves whenever somebody who waits may find something new.
+    /// Increases whenever a waiting caller may find something new.
     fn revision(&self) -> u64;
     /// The next moment at which time alone changes something, in microseconds.
     fn deadline(&self) -> Option<u64>;
@@ -59,7 +59,7 @@ impl<M: Model> Owner<M> {
 
     /// Says something without waiting.
     pub fn tell(&self, question: impl FnOnce(&mut M, u64) + Send + 'static) {
-        // The owner is gone only when its runtime is, and then nobody is left to be told.
+        // The owner is gone only when its runtime is, and then no receiver is left.
         drop(self.questions.send(Box::new(question)));
     }
 

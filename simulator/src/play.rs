@@ -203,7 +203,7 @@ impl<'a> Play<'a> {
         {
             let Some(change) = self.churn.make(&mut self.world) else { break };
             objects.extend(self.world.slices(change.service, change.slice, &trigger_time));
-            // Of what was deleted nobody wants anything.
+            // What was deleted is not wanted any more.
             if !self.world.is_gone(change.service) {
                 touched.push(Arc::clone(&self.scopes[change.service]));
             }

@@ -208,7 +208,7 @@ impl Begin {
                 command.stdout(Stdio::null()).stderr(Stdio::inherit());
             }
         }
-        // The environment of whoever simulates must not reach into the files, nor send loopback to a proxy.
+        // The environment of the caller must not reach into the files, nor send loopback to a proxy.
         for (key, _) in std::env::vars_os() {
             let name = key.to_string_lossy();
             let reaches_in = ["POOL_CONTROLLER_", "AZURE_", "POD_", "OPERATOR_", "DEPLOYMENT_"]
@@ -338,7 +338,7 @@ mod tests {
         }
         let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
-        // Whoever holds the reins of what has ended moves nothing.
+        // The reins of a process that has ended move nothing.
         reins.stand_still(true);
     }
 

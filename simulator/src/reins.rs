@@ -18,12 +18,12 @@ pub(crate) enum Asked {
 pub struct Reins {
     /// Its number, which is another one after it was started again.
     pid: watch::Receiver<Option<Pid>>,
-    /// To whoever has started it.
+    /// To the task that has started it.
     starter: mpsc::UnboundedSender<Asked>,
 }
 
 impl Reins {
-    /// The reins of the process that has this number, and that whoever hears this end can start again.
+    /// The reins of the process that has this number, and that the receiver of these requests can start again.
     pub(crate) fn of(pid: watch::Receiver<Option<Pid>>, starter: mpsc::UnboundedSender<Asked>) -> Self {
         Self { pid, starter }
     }
@@ -33,7 +33,7 @@ impl Reins {
     }
 
     /// Lets it stand still, or go on, and says whether it was told to, and in the second case had stood still until
-    /// then. Time goes on for everybody else.
+    /// then. Time goes on for all others.
     pub(crate) fn stand_still(&self, still: bool) -> bool {
         let Some(pid) = self.pid() else { return false };
         if still {
@@ -94,7 +94,7 @@ mod tests {
         assert!(reins.limit_files(Some(7)) && reins.limit_files(None));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "nobody is there any more");
+        assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "the process is gone");
     }
 
     #[tokio::test]
@@ -111,6 +111,6 @@ mod tests {
             assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));
         }
         drop((named, asked));
-        assert!(!reins.restart().await, "nobody hears it");
+        assert!(!reins.restart().await, "there is no receiver");
     }
 }

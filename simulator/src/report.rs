@@ -106,12 +106,12 @@ pub struct Report {
     pub wrong_pool_details: Vec<WrongPool>,
     /// What the first Warning events say, each text once.
     pub warnings: Vec<String>,
-    /// What happened in the story without reaching anybody, so that the run shows nothing of it: a failure.
+    /// What happened in the story without an effect on any client, so that the run shows nothing of it: a failure.
     pub unreached: Vec<String>,
     /// What the controller has left behind; nothing where none was started here.
     #[serde(flatten)]
     pub aftermath: Option<Aftermath>,
-    /// The same story with upstream's updater in the controller's place; nothing where nobody asked for it.
+    /// The same story with upstream's updater in the controller's place; nothing where it was not asked for.
     pub upstream: Option<Box<Report>>,
     /// What is drawn.
     #[serde(skip)]
@@ -229,7 +229,7 @@ impl Report {
         let Aftermath { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = aftermath;
         let mut left = guards_wrong.clone();
         if let Some(errors) = log_errors.as_ref().filter(|errors| !errors.is_empty()) {
-            left.push(format!("the log has errors that nobody expects, such as {}", errors[0]));
+            left.push(format!("the log has unexpected errors, such as {}", errors[0]));
         }
         if let Some(text) = log_missing.first() {
             left.push(format!("no error in the log says {text:?}"));
@@ -263,7 +263,7 @@ impl Report {
             reasons
                 .push(format!("{} PUTs ran at once on one load balancer", self.max_concurrent_puts_per_lb));
         }
-        reasons.extend(self.unreached.iter().map(|words| format!("`{words}` has reached nobody")));
+        reasons.extend(self.unreached.iter().map(|words| format!("`{words}` had no effect")));
         reasons.extend(self.leftovers());
         format!("FAILED: {}.", reasons.join("; "))
     }

@@ -145,7 +145,7 @@ const FIRST_NODE_SYNC_US: u64 = 1_000_000;
 /// How often upstream looks which nodes' machines are stopped (`--node-monitor-period`).
 const NODE_MONITOR_US: u64 = 5_000_000;
 
-/// The settings of one that is just starting; whoever has waited until it rests calls [`settled`].
+/// The settings of one that is just starting; a caller that has waited until it rests calls [`settled`].
 pub(crate) fn starting(settings: Settings) -> Settings {
     Settings { node_sync_us: FIRST_NODE_SYNC_US, lifecycle_us: Some(NODE_MONITOR_US), ..settings }
 }
@@ -155,7 +155,7 @@ pub(crate) fn settled(settings: &mut Settings) {
     settings.node_sync_us = Settings::default().node_sync_us;
 }
 
-/// What somebody who looks at the cluster has seen.
+/// What an observer of the cluster has seen.
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     places: Places,
@@ -293,7 +293,7 @@ impl Driver {
         }
     }
 
-    /// Its own time. Its wall clock is everybody's, because it writes it into the Lease.
+    /// Its own time. Its wall clock is that of all, because it writes it into the Lease.
     fn now_us(&mut self) -> u64 {
         let real_us = self.clock.now_us();
         let own_us = real_us.saturating_mul(u64::from(self.speed));
@@ -327,7 +327,7 @@ impl Driver {
                 Side::Arm => azure.ask(move |azure, now_us| serve_azure(azure, &call, now_us)).await,
             };
             tokio::time::sleep_until(clock.instant(due_us)).await;
-            // Nobody listens any more when the model was stopped.
+            // There is no receiver any more when the model was stopped.
             drop(answered.send(In::Answer(id, answer)));
         });
     }

@@ -1,7 +1,7 @@
 //! Which nodes leave service, from when until when, as the API server took what says so: taints, and notices of an
 //! eviction that a story has given.
 //!
-//! Goes by the node's object and its UID, so that whoever comes back under the same name is another one.
+//! Goes by the node's object and its UID, so that a node that comes back under the same name is another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -167,7 +167,7 @@ mod tests {
             apply(&mut model, "first", taints, now_us);
             signals.look_at(&model, "n1", now_us);
         }
-        assert_eq!(times(&signals), [(1, Some(30), Some(4))], "somebody has cleared it");
+        assert_eq!(times(&signals), [(1, Some(30), Some(4))], "another client has cleared it");
         signals.notice(&model, "n1", 90, 5);
         model.delete(Resource::Nodes, "", "n1", 6);
         signals.look_at_all(&model, 6);

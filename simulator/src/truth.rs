@@ -194,7 +194,8 @@ pub fn wrong_pools(azure: &ArmModel, wanted: &BTreeMap<String, Wanted>) -> Vec<W
     wrong
 }
 
-/// Those of these pools that exist, though their Services were deleted and they were removed: somebody wrote them again.
+/// Those of these pools that exist, though their Services were deleted and they were removed: another client wrote them
+/// again.
 pub(crate) fn pools_again(azure: &ArmModel, gone: &[PoolName]) -> Vec<WrongPool> {
     let again = gone.iter().filter(|pool| azure.member_ips(&pool.load_balancer, &pool.pool).is_some());
     let wrong = again.map(|pool| WrongPool {

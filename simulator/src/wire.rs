@@ -1,5 +1,5 @@
 //! What goes over ARM's wire, for tests: a journal of the requests with what became of each, and a hook that sees each
-//! request before the model does. Both are off until somebody asks for them, and the server around them is the same.
+//! request before the model does. Both are off until they are asked for, and the server around them is the same.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Keeps every request from now on, with its body; whoever asks later gets the same journal.
+    /// Keeps every request from now on, with its body; a later caller gets the same journal.
     pub fn record(&mut self) -> Journal {
         self.journal.get_or_insert_default().subscribe()
     }
@@ -126,7 +126,7 @@ pub(crate) struct Held {
 impl Held {
     /// Waits until the answer may go, and notes that it goes.
     pub(crate) async fn over(self, azure: &Owner<Azure>) {
-        // Whoever holds it lets it go also by going away.
+        // The holder releases it also by being dropped.
         drop(self.release.await);
         if let Some(place) = self.place {
             azure.ask(move |azure, now_us| azure.wire.ended(place, now_us)).await;

@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 pub(super) enum Readers {
     /// Its owner alone.
     Owner,
-    /// Everybody.
+    /// All users.
     All,
 }
 

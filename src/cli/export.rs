@@ -1,5 +1,5 @@
-//! `run --dry-run --export`: what the controller would change, and why, for people and for pipelines (C4). Made of the
-//! published snapshot alone; nothing is written but the file.
+//! `run --dry-run --export`: what the controller would change, and why, for operators and for pipelines (C4). Made of
+//! the published snapshot alone; nothing is written but the file.
 
 mod plan;
 mod sources;
@@ -102,7 +102,7 @@ pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCod
 
 /// Shows what is published now.
 fn look(sight: &Sight, comparison: &mut Comparison) {
-    // Nobody has begun its time, so it has nothing to say.
+    // Its time has not begun, so it has nothing to say.
     comparison.step(sight.clock.now(), In::Seen(sight.published.load_full()), &mut Vec::new());
 }
 

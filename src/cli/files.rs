@@ -13,7 +13,7 @@ use pool_core::redact::told;
 use super::Files;
 use crate::service;
 
-/// Where the cloud configuration is when nobody says.
+/// Where the cloud configuration is when it is not set.
 const CLOUD_CONFIG: &str = "/etc/kubernetes/azure.json";
 /// The Secret when its flag has no value: the cloud-controller-manager's.
 pub(super) const SECRET: &str = "kube-system/azure-cloud-provider";

@@ -2,7 +2,7 @@
 //! our own Lease, the shared one, gates, budgets, proof of ownership, verification (docs/design/surface.md, commands).
 //!
 //! Only which level a pool has is decided otherwise: by the snapshot, for the operator has said so. Everything is paused for
-//! whoever leads next, so that it does not undo that at once.
+//! the next leader, so that it does not undo that at once.
 
 mod image;
 mod plan;
@@ -64,7 +64,7 @@ pub(super) struct RestoreArgs {
     /// Empties pools whose pre-image is empty though their Services have endpoints.
     #[arg(long)]
     allow_empty: bool,
-    /// Writes pools also where none of the nodes that endpoints are on is left in them, so that they serve nobody.
+    /// Writes pools also where none of the nodes that endpoints are on is left in them, so that they serve no traffic.
     #[arg(long)]
     allow_unserved: bool,
     /// Does not pause everything for the controllers that run afterwards: they will undo what was restored.
@@ -76,7 +76,7 @@ pub(super) struct RestoreArgs {
     /// How long it may take, waiting for a controller that leads included.
     #[arg(long, value_parser = simulator::duration, default_value = "10m")]
     within: Duration,
-    /// Asks nobody.
+    /// Asks no question.
     #[arg(long)]
     yes: bool,
 }
@@ -272,7 +272,7 @@ impl Task<'_> {
         !self.args.pool.is_empty()
     }
 
-    /// Whether a pool is as it was asked for. One that is nobody's counts only where it was named.
+    /// Whether a pool is as it was asked for. One without an owner counts only where it was named.
     fn is_well(&self, finding: &Finding, fate: Option<&Fate>) -> bool {
         let foreign = *finding == Finding::Foreign && !self.has_named();
         foreign || fate.map_or_else(|| finding.is_right(), Fate::is_right)
@@ -293,7 +293,7 @@ impl Task<'_> {
         let place = params::leases(self.config).own;
         vec![
             printable!(
-                "everything is paused: no controller changes these pools until somebody resumes, by POST /api/v1/resume \
+                "everything is paused: no controller changes these pools until an operator resumes, by POST /api/v1/resume \
                  with {{\"scope\": \"everything\"}}, or by"
             ),
             printable!(
@@ -316,8 +316,8 @@ impl Task<'_> {
     }
 }
 
-/// Whether it is known what the machines make of a pool that exists: it is nobody's, not manageable, or was seen. Those
-/// of the cluster as a whole are nobody's, whose rules ever send to them.
+/// Whether it is known what the machines make of a pool that exists: it has no owner, is not manageable, or was seen.
+/// Those of the cluster as a whole have no owner, whichever rules send to them.
 fn is_known(snapshot: &Snapshot, id: &PoolId, cluster: &str) -> bool {
     let is_cluster = PoolName::of_cluster(cluster).contains(&id.pool);
     let mut services = snapshot.services.values();
@@ -336,7 +336,7 @@ fn exit(right: bool) -> ExitCode {
     if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Asks whoever sits at the terminal. A thread of its own waits for the answer: a signal ends the process all the same.
+/// Asks the operator at the terminal. A thread of its own waits for the answer: a signal ends the process all the same.
 async fn confirmed(pools: usize) -> anyhow::Result<bool> {
     write(&printable!("Write {pools} pools? Only `yes` means yes: "))?;
     let (answer, answered) = oneshot::channel();

@@ -31,7 +31,7 @@ const END_WITHIN: Duration = Duration::from_secs(35);
 const REST_WITHIN: Duration = Duration::from_secs(60);
 /// The most lines of the service's last words that are repeated.
 const LAST_LINES: usize = 10;
-/// A time that does not end while anybody watches.
+/// A time longer than any run.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Runs the simulation; fails when the controller has not done its job.
@@ -235,7 +235,7 @@ impl Stage {
         Ok(report)
     }
 
-    /// Hands the report out and, where asked for, leaves everything running until somebody ends it.
+    /// Hands the report out and, where asked for, leaves everything running until the operator ends it.
     async fn conclude(
         &self,
         args: &SimulateArgs,

@@ -68,16 +68,24 @@ struct Way {
 
 /// Stores pools, or compares them with a file.
 pub(super) fn snapshot(args: &SnapshotArgs) -> anyhow::Result<ExitCode> {
+    // A file that cannot be used needs no configuration.
+    let stored = match &args.way.verify {
+        Some(file) => Some((file, read_file(file)?)),
+        None => None,
+    };
     let loaded = files::load_with(&args.files, args.kubeconfig.as_ref())?;
     for warning in &loaded.warnings {
         tell([printable!("warning: {warning}")]);
     }
     let config = &loaded.config;
+    if let Some((file, stored)) = &stored {
+        check_scope(config, file, stored)?;
+    }
     service::in_system(async {
         let azure = Azure::of(config)?;
-        match (&args.way.output, &args.way.verify) {
+        match (&args.way.output, &stored) {
             (Some(file), _) => take(&azure, args, file).await,
-            (None, Some(file)) => verify(&azure, file).await,
+            (None, Some((_, stored))) => verify(&azure, stored).await,
             (None, None) => bail!("pass --output or --verify"),
         }
     })
@@ -217,13 +225,6 @@ async fn note_in_config_map(
     }
 }
 
-/// The snapshot in this file, if it is whole and of the load balancers that this configuration names.
-pub(super) fn stored(config: &Config, file: &Path) -> anyhow::Result<Snapshot> {
-    let stored = read_file(file)?;
-    check_scope(config, file, &stored)?;
-    Ok(stored)
-}
-
 /// Reads the file of a snapshot.
 pub(super) fn read_file(file: &Path) -> anyhow::Result<Snapshot> {
     let text = std::fs::read_to_string(file)
@@ -247,8 +248,7 @@ pub(super) fn check_scope(config: &Config, file: &Path, stored: &Snapshot) -> an
     Ok(())
 }
 
-async fn verify(azure: &Azure<'_>, file: &Path) -> anyhow::Result<ExitCode> {
-    let stored = stored(azure.config, file)?;
+async fn verify(azure: &Azure<'_>, stored: &Snapshot) -> anyhow::Result<ExitCode> {
     let mut told = Vec::new();
     for then in &stored.load_balancers {
         let now = azure.balancer(&then.name, &stored.filter).await?;

@@ -26,8 +26,8 @@ use super::{About, get};
 
 /// What the admin listener serves.
 pub(super) const SERVES: Serves = Serves(
-    "/ (a page for people), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
-     /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, people's requests (POST) at /api/v1/pause, \
+    "/ (a page for operators), /api/v1/status, /api/v1/queues, /api/v1/held, /api/v1/lanes, /api/v1/services, \
+     /api/v1/nodes, /api/v1/resources, /api/v1/config, /api/v1/events, operators' requests (POST) at /api/v1/pause, \
      /api/v1/resume, /api/v1/compare, /api/v1/gates/open, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
      /openapi.json, which describes all of them",
 );

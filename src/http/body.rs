@@ -15,7 +15,7 @@ const LARGEST: usize = 8 << 10;
 /// How long a client may take to send its body.
 pub(super) const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// Receives the body of somebody who may ask: no other client can make this process wait for one, or keep it.
+/// Receives the body of a client that may ask: no other client can make this process wait for one, or keep it.
 pub(super) async fn received(payload: web::Payload) -> Result<web::Bytes, HttpResponse> {
     match tokio::time::timeout(BODY_WITHIN, payload.to_bytes_limited(LARGEST)).await {
         Ok(Ok(Ok(bytes))) => Ok(bytes),

@@ -1,5 +1,5 @@
 //! The way in for those whom the API server judges: who asks it, and how many of those whom it turns away are told of in
-//! the log. Anybody who reaches a listener can be turned away as often as he likes.
+//! the log. Any client that reaches a listener can cause any number of refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// One where nobody was turned away yet.
+    /// One that has refused no client yet.
     pub(super) fn new(reviewer: Reviewer) -> Door {
         Door { reviewer, opened: Instant::now(), refused: Arc::default(), unanswered: Arc::default() }
     }

@@ -4,7 +4,7 @@
 use config::{Config, EffectiveValue, Origin, REDACTED};
 use serde_json::{Value, json};
 
-/// The configuration, in a form that may be shown to anybody.
+/// The configuration, in a form that may be shown to any client.
 #[derive(Clone, Debug)]
 pub struct Effective {
     /// The cloud configuration.

@@ -28,7 +28,7 @@ use super::show::Show;
 const STREAMS: usize = 16;
 /// After so long a silence a comment is sent, by which a client that is gone is noticed too.
 const SILENT_FOR: Duration = Duration::from_secs(15);
-/// How long a stream lasts: whoever goes on listening is judged again (H2).
+/// How long a stream lasts: a client that continues is judged again (H2).
 const LASTS: Duration = Duration::from_secs(600);
 /// After so many seconds there may be room again: a client that is gone is noticed by then.
 const ROOM_AFTER: u64 = 30;
@@ -84,7 +84,7 @@ impl Wanted {
     }
 }
 
-/// Somebody who reads a stream. His place is free again when this goes.
+/// A reader of a stream. Its place is free again when this is dropped.
 struct Reader {
     heard: Receiver<Arc<Telling>>,
     ending: watch::Receiver<bool>,

@@ -79,8 +79,8 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
     )
 }
 
-/// How it is about the pauses. Whoever cannot read them is no less ready than a standby, so this fails nothing. Why they
-/// cannot be read is in the words of others, and this listener answers everybody: they are told elsewhere.
+/// How it is about the pauses. A replica that cannot read them is no less ready than a standby, so this fails nothing.
+/// The reason is foreign text, and this listener answers every client: it is told elsewhere.
 fn of_pauses(view: Option<&WishesView>) -> String {
     match view {
         Some(WishesView { last_error: Some(_), term_waits, .. }) => {

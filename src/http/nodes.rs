@@ -110,7 +110,7 @@ fn line(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
     })
 }
 
-/// The rule by which a node is left out of pools, whoever has endpoints on it (D5).
+/// The rule by which a node is left out of pools, whichever Service has endpoints on it (D5).
 fn left_out(why: Option<LeftOut>) -> Option<Value> {
     why.map(|why| json!({ "rule": why.as_str(), "detail": why.to_string() }))
 }

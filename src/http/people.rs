@@ -37,16 +37,16 @@ struct Judged(Arc<str>);
 /// Who comes in by a listener.
 #[derive(Clone)]
 pub(super) enum Entry {
-    /// Everybody who reaches it.
+    /// Every client that reaches it.
     Open,
-    /// Whoever asks for this machine by a name of loopback. A page of the Web whose own name has been made to lead here has
-    /// a browser ask for that name, through the operator's port-forward.
+    /// Clients that ask for this machine by a name of loopback. A page of the Web whose own name has been made to lead
+    /// here has a browser ask for that name, through the operator's port-forward.
     Loopback,
     /// Those alone whom the API server lets, whatever method and path they ask for.
     Judged(Door),
 }
 
-/// Hands on the request of somebody who may come in.
+/// Hands on the request of a client that may come in.
 pub(super) async fn enter(
     entry: Entry,
     request: ServiceRequest,
@@ -106,7 +106,7 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Who asks, if they may; else the answer to them. Nobody is judged twice for one request.
+/// Who asks, if they may; else the answer to them. A client is judged once for one request.
 pub(super) async fn allowed(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let judged = request.extensions().get::<Judged>().map(|Judged(user)| Arc::clone(user));
     match judged {
@@ -131,9 +131,9 @@ fn token_of(request: &HttpRequest) -> Option<&str> {
 /// Has the API server judge who asks, by the path that is routed, with nothing in it percent-encoded that need not be.
 /// The log tells of those who are turned away by a verdict, as long as they are few.
 ///
-/// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what somebody has seen a
-/// moment ago is no secret to him. What may change something is judged again each time: whoever has lost the right must
-/// not pause or release anything from that moment on, and operators ask for such things seldom.
+/// What only reads may be judged by a verdict of the last 10 s: it is made again and again, and what a client has seen
+/// a moment ago is no secret to it. What may change something is judged again each time: a client that has lost the
+/// right must not pause or release anything from that moment on, and operators ask for such things seldom.
 async fn judge(door: &Door, request: &HttpRequest) -> Result<Arc<str>, HttpResponse> {
     let (path, verb) = (request.match_info().as_str(), verb_of(request.method()));
     if path.len() > LONGEST_PATH || verb.len() > LONGEST_METHOD {

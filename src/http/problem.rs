@@ -75,7 +75,7 @@ fn of(
     answer.content_type("application/problem+json").body(printable(document))
 }
 
-/// The answer to a path that nobody serves.
+/// The answer to a path that is not served.
 pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>) -> HttpResponse {
     let detail = format!("{} is not served here; this listener serves {}", request.path(), serves.0);
     problem(StatusCode::NOT_FOUND, "no such path", &detail)

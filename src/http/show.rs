@@ -46,7 +46,7 @@ impl Show {
         (snapshot.at > Now::ZERO).then(|| self.age(snapshot.at))
     }
 
-    /// How long ago a time was that somebody has noted, in seconds; 0 where it is to come by our clock.
+    /// How long ago a noted time was, in seconds; 0 where it is in the future by our clock.
     fn wall_age(&self, at: Wall) -> f64 {
         let micros = self.clock.wall_at(self.now).as_micros().saturating_sub(at.as_micros());
         std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0)).as_secs_f64()
@@ -346,7 +346,7 @@ impl Show {
     }
 }
 
-/// A time that somebody has noted, as operators write it.
+/// A noted time, as operators write it.
 pub(super) fn wall(at: Wall) -> Option<String> {
     jiff::Timestamp::from_microsecond(at.as_micros()).ok().map(|time| format!("{time:.3}"))
 }

@@ -43,7 +43,7 @@ fn h2_what_nobody_takes_ends_each_connection_of_each_listener() {
     let (admin_tls, _) = admin_tls.expect("there is a certificate");
     for listener in [health, admin, admin_tls] {
         let client = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
-        let (accepted, _) = listener.accept().expect("somebody has come");
+        let (accepted, _) = listener.accept().expect("a client has connected");
         let within = sockopt::tcp_user_timeout(&accepted).expect("the system knows the option");
         assert_eq!(within, TAKEN_WITHIN_MS, "{listener:?}");
         drop(client);

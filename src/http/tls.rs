@@ -64,7 +64,7 @@ struct Pair {
     expires: Option<Timestamp>,
 }
 
-/// What clients are shown: read on the listener's thread at each handshake, replaced by whoever renews it.
+/// What clients are shown: read on the listener's thread at each handshake, replaced when it is renewed.
 struct Shown(ArcSwap<CertifiedKey>);
 
 impl fmt::Debug for Shown {

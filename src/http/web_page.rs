@@ -1,5 +1,5 @@
-//! The page at `/` (H3): one document with its style and its script, which reads the admin API as everybody does. It is
-//! put together once, and its Content-Security-Policy lets this style and this script run and nothing else.
+//! The page at `/` (H3): one document with its style and its script, which reads the admin API as every client does. It
+//! is put together once, and its Content-Security-Policy lets this style and this script run and nothing else.
 
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY};
 use actix_web::web::Bytes;
@@ -25,7 +25,7 @@ const SCRIPT: &str = concat!(
     include_str!("web/page.js"),
 );
 
-/// Other sites may not read the page, nor whoever is in a window that they have opened.
+/// Other sites may not read the page, nor may a window that they have opened.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// The same for windows.
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");

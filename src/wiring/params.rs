@@ -145,7 +145,7 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
 pub struct Restoring {
     /// The pre-images.
     pub pins: Arc<Pins>,
-    /// Whether it writes only while everything is paused for everybody else.
+    /// Whether it writes only while everything is paused for all others.
     pub pauses: bool,
     /// Whether the operator has named the pools: what is paused by itself is put back then too.
     pub named: bool,
@@ -159,7 +159,7 @@ impl Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
         self.admin_state.role = admin_state::Role::Silent;
         self.pauses.mode = wishes::Mode::Enforce;
-        // A dry run reads it too: whoever looks first is to see what is paused.
+        // A dry run reads it too: an operator who looks first is to see what is paused.
         self.pauses.keeping = pauses::Keeping::ConfigMap;
         self.pauses.heeding = pauses::Heeding::Restoring(pauses::Restoring {
             reversed: restoring.pauses,
@@ -169,7 +169,7 @@ impl Machines {
     }
 
     /// Has the machines follow the sources of the configured pools on the control planes of this bootstrap. Without one
-    /// nobody is asked.
+    /// no server is asked.
     #[must_use]
     pub fn following(mut self, bootstrap: Option<&Bootstrap>) -> Machines {
         let sources = self.directory.listed.iter().map(|listing| listing.source.clone()).collect();
@@ -285,7 +285,7 @@ fn beyond_upstream(config: &Config) -> bool {
 }
 
 /// How long emptiness must last: not at all where the guards are off, unless S0's profile has switched them off and
-/// somebody has set the time (C2).
+/// the time is set (C2).
 fn empty_confirm(config: &Config) -> Duration {
     match (config.controller.guards.mode, config.controller.compatibility) {
         (GuardsMode::Off, Compatibility::Default) => Duration::ZERO,

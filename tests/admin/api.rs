@@ -169,7 +169,7 @@ async fn h3_problems_are_rfc_9457_documents_that_name_what_is_wrong() {
         (Method::GET, "/api/v1/services/shop/nosuch", 404, "shop/nosuch is unknown here"),
         (Method::GET, "/api/v1/nosuch", 404, "/api/v1/nosuch is not served here"),
         (Method::GET, "/api/v1/queues/onlyone", 404, "/api/v1/queues/onlyone is not served here"),
-        (Method::GET, "/nosuch", 404, "this listener serves / (a page for people), /api/v1/status"),
+        (Method::GET, "/nosuch", 404, "this listener serves / (a page for operators), /api/v1/status"),
         (Method::POST, "/api/v1/nosuch", 404, "is not served here"),
         (Method::GET, "/api/v1/queues?limit=many", 400, "limit: \"many\" is not a whole number"),
         (Method::GET, "/api/v1/queues?limit=0", 400, "limit: \"0\" is not a whole number from 1 to 1000"),

@@ -88,7 +88,7 @@ async fn w7_w8_both_leases_are_let_go_of_when_the_controller_ends() {
     assert_eq!(shared["spec"]["holderIdentity"], "", "{shared}");
     assert_eq!(shared["spec"]["leaseDurationSeconds"], 900, "{shared}");
     let previous = &shared["metadata"]["annotations"]["aks-managed-resource-locker-previous-holder"];
-    assert_eq!(previous, OWN, "the cloud-controller-manager learns that somebody else has written");
+    assert_eq!(previous, OWN, "the cloud-controller-manager learns that another client has written");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

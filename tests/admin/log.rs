@@ -1,4 +1,4 @@
-//! The log as somebody reads it at 3 a.m.: few lines, each with what, where, why and what to do.
+//! The log as an operator reads it at 3 a.m.: few lines, each with what, where, why and what to do.
 
 use serde_json::{Value, json};
 use simulator::models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency};

@@ -1,5 +1,5 @@
-//! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and let go by a
-//! person.
+//! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and released by
+//! the operator.
 
 use pool_core::admin_state::NodeState;
 use reqwest::Method;
@@ -272,7 +272,7 @@ async fn n5_h3_releasing_a_node_that_does_not_wait_is_refused() {
         assert_eq!(stage.post(RELEASE, TOKEN, &body).await.status, 400, "{body}");
     }
     let pause = json!({ "scope": "node", "name": node_name(0) });
-    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nobody pauses a node");
+    assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 400, "nodes cannot be paused");
     let pause = json!({ "scope": "everything" });
     assert_eq!(stage.post("/api/v1/pause", TOKEN, &pause).await.status, 200);
     stage.shown(STATUS, |status| status["pauses"]["items"][0].is_object()).await;

@@ -184,7 +184,7 @@ async fn g6_a_pause_of_everything_outlives_the_process() {
     let answer = stage.post("/api/v1/resume", TOKEN, &json!({ "scope": "everything" })).await;
     assert_eq!(answer.json()["wasPaused"], false, "{answer:?}");
     stage.logged("who asks", |line| line.to_string().contains(USER)).await;
-    assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not his token");
+    assert!(!format!("{:?}", stage.log()).contains("a-secret-token"), "and not its token");
 }
 
 /// Moves `mail`, whose pool waits behind all that was due before on the same load balancer, and requires that this has

@@ -1,5 +1,5 @@
-//! The end of the process where nobody answers it any more (W8): Azure has a write and says nothing, and the API server
-//! takes connections and says nothing.
+//! The end of the process where no server answers it any more (W8): Azure has a write and says nothing, and the API
+//! server takes connections and says nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn w8_without_any_answers_the_end_comes_in_time_and_writes_nothing() {
     assert!(write["pool"] == "kubernetes/shop-slow" && why.starts_with("no answer in time"), "{write}");
     let leases = said("a Lease cannot be read or written");
     assert!(leases.iter().any(|line| line["lease"] == OWN && line["request"] == "write"), "{log:?}");
-    assert_eq!(said("released the Lease"), Vec::<&Value>::new(), "nobody was told that it is free");
+    assert_eq!(said("released the Lease"), Vec::<&Value>::new(), "it was not reported as free");
     let left = said("something may be left behind, which ends by itself");
     let what = left.iter().filter_map(|line| line["what"].as_str());
     assert_eq!(what.collect::<Vec<_>>(), ["own_lease", "shared_lease"], "{log:?}");

@@ -1,5 +1,5 @@
 //! The admin API with TLS (H2): every request is judged, whatever it asks for; the certificate is renewed while the
-//! process runs; and whoever only opens connections keeps nobody from anything else.
+//! process runs; and a client that only opens connections does not block others.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ use crate::support::{PATIENCE, eventually};
 
 const STATUS: &str = "/api/v1/status";
 const TOKEN: Option<&str> = Some("a-secret-token");
-/// The token of somebody who may read and nothing else.
+/// The token of a user who may read and nothing else.
 const READER: Option<&str> = Some("readers-token");
 /// How long one call may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -287,7 +287,7 @@ async fn h2_idle_connections_delay_others_only_until_they_are_cut() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
     let (stage, _secret, http) = secured().await;
-    // Whoever comes after all of them has a place when so many of them are gone.
+    // A client that comes after all of them has a place when so many of them are gone.
     let must_have_ended = TOO_MANY + 1 - CONNECTIONS;
 
     let silent = silence(&stage.admin_tls).await;
@@ -320,7 +320,7 @@ pub(super) async fn answer_to(address: &str, bytes: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2_who_has_no_right_can_neither_keep_a_connection_nor_fill_the_log() {
     let (stage, _secret, http) = secured().await;
-    // Nobody begins a second request on a connection, for which there is no limit of time.
+    // No client begins a second request on a connection, for which there is no limit of time.
     let request = b"GET /livez HTTP/1.1\r\nhost: pod\r\n\r\nG";
     let (health, admin) = (stage.health.as_str(), stage.admin.as_str());
     let answer = answer_to(health, request).await;

@@ -133,7 +133,7 @@ async fn h3_the_page_makes_no_markup_of_text_and_names_no_foreign_address() {
     // It asks at one place, and never anything but GET.
     let script = script_of(&page);
     assert_eq!(script.matches("fetch(").count(), 1);
-    assert!(!script.contains("method:"), "GET is what nobody names");
+    assert!(!script.contains("method:"), "GET is the default");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -94,7 +94,7 @@ async fn stage_with(names: &[&str]) -> Stage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d6_endpoints_without_a_usable_node_are_told_by_event_and_api() {
     let stage = stage_with(&["nameless", "ghost", "homeless", "garbled"]).await;
-    // Two nodes that nobody has rested on yet, so that no last known address stands in for them.
+    // Two nodes that no pool has used yet, so that no last known address stands in for them.
     let without = build::node("without-ip", &[], &[], true, &[]);
     let garbled = build::node("garbled-ip", &["10.224.0.300"], &[], true, &[]);
     stage.fakes.apply(vec![without, garbled]).await.expect("the model takes them");
@@ -205,7 +205,7 @@ async fn d6_new_objects_without_uid_or_service_are_left_out_and_claim_nothing() 
     let unknown = stage.admin(reqwest::Method::GET, "/api/v1/services/shop/nobody").await;
     assert_eq!(unknown.status, 404, "{unknown:?}");
 
-    // A slice of no Service is legal; it is held and serves nobody.
+    // A slice of no Service is legal; it is held and serves no traffic.
     let mut orphan =
         build::endpoint_slice(NAMESPACE, "good", 1, &[Endpoint::ready(&node_name(4))], Family::V4);
     orphan["metadata"]["labels"].as_object_mut().expect("labels").remove("kubernetes.io/service-name");

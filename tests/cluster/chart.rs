@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// The values of a story's release: what everybody has to set, the story's own Leases and nodes, short times, and an
+/// The values of a story's release: what must be set, the story's own Leases and nodes, short times, and an
 /// account for operators.
 fn values(namespace: &str) -> Value {
     let mut config = settings(namespace);

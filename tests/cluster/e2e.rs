@@ -75,7 +75,7 @@ async fn e2e_tests_pass_and_fail_as_the_controller_does() {
     assert!(junit.contains("tests=\"7\" failures=\"0\" skipped=\"0\""), "{junit}");
     controller.terminate().await;
 
-    // Nobody leads any more.
+    // No replica leads any more.
     variables.insert("CONTROLLER_LEASE".to_owned(), format!("{}/nobody", story.namespace));
     "leader".clone_into(&mut options.focus);
     let told = e2e::run(&options, &variables).await.expect("all variables are set");

@@ -69,7 +69,7 @@ pub(super) async fn held(controller: &Controller, reason: &str, count: usize) ->
     .await
 }
 
-/// Requires that guards have stopped nothing and held nothing but what nobody asks for any more.
+/// Requires that guards have stopped nothing and held nothing but what is not asked for any more.
 async fn assert_only_emptiness_was_confirmed(story: &Story<&Cluster>, controller: &Controller) {
     let stopped = events(story, STOPPED).await;
     assert!(stopped.is_empty(), "{stopped:?}");
@@ -201,7 +201,8 @@ async fn place_neighbours(story: &Story<&Cluster>, namespace: &str, count: u8) {
     }
 }
 
-/// The namespace is deleted while the pools of its Services are still there: they are nobody's, and nobody writes them.
+/// The namespace is deleted while the pools of its Services are still there: they have no owner, and they are not
+/// written.
 async fn delete_neighbours(story: &Story<&Cluster>, namespace: &str, services: &[Value]) {
     let before = story.azure.puts().await.len();
     story.api.delete(&format!("/api/v1/namespaces/{namespace}")).await;

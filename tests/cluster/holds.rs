@@ -81,7 +81,7 @@ struct Locker<'a> {
 }
 
 impl<'a> Locker<'a> {
-    /// Makes the Lease as somebody holds it who has renewed it so long ago.
+    /// Makes the Lease as held by this client, which has renewed it so long ago.
     async fn held(story: &'a Shared, holder: &str, ago: SignedDuration, says_s: u64) -> Self {
         let name = format!("locker-{}", story.namespace);
         let renewed = Timestamp::now() - ago;
@@ -212,7 +212,7 @@ async fn w7_a_predecessors_hold_is_released_with_our_name() {
     let story = Story::begin(cluster, "predecessor-idle", 1).await;
     let lease = Locker::held(&story, OURS, SignedDuration::ZERO, 60).await;
     let controller = story.start_controller(Flags::default()).await;
-    // What the predecessor has written in it nobody knows.
+    // What the predecessor has written in it is not known.
     lease.becomes("given back", |state| state.is_left(OURS)).await;
     let states = lease.states().await;
     assert!(states.iter().all(State::is_free), "it was never taken: {states:?}");

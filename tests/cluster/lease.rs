@@ -41,7 +41,7 @@ async fn w7_the_lease_is_shared_with_a_busy_cloud_controller_manager() {
         story.converged("scaling").await;
     }
     left.await.expect("the Lease was once as we leave it");
-    let sums = eventually("the manager works, and reads anew after we have written", PATIENCE, || async {
+    let sums = eventually("the manager works, and reads again after we have written", PATIENCE, || async {
         let sums = manager.sums();
         let counters = &sums.counters;
         let works = counters.holds > 20 && counters.reconciled > 10 && counters.cache_rebuilds > 0;
@@ -89,6 +89,9 @@ fn start_manager(story: &Story<&'static kubernetes::Cluster>) -> CloudController
         node_sync_us: 5_000_000,
         resync_us: Some(1_500_000),
         retry_us: 1_000_000,
+        // Each Service's delay doubles with each hold that it loses to the controller, upstream's up to five minutes: no
+        // Service is to wait for longer than the story does.
+        max_retry_us: 8_000_000,
         ..Settings::default()
     };
     CloudControllerManager::start(story.api.clone(), &story.azure, story.namespace, settings, load_balancer)

@@ -1,6 +1,6 @@
 //! What stories of nodes that leave service do and see (docs/design/nodes.md, N1-N5): taints as kubectl sets them,
-//! events as a node problem detector makes them, the entries of pools as Azure shows them to everybody, and the records
-//! in our ConfigMap.
+//! events as a node problem detector makes them, the entries of pools as Azure shows them to all clients, and the
+//! records in our ConfigMap.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -197,5 +197,5 @@ async fn g5_guards_that_observe_or_are_off_hold_nothing() {
         "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name={off},reason={HELD}",
         story.namespace
     );
-    assert_eq!(story.api.items(&path).await, Ok(Vec::new()), "nobody is told");
+    assert_eq!(story.api.items(&path).await, Ok(Vec::new()), "no event is sent");
 }

@@ -1,5 +1,6 @@
-//! Pauses on a real API server, with real tokens: the operator pauses everything at a standby, the leader is killed, whoever
-//! leads next writes nothing, and goes on when a person has resumed; what `kubectl patch` notes counts as well (G6, H2).
+//! Pauses on a real API server, with real tokens: the operator pauses everything at a standby, the leader is killed,
+//! the replica that leads next writes nothing, and goes on when the operator has resumed; what `kubectl patch` notes
+//! counts as well (G6, H2).
 
 use serde_json::{Value, json};
 

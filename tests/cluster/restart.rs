@@ -70,7 +70,7 @@ async fn g1_g3_a_killed_api_server_costs_lists_and_empties_no_pool() {
     story.rolled_out(&names).await;
     story.converged("a restart of the API server").await;
 
-    // While nobody answers, nothing is taken away.
+    // While there is no answer, nothing is taken away.
     story.cluster.kill_apiserver();
     eventually("the controller has noticed", PATIENCE, || async {
         let sources = controller.get("/api/v1/status").await?["sources"].take();

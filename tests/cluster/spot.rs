@@ -61,7 +61,7 @@ async fn tells_of_other_things(story: &Story<&Cluster>, number: u8) {
     story.api.create(EVENTS, &problem(&node, PREEMPT_SCHEDULED, failed)).await;
 }
 
-/// Writes something into a node that concerns nobody here, as its kubelet does again and again.
+/// Writes something into a node that does not matter here, as its kubelet does again and again.
 async fn is_written(story: &Story<&Cluster>, number: u8) {
     let annotations = json!({ "example.com/written": Timestamp::now().to_string() });
     story.api.merge(&story.node_path(number), &json!({ "metadata": { "annotations": annotations } })).await;
@@ -117,7 +117,7 @@ async fn n1_a_notice_taints_its_node_until_the_operator_clears_it() {
     story.end(controller).await;
 }
 
-/// A taint that means nothing to anybody.
+/// A taint without a meaning.
 fn taint(key: &str, value: &str) -> Value {
     json!({ "key": format!("example.com/{key}"), "value": value, "effect": "NoSchedule" })
 }
@@ -164,7 +164,7 @@ async fn n1_a_patch_that_fails_its_test_or_repeats_a_taint_is_422() {
     assert_eq!(patched(&[&key(0, "second"), &removal]).await, 422);
     assert_eq!(patched(&[&key(2, "second"), &removal]).await, 422, "there is no such place");
     assert_eq!(story.taints(1).await, Ok(both));
-    // Somebody may write the node in between.
+    // Another client may write the node in between.
     eventually("a patch that names the newest version is carried out", PATIENCE, || async {
         let newest = test("/metadata/resourceVersion", &version().await);
         match patched(&[&is_node(&uid), &newest, &key(0, "first"), &removal]).await {

@@ -260,7 +260,7 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
     let folder = Folder::new();
     let (kubeconfig, missing) =
         (folder.write("kubeconfig", KUBECONFIG), folder.0.path().join("missing-token"));
-    let present = folder.write("token", "not a token that anybody takes");
+    let present = folder.write("token", "not a token that any server takes");
     for (token_file, said) in [
         (missing, "no ARM client with the identity workloadIdentity: "),
         (present, "no token for the identity workloadIdentity: "),
@@ -271,7 +271,7 @@ fn c3_check_tells_that_no_token_can_be_had_and_for_which_identity() {
         let cloud = folder.write("azure.json", &cloud.to_string());
         let mut command = command(&["check", "--output", "json", "--cloud-config", path(&cloud)]);
         command.args(["--kubeconfig", path(&kubeconfig)]);
-        // Nobody listens there.
+        // There is no listener.
         command.env("AZURE_AUTHORITY_HOST", "https://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
         let output = command.output().expect("the binary under test");
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -288,7 +288,7 @@ async fn w7_check_says_who_holds_the_shared_lease() {
     let now = bench.fakes.clock().rfc3339(bench.fakes.clock().now_us());
     for (holder, severity, words) in [
         ("cloud-controller-manager", "ok", "cloud-controller-manager holds the Lease"),
-        ("somebody", "warning", "is held by \"somebody\""),
+        ("stranger", "warning", "is held by \"stranger\""),
     ] {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

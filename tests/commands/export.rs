@@ -1,4 +1,4 @@
-//! `run --dry-run --export`: what would be changed and why, for people and for pipelines.
+//! `run --dry-run --export`: what would be changed and why, for operators and for pipelines.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -75,7 +75,7 @@ async fn skus(bench: &Bench) -> Vec<Value> {
     bench.fakes.azure.ask(all).await
 }
 
-/// A Lease as it is held by somebody.
+/// A Lease as this client holds it.
 fn lease(name: &str, holder: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -1,4 +1,4 @@
-//! `restore`: pools that somebody has wrecked are put back, under the rules of `run`, and stay so.
+//! `restore`: pools that another client has overwritten are put back, under the rules of `run`, and stay so.
 
 mod killed;
 mod person;
@@ -13,7 +13,7 @@ use simulator::models::arm::Fault;
 use super::bench::{Bench, Ended, Running};
 use crate::support::{PATIENCE, eventually};
 
-/// The address of nobody's node.
+/// The address of no node.
 const WRONG: &str = "10.224.0.99";
 /// An address that is only in pre-images: no endpoint asks for it.
 const OLD: &str = "10.224.0.50";
@@ -70,18 +70,18 @@ async fn pools(bench: &Bench, file: &str) -> Vec<Pool> {
     pools
 }
 
-/// Somebody writes a pool, as soon as its load balancer lets it.
+/// Another client writes a pool, as soon as its load balancer lets it.
 async fn put(bench: &Bench, pool: &Pool, members: &[(String, String)]) {
     let members: Vec<(String, String)> =
         members.iter().map(|(ip, name)| (name.clone(), ip.clone())).collect();
-    eventually("somebody writes a pool", PATIENCE, || async {
+    eventually("another client writes a pool", PATIENCE, || async {
         let status = bench.fakes.foreign_put(&pool.lb, &pool.name, members.clone()).await;
         if (200..300).contains(&status) { Ok(()) } else { Err(status.to_string()) }
     })
     .await;
 }
 
-/// Somebody puts another member in the place of all.
+/// Another client puts another member in the place of all.
 async fn wreck(bench: &Bench, pool: &Pool) {
     put(bench, pool, &[(WRONG.to_owned(), "wrong".to_owned())]).await;
 }
@@ -352,18 +352,18 @@ async fn a_signal_or_timeout_ends_it_in_good_order_with_a_report() {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": { "namespace": "kube-system", "name": "azure-backend-pool-controller" },
         "spec": {
-            "holderIdentity": "somebody", "leaseDurationSeconds": 45, "leaseTransitions": 1,
+            "holderIdentity": "replica-2", "leaseDurationSeconds": 45, "leaseTransitions": 1,
             "acquireTime": format!("{time:.6}"), "renewTime": format!("{time:.6}"),
         },
     });
     bench.fakes.apply(vec![lease]).await.expect("a good Lease");
     let ended = bench.run("restore", &[&file, "--yes", "--within", "4s"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("somebody leads"), "{ended:?}");
+    assert!(ended.stderr.contains("replica-2 leads"), "{ended:?}");
     assert!(line(&ended, &pools[0]).starts_with("not done: "), "{ended:?}");
 
     let restore = Running::start(&bench, "restore", &[&file, "--yes"], "restore.log");
-    restore.says("somebody leads").await;
+    restore.says("replica-2 leads").await;
     restore.signal(Signal::INT);
     let ended = tokio::time::timeout(Duration::from_secs(30), restore.ended()).await.expect("it ends");
     assert_eq!(ended.code, Some(1), "{ended:?}");

@@ -124,7 +124,7 @@ fn z2_a_report_with_upstreams_updater_has_both_sides() {
     }
     assert_eq!(report["converged"], true, "{report}");
     assert!(upstream["converged"].is_boolean(), "{report}");
-    // The service ran as a process and beside nobody; upstream's updater is part of a cloud-controller-manager.
+    // The service ran as a process and without other clients; upstream's updater is part of a cloud-controller-manager.
     let process = |side: &Value| side["cpu_seconds"].is_number() && side["queue_depth_end"] == 0;
     assert!(process(&report) && report["ccm"].is_null(), "{report}");
     assert!(!process(upstream) && upstream["ccm"]["reconciled"].is_number(), "{report}");

@@ -96,6 +96,16 @@ async fn verify_tells_what_is_different_now_and_refuses_an_edited_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verify_reads_the_file_before_the_configuration() {
+    let bench = Bench::new(1).await;
+    std::fs::write(&bench.files.controller, "moed: observe\n").expect("the folder can be written");
+    let ended = bench.run("snapshot", &["--verify", &bench.path("none.json")]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("none.json; check the path"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("moed"), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_may_be_limited_to_load_balancers_and_pools_that_exist() {
     let bench = Bench::new(4).await;
     let all = bench.path("all.json");

@@ -161,7 +161,7 @@ async fn x2_check_names_the_sources_that_it_heard_nothing_of_in_its_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x2_check_tells_that_no_control_plane_is_reached() {
-    // Nobody listens there any more.
+    // There is no listener any more.
     let closed = {
         let plane = control_plane().await;
         server(&plane, &[])

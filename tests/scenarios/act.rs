@@ -259,7 +259,7 @@ impl Stage {
             ["foreign", state @ ("down" | "up" | "none"), pool, node] => {
                 self.set_state(state, pool, node).await?;
             }
-            other => return Err(format!("nobody can do {other:?}")),
+            other => return Err(format!("unknown act {other:?}")),
         }
         Ok(())
     }
@@ -291,18 +291,18 @@ impl Stage {
         Ok(())
     }
 
-    /// Somebody who may do so asks the admin API for something.
+    /// The operator asks the admin API for something.
     async fn person(&mut self, words: &[&str]) -> Done {
-        let known = "a person releases, pauses or resumes everything or a pool, or releases node <node>";
+        let known = "person releases, pauses or resumes everything or a pool, or releases node <node>";
         let (wish, scope) = match words {
             [wish, scope @ ..] if !scope.is_empty() => (*wish, scope),
-            other => return Err(format!("a person cannot {other:?}: {known}")),
+            other => return Err(format!("unknown request {other:?}: {known}")),
         };
         let path = match wish {
             "releases" => "/api/v1/held/release",
             "pauses" => "/api/v1/pause",
             "resumes" => "/api/v1/resume",
-            other => return Err(format!("a person cannot {other}: {known}")),
+            other => return Err(format!("unknown request {other}: {known}")),
         };
         let body = match scope {
             ["everything"] => json!({ "scope": "everything" }),
@@ -358,7 +358,7 @@ fn watched(kind: &str) -> Result<Resource, String> {
         "services" => Ok(Resource::Services),
         "endpointslices" => Ok(Resource::EndpointSlices),
         "nodes" => Ok(Resource::Nodes),
-        other => Err(format!("nobody watches {other}")),
+        other => Err(format!("{other} are not watched")),
     }
 }
 

@@ -13,7 +13,7 @@ type Done = Result<(), String>;
 
 impl Stage {
     /// Notes how a pool ends: `POOL node-1 node-2`, `POOL nobody`, or `any POOL`; that something waits then; that admin
-    /// states are not what plain truth says; or of which refused PUTs nobody speaks.
+    /// states are not what plain truth says; or which refused PUTs are not reported.
     pub fn promise(&mut self, words: &[&str]) -> Done {
         let (pool, members) = match words {
             ["something", "waits"] => {

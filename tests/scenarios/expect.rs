@@ -57,7 +57,7 @@ impl Stage {
                 Ok(())
             }
             ["log", level, text @ ..] => self.expect_log(level, &text.join(" ")).await,
-            other => Err(format!("nobody can expect {other:?}")),
+            other => Err(format!("unknown expectation {other:?}")),
         }
     }
 

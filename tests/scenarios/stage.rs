@@ -244,7 +244,7 @@ impl Stage {
         Ok((status, answer.text().await.map_err(|error| format!("{path}: {error:?}"))?))
     }
 
-    /// A POST to the admin API with a token of somebody who may do everything; status and text of the answer.
+    /// A POST to the admin API with a token of a user who may do everything; status and text of the answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, String), String> {
         let process = self.process.as_ref().ok_or("the controller does not run")?;
         let request = self.http.post(format!("http://{}{path}", process.admin)).bearer_auth("a-person");

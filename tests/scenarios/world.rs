@@ -48,7 +48,7 @@ pub struct Service {
     pub policy: String,
     /// Whether it carries the annotation of a pause.
     pub paused: bool,
-    /// Whether its object is such that nobody can read it.
+    /// Whether its object cannot be decoded.
     pub garbled: bool,
 }
 

@@ -15,8 +15,8 @@ use crate::admin::stage::{NAMESPACE, add_service, node_name, place, pool_of};
 use crate::commands::bench::{Bench, Ended};
 use crate::support::{PATIENCE, eventually, log_lines};
 
-/// What the controller signs in with at the API server: what service accounts have, and what nobody would know by its
-/// look.
+/// What the controller signs in with at the API server: what service accounts have, and what cannot be recognised by
+/// its look.
 const SIGNED: &str = "eyJhbGciOiJSUzI1NiJ9.eyJwbGFudGVkIjoia3ViZXJuZXRlcyJ9.cGxhbnRlZA-kubernetes";
 const OPAQUE: &str = "planted-kubernetes-token";
 const BOOTSTRAP: &str = "p1ante.d0123456789abcde";
@@ -182,7 +182,7 @@ fn assert_unseen(what: &str, text: &str) {
 /// Repeats everything, in each way in turn.
 fn everything(seen: &Seen, number: usize) -> Option<Way> {
     if seen.line.contains("watch=true") {
-        // Lists that stream are asked for once; whoever is refused them lists in pages.
+        // Lists that stream are asked for once; after a refusal lists are paged.
         return Some(Way::Event(500));
     }
     Some(match number % 4 {
@@ -205,7 +205,7 @@ async fn c1_no_secret_is_seen_when_a_proxy_repeats_requests() {
         };
         let seen = scene.run("the refusals are logged", &[], is_told).await;
         assert!(seen.contains("<redacted>"), "there was something to take out");
-        assert!(seen.contains("the API server does not say who asks"), "people are told why");
+        assert!(seen.contains("the API server does not say who asks"), "the reason is shown");
         assert_unseen("run", &seen);
     }
 }

@@ -22,7 +22,7 @@ pub enum Way {
     Event(u16),
     /// As a success that is no object.
     Nonsense,
-    /// In the reason for which a review refuses somebody.
+    /// In the reason for which a review refuses a user.
     Reason,
 }
 

@@ -136,7 +136,7 @@ impl Azure {
         }
     }
 
-    /// Lets somebody's outbound rule use a pool.
+    /// Lets an outbound rule of another client use a pool.
     pub async fn add_outbound_rule(&self, load_balancer: &str, pool: &str) {
         let (load_balancer, pool) = (load_balancer.to_owned(), pool.to_owned());
         self.arm

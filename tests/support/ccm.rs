@@ -142,7 +142,7 @@ impl Driver {
                 }
             };
             let answer = arrived.unwrap_or(Answer::Lost);
-            // Nobody waits when the test is over.
+            // There is no receiver when the test is over.
             drop(answered.send(In::Answer(call.id, answer)));
         }));
     }

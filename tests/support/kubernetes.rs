@@ -69,7 +69,8 @@ pub async fn own() -> Option<Cluster> {
 }
 
 /// A control plane of one's own that keeps an account of every request of one user; `None` as with [`shared`]. It does
-/// not stream lists, as the oldest API servers that we know do not: whoever follows a kind needs the verb `list` too.
+/// not stream lists, as the oldest API servers that we know do not: a client that watches a kind needs the verb `list`
+/// too.
 pub async fn audited(user: &str) -> Option<Cluster> {
     started(assets()?, Some(user)).await
 }
@@ -221,7 +222,7 @@ impl Cluster {
         self.reaper.folder()
     }
 
-    /// Whoever ends the started processes.
+    /// The reaper of the started processes.
     pub fn reaper(&self) -> &Reaper {
         &self.reaper
     }

@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback that can be cut: nothing passes while it is, in either direction, and nobody is told, as
+//! A TCP proxy on loopback that can be cut: nothing passes while it is, in either direction, and no side is told, as
 //! when packets are dropped on the way.
 
 use std::net::{Ipv4Addr, SocketAddr};

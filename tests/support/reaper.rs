@@ -69,7 +69,7 @@ impl Reaper {
         command.spawn().unwrap_or_else(|error| panic!("{name} does not start: {error}"))
     }
 
-    /// Keeps the folder, for somebody to read the logs in it.
+    /// Keeps the folder, so that the logs in it can be read.
     pub fn keep(&self) {
         tell(&format!("the logs are kept in {}", self.folder.display()));
         self.say("keep");

@@ -65,6 +65,6 @@ impl Terminal {
 
     /// Types.
     pub fn types(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("somebody reads");
+        self.keyboard.write_all(keys.as_bytes()).expect("the process reads");
     }
 }

@@ -180,7 +180,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     let sent = |journal: &[Asked]| journal.last().and_then(|asked| asked.authorization.clone());
     assert_eq!(sent(&plane.journal().await).as_deref(), Some("Bearer first-secret-token"));
 
-    // Whoever rotates the files has nothing to tell us.
+    // Rotation of the files needs no notice to us.
     secured.server(&secured.ours, "second-secret-token");
     plane.cut(Ending::Connections).await;
     let second = Some("Bearer second-secret-token".to_owned());
@@ -189,7 +189,7 @@ async fn x2_tls_and_tokens_are_read_for_each_stream_and_never_shown() {
     scene.holds("web", &["10.1.0.2"]).await;
 
     // An authority that did not sign the server's certificate ends that, and files tell why.
-    secured.server(&Authority::new("somebody else"), "third-secret-token");
+    secured.server(&Authority::new("another authority"), "third-secret-token");
     plane.cut(Ending::Connections).await;
     let note = scene.notes("web", "ca.pem").await;
     assert!(note.contains("the stream ended without a response: "), "{note}");

@@ -60,7 +60,7 @@ fn in_second(name: &str, addresses: &[String]) -> Any {
     endpoints(name, [locality(0, &[("10.1.0.50", HealthStatus::Timeout)]), locality(1, &second)])
 }
 
-/// One step; gives what it was, for whoever has to find out why the test failed.
+/// One step; gives what it was, to find out why the test failed.
 async fn step(plane: &ControlPlane, random: &mut Random) -> String {
     let endpoints = ENDPOINTS[random.below(ENDPOINTS.len())];
     let named = CLUSTERS[random.below(CLUSTERS.len())];

@@ -146,7 +146,7 @@ async fn x3_a88_errors_of_cached_ones_are_ambient_and_cost_no_write() {
     }
     scene.shows_the_same_everywhere().await;
     let shown = scene.dump().await.node;
-    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("somebody has asked");
+    let asked = plane.journal().await.into_iter().find_map(|asked| asked.node).expect("a client has asked");
     let version = match &shown.user_agent_version_type {
         Some(UserAgentVersionType::UserAgentVersion(version)) => version.as_str(),
         Some(UserAgentVersionType::UserAgentBuildVersion(_)) | None => "",

@@ -383,7 +383,7 @@ async fn h5_a_go_client_like_grpcdebug_sees_every_state() {
         plan = plan.pool(name, &format!("eds:{name}"), &[BEFORE]).await;
     }
     let scene = plan.start(&[server(&plane, &[WAITS])]).await;
-    // As long as nobody answers, nothing is known but that it was asked for.
+    // As long as there is no answer, nothing is known but that it was asked for.
     let address = &scene.stage.csds;
     shows(&csds, address, &STATES.map(|(kind, name, _)| (kind, name, "REQUESTED"))).await;
     plane.restart().await.expect("the port is free again");

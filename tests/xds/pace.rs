@@ -125,7 +125,7 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
     plane.wrap(true).await;
     plane.set_bad(Kind::Endpoints, "web", Bad::Bytes).await;
     assert!(!scene.endpoints_are("web", Nacked).await.version.is_empty());
-    // A message that is no response, and one of a type that nobody asked for.
+    // A message that is no response, and one of a type that was not asked for.
     plane.send_bytes(vec![0xff; 7]).await;
     let other = DiscoveryResponse {
         type_url: "type.googleapis.com/envoy.config.route.v3.RouteConfiguration".to_owned(),

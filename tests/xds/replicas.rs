@@ -37,7 +37,7 @@ async fn w8_x2_a_standby_follows_the_control_plane_and_writes_nothing() {
     let wrote = second.log().iter().filter(|line| line["message"] == "wrote backend pool").count();
     assert_eq!(wrote, 0, "the standby has written");
 
-    // What is assigned while nobody leads is written by who leads next, with what it has known all the time.
+    // What is assigned while no replica leads is written by the next leader, with what it has known all the time.
     scene.stage.signal(Signal::TERM);
     assert_eq!(scene.stage.ended().await.code(), Some(0));
     plane.stop().await;

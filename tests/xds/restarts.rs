@@ -117,7 +117,7 @@ async fn x2_a_control_plane_without_its_versions_costs_no_write() {
 }
 
 async fn last_stream(plane: &ControlPlane) -> u64 {
-    plane.journal().await.last().expect("somebody has asked").stream
+    plane.journal().await.last().expect("a client has asked").stream
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

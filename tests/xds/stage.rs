@@ -31,7 +31,7 @@ pub const BALANCER: &str = simulator::CLUSTER_NAME;
 pub const NODE: &str = "pools-of-the-test";
 /// What is said of a pool with whose source nothing is wrong (X4).
 pub const NODE_NOTE: &str = "xDS node id: pools-of-the-test";
-/// A token of somebody who may ask for anything.
+/// A token of a user who may ask for anything.
 pub const TOKEN: Option<&str> = Some("a-secret-token");
 /// The server feature by which data errors end the use of what is cached (A88).
 pub const FAILS: &str = "fail_on_data_errors";
@@ -107,7 +107,7 @@ impl Plan {
         self.listed(name, source)
     }
 
-    /// A pool that is only listed: nobody has made it.
+    /// A pool that is only listed: it does not exist.
     pub fn listed(mut self, name: &str, source: &str) -> Self {
         self.pools.push(json!({ "loadBalancer": BALANCER, "backendPool": name, "source": source }));
         self

@@ -25,7 +25,7 @@ enum Failure {
     Refuses,
     /// It cuts the connection.
     Cuts,
-    /// Nobody listens.
+    /// There is no listener.
     Gone,
 }
 

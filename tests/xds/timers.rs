@@ -147,7 +147,7 @@ async fn x3_a88_a_missing_resource_is_absent_after_15_s_or_late_after_30_s() {
     is_in_use_unsent(&unsent).await;
     unsent.logged_no_errors();
 
-    // Without a stream no time runs: nobody can say that anything is late (A57).
+    // Without a stream no time runs: it is not known that anything is late (A57).
     for (kind, name) in EXPECTED {
         let shown = away.shows(kind, name, |_| true).await;
         assert_eq!((shown.state, shown.error), (Requested, None), "{name} is waited for");

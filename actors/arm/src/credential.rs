@@ -87,7 +87,7 @@ impl Tokens {
     pub(crate) async fn token(&self) -> azure_core::Result<AccessToken> {
         let (answer, answered) = oneshot::channel();
         self.tell(Message::Wanted(answer)).await;
-        let gone = || Err("nobody is there to ask for a token".into());
+        let gone = || Err("the task that obtains tokens has ended".into());
         let answer = answered.await.unwrap_or_else(|_| gone());
         answer.map_err(|why| Error::with_message(ErrorKind::Credential, why.to_string()))
     }
@@ -103,7 +103,7 @@ impl Tokens {
             drop(tokio::spawn(Owner::new(self).run(messages)));
             owner
         });
-        // It goes on for as long as anybody can tell it something; a runtime that ends has no calls either.
+        // It runs for as long as anything can send to it; a runtime that ends has no calls either.
         drop(owner.await.send(message));
     }
 }
@@ -222,7 +222,7 @@ impl Owner {
 
     fn answer(&mut self, caller: Caller, answer: Result<AccessToken, Arc<str>>) {
         let answered = self.callers.remove(&caller).map(|call| call.send(answer));
-        // Whoever has stopped waiting needs none.
+        // A caller that has stopped waiting needs none.
         drop(answered);
     }
 }

@@ -59,7 +59,7 @@ use crate::writer::{AdminDue, Draining, Standing};
 use crate::{sample::Sample, watch, wishes::Wishes};
 use keeping::Records;
 pub use nodes::NodeState;
-use nodes::{Nodes, Stand};
+use nodes::{NodeStatus, Nodes};
 use pools::Pools;
 use posts::Posts;
 use records::Record;
@@ -75,7 +75,7 @@ pub struct Params {
     pub role: Role,
     /// The load balancers that are read: the managed ones, and those that only `listed` pools name.
     pub load_balancers: Vec<LbName>,
-    /// Those that only `listed` pools name: all other pools there are somebody else's (N2).
+    /// Those that only `listed` pools name: all other pools there belong to other clients (N2).
     pub only_listed: BTreeSet<LbName>,
     /// `adminState.excludePools` (N2).
     pub excluded: BTreeSet<PoolName>,
@@ -151,7 +151,7 @@ pub enum In {
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
     /// What the source of a listed pool says of admin states; `None`: it is not known (X2).
     Word(PoolId, Option<Arc<Word>>),
-    /// A person lets a node go on, or everything ([`Scope::Node`], [`Scope::Everything`]).
+    /// The operator releases a node, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
     /// In which term events are posted; `None`: in none.
     Reporting(Option<Epoch>),
@@ -533,7 +533,7 @@ impl AdminState {
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
         let owed = self.posts.take_news();
-        let stands: Vec<Stand<'_>> = self.nodes.stands(&self.records).collect();
+        let stands: Vec<NodeStatus<'_>> = self.nodes.stands(&self.records).collect();
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.facts().map(Arc::as_ref).collect(),

@@ -1,7 +1,7 @@
 //! What the machines ask of Azure Resource Manager, and what it answers: the messages of the arm port.
 //!
 //! The port parses and carries out; every decision about an answer is made here in the core. Documents travel
-//! through the machines unread, so that fields nobody knows survive (W3).
+//! through the machines unread, so that unknown fields survive (W3).
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -416,7 +416,7 @@ pub enum FailureKind {
     Timeout,
     /// A success status with a body that cannot be read.
     Undecodable(u16),
-    /// No token could be had.
+    /// No token was obtained.
     Credential,
     /// The permit had run out before the try was sent; nothing was sent (W8).
     PermitExpired,

@@ -144,7 +144,7 @@ pub struct Released {
 pub enum Effect {
     /// From now on: this process writes, and has heard of it.
     Now,
-    /// When whoever writes has read it.
+    /// When the process that writes has read it.
     WhenRead,
 }
 

@@ -22,7 +22,7 @@ pub struct Assignment {
     pub family: Family,
     /// The one source of its level.
     pub source: Source,
-    /// Whose pool it is. Empty: nobody's; the pool releases everything and retires.
+    /// The Services whose pool it is. Empty: it has no owner; the pool releases everything and retires.
     pub services: BTreeMap<ServiceUid, Share>,
     /// The union of the shares after the guards.
     pub level: Level,
@@ -185,7 +185,7 @@ pub enum HeldReason {
     Fraction,
     /// Too many pools would lose most of their members (G4).
     Breaker,
-    /// The configured mode removes no member (G6). That is no guard: nobody is told, and nobody can release it.
+    /// The configured mode removes no member (G6). That is no guard: it is not reported, and it cannot be released.
     AddOnly,
 }
 

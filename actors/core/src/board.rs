@@ -52,7 +52,7 @@ pub enum In {
     Leadership(LeadershipView),
     /// The shared Lease.
     SharedLease(SharedLeaseView),
-    /// Why a listed pool is not written; `None`: nothing stands in the way any more.
+    /// Why a listed pool is not written; `None`: nothing prevents it any more.
     Refused(PoolId, Option<NotManageable>),
     /// What is known of xDS control planes.
     Xds(Arc<XdsView>),

@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(renewal.step(found(1, true)), Decision::Stay);
         assert_eq!(renewal.step(found(2, true)), Decision::Show(2));
         assert_eq!(renewal.step(found(2, true)), Decision::Stay);
-        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "whoever goes back is followed");
+        assert_eq!(renewal.step(found(1, true)), Decision::Show(1), "an older certificate is followed");
     }
 
     #[test]

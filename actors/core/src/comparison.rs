@@ -35,7 +35,7 @@ pub struct Params {
     pub removal_delay: Duration,
     /// How long everything may take from the start.
     pub within: Duration,
-    /// `clusterName`: the pools that are named for it are compared by nobody (D2).
+    /// `clusterName`: the pools that are named for it are not compared (D2).
     pub cluster_name: Arc<str>,
     /// The pools that are filled from xDS sources, and from which (X2).
     pub listed: BTreeMap<PoolId, Name>,
@@ -273,8 +273,8 @@ impl Comparison {
     }
 
     /// The pools that are to be compared and were not: those that are there, those that a candidate's rules send to and
-    /// that are not refused, and those that are filled from xDS sources. Rules of any other Service may send to pools that
-    /// nobody has, and those of the cluster as a whole are nobody's (D2).
+    /// that are not refused, and those that are filled from xDS sources. Rules of any other Service may send to pools
+    /// that do not exist, and those of the cluster as a whole have no owner (D2).
     fn uncompared(&self) -> BTreeSet<&PoolId> {
         let Snapshot { services, pools, .. } = &*self.snapshot;
         let refused = services.values().flat_map(|service| &service.not_manageable);

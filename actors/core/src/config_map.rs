@@ -1,9 +1,9 @@
 //! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
 //! process and has no place in a Lease, one key for each thing that is noted (docs/design/model-and-mechanisms.md, A4).
 //!
-//! The port reads and writes the object; what a key means is decided by whoever notes it: [`crate::pauses`] and
-//! [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same for
-//! all: `errand`.
+//! The port reads and writes the object; the meaning of a key is decided by the machine that writes it:
+//! [`crate::pauses`] and [`crate::admin_state`]. Each of them leaves the others' keys alone. How they ask is the same
+//! for all: `errand`.
 
 pub(crate) mod errand;
 
@@ -25,7 +25,7 @@ pub struct ConfigMapFacts {
     pub read: Wall,
     /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
     pub version: ResourceVersion,
-    /// The whole of it, unread: a replacement edits it, so that what nobody here knows survives.
+    /// The whole of it, unread: a replacement edits it, so that unknown fields survive.
     pub document: Document,
 }
 

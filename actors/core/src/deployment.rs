@@ -1,5 +1,6 @@
-//! Finds the Deployment that runs this process, so that what it tells of itself is attached to what operators know, and lasts
-//! longer than a Pod (X2, E1): when its UID is asked for, and when operators are told that it cannot be had.
+//! Finds the Deployment that runs this process, so that its Events are attached to an object that operators know and
+//! that outlives a Pod (X2, E1). Decides when its UID is asked for, and when operators are told that it cannot be
+//! found.
 //!
 //! Nothing waits for it: what is told before it is found is attached to what the port has else. A right that is granted
 //! later is noticed, so it asks again for as long as it has found nothing.
@@ -46,7 +47,7 @@ pub enum Out {
     Ask,
     /// To the port: this is its UID. Nothing follows.
     Found(Arc<str>),
-    /// To operators, once: why it cannot be had.
+    /// To operators, once: why it cannot be found.
     Missing(Failure),
 }
 

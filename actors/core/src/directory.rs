@@ -41,7 +41,7 @@ mod turn;
 
 use breaker::Breaker;
 use failed::FailedBalancers;
-use gauges::Gauges;
+use gauges::DirectoryGauges;
 use listed::Listed;
 pub use listed::Listing;
 use mapping::{Balancer, Services};
@@ -70,7 +70,7 @@ pub struct Params {
     pub listed: Vec<Listing>,
     /// The load balancers that only these name: all other pools there are another client's (D1).
     pub only_listed: BTreeSet<LbName>,
-    /// Whether this process only shows what it would do (C4): nobody releases anything here.
+    /// Whether this process only shows what it would do (C4): nothing is released here.
     pub shows_only: bool,
 }
 
@@ -95,10 +95,10 @@ pub enum In {
     Members(PoolId, PoolMembers),
     /// The lists that this term needs are in: it begins (W8).
     Confirmed(Epoch),
-    /// A pool that nobody is assigned any more has released everything.
+    /// A pool without an owner has released everything.
     Retired(PoolId),
-    /// The term in which its reports are told to people; `None`, as at first: this process does not lead, or people wish
-    /// that it writes nothing. They would be dropped, so it makes none. What lasts is told once in each term.
+    /// The term in which its reports become Events; `None`, as at first: this process does not lead, or the operator
+    /// wishes that it writes nothing. They would be dropped, so it makes none. What lasts is told once in each term.
     Reporting(Option<Epoch>),
     /// A second read was made, and all facts that rest on it were told (G1).
     Reread(ReadId),
@@ -119,7 +119,7 @@ pub enum In {
 /// What the Directory can say.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To a pool: its level. Empty `services` means nobody's.
+    /// To a pool: its level. Empty `services` means that it has no owner.
     Assign(Arc<Assignment>),
     /// To a pool: what discovery saw of it.
     Observe(PoolId, Observation),
@@ -128,7 +128,7 @@ pub enum Out {
     Word(PoolId, Option<Arc<Word>>),
     /// To a pool: write it once more although it is right, because its provisioning state stays `Failed`.
     Rewrite(PoolId),
-    /// To the registry of pools: drop this one; it has retired and is nobody's.
+    /// To the registry of pools: drop this one; it has retired and has no owner.
     Forget(PoolId),
     /// To the admin state, which passes it on to the Leader: every assignment from now on is of this term (W8).
     Opened(Epoch),
@@ -174,7 +174,7 @@ pub struct Directory {
     /// When each pool's level changes by time alone.
     timers: BTreeSet<(Now, PoolId)>,
     dirty: Dirty,
-    gauges: Gauges,
+    gauges: DirectoryGauges,
     /// The load balancers whose provisioning state stays `Failed`.
     failed: FailedBalancers,
     breaker: Breaker,
@@ -254,7 +254,7 @@ impl Directory {
             pools: BTreeMap::new(),
             timers: BTreeSet::new(),
             dirty: Dirty::default(),
-            gauges: Gauges::new(),
+            gauges: DirectoryGauges::new(),
             failed: FailedBalancers::default(),
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
@@ -455,7 +455,7 @@ impl Directory {
     #[cfg(test)]
     fn check(&self) -> bool {
         let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
-        let mut counted = Gauges::new();
+        let mut counted = DirectoryGauges::new();
         for pool in self.pools.values() {
             counted.moved(gauges::Counted::default(), pool.counted());
         }

@@ -302,7 +302,7 @@ impl Discovery {
 
     fn on_look(&mut self, now: Now) {
         match self.phase {
-            // The first look serves: nobody writes before it is over.
+            // The first look serves: nothing is written before it is over.
             Phase::Waiting => {}
             Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
         }

@@ -20,7 +20,7 @@ pub enum NotManageable {
     /// No load-balancing rule sends to the pool.
     #[error("no load-balancing rule uses the pool")]
     NoRule,
-    /// A rule of the pool belongs to nobody that we manage.
+    /// A rule of the pool belongs to no Service that we manage.
     #[error("rule {rule} of the pool belongs to no managed Service")]
     ForeignRule {
         /// The rule.

@@ -1,7 +1,7 @@
 //! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
 //! (docs/design/reporting.md, E1).
 //!
-//! What is worth an event is decided by whoever reports it; the port creates and patches Event objects as it is told.
+//! The machine that reports a fact decides whether it is worth an Event; the port creates and patches Event objects.
 
 mod conditions;
 mod correlator;
@@ -170,7 +170,7 @@ impl Emitter {
         self.waiting.len() + self.delayed.len() < self.params.capacity
     }
 
-    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by whoever leads then. The
+    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by the next leader. The
     /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
         let leads = standing.term();
@@ -251,7 +251,7 @@ impl Emitter {
         }
         let all = self.waiting.iter().chain(self.delayed.values()).chain(self.parked.values());
         if all.into_iter().any(|key| !self.may_tell(&key.kin.subject)) {
-            return Err("somebody is to be told who may be told nothing");
+            return Err("an Event is pending for an object that may get none");
         }
         self.correlator.check()
     }

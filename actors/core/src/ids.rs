@@ -196,7 +196,7 @@ impl fmt::Display for PoolId {
 }
 
 impl PoolName {
-    /// The names of the pools of the cluster as a whole, for IPv4 and for IPv6: nobody's own (D2).
+    /// The names of the pools of the cluster as a whole, for IPv4 and for IPv6: no Service owns them (D2).
     #[must_use]
     pub fn of_cluster(cluster_name: &str) -> [PoolName; 2] {
         [PoolName::new(cluster_name), PoolName::new(format!("{cluster_name}-IPv6"))]

@@ -107,7 +107,7 @@ pub enum In {
     Seen(Kind, Now, Seen),
     /// Whether a watcher is in contact with its source; until the first word of it, it counts as in contact.
     Contact(Kind, Contact),
-    /// The term in which its reports are told to people; `None`, as at first: they would be dropped, so it makes none.
+    /// The term in which its reports become Events; `None`, as at first: they would be dropped, so it makes none.
     /// What lasts is told once in each term.
     Reporting(Option<Epoch>),
     /// What operators wish: a Service that they have paused is told nothing (G6).
@@ -186,7 +186,7 @@ pub struct ServiceFact {
 }
 
 impl ServiceFact {
-    /// Takes over what must not be lost of an older fact whose place a newer one takes before anybody acted on it: the
+    /// Takes over what must not be lost of an older fact that a newer one replaces before it was acted on: the
     /// doubt about where it came from (G1) and the moment of its oldest trigger (A3).
     pub(crate) fn absorb(newer: &mut Arc<ServiceFact>, older: &ServiceFact) {
         let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();

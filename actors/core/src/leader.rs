@@ -279,7 +279,7 @@ impl Leader {
 
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
-        // Where no other client has led since our data were confirmed, nobody has written what they do not know of.
+        // Where no other client has led since our data were confirmed, no write is missing from them.
         let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, anew });
     }
@@ -311,7 +311,7 @@ impl Leader {
         out.push(Out::Round);
     }
 
-    /// Until when leadership is certain (W8); [`Now::NEVER`] where nobody competes.
+    /// Until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
     fn until(&self) -> Now {
         match self.params.contest {
             Contest::Alone => Now::NEVER,
@@ -325,7 +325,7 @@ impl Leader {
         }
     }
 
-    /// The Lease is not ours any more, or nobody can tell: whatever was begun under it is over.
+    /// The Lease is not ours any more, or that is not known: whatever was begun under it is over.
     fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.renewed.is_some() {
             self.expires = self.until();
@@ -382,8 +382,8 @@ impl Leader {
         match self.ending {
             Ending::Not | Ending::Begun => false,
             Ending::Releasing { until, .. } => {
-                // Whoever took a release for the end of all writes would not wait for those of a predecessor that did
-                // not let go: the Lease is left to lapse.
+                // A replica that took a release for the end of all writes would not wait for those of a predecessor
+                // that did not let go: the Lease is left to lapse.
                 let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
                 until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
             }
@@ -402,7 +402,7 @@ impl Leader {
             {
                 self.confirm(now, out);
             }
-            // Whoever ends without letting go must not have asked for it in the same step.
+            // A process that ends without a release must not have asked for one in the same step.
             if !self.is_over(now) {
                 self.go_on(now, times, out);
             }

@@ -75,18 +75,18 @@ pub struct LeaseFacts {
     pub gates: GateTimes,
     /// The pools that are noted in it as out of sync.
     pub out_of_sync: OutOfSyncTimes,
-    /// The whole of it, unread: a replacement edits it, so that what nobody here knows survives.
+    /// The whole of it, unread: a replacement edits it, so that unknown fields survive.
     pub document: Document,
 }
 
 /// What a replacement or creation changes in a Lease; `spec.renewTime` always becomes the time of sending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseEdit {
-    /// The new `spec.holderIdentity`; `None`: nobody.
+    /// The new `spec.holderIdentity`; `None`: none.
     pub holder: Option<Arc<str>>,
     /// The new `spec.leaseDurationSeconds`, in whole seconds.
     pub duration: Duration,
-    /// Whether it is taken anew: `spec.acquireTime` becomes the time of sending.
+    /// Whether it is a new hold: `spec.acquireTime` becomes the time of sending.
     pub acquired: bool,
     /// Whether it goes from one holder to another: `spec.leaseTransitions` is raised by one.
     pub transition: bool,

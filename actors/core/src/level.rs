@@ -76,8 +76,8 @@ pub struct Leaving {
     pub down: BTreeSet<IpAddr>,
     /// Those of nodes that are back, and that are being restored.
     pub restored: BTreeSet<IpAddr>,
-    /// Those of nodes that are gone, with the pools in which their Down is ours: where a source still assigns one, nobody
-    /// else would take it back.
+    /// Those of nodes that are gone, with the pools in which their Down is ours: where a source still assigns one,
+    /// nothing else would take it back.
     pub outlived: BTreeSet<(PoolId, IpAddr)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a machine is, and the two kinds of time: `Now` for deciding, `Wall` for telling people.
+//! What a machine is, and the two kinds of time: `Now` for deciding, `Wall` for showing to operators.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! The pauses that people have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them at
-//! the start, again for each term and every 15 s, and carries out requests to pause and to resume (docs/design/pools.md,
-//! G6; D1).
+//! The pauses that operators have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them
+//! at the start, again for each term and every 15 s, and carries out requests to pause and to resume
+//! (docs/design/pools.md, G6; D1).
 //!
-//! What it knows is told as a whole, with the term for which it was read: nobody writes in a term before he has heard
-//! what operators wish in it, so a pause that was noted holds for every leader that follows. What a pause means for writes
-//! is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in `pauses/notes.rs`, the
-//! requests in `pauses/asking.rs`.
+//! What it knows is sent as a whole, with the term for which it was read: no component writes in a new term before it
+//! has received the current pauses, so a pause that was noted holds for every leader that follows. What a pause means
+//! for writes is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in
+//! `pauses/notes.rs`, the requests in `pauses/asking.rs`.
 //!
 //! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
 //! it may never come to take it away.
@@ -59,8 +59,8 @@ pub enum Heeding {
 /// How a process goes by pauses that puts pre-images back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restoring {
-    /// Whether it writes only while everything is paused for everybody else, so that nobody undoes at once what it has
-    /// done. Otherwise a pause of everything does not count for it.
+    /// Whether it writes only while everything is paused for all others, so that no other replica undoes immediately
+    /// what it has done. Otherwise a pause of everything does not count for it.
     pub reversed: bool,
     /// Whether it leaves alone what is paused by itself. It does not where the operator has named the pools.
     pub heeds_single: bool,
@@ -305,7 +305,7 @@ impl Pauses {
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
-        rule(self.work.is_empty() || !self.errand.is_idle(), "a person waits and nothing is asked")?;
+        rule(self.work.is_empty() || !self.errand.is_idle(), "the operator waits and nothing is asked")?;
         let said = self.said.as_ref().and_then(|(term, _)| *term);
         rule(said == self.term || self.known.is_none(), "a term was not told of")
     }

@@ -50,7 +50,7 @@ pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
     }
 }
 
-/// Nobody but the owner of its rules fills it.
+/// Only the owner of its rules fills it.
 fn prove_untouched(facts: &PoolFacts) -> Result<(), NotManageable> {
     if facts.outbound_rule {
         return Err(NotManageable::OutboundRule);

@@ -265,7 +265,7 @@ pub struct PoolQueue {
     pool: PoolId,
     params: Params,
     phase: Phase,
-    /// The newest accepted one; without Services while the pool retires, `None` while it is nobody's.
+    /// The newest accepted one; without Services while the pool retires, `None` while it has no owner.
     assignment: Option<Arc<Assignment>>,
     /// The newest term of leadership that it has heard of.
     epoch: Epoch,
@@ -317,9 +317,9 @@ enum Phase {
     Due(Due),
     /// An attempt is under way.
     Attempting(Attempt),
-    /// An attempt is under way and the pool is nobody's any more.
+    /// An attempt is under way and the pool has no owner any more.
     Retiring(Attempt),
-    /// An invariant of it was broken: nothing is done any more until it is nobody's (A4).
+    /// An invariant of it was broken: nothing is done any more until it has no owner (A4).
     Quarantined(Quarantine),
 }
 
@@ -339,7 +339,7 @@ struct Attempt {
 }
 
 impl PoolQueue {
-    /// The queue of a pool that nobody is assigned yet.
+    /// The queue of a pool that has no owner yet.
     #[must_use]
     pub fn new(pool: PoolId, params: Params) -> PoolQueue {
         PoolQueue {

@@ -1,4 +1,4 @@
-//! What is told to people as Kubernetes Events: typed facts here, words in [`crate::events`] (E1).
+//! What is reported to operators as Kubernetes Events: typed facts here, texts in [`crate::events`] (E1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ pub enum What {
         pool: PoolId,
         /// Why.
         failure: Arc<Failure>,
-        /// When it is compared again; `None`: only a slice event or a person starts it again.
+        /// When it is compared again; `None`: only a slice event or the operator starts it again.
         compared_again_in: Option<std::time::Duration>,
     },
     /// The retry budget is used up.
@@ -182,7 +182,7 @@ pub enum What {
         retries: u32,
         /// Why the last one failed.
         failure: Arc<Failure>,
-        /// When it is compared again; `None`: only a slice event or a person starts it again.
+        /// When it is compared again; `None`: only a slice event or the operator starts it again.
         compared_again_in: Option<std::time::Duration>,
     },
     /// Membership of the pool is not written, for want of proof (D2).
@@ -219,7 +219,7 @@ pub enum What {
         /// The load balancer that is blocked; `None`: all of them.
         lb: Option<LbName>,
     },
-    /// Writes have waited for the shared Lease, which somebody holds who is not known (W7).
+    /// Writes have waited for the shared Lease, which an unknown client holds (W7).
     LeaseHeld {
         /// By which name.
         holder: Arc<str>,

@@ -2,7 +2,7 @@
 //!
 //! It owns the states of resources, the values and errors in them, the timers of those that were asked for and have
 //! not come, and what each watcher hears. What a resource is, how it is asked for and judged, and how its source is
-//! reached are its callers'. Keys that nobody watches are passed over in everything that it is told.
+//! reached are its callers'. Keys that have no watcher are ignored in all inputs.
 
 mod entry;
 #[cfg(test)]
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::level::Provenance;
 use crate::machine::{Now, Wall};
-use crate::resource_cache::entry::{Entry, Failed, Stand, Timer};
+use crate::resource_cache::entry::{CacheEntry, Failed, Stand, Timer};
 use crate::xds::facts::{Code, Raw};
 
 /// What the source of the resources is known to do: the server features of A88 (X2).
@@ -163,7 +163,7 @@ pub struct Cached<V> {
     pub provenance: Provenance,
 }
 
-/// Why a resource cannot be had, or is not as its source wants it.
+/// Why a resource is not available, or is not as its source wants it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     /// What kind of thing went wrong.
@@ -287,7 +287,7 @@ pub struct ResourceCache<K, V, W> {
     policy: Policy,
     /// Why the source cannot be reached, while it cannot.
     lost: Option<Error>,
-    entries: BTreeMap<K, Entry<V, W>>,
+    entries: BTreeMap<K, CacheEntry<V, W>>,
     /// The timers that run, in the order in which they fire.
     due: BTreeSet<(Now, K)>,
 }
@@ -305,17 +305,17 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.policy = policy;
     }
 
-    /// Somebody watches a resource, and is told what is known of it: the resource in use and then what is wrong with
-    /// it, or else why there is none, or else nothing (A88). One who watches it already is not told again.
+    /// A watcher subscribes to a resource, and is told what is known of it: the resource in use and then what is wrong
+    /// with it, or else why there is none, or else nothing (A88). One that watches it already is not told again.
     pub fn watch(&mut self, key: K, watcher: W, out: &mut Vec<Notice<K, V, W>>) {
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.lost.clone()));
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| CacheEntry::new(self.lost.clone()));
         if entry.watchers.insert(watcher.clone()) {
             entry.tell_one(&key, &watcher, &entry.known(), out);
         }
         debug_assert!(self.is_sound_at(&key));
     }
 
-    /// Somebody watches a resource no longer. Whether that was the last one: then all that was known of the resource
+    /// A watcher unsubscribes from a resource. Whether that was the last one: then all that was known of the resource
     /// is forgotten.
     pub fn unwatch(&mut self, key: &K, watcher: &W) -> bool {
         let Some(entry) = self.entries.get_mut(key) else { return false };
@@ -347,7 +347,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// The stream has ended: no resource is late while it is not asked for (A57).
     pub fn disarm(&mut self) {
         self.due.clear();
-        self.entries.values_mut().for_each(Entry::disarm);
+        self.entries.values_mut().for_each(CacheEntry::disarm);
         debug_assert!(self.is_sound());
     }
 
@@ -445,7 +445,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         self.entries.iter().map(|(key, entry)| entry.listed(key))
     }
 
-    /// One of them; `None`: nobody watches it.
+    /// One of them; `None`: it has no watcher.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Listed<'_, K, V>> {
         self.entries.get_key_value(key).map(|(key, entry)| entry.listed(key))
@@ -476,7 +476,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// The invariants of one entry, which cost nothing where there are many.
     fn is_sound_at(&self, key: &K) -> bool {
         let entry = self.entries.get(key);
-        let timer = entry.and_then(Entry::timer);
+        let timer = entry.and_then(CacheEntry::timer);
         timer.is_none_or(|timer| self.due.contains(&(timer.fires, key.clone())))
             && entry.is_none_or(|entry| entry.is_sound(self.lost.as_ref()))
     }
@@ -512,7 +512,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
 
     /// Takes the timer of an entry that is about to leave its state out of the order.
     fn forget_timer(&mut self, key: &K) {
-        if let Some(timer) = self.entries.get(key).and_then(Entry::timer) {
+        if let Some(timer) = self.entries.get(key).and_then(CacheEntry::timer) {
             self.due.remove(&(timer.fires, key.clone()));
         }
     }

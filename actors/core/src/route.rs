@@ -365,7 +365,7 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
                 deliver(Delivery::Informer(informer::In::Contact(kind, contact)));
             }
-            // No level rests on them: nobody asks whether they are current.
+            // No level rests on them: it does not matter whether they are current.
             Kind::Preemptions => {}
         },
         watch::Out::View(view) => deliver(Delivery::Board(board::In::Source(view))),
@@ -562,7 +562,7 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
         }
         pauses::Out::Wishes { term, wishes } => {
-            // Whoever writes hears of it first.
+            // The writer receives it first.
             deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::AdminState(admin_state::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::Events(events::In::Wishes { term, wishes: Arc::clone(&wishes) }));
@@ -580,8 +580,8 @@ fn answered(id: RequestId, answer: Answer) -> Delivery {
     Delivery::Host(HostMessage::Answered(id, answer))
 }
 
-/// What becomes of a pool's message where there is no such pool, and this is none that begins one: the operator hears of
-/// it, for all else there is nobody to hear it.
+/// What becomes of a pool's message where there is no such pool, and this is none that begins one: the operator is told
+/// of it; all else is dropped.
 #[must_use]
 pub fn to_nobody(input: &queue::In) -> Option<Delivery> {
     match input {

@@ -181,7 +181,7 @@ pub enum Sample {
     EventPosted,
     /// An event was shown and not posted (C4).
     EventWithheld,
-    /// An answer whose id nobody waits for: lost, late or duplicated (A3).
+    /// An answer whose id is not expected: lost, late or duplicated (A3).
     UnmatchedAnswer,
     /// An attempt to set the admin states of a pool has ended (S1).
     AdminEnded {

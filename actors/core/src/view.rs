@@ -86,13 +86,14 @@ pub struct LeadershipView {
     /// and waits for the last writes of a predecessor that did not let go), `confirming` (reads most recent data
     /// first), `leader`, `alone` (a dry run), `stopping`.
     pub role: &'static str,
-    /// Who holds the Lease, as last seen; `None`: nobody, or not known.
+    /// Who holds the Lease, as last seen; `None`: none, or not known.
     pub holder: Option<Arc<str>>,
     /// The present term, or the last one.
     pub epoch: Epoch,
     /// Since when it has the role.
     pub since: Now,
-    /// Until when leadership is certain without another renewal; `None` when it does not lead or nobody competes.
+    /// Until when leadership is certain without another renewal; `None` when it does not lead or there is no other
+    /// replica.
     pub until: Option<Now>,
     /// What the last failed request said, until one succeeds.
     pub last_error: Option<Arc<str>>,
@@ -123,15 +124,15 @@ pub struct StoppedView {
 /// The Lease that is shared with the cloud-controller-manager (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedLeaseView {
-    /// What we do, in one word: `free` (nothing wants it), `waiting` (somebody else holds it), `acquiring`, `held`,
+    /// What we do, in one word: `free` (nothing wants it), `waiting` (another client holds it), `acquiring`, `held`,
     /// `releasing`, `off` (left to others for a while).
     pub state: &'static str,
     /// Who holds it, as last seen.
     pub holder: Option<Arc<str>>,
     /// Who that is.
     pub whose: Whose,
-    /// Since when it has been that holder's, as far as this process has seen; renewals do not count. `None` where nobody
-    /// holds it.
+    /// Since when it has been that holder's, as far as this process has seen; renewals do not count. `None` where no
+    /// client holds it.
     pub held_since: Option<Now>,
     /// Since when it is in that state.
     pub since: Now,
@@ -148,7 +149,7 @@ pub struct SharedLeaseView {
 pub enum Whose {
     /// It is not known yet.
     Unknown,
-    /// Nobody holds it, or it does not exist.
+    /// No client holds it, or it does not exist.
     Nobody,
     /// This process, or another replica.
     Us,
@@ -156,7 +157,7 @@ pub enum Whose {
     Namesake,
     /// The cloud-controller-manager.
     CloudControllerManager,
-    /// Somebody in a name that is neither ours nor that of the cloud-controller-manager.
+    /// A client whose name is neither ours nor that of the cloud-controller-manager.
     Stranger,
 }
 
@@ -420,7 +421,7 @@ pub struct ServiceView {
     pub uid: ServiceUid,
     /// Whether it is a candidate, and if not, why (D1).
     pub candidacy: Candidacy,
-    /// Whether it carries the annotation that pauses it (D1); what people pause besides is in [`WishesView`].
+    /// Whether it carries the annotation that pauses it (D1); other pauses are in [`WishesView`].
     pub paused: bool,
     /// Its EndpointSlices.
     pub slices: usize,

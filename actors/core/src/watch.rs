@@ -170,7 +170,7 @@ pub enum Out {
     /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`]: what was seen, and when it was read from
     /// the connection.
     Seen(Kind, Now, Seen),
-    /// To the Informer: whether what it was told is current. Of [`Kind::Preemptions`] nobody hears it.
+    /// To the Informer: whether what it was told is current. Not sent for [`Kind::Preemptions`].
     Contact(Kind, Contact),
     /// To the board.
     View(SourceView),
@@ -195,7 +195,7 @@ pub enum Ask {
     },
 }
 
-/// What a watcher tells whoever keeps its objects.
+/// What a watcher tells the store of its objects.
 #[derive(Clone, Debug)]
 pub enum Seen {
     /// A list begins; what follows until [`Seen::ListDone`] is the whole of it.
@@ -233,7 +233,7 @@ pub enum Seen {
     Bookmark(ResourceVersion),
     /// The watch was re-established without a new list.
     Reconnected,
-    /// For this term of leadership any list counts, also one that was taken in before: nobody has led before (W8).
+    /// For this term of leadership any list counts, also one that was taken in before: no replica has led before (W8).
     AnyList(Epoch),
 }
 

@@ -1,6 +1,6 @@
 //! What operators wish of the whole service: its mode, and what they have paused (docs/design/sources.md, D1; G6).
 //!
-//! Plain data, always told as a whole: whoever hears it replaces what it heard before. Where it is kept, and who may
+//! Plain data, always sent as a whole: the receiver replaces what it received before. Where it is kept, and who may
 //! change it, is decided elsewhere.
 
 use std::collections::BTreeMap;

@@ -232,7 +232,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
     }
 
     /// The work on an item has ended with a result: counts it and does what follows, as `reconcileHandler` does (S4).
-    /// `None`: nobody works on it, and nothing was done.
+    /// `None`: there is no work on it, and nothing was done.
     pub fn finish(&mut self, now: Now, item: &Item, result: Result<Done, Failed>) -> Option<Kind> {
         self.tick(now);
         let counts = match self.phases.get(item)? {

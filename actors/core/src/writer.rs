@@ -25,8 +25,8 @@
 //! - `calls`: the calls under way, and the reads that wait for a token (W9);
 //! - `traffic`: the sending of calls through gates and budget, and where their answers go (W6, W9);
 //! - `breaker`: what stops when the same failure hits pool after pool (W10);
-//! - `wished`: what people wish of it (G6, H3);
-//! - `shown`: what people see of it all.
+//! - `wished`: what the operator wants of it (G6, H3);
+//! - `shown`: what the operator sees of it all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ pub struct Params {
     pub network: Option<NetworkId>,
     /// The Lease that is shared with the cloud-controller-manager; `None`: it is not used (a dry run, C4).
     pub lease: Option<LeaseParams>,
-    /// Whether this process only shows what it would do (C4): nobody asks it for an attempt.
+    /// Whether this process only shows what it would do (C4): it is asked for no attempt.
     pub shows_only: bool,
     /// `cloudProviderRateLimit*`, `loadBalancerRateLimit` where enabled: further buckets that calls wait for (W9).
     pub rate_limit: Option<RateLimit>,
@@ -511,7 +511,7 @@ impl Writer {
         let ours = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
         assert!(
             ours,
-            "the shared Lease is held that is known to be somebody else's: nothing may be written (A4, W7)"
+            "the shared Lease is held that is known to be another client's: nothing may be written (A4, W7)"
         );
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
@@ -535,7 +535,7 @@ impl Writer {
         rule(self.sights_are_consistent(), "what was seen of a load balancer is not known in its lane")?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
         let lease = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
-        rule(lease, "the shared Lease is held that is known to be somebody else's")?;
+        rule(lease, "the shared Lease is held that is known to be another client's")?;
         rule(self.breaker.is_consistent(), "a load balancer is stopped twice")?;
         let mut puts = BTreeSet::new();
         let single = self.calls.open_puts().all(|pool| puts.insert(&pool.lb));

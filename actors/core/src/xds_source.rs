@@ -174,7 +174,7 @@ impl Machine for XdsSource {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let errand = match input {
-            // Where nobody wants anything there is nothing to show either.
+            // Where nothing is wanted there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
             In::Start => Errand::Sources(sources::In::Wanted(self.wanted.clone())),
             In::Heard(heard) => Errand::Client(client::In::Heard(heard)),

@@ -19,9 +19,10 @@
 //!
 //! In one world in three, control planes fill two more pools (X2), one by the name of its endpoints and one through a cluster:
 //! endpoints move, drain and vanish, resources are invalid, missing or reported as errors, and servers are silent, out of
-//! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and nobody goes who is
-//! assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then all that is served is
-//! taken back, which empties the pools where data errors end what is known, and changes nothing elsewhere.
+//! reach, or cut their streams. Whatever is wrong with a source, nothing is written before it was known, and no member
+//! goes that is assigned (X3); in the end the pools are what the control planes serve, and what CSDS tells (H5). Then
+//! all that is served is taken back, which empties the pools where data errors end what is known, and changes nothing
+//! elsewhere.
 //!
 //! In worlds of their own the API server's storage is set back to what it was 8 to 40 s before; a process that notices it
 //! ends, and the kubelet starts it again (W8). `RESTORED_SEEDS=n` says how many are played.
@@ -29,7 +30,7 @@
 //! **When everything must be right.** After the last fault, within 15 minutes: a take-over (75 s), the longest back-off
 //! of a pool (10 minutes: a comparison after failure, a fight, a pool that was not there), one look at everything (60 s)
 //! and one attempt (its window, its turn in a lane, the shared Lease, the operation) stand for the rest. What the operator
-//! has left behind comes first: somebody's name in the shared Lease lasts 15 minutes. What was seen is printed.
+//! has left behind comes first: an unknown name in the shared Lease lasts 15 minutes. What was seen is printed.
 
 #[path = "simulation/azure.rs"]
 mod azure;

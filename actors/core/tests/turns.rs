@@ -219,7 +219,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     bench.delivered();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
     let (term, wishes) = (Some(Epoch(1)), Arc::default());
-    bench.turn("Directory, what people wish", [directory::In::Wishes { term, wishes }]);
+    bench.turn("Directory, the operator's policy", [directory::In::Wishes { term, wishes }]);
     bench.delivered();
     let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&said, &pools), SERVICES);
@@ -238,7 +238,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     bench.delivered();
     bench.passes(1_000);
     let first = world::observations(bench.now, 1);
-    bench.turns("Directory, a member in each pool that nobody knows", first);
+    bench.turns("Directory, an unknown member in each pool", first);
     bench.delivered();
     bench.passes(120_000);
     let said = bench.turn("Directory, the removal delay of every pool ends", []);

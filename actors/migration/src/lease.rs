@@ -1,4 +1,4 @@
-//! A hold of one Lease for the time of a command. It is taken when nobody has it, renewed, and given back. Unlike the
+//! A hold of one Lease for the time of a command. It is taken when it is free, renewed, and given back. Unlike the
 //! controller's own machines, it has no terms and no turns: a command waits, works, and ends.
 //!
 //! A hold of another client counts for as long as its state has changed within a time, by the clock of this process.

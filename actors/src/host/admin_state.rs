@@ -52,7 +52,7 @@ fn log_records(was: Option<&AdminView>, now: &AdminView) {
     for (key, why) in &now.unreadable {
         if was.is_none_or(|was| was.unreadable.get(key) != Some(why)) {
             let remedy = "correct or remove this key of the ConfigMap that is named like our Lease; until then what is Down \
-                          of its node is left as it is, and the node is not cut out anew";
+                          of its node is left as it is, and the node is not cut out again";
             tracing::warn!(%key, why, remedy, "a record of a node cannot be read");
         }
     }

@@ -1,5 +1,5 @@
 //! Requests about our ConfigMap (A4): each is sent at once, takes a bounded time, and has one answer. What its keys
-//! mean is the machines' to judge; what nobody here knows of it survives a replacement.
+//! mean is the machines' to judge; unknown fields survive a replacement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

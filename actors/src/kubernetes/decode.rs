@@ -138,7 +138,7 @@ impl LooseMeta<'_> {
         })
     }
 
-    /// Whose slice it is: nobody's when the labels can be read and name no Service, as for a good slice.
+    /// The Service that owns the slice: none when the labels can be read and name no Service, as for a good slice.
     fn owner(&self, kind: Kind) -> Owner {
         if kind != Kind::EndpointSlices {
             return Owner::Nobody;

@@ -1,4 +1,5 @@
-//! Asks for the Deployment that runs this process, as its machine wants it, and tells operators when it cannot be had (E1).
+//! Asks for the Deployment that runs this process, as its machine wants it, and reports to operators when it cannot be
+//! found (E1).
 
 use std::sync::Arc;
 
@@ -106,7 +107,7 @@ fn tell_missing(place: &Place, failure: Failure) {
     );
 }
 
-/// Nobody has said which Deployment runs this process.
+/// It is not configured which Deployment runs this process.
 pub(super) fn tell_unnamed() {
     let remedy = "in a Deployment, set DEPLOYMENT_NAME and POD_NAMESPACE, as the chart does";
     tracing::debug!(

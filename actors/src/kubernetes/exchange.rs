@@ -1,5 +1,5 @@
 //! One request about one object of the API and what its answer means, for Leases and ConfigMaps alike. What the
-//! object says is for whoever asks.
+//! object says is for the caller to decide.
 //!
 //! The client speaks HTTP/1.1, so each request that is under way has a connection of its own: a watch that waits
 //! delays no renewal.

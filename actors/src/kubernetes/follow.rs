@@ -131,7 +131,7 @@ fn path(kind: Kind) -> &'static str {
         Kind::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
         Kind::Nodes => "/api/v1/nodes",
         // The API server keeps one store for both groups of events. Those about nodes are made in this namespace; in its
-        // own, whoever may make events could make one about any node.
+        // own, any client that may create events could create one about any node.
         Kind::Preemptions => "/api/v1/namespaces/default/events",
     }
 }

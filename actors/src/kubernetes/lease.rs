@@ -101,7 +101,7 @@ impl Requests {
     /// Waits for the first state that is newer than a version.
     ///
     /// The watch begins with the present state, whatever its version: one that began at the version of a Lease which
-    /// nobody has written for a while would be refused, since the API server keeps few minutes of all Leases.
+    /// was not written for a while would be refused, since the API server keeps few minutes of all Leases.
     async fn watch(&self, from: &ResourceVersion, span: Duration) -> Result<LeaseAnswer, RequestFailure> {
         // 0 would leave the time to the server.
         let seconds = u64::try_from(span.as_millis().div_ceil(1_000).max(1)).unwrap_or(u64::MAX);
@@ -135,7 +135,7 @@ impl Requests {
                     state = before;
                     line.map_err(|error| other(&chain(&error)))?
                 }
-                // Nothing newer follows: whoever knows better must look.
+                // Nothing newer follows: a caller that knows better must look.
                 (Err(_) | Ok(None), Seen::Older(facts)) => return Ok(LeaseAnswer::Seen(facts)),
                 // It may have been deleted before the watch began, which no event tells of.
                 (Err(_), _) => return Err(other("the watch has not begun with the Lease")),

@@ -189,7 +189,7 @@ pub(super) async fn write(
 
 /// Why a request did not do what it was for.
 enum Refused {
-    /// Nobody answered, or the server could not for the moment; its `Retry-After`.
+    /// There was no answer, or the server could not for the moment; its `Retry-After`.
     ForNow(Option<Duration>),
     /// It was answered with this status and these words.
     Status(StatusCode, String),

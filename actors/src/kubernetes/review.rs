@@ -23,24 +23,24 @@ use kept::{Kept, Question};
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// What the API server says of somebody who asks.
+/// What the API server says of a client that asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// This user may do it.
     Allowed(Arc<str>),
     /// This user may not, for this reason if one was given.
     Denied(Arc<str>, Arc<str>),
-    /// The token is nobody's, for this reason if one was given.
+    /// The token belongs to no user, for this reason if one was given.
     Unknown(Arc<str>),
     /// The API server did not say.
     Unanswered(RequestFailure),
 }
 
-/// How many are judged at a time: anybody who reaches the listener can ask, and our renewals of leadership must not wait
-/// behind their reviews at the API server.
+/// How many are judged at a time: any client that reaches the listener can ask, and our renewals of leadership must not
+/// wait behind their reviews at the API server.
 const AT_ONCE: usize = 8;
 
-/// How long anybody waits for a turn.
+/// How long a request waits for a turn.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
 /// Asks the API server about operators.
@@ -66,7 +66,7 @@ impl Reviewer {
         }
     }
 
-    /// The same with turns of its own: whoever comes by another way keeps nobody here waiting.
+    /// The same with turns of its own: requests to another listener do not delay requests here.
     #[must_use]
     pub fn apart(&self) -> Reviewer {
         Reviewer { turns: Arc::new(Semaphore::new(AT_ONCE)), ..self.clone() }
@@ -105,9 +105,9 @@ impl Reviewer {
         }
     }
 
-    /// Judges on the runtime of all other requests, and to the end, also when whoever asks has gone: connections to the
+    /// Judges on the runtime of all other requests, and to the end, also when the client has gone: connections to the
     /// API server are shared with renewals of leadership, and must neither hang on a listener's thread nor be closed by
-    /// strangers. A verdict on a question is kept before whoever comes next has the turn.
+    /// strangers. A verdict is kept before the next request has the turn.
     async fn judged(
         &self,
         turn: OwnedSemaphorePermit,
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server, and somebody who asks it.
+    /// An API server, and a reviewer that asks it.
     async fn judged() -> (Fakes, Reviewer) {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let mut config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));

@@ -1,6 +1,6 @@
-//! Patches the taint of nodes that are evicted (N1). The list of taints is one value to the API server, and whoever
-//! writes it as a whole loses what others have added meanwhile: so each patch names one place and tests what it rests
-//! on, and the server refuses it where that is no longer so.
+//! Patches the taint of nodes that are evicted (N1). The list of taints is one value to the API server, and a client
+//! that writes it as a whole loses what others have added meanwhile: so each patch names one place and tests what it
+//! rests on, and the server refuses it where that is no longer so.
 
 use http::{Method, StatusCode};
 use kube::Client;

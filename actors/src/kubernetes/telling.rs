@@ -1,6 +1,6 @@
-//! The events that this process tells, for whoever listens: each is handed on when the emitter has it written, whether or
-//! not it then is; further tries of writing it are not. Nobody waits for a listener: one that falls behind misses some,
-//! and is told how many.
+//! The events that this process tells, for all listeners: each is handed on when the emitter has it written, whether or
+//! not it then is; further tries of writing it are not. Nothing waits for a listener: one that falls behind misses
+//! some, and is told how many.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Teller {
             return;
         }
         self.last += 1;
-        // That nobody listens is no failure.
+        // That there is no listener is no failure.
         drop(self.listeners.send(Arc::new(Telling { id: self.last, object, event: Arc::clone(event) })));
     }
 }
@@ -112,7 +112,10 @@ mod tests {
         teller.tell(object(), &event(1, true));
         let mut heard = tellings.listen();
         teller.tell(object(), &event(1, false));
-        assert!(matches!(heard.try_recv(), Err(TryRecvError::Empty)), "it was told before anybody listened");
+        assert!(
+            matches!(heard.try_recv(), Err(TryRecvError::Empty)),
+            "it was told before there was a listener"
+        );
         teller.tell(object(), &event(2, true));
         let telling = heard.recv().await.expect("the teller is there");
         assert_eq!((telling.id, telling.event.count, &telling.object), (2, 2, &object()));

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The longest text, in bytes.
 const LONGEST: usize = 600;
 
-/// What somebody said, without secrets.
+/// Foreign text, without secrets.
 pub(super) fn said(text: &str) -> Arc<str> {
     said_without(text, &[])
 }

@@ -17,7 +17,7 @@ fn pool() -> PoolId {
     PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
 }
 
-/// What the Directory says of a pool: that it must hold one member, or that it is nobody's any more.
+/// What the Directory says of a pool: that it must hold one member, or that it has no owner any more.
 fn assigned(owned: bool) -> Delivery {
     let ip = std::net::IpAddr::from([10, 0, 0, 1]);
     let member = Member { name: AddressName::new("n1"), node_ready: true };

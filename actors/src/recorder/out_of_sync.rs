@@ -1,7 +1,7 @@
 //! The series of single pools: those that have been out of sync for longest, at most [`LISTED`] (E2).
 //!
 //! The recorder keeps a series for as long as the process lives. These end as soon as the pool is in sync, so they are
-//! written anew at each scrape. Their labels are not called `namespace` and `service`, because a ServiceMonitor sets
+//! written again at each scrape. Their labels are not called `namespace` and `service`, because a ServiceMonitor sets
 //! labels of these names.
 
 use std::time::Duration;

@@ -106,7 +106,7 @@ fn read_at_most(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
 /// Why a bootstrap cannot be used. None of it passes by itself: an operator has to act.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// Nobody says where it is.
+    /// Its place is not configured.
     #[error(
         "no xDS bootstrap is given: name its file in the configuration, or set {FILE_VARIABLE} to the path of one, or \
          {INLINE_VARIABLE} to its JSON"

@@ -1,7 +1,7 @@
 //! Shows the state of the xDS client to operators' tools by CSDS (H5; gRFCs A40, A71, A88): for each watched resource
 //! its state, the version in use as it came, and what is wrong with it.
 //!
-//! What it shows is published by others; who can reach it is decided by whoever listens.
+//! What it shows is published by others; the owner of the listener decides who can reach it.
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ pub struct Status {
 }
 
 /// Serves CSDS on this listener until `shutdown`, and then for at most two seconds more. `state` is asked for what is
-/// published whenever somebody wants to see it; `None`: nothing was yet, which is told as `UNAVAILABLE`.
+/// published for each request; `None`: nothing was yet, which is told as `UNAVAILABLE`.
 ///
 /// # Errors
 /// The listener is broken.

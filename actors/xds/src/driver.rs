@@ -80,7 +80,7 @@ impl Driver {
         self.streams.retain(|_, handle| !handle.task.is_finished());
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
             let message = format!("the bootstrap has no server {}", server.0);
-            // Where nobody listens any more nobody misses it.
+            // Where there is no listener any more it is not missed.
             let ended = connection::unavailable(message);
             drop(self.told.send(Heard::Ended { stream, ended, jitter: (self.jitter)() }));
             return;

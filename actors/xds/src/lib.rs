@@ -3,7 +3,7 @@
 //!
 //! It judges nothing. Which stream is opened, what is asked and answered, and what of all that is valid is
 //! [`pool_core::xds::client`]'s; who asks for what, and what becomes of it, is its callers'. It reads no clock for
-//! anybody: wall time is handed in.
+//! other crates: wall time is handed in.
 
 pub mod bootstrap;
 pub mod csds;

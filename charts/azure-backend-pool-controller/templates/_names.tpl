@@ -14,13 +14,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What all pods of the release have, that of `helm test` too; a NetworkPolicy goes by it. */}}
+{{/* The labels of all pods of the release, also of that of `helm test`. The NetworkPolicy selects by them. */}}
 {{- define "controller.releaseLabels" -}}
 app.kubernetes.io/name: {{ include "controller.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* What the Deployment's pods have, and no others. It cannot change once the Deployment exists. */}}
+{{/* The labels of the Deployment's pods, and of no others. They cannot change once the Deployment exists. */}}
 {{- define "controller.selectorLabels" -}}
 {{ include "controller.releaseLabels" . }}
 app.kubernetes.io/component: controller
@@ -61,7 +61,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* How many replicas: `replicas` is the older name, and is there only where somebody has set it. */}}
+{{/* The number of replicas. `replicas` is the older name, and exists only if it is set. */}}
 {{- define "controller.replicaCount" -}}
 {{- int (ternary .Values.replicas .Values.replicaCount (hasKey .Values "replicas")) -}}
 {{- end -}}
@@ -85,7 +85,7 @@ annotations:
 
 {{- define "controller.image" -}}
 {{- $image := .Values.image -}}
-{{- $repository := required "image.repository: name the repository that you have pushed the image to; `make push IMAGE_REGISTRY=… IMAGE_TAG=… BASE_DIGEST=…` builds and pushes it, and there is no default" $image.repository -}}
+{{- $repository := required "image.repository: set the repository of the image; there is no default, and `make push IMAGE_REGISTRY=… IMAGE_TAG=… BASE_DIGEST=…` builds and pushes the image" $image.repository -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $repository $image.digest -}}
 {{- else -}}

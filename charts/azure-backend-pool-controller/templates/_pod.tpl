@@ -1,11 +1,13 @@
-{{/* What all pods of the release share, those of hooks too: where they run, and how they reach others. */}}
+{{/* What all pods of the release share, also those of hooks: where they run, and how they reach others. */}}
 {{- define "controller.podBasics" -}}
 automountServiceAccountToken: true
-# Variables of other Services in this namespace are not for us: POOL_CONTROLLER_* is configuration.
+# Variables named after Services of this namespace could look like configuration (POOL_CONTROLLER_*).
 enableServiceLinks: false
 {{- with concat .Values.imagePullSecrets (.Values.image.pullSecrets | default list) }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
+  {{- end }}
 {{- end }}
 {{- if .Values.hostNetwork }}
 hostNetwork: true
@@ -43,7 +45,7 @@ tolerations:
 {{- end -}}
 
 {{/* The security context of a pod, called with the root and whether it is user 0: the values over the chart's own.
-`security` has older names, and is there only where somebody has set them. */}}
+`security` has older names, and exists only if it is set. */}}
 {{- define "controller.podSecurityContext" -}}
 {{- $values := (index . 0).Values -}}
 {{- $set := mustMergeOverwrite (dict "runAsUser" 65532 "runAsGroup" 65532) (deepCopy ($values.security | default dict)) (deepCopy $values.podSecurityContext) -}}
@@ -89,14 +91,14 @@ serviceAccountName: {{ include "controller.serviceAccountName" . }}
   valueFrom:
     fieldRef:
       fieldPath: metadata.uid
-# What events about the controller itself are attached to.
+# Events about the controller itself are attached to this Deployment.
 - name: DEPLOYMENT_NAME
   value: {{ include "controller.fullname" . }}
 {{- if and .Values.workloadIdentity.enabled (eq .Values.workloadIdentity.token "chart") }}
 - name: AZURE_FEDERATED_TOKEN_FILE
   value: /var/run/secrets/azure/tokens/azure-identity-token
 - name: AZURE_CLIENT_ID
-  value: {{ required "workloadIdentity.clientId: name the client id of the identity that trusts the service account" .Values.workloadIdentity.clientId | quote }}
+  value: {{ required "workloadIdentity.clientId: set the client id of the identity that trusts the service account" .Values.workloadIdentity.clientId | quote }}
 {{- with .Values.workloadIdentity.tenantId }}
 - name: AZURE_TENANT_ID
   value: {{ . | quote }}
@@ -178,7 +180,7 @@ serviceAccountName: {{ include "controller.serviceAccountName" . }}
     type: File
 {{- end }}
 {{- if .Values.admin.enabled }}
-# The whole folder is mounted, not single files: only so does a renewed certificate arrive in a running pod.
+# A folder and not single files: a renewed certificate then reaches running pods.
 - name: admin-tls
   secret:
     secretName: {{ include "controller.adminTlsSecret" . }}
@@ -228,15 +230,15 @@ serviceAccountName: {{ include "controller.serviceAccountName" . }}
 {{- end }}
 {{- end -}}
 
-{{/* The annotations of what is there for the time before a deletion, called with its weight. What has failed stays, to be
-read, until the next attempt. */}}
+{{/* The annotations of the hook before a deletion, called with its weight. What has failed stays until the next attempt, so
+that its log can be read. */}}
 {{- define "controller.preDelete" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* What is there at that time of the rights to our ConfigMap: it notes which nodes are Down by us. */}}
+{{/* The hook's rights on the controller's ConfigMap, which records the nodes that the controller has set Down. */}}
 {{- define "controller.preDeleteNotes" -}}
 - apiGroups: [""]
   resources: [configmaps]

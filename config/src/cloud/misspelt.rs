@@ -1,5 +1,5 @@
-//! Keys of the cloud configuration that nobody reads, and that resemble one which is read here. Other unknown keys are the
-//! cloud-controller-manager's business.
+//! Keys of the cloud configuration that are not read, and that resemble one which is read here. Other unknown keys are
+//! the cloud-controller-manager's business.
 
 use super::file::{CloudFile, RateLimitFile};
 use super::{LOAD_BALANCER_RATE_LIMIT, balancers};

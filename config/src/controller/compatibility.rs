@@ -1,5 +1,5 @@
-//! `compatibility: upstream` (C2): what keys that nobody has set become, so that S0's letter holds. A key that somebody
-//! has set stays as it is set; that it departs from S0 is told.
+//! `compatibility: upstream` (C2): the values of keys that are not set, so that S0's letter holds. A key that is set
+//! stays as it is set; that it departs from S0 is told.
 
 use std::time::Duration;
 

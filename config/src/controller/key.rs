@@ -14,13 +14,13 @@ pub struct Key {
     pub expected: fn() -> String,
     /// The same as JSON Schema, as far as that can tell it.
     pub schema: fn() -> serde_json::Value,
-    /// What is in force when nobody sets it.
+    /// What is in force when it is not set.
     pub default: DefaultValue,
     /// The first release that knew it.
     pub since: &'static str,
 }
 
-/// What is in force when nobody sets a key.
+/// What is in force when a key is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     /// This text.

@@ -65,7 +65,10 @@ impl Setting for Vec<ListedPool> {
             "properties": {
                 "loadBalancer": name,
                 "backendPool": name,
-                "source": { "type": "string", "pattern": "^(eds|cluster):[^ ]" },
+                "source": {
+                    "if": { "type": "string", "pattern": "^(eds|cluster):[^ ]" },
+                    "else": { "const": "eds:<name> or cluster:<name>" },
+                },
                 "family": IpFamily::schema(rule),
             },
         } })

@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
     fn written<T: Setting>(&mut self, key: &Key, rule: &T::Rule) -> Option<(T, Origin)> {
         let node = self.leaves.remove(key.path)?;
         if node.is_null() {
-            // Whoever has written the key meant something: a template that rendered nothing must not mean the default.
+            // A key that was written was meant: a template that rendered nothing must not mean the default.
             let mismatch = Mismatch::new("a value", "write one, or remove the key to have its default");
             self.refuse(self.line(node.line), key.path, node.describe(), mismatch);
             return None;

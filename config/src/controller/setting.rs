@@ -378,7 +378,7 @@ impl Setting for SocketAddr {
         match rule {
             Listen::Loopback if !address.ip().is_loopback() => {
                 let remedy = format!(
-                    "write 127.0.0.1:{}; reading is open to everybody who reaches it",
+                    "write 127.0.0.1:{}; reading is open to every client that reaches it",
                     address.port()
                 );
                 Err(Mismatch::new(Self::expected(rule), remedy))
@@ -434,7 +434,7 @@ impl Setting for Option<PathBuf> {
 }
 
 /// Declares an enum whose variants are words in the file. What is `never suggested` does more, or guards less, than the
-/// others: whoever means it has to write it.
+/// others: if it is meant, it has to be written.
 macro_rules! choice {
     (
         $(#[doc = $about:literal])+
@@ -578,9 +578,9 @@ choice! {
 choice! {
     /// The least important log lines that are written.
     LogLevel {
-        /// What wakes somebody.
+        /// What someone must act on.
         Error = "error",
-        /// What somebody should look at in the morning.
+        /// What the operator should look at in the morning.
         Warn = "warn",
         /// What happened.
         Info = "info",

@@ -145,6 +145,13 @@ fn c1_the_schema_has_every_key_and_no_other() {
 }
 
 #[test]
+fn c1_the_schema_says_in_words_what_belongs_to_a_key() {
+    let interval = &schema()["properties"]["discovery"]["properties"]["interval"];
+    assert_eq!(interval["else"], serde_json::json!({ "const": "a duration from 5s to 1h" }));
+    assert_eq!(interval["if"]["type"], "string");
+}
+
+#[test]
 fn c1_the_api_version_is_a_date_that_knows_admin_states() {
     let of = |version: &str| valid(&format!("client: {{apiVersion: {version}}}")).client.api_version;
     assert_eq!(valid("").client.api_version.as_str(), "2025-05-01");
@@ -369,7 +376,7 @@ fn c1_wrong_lists_selectors_and_addresses_are_refused_with_a_remedy() {
         (
             "http: {adminListen: \"0.0.0.0:8081\"}",
             "controller.yaml:1: http.adminListen: found the text \"0.0.0.0:8081\", expected a loopback IP address with a \
-             port; write 127.0.0.1:8081; reading is open to everybody who reaches it",
+             port; write 127.0.0.1:8081; reading is open to every client that reaches it",
         ),
         (
             "http: {healthListen: 8080}",

@@ -376,7 +376,7 @@ fn h5_csds_is_on_loopback_and_has_a_port_of_its_own_where_it_is_open() {
             refused(&format!("http: {{csdsListen: \"{anywhere}\"}}"), &[]),
             [format!(
                 "controller.yaml:1: http.csdsListen: found the text \"{anywhere}\", expected a loopback IP address with a \
-                 port; write 127.0.0.1:{port}; reading is open to everybody who reaches it"
+                 port; write 127.0.0.1:{port}; reading is open to every client that reaches it"
             )]
         );
     }

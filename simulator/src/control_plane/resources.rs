@@ -25,7 +25,7 @@ pub enum Bad {
     /// It can be decoded and has its name, but holds what gRPC refuses: a host name as the address of an endpoint, or a
     /// cluster of the type STATIC.
     Content,
-    /// It cannot be decoded; unless resources are wrapped, nobody can tell its name.
+    /// It cannot be decoded; unless resources are wrapped, its name cannot be read.
     Bytes,
 }
 

@@ -33,7 +33,7 @@ type Replies = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 /// Accepts connections until the task is ended.
 pub(super) async fn accept(listener: TcpListener, plane: Owner<Plane>, tls: Option<TlsAcceptor>) {
     loop {
-        // A connection that was gone before it could be accepted is nobody's loss.
+        // A connection that was gone before it could be accepted does not matter.
         let Ok((socket, _)) = listener.accept().await else { continue };
         if socket.set_nodelay(true).is_ok() {
             let (owner, tls) = (plane.clone(), tls.clone());

@@ -48,7 +48,7 @@ pub(super) async fn answer(
     }
 }
 
-/// The answer, with the wall time of whoever gives it.
+/// The answer, with the wall time of the server.
 fn written(response: Response, clock: Clock) -> HttpResponse {
     let now_us = clock.now_us();
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

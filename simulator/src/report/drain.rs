@@ -32,7 +32,7 @@ pub struct AdminState {
     pub late: usize,
     /// Those that were not cut off before they came back, went, or all was over.
     pub never: usize,
-    /// How many the story expects to be reached in time; nothing where nobody counts.
+    /// How many the story expects to be reached in time; nothing where it is not counted.
     pub reached_expected: Option<usize>,
     /// How many could have been reached in time: if each load balancer had served the pools of these nodes alone, one
     /// after another, the earliest deadline first, each in the time that its writes have taken.

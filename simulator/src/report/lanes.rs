@@ -44,7 +44,7 @@ pub(super) fn lanes(picture: &Picture) -> String {
     text
 }
 
-/// The bars of a row; what would be drawn upon each other becomes one.
+/// The bars of a row; what would be drawn on top of each other becomes one.
 fn bars(chart: &Chart, writes: &[&Write]) -> Vec<(&'static str, f64, f64, String)> {
     let mut bars: Vec<(&'static str, f64, f64, String)> = Vec::new();
     for write in writes {

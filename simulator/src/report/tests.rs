@@ -174,7 +174,7 @@ fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
     let overlapped = Report { max_concurrent_puts_per_lb: 2, ..report() };
     assert!(!overlapped.passed() && overlapped.text().contains("FAILED: 2 PUTs ran at once"));
     let idle = Report { unreached: vec!["arm down".to_owned()], ..report() };
-    assert!(!idle.passed() && idle.text().contains("FAILED: `arm down` has reached nobody."));
+    assert!(!idle.passed() && idle.text().contains("FAILED: `arm down` had no effect."));
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum Act {
         seconds: u64,
     },
     /// Lists of these kinds are answered 200 without objects, all others as they should be; watches end at that moment,
-    /// so that everybody lists again.
+    /// so that all clients list again.
     ListsEmpty(Vec<Resource>),
     /// What etcd holds now is kept as a backup.
     EtcdSave,
@@ -54,8 +54,8 @@ pub enum Act {
     /// The n-th Service, counted round and round, gets another annotation, so that the cloud-controller-manager
     /// reconciles it.
     TouchService(usize),
-    /// The wall clocks of ARM and of the API server jump ahead by so many seconds, or back. For whoever compares with
-    /// them it is as if its own clock had jumped the other way.
+    /// The wall clocks of ARM and of the API server jump ahead by so many seconds, or back. For a client that compares
+    /// with them it is as if its own clock had jumped the other way.
     ClocksJump(i64),
     /// The controller's process stands still, or goes on: as on a node that is suspended.
     StandStill(bool),
@@ -102,10 +102,10 @@ impl Act {
             ["lists", "full"] => Ok(Self::ListsEmpty(Vec::new())),
             ["etcd", "save"] => Ok(Self::EtcdSave),
             ["etcd", "restore"] => Ok(Self::EtcdRestore),
-            ["somebody", "takes", "a", "member", "of", "every", number] => {
+            ["others", "take", "a", "member", "of", "every", number] => {
                 count(number).map(|every| Self::TakeMembers(every.max(1)))
             }
-            ["somebody", "sets", "down", "a", "member", "of", "every", number] => {
+            ["others", "set", "down", "a", "member", "of", "every", number] => {
                 count(number).map(|every| Self::SetDown(every.max(1)))
             }
             ["a", "service", "changes"] => Ok(Self::TouchService(0)),
@@ -123,8 +123,8 @@ impl Act {
                       nodes fail N, nodes label N KEY|unlabel KEY, nodes taint N KEY[=VALUE]|untaint KEY, \
                       nodes stop N|start, nodes preempt N within TIME [as event|event-v1|condition] [notice TIME], \
                       nodes recreate N [same-addresses], services scale-to-zero N|scale-back, namespace delete, \
-                      a service changes, somebody takes a member of every N, \
-                      somebody sets down a member of every N, clocks jump [back] TIME, or \
+                      a service changes, others take a member of every N, \
+                      others set down a member of every N, clocks jump [back] TIME, or \
                       controller stands still|goes on|restarts|files N|files unlimited"
                 .to_owned()),
         }
@@ -361,7 +361,7 @@ impl Scene {
 
 /// Takes a member that is needed, where there is one.
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
-    // Whoever counts what is missed afterwards has to know what was there.
+    // To count what is missed afterwards one has to know what was there.
     azure.look_at_all(now_us);
     let pools: Vec<_> = azure.ledger.names().step_by(every).cloned().collect();
     for pool in pools {

@@ -1,4 +1,4 @@
-//! Whether what happened in a story has reached anybody: a fault that no request has met proves nothing.
+//! Whether what happened in a story had an effect: a fault that no request has met proves nothing.
 //!
 //! Owns the notes of what had been done when each thing happened; they lie with Azure while the run goes on.
 
@@ -89,7 +89,7 @@ impl Reach {
         words.into_iter().cloned().collect()
     }
 
-    /// What ends a fault reaches whoever comes next, and what changes the world is seen in the world.
+    /// What ends a fault reaches the next request, and what changes the world is seen in the world.
     fn reached(&self, act: &Act) -> bool {
         let met = &self.cluster;
         match act {
@@ -177,7 +177,7 @@ mod tests {
     /// What takes something away from all that was met, and the acts that are missed then.
     type Less = (fn(&mut Reach), &'static [&'static str]);
 
-    /// Each of these needs somebody who meets it.
+    /// Each of these needs a client that meets it.
     const ACTS: [&str; 19] = [
         "apiserver down",
         "apiserver restart",
@@ -196,8 +196,8 @@ mod tests {
         "etcd restore",
         "lists empty",
         "lists empty nodes",
-        "somebody sets down a member of every 2",
-        "somebody takes a member of every 2",
+        "others set down a member of every 2",
+        "others take a member of every 2",
     ];
 
     /// All of them, and then what ends them or changes the world.
@@ -209,7 +209,7 @@ mod tests {
         Story::read(&(lines.concat() + ends)).expect("a story").timetable()
     }
 
-    /// Nothing but the notes: everything was done in vain.
+    /// Nothing but the notes: nothing had an effect.
     fn nothing() -> Reach {
         let noted = |one: &Happening| Noted { act: one.act.clone(), done: false, before: Tally::default() };
         Reach { noted: happenings().iter().map(noted).collect(), ..Reach::default() }
@@ -294,8 +294,8 @@ mod tests {
                 &["arm buckets 2 writes 1/s"],
             ),
             (|reach| less(reach, |tally| tally.sums.silently_lost = 0), &["arm silent-loss 0.5"]),
-            (|reach| less(reach, |tally| tally.taken = 0), &["somebody takes a member of every 2"]),
-            (|reach| less(reach, |tally| tally.set_down = 0), &["somebody sets down a member of every 2"]),
+            (|reach| less(reach, |tally| tally.taken = 0), &["others take a member of every 2"]),
+            (|reach| less(reach, |tally| tally.set_down = 0), &["others set down a member of every 2"]),
             (
                 |reach| less(reach, |tally| tally.sums.answered = 0),
                 &["clocks jump 1h", "controller goes on", "controller restarts"],
@@ -339,8 +339,8 @@ mod tests {
             "clocks jump 1h",
             "controller goes on",
             "controller restarts",
-            "somebody sets down a member of every 2",
-            "somebody takes a member of every 2",
+            "others set down a member of every 2",
+            "others take a member of every 2",
         ];
         let expected: Vec<&str> = timed.iter().chain(&since_then).copied().collect();
         assert_eq!(missed, expected, "all of it was met before anything happened");

@@ -10,7 +10,7 @@ use simulator_models::arm::{
 };
 use simulator_models::kube::{self, KubeModel};
 
-/// Which happenings of a story have reached nobody. There are two pools on one load balancer, which need the members
+/// Which happenings of a story had no effect. There are two pools on one load balancer, which need the members
 /// that they have; after each happening `meanwhile` does what else is done.
 fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<String> {
     let size = "services 2\nload-balancers 1\nnodes 6\n";
@@ -67,7 +67,7 @@ fn z2_a_quota_or_a_loss_without_an_effect_is_unreached() {
                  at 3s arm silent-loss 1\nat 4s arm silent-loss 0\nat 5s arm buckets 1 writes 1/s\n";
     let [buckets, quota, loss] =
         ["arm buckets 1 writes 1/s", "arm quota 1 writes 9 reads in 5m", "arm silent-loss 1"];
-    assert_eq!(unreached(story, |_, _| ()), [buckets, quota, loss], "nobody writes anything");
+    assert_eq!(unreached(story, |_, _| ()), [buckets, quota, loss], "nothing is written");
     let reads = unreached(story, get);
     assert_eq!(reads, [buckets, quota, loss], "reads are not lost, and there may be nine of them");
     assert_eq!(unreached(story, put), [buckets, quota], "one write each is let through, and lost at 3 s");
@@ -81,7 +81,7 @@ fn z2_a_quota_or_a_loss_without_an_effect_is_unreached() {
             twice(azure, at_us);
         }
     };
-    assert_eq!(unreached(story, later), [buckets, quota, loss], "they were over when somebody wrote");
+    assert_eq!(unreached(story, later), [buckets, quota, loss], "they were over when a write came");
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn z2_each_fault_of_a_line_must_be_met() {
 
 #[test]
 fn z2_a_member_must_have_been_taken_out_of_a_pool_that_needed_it() {
-    let story = "at 1s arm up\nat 2s somebody takes a member of every 2\n";
+    let story = "at 1s arm up\nat 2s others take a member of every 2\n";
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let unneeded = |azure: &mut Azure, at_us: u64| {
         let pools: Vec<_> = azure.ledger.names().cloned().collect();
         azure.want(pools.into_iter().map(|pool| (pool, Wanted::default())).collect(), at_us);
     };
-    let words = ["somebody takes a member of every 2"];
-    assert_eq!(unreached(story, unneeded), words, "nobody needs any");
+    let words = ["others take a member of every 2"];
+    assert_eq!(unreached(story, unneeded), words, "none is needed");
     let locked = format!("arm operation 1m\n{story}");
     let lock = |azure: &mut Azure, at_us: u64| {
         let other = azure.ledger.names().nth(1).expect("two pools").clone();
@@ -210,7 +210,7 @@ fn z2_a_meaningless_line_is_refused_by_its_number() {
         ("at 1s nodes preempt 3 within 9s as letter\n", 1),
         ("at 1s nodes preempt 3 within 9s notice 30s as event\n", 1),
         ("at 1s nodes recreate 2 other-addresses\n", 1),
-        ("at 1s somebody sets down a member\n", 1),
+        ("at 1s others set down a member\n", 1),
         ("at 1s controller restart\n", 1),
         ("expect nodes reached most\n", 1),
         ("arm concurrent-write supersede 2\n", 1),
@@ -326,7 +326,7 @@ fn z2_a_story_says_which_nodes_leave_service_and_how_they_come_back() {
     let text = "expect nodes reached 7\nat 1s nodes taint 3 some/key=value\nat 2s nodes taint 1 some/key\n\
                 at 3s nodes untaint some/key\nat 4s nodes stop 2\nat 5s nodes start\n\
                 at 6s nodes recreate 2 same-addresses\nat 7s nodes recreate 2\n\
-                at 8s somebody sets down a member of every 5\nat 9s controller restarts\n";
+                at 8s others set down a member of every 5\nat 9s controller restarts\n";
     let story = Story::read(text).expect("a story");
     assert_eq!(story.reached, Some(7));
     let (key, none) = ("some/key".to_owned(), String::new());
@@ -382,14 +382,14 @@ fn z2_evictions_are_spread_evenly_with_notice_and_end() {
 
 #[test]
 fn z2_a_member_must_have_been_set_down_by_somebody_else() {
-    let story = "at 1s arm up\nat 2s somebody sets down a member of every 2\n";
+    let story = "at 1s arm up\nat 2s others set down a member of every 2\n";
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let locked = format!("arm operation 1m\n{story}");
     let lock = |azure: &mut Azure, at_us: u64| {
         let other = azure.ledger.names().nth(1).expect("two pools").clone();
         azure.foreign_put(&other.load_balancer, &other.pool, &[], at_us);
     };
-    assert_eq!(unreached(&locked, lock), ["somebody sets down a member of every 2"], "an operation runs");
+    assert_eq!(unreached(&locked, lock), ["others set down a member of every 2"], "an operation runs");
     let down = |azure: &mut Azure, at_us: u64| {
         if at_us > 1_000_000 {
             let pool = azure.ledger.names().next().expect("a pool").clone();

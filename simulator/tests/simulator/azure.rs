@@ -162,7 +162,7 @@ async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
         })
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
-    // Right when the write is answered, wrong again when it is taken back; nobody asks ARM meanwhile.
+    // Right when the write is answered, wrong again when it is taken back; ARM gets no request meanwhile.
     let mut seen = (0, 0);
     while seen.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");

@@ -30,7 +30,7 @@ fn z1_upstream_alone_writes_pools_in_turn_under_one_lock() {
     assert!(median > 15.0, "{}", report.text());
     let ccm = report.ccm.expect("it ran");
     assert!(ccm.dropped == 0 && ccm.writes >= 12, "{ccm:?}");
-    assert_eq!((report.lease.duty, report.arm_puts), (0.0, 0), "nobody else was there");
+    assert_eq!((report.lease.duty, report.arm_puts), (0.0, 0), "no other client was there");
     assert!(report.lease.others > 0.2, "{:?}", report.lease);
     let again = Report::of_upstream(&story, &world, 1);
     assert_eq!(report.json(), again.json());
@@ -105,7 +105,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let states = fakes.cluster.ask(|cluster, _| States::of(&cluster.model)).await;
     let wrong = fakes.azure.ask(move |azure, _| azure.wrong_entries(&states)).await;
     let ips: BTreeSet<String> = wrong.iter().map(|wrong| wrong.ip.to_string()).collect();
-    assert_eq!(ips, BTreeSet::from(["10.224.0.4", "10.224.0.5"].map(str::to_owned)), "nobody sets them Down");
+    assert_eq!(ips, BTreeSet::from(["10.224.0.4", "10.224.0.5"].map(str::to_owned)), "they are not set Down");
     fakes.stop().await;
 }
 
@@ -113,14 +113,14 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
 async fn z2_what_a_scenario_lets_happen_reaches_both_models_at_its_time() {
     let text = "services 4\nload-balancers 1\nnodes 6\npods still\n\
                 at 0s etcd save\nat 20ms arm silent-loss 1\nat 30ms nodes delete 2\n\
-                at 40ms somebody takes a member of every 2\nat 50ms lists empty\nat 60ms apiserver down\n";
+                at 40ms others take a member of every 2\nat 50ms lists empty\nat 60ms apiserver down\n";
     let story = Story::read(text).expect("a story");
     let fakes = Fakes::start(Settings::default()).await.expect("a free port");
     let world = World::new(story.size, 1);
     world.populate(&fakes, &vnet_id()).await;
     let play = Play::new(&fakes, world.clone(), Churn::new(story.pattern, 1)).await.with(&story.happenings);
     let outcome = play.run(Duration::from_millis(1), |_| ()).await;
-    assert!(!outcome.wrong.is_empty(), "nobody mends it");
+    assert!(!outcome.wrong.is_empty(), "nothing repairs it");
     let (nodes, down) = fakes
         .cluster
         .ask(|cluster, _| {

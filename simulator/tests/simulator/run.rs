@@ -73,7 +73,7 @@ async fn z2_a_run_without_a_controller_names_the_wrong_pools() {
     let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(!report.passed() && !report.converged, "{}", report.text());
     assert_eq!((report.changes, report.wrong_pools), (50, 10));
-    assert_eq!(report.unreached, ["apiserver restart"], "nobody watches");
+    assert_eq!(report.unreached, ["apiserver restart"], "there is no watch");
     assert_eq!(report.convergence_seconds.count, 0);
     assert!(report.convergence_seconds.waiting > 10 && !report.wrong_pool_details[0].missing.is_empty());
     assert_eq!(report.first_event_to_converged_seconds, None);

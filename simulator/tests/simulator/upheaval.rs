@@ -47,7 +47,7 @@ async fn z2_nodes_join_and_the_oldest_go_with_their_pods_which_run_on_others() {
         assert_eq!(required.len(), 3, "{pool} has its pods again, on three nodes");
         assert!(required.iter().all(|ip| matches!(ip, IpAddr::V4(ip) if ip.octets()[3] >= 16)), "{pool}");
     }
-    assert_eq!(outcome.wrong.len(), 30, "nobody has written anything");
+    assert_eq!(outcome.wrong.len(), 30, "nothing was written");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn n1_a_tainted_node_must_be_down_in_all_its_pools() {
 
 #[tokio::test]
 async fn n4_what_somebody_else_sets_down_may_be_so() {
-    let (fakes, outcome) = play(&["somebody sets down a member of every 10"]).await;
+    let (fakes, outcome) = play(&["others set down a member of every 10"]).await;
     assert_eq!((outcome.wrong.len(), outcome.wrong_entries.len()), (0, 0));
     let down = |azure: &mut simulator::Azure, _| {
         let pools: Vec<_> = azure.ledger.names().cloned().collect();

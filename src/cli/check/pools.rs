@@ -104,7 +104,7 @@ fn pools(comparison: &Comparison, findings: &mut Findings) {
     }
 }
 
-/// The listed pools that are not written: whoever lists a pool wants it filled.
+/// The listed pools that are not written: a pool is listed in order to be filled.
 fn refused_sources(comparison: &Comparison, findings: &mut Findings) {
     let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (pool, why) in &comparison.snapshot().refused {

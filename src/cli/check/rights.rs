@@ -111,7 +111,7 @@ pub(super) const RIGHTS: [Right; 12] = [
         resource: "configmaps",
         verbs: &["get", "create", "update"],
         within: Within::Own,
-        why: "nothing is written, because nobody knows what people have paused and which nodes are Down by us, and starts \
+        why: "nothing is written, because it is not known what operators have paused and which nodes are Down by us, and starts \
               are not noted",
     },
     Right {
@@ -127,7 +127,7 @@ pub(super) const RIGHTS: [Right; 12] = [
 pub(super) struct Objects<'a> {
     /// Both Leases; our ConfigMap is at the place of our own.
     pub(super) places: &'a Places,
-    /// The Deployment that runs us; `None`: none is named, and nobody reads one.
+    /// The Deployment that runs us; `None`: none is named, and none is read.
     pub(super) deployment: Option<&'a Place>,
 }
 

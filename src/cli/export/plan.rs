@@ -92,7 +92,7 @@ struct Pool {
 struct Held {
     reason: &'static str,
     members: BTreeSet<IpAddr>,
-    /// What ends it: `time`, `second_read` or `facts`; a person may do so too.
+    /// What ends it: `time`, `second_read` or `facts`; the operator may do so too.
     waits_for: &'static str,
     /// When it ends by itself at the earliest (RFC 3339); null: only new facts or the operator end it.
     until: Option<String>,
@@ -417,7 +417,7 @@ fn not_manageable(comparison: &Comparison) -> Vec<NotManageable> {
         detail: why.to_string(),
     };
     let of_services = snapshot.services.values().flat_map(|service| {
-        // A pool that is listed is its source's to tell of, whoever has a rule for it.
+        // A listed pool is reported by its source, whichever Service has a rule for it.
         let own = service.not_manageable.iter().filter(|(id, _)| !snapshot.refused.contains_key(id));
         own.map(|(id, why)| NotManageable { service: Some(service.key.to_string()), ..refused(id, why) })
     });
@@ -455,8 +455,8 @@ fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
     snapshot.load_balancers.values().map(|lb| balancer(lb)).collect()
 }
 
-/// Whether the operator has paused it. The mode does not count: whoever begins with observing wants to know what would
-/// change.
+/// Whether the operator has paused it. The mode does not count: an operator who begins with observing wants to know
+/// what would change.
 fn is_paused(pool: &PoolView) -> bool {
     pool.paused.iter().any(|paused| match paused {
         PausedBy::Everything | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => true,

@@ -102,7 +102,7 @@ impl<'a> Store<'a> {
         Ok(all.iter().map(kube::ResourceExt::name_any).filter(|name| name.starts_with(&prefix)).collect())
     }
 
-    /// A migration that has begun is not forgotten because somebody has deleted the first ConfigMap.
+    /// A migration that has begun is not forgotten because another client has deleted the first ConfigMap.
     async fn require_no_parts(&self) -> anyhow::Result<()> {
         let parts = self.stored_parts().await?;
         if parts.is_empty() || self.get(&self.head()).await?.is_some() {

@@ -1,4 +1,4 @@
-//! A migration that plans itself and asks nobody: `apply --unattended`, and the start of the controller with
+//! A migration that plans itself and asks no questions: `apply --unattended`, and the start of the controller with
 //! `migration.onStartup`. An interrupted migration goes on; else everything in scope is read, and what follows from it is
 //! carried out if nothing blocks it.
 

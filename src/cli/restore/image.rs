@@ -91,7 +91,7 @@ impl Image {
     }
 }
 
-/// The members of a pool's document. Entries without an address are nobody's.
+/// The members of a pool's document. Entries without an address are no members.
 ///
 /// # Errors
 /// They are not addresses alone.

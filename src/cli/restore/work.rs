@@ -117,7 +117,7 @@ impl Work<'_> {
     /// Waits until nothing is pending and `is_so` has seen it at ARM too, or until time is up.
     ///
     /// # Errors
-    /// Everything could not be paused for the others, or somebody has ended that.
+    /// Everything could not be paused for the others, or an operator has ended that.
     pub(super) async fn done(
         &self,
         sight: &Sight,

@@ -1,5 +1,5 @@
-//! The files that the report goes to. They are opened before the run: whoever has named a place that cannot be written
-//! hears of it at once, and not when the run is over.
+//! The files that the report goes to. They are opened before the run: a place that cannot be written is reported
+//! immediately, and not when the run is over.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

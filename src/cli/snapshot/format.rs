@@ -10,7 +10,7 @@
 //! - `loadBalancers`: for each that existed its `name`, `id`, `etag`, `provisioningState`, `readAt` (our clock) and
 //!   `pools`. All pools of one load balancer come from one GET, and so from one moment; its `etag` is theirs too.
 //! - each pool has `name`, `sha256` (of the bytes of `document`) and `document`: the text of the pool as ARM sent it within
-//!   its load balancer, byte for byte, fields that nobody knows included. A tool that formats the file again breaks the
+//!   its load balancer, byte for byte, unknown fields included. A tool that formats the file again breaks the
 //!   hashes.
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -202,7 +202,7 @@ impl Snapshot {
     /// Reads a file and makes certain that every document is the one that was stored.
     ///
     /// # Errors
-    /// It is not to be relied upon.
+    /// It cannot be relied on.
     pub(in crate::cli) fn read(text: &str) -> Result<Snapshot, Unusable> {
         let head: Head = serde_json::from_str(text).map_err(Unusable::NoSnapshot)?;
         if head.schema != SCHEMA {
@@ -244,7 +244,7 @@ pub(in crate::cli) fn sha256(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Odd spacing, a number that no float holds, and a field that nobody knows.
+    /// Odd spacing, a number that no float holds, and an unknown field.
     const DOCUMENT: &str = r#"{ "name":"shop-web",  "future":{"n":12345678901234567890.10}, "properties":{"loadBalancerBackendAddresses":[]} }"#;
 
     fn snapshot() -> Snapshot {

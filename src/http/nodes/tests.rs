@@ -61,7 +61,7 @@ fn foreign(node: &str, last: u8) -> ForeignState {
     ForeignState { pool: pool("a"), backend: address(last), state: AdminState::Up, node: NodeName::new(node) }
 }
 
-/// A snapshot with these nodes, and what somebody else has set on an entry of `node-9`.
+/// A snapshot with these nodes, and what another client has set on an entry of `node-9`.
 fn snapshot(nodes: Vec<NodeView>) -> Snapshot {
     let view = AdminView { foreign: vec![foreign("node-8", 8), foreign("node-9", 9)], ..admin(Role::On) };
     Snapshot {

@@ -243,7 +243,7 @@ fn due() -> PoolView {
 fn lease(state: &'static str, whose: Whose) -> Snapshot {
     let lease = SharedLeaseView {
         state,
-        holder: Some("somebody".into()),
+        holder: Some("another".into()),
         whose,
         held_since: Some(Now::from_millis(40_000)),
         since: Now::from_millis(90_000),
@@ -287,7 +287,7 @@ fn h3_a_due_pool_names_what_it_waits_for_and_for_how_long() {
         (gated(GateView { short_until: later, ..open }), "the budget for writes is spent for 30 s more"),
         (
             lease("waiting", Whose::Stranger),
-            "the shared Lease, wanted for 20 s, which somebody, a stranger, has held for 60 s, for 5 s more at most",
+            "the shared Lease, wanted for 20 s, which another, a stranger, has held for 60 s, for 5 s more at most",
         ),
         (lease("off", Whose::Nobody), "is left to others, for 5 s more at most"),
         (led(leads("standby", None)), "no leader is known: this replica has been standby for 40 s"),
@@ -317,14 +317,14 @@ fn w10_a_fault_that_stops_the_writes_comes_before_a_held_removal() {
 #[test]
 fn a4_a_quarantined_pool_is_told_with_what_is_wrong_before_all_else() {
     let quarantined = PoolView {
-        last_error: Some("a change of nobody waits".into()),
+        last_error: Some("a change without an owner waits".into()),
         held: hold(HeldReason::EmptyConfirm),
         ..pool(PoolState::Quarantined)
     };
     assert_eq!(
         said(&service(), Some(quarantined)),
         "pool lb/shop-web is quarantined for an error of the controller: report it, and restart the controller to try \
-         again; last error: a change of nobody waits"
+         again; last error: a change without an owner waits"
     );
 }
 

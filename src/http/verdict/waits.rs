@@ -100,7 +100,7 @@ fn shared_lease(lease: &SharedLeaseView, show: &Show) -> Option<String> {
                 Whose::Namesake => ", another client in our name,",
                 Whose::CloudControllerManager | Whose::Us | Whose::Nobody | Whose::Unknown => "",
             };
-            let holder = lease.holder.as_deref().unwrap_or("nobody");
+            let holder = lease.holder.as_deref().unwrap_or("an unknown client");
             let held = lease.held_since.map_or_else(String::new, |at| format!(" for {}", span(show.age(at))));
             format!(
                 "the shared Lease, wanted for {wanted}, which {holder}{whose} has held{held}{}",

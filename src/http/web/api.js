@@ -93,7 +93,7 @@ const VIEWS = { pools: 'Pools', services: 'Services', held: 'Held removals', nod
 
 // ---- what the API says ----
 
-// The keys that the page has looked for in vain since it was drawn last.
+// The keys that the page has looked for without success since it was drawn last.
 const missed = new Set();
 
 /** An answer as the page reads it: a key that it lacks counts as null, and is noted. */

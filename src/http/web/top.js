@@ -49,7 +49,7 @@ function outOfSyncLine(pool) {
 
 const NO_FILTER = { state: '', outOfSync: '', reason: '', lb: '', contains: '', verdict: '' };
 
-/** What the page looks for in vain in the answers. */
+/** What the page does not find in the answers. */
 const drawMissed = () => missed.size > 0 && h('p', { class: 'loud' }, `The responses lack fields that this page looks for: ${[...missed].sort().join(', ')}. What depends on them is not shown. Reload the page.`);
 
 /** Everything that blocks writes, or will, the worst first (docs/admin-api.md, "Nothing is written"). */

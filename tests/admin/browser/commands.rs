@@ -157,7 +157,7 @@ async fn h3_every_request_is_offered_as_a_command_that_works_as_it_is_copied() {
         .map(|path| path.replace("{lb}", "kubernetes").replace("{pool}", &pool_of("web")))
         .map(|path| path.trim_start_matches("/api/v1").to_owned())
         .collect();
-    assert_eq!(operator.asked, wanted, "every request of people is offered");
+    assert_eq!(operator.asked, wanted, "every request of operators is offered");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,9 @@
 //! What the kubelet and a container runtime do for a Pod of the chart, for a process of this machine: arguments,
 //! environment, files and probes are those of the live Pod. The process has mounts of its own, and with them a root that
-//! nobody can write, with the Pod's volumes and the files of its service account at their very paths, and nothing of this
-//! machine but what a debug build needs. Two things are not as in a container:
+//! it cannot write, with the Pod's volumes and the files of its service account at their very paths, and nothing of
+//! this machine but what a debug build needs. Two things are not as in a container:
 //! - All listeners take free ports of loopback, by the environment, as it has no network of its own.
-//! - It runs as whoever runs the tests.
+//! - It runs as the user who runs the tests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -76,7 +76,8 @@ pub(super) async fn can_be_played() -> bool {
     false
 }
 
-/// What runs the command that follows with mounts of its own: as root, or as somebody who is root for himself alone.
+/// What runs the command that follows with mounts of its own: as root, or as a user who is root in a namespace of its
+/// own.
 fn unshared() -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
@@ -172,7 +173,11 @@ impl Pod {
             let port = list(&own["ports"])
                 .find(|port| [&port["name"], &port["containerPort"]].contains(&&asked["port"]));
             let port = port.unwrap_or_else(|| panic!("{name} asks at no port of the container: {own}"));
-            assert_eq!(port["containerPort"], listens.port(), "{name} asks where nobody listens: {own}");
+            assert_eq!(
+                port["containerPort"],
+                listens.port(),
+                "{name} asks where there is no listener: {own}"
+            );
             assert_eq!(asked["scheme"], "HTTP", "{name}: {own}");
             let path = text(&asked["path"]);
             assert_eq!(process.health(path).await, 200, "{name}: {path}");

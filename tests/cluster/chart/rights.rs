@@ -43,7 +43,7 @@ pub(super) struct Grant {
 impl Grant {
     /// Whether it is by this that a request may be made.
     pub(super) fn covers(&self, request: &Request) -> bool {
-        // Whoever creates has no name to be judged by; the log takes it from the body.
+        // A create request has no name to be judged by; the log takes it from the body.
         let name: &str = if request.verb == "create" { "" } else { &request.name };
         self.verb == request.verb
             && self.group == request.group
@@ -212,7 +212,7 @@ async fn moves_to(story: &Story<&Cluster>, number: u8) {
     story.holds(MOVING, [format!("10.1.0.{number}").as_str()]).await;
 }
 
-/// Whoever has the chart's account for operators may pause everything, by whichever replica, and no other client may.
+/// The chart's account for operators may pause everything, by whichever replica, and no other client may.
 async fn pause_and_resume(
     story: &Story<&Cluster>,
     release: &Release<'_>,
@@ -270,7 +270,7 @@ async fn missing(container: &Container) -> Vec<String> {
     wrong.map(|it| it["what"].as_str().expect("words").to_owned()).collect()
 }
 
-/// The Pod of `helm test`, which nobody has created here.
+/// The Pod of `helm test`, which is not created here.
 async fn check_of(release: &Release<'_>) -> Pod {
     let hooks = release.helm(&["get", "hooks", release.name]).await;
     let hooks: Vec<Value> = serde_saphyr::from_multiple(&hooks).expect("hooks are YAML");
@@ -323,7 +323,7 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     }
     let node = story.node(1);
     story.place_by_hand(MOVING, &[("10.220.0.1", Some(&node))]).await;
-    // Before the release has a Service of its own, which is nobody's load balancer.
+    // Before the release has a Service of its own, which needs no load balancer.
     story.provision(NAMESPACE).await;
     let release = Release::install(&story, "rights", &values).await;
     let (mut running, mut renewed) = (Vec::new(), Vec::new());
@@ -347,7 +347,7 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     assert!(grants.iter().any(|grant| grant.namespace.is_none()), "{grants:#?}");
     let own = |request: &&Request| request.resource == "deployments" && request.name == release.full_name();
     assert_eq!(requests.iter().filter(own).count(), 2, "each replica reads its Deployment once");
-    assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that nobody needs");
+    assert_eq!(unused(&grants, &requests), Vec::<&Grant>::new(), "rights that are not needed");
     let told = |request: &Request| format!("{} {}: {}", request.verb, request.uri, request.status);
     let refused = requests.iter().filter(|request| request.status == 403).map(told);
     assert_eq!(refused.collect::<BTreeSet<_>>(), BTreeSet::new(), "rights that are missing");

@@ -29,7 +29,7 @@ const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long Azure takes to answer a write, and then to carry it out.
 const WRITE_TAKES: Duration = Duration::from_secs(2);
-/// What was found wrong where nobody had announced a change.
+/// What was found wrong without an announced change.
 const DRIFT: &str = "backend_pool_controller_drift_total";
 
 /// The addresses of a Service's two endpoints, and their nodes after so many moves.
@@ -45,7 +45,7 @@ fn written(endpoints: &[(String, String); 2]) -> [(&str, Option<&str>); 2] {
     endpoints.each_ref().map(|(address, node)| (address.as_str(), Some(node.as_str())))
 }
 
-/// Moves all endpoints again and again, each time when somebody has written since.
+/// Moves all endpoints again and again, each time when a write has followed.
 async fn churn(story: &Story<&Cluster>) -> Infallible {
     let mut moves = 0;
     loop {
@@ -54,7 +54,7 @@ async fn churn(story: &Story<&Cluster>) -> Infallible {
         for (service, name) in MOVING.into_iter().enumerate() {
             story.replace_by_hand(name, &written(&endpoints(story, service, moves))).await;
         }
-        eventually("somebody writes", PATIENCE, || async {
+        eventually("a replica writes", PATIENCE, || async {
             let puts = story.azure.puts().await.len();
             if puts > before { Ok(()) } else { Err(format!("{puts} writes")) }
         })
@@ -172,13 +172,13 @@ async fn w8_a_rolling_update_under_churn_loses_no_change() {
     assert!(!hand_overs.is_empty(), "the first one to go was the leader");
 
     for Process { name, controller } in &new {
-        assert_eq!(controller.counter(DRIFT).await, Ok(0.0), "{name} found wrong what nobody told it of");
+        assert_eq!(controller.counter(DRIFT).await, Ok(0.0), "{name} found drift");
     }
     let puts = story.azure.puts().await;
     let runs = writers(&puts);
     let different: BTreeSet<&str> = runs.iter().copied().collect();
-    assert_eq!(runs.len(), different.len(), "nobody writes again who has handed over: {runs:?}");
-    let last = runs.last().expect("somebody has written");
+    assert_eq!(runs.len(), different.len(), "a replica writes again after it has handed over: {runs:?}");
+    let last = runs.last().expect("a replica has written");
     assert!(new.iter().any(|process| process.name == *last), "{runs:?}");
     let (leads, stands_by): (Vec<Process>, Vec<Process>) =
         new.into_iter().partition(|process| process.name == *last);

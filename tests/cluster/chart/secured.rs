@@ -14,7 +14,7 @@ use crate::support::{PATIENCE, azure, eventually};
 const STATUS: &str = "/api/v1/status";
 /// It reads, and changes nothing.
 const COMPARE: &str = "/api/v1/compare";
-/// No request has this key: whoever may ask is told so, and nothing is done.
+/// No request has this key: a client that may ask is told so, and nothing is done.
 const NONSENSE: &str = r#"{ "nonsense": true }"#;
 /// The operator's verbs, each with a request that it is for.
 const VERBS: [(&str, Method, &str); 2] = [("get", Method::GET, STATUS), ("post", Method::POST, COMPARE)];
@@ -41,7 +41,7 @@ async fn client(release: &Release<'_>) -> Client {
     Client::builder().no_proxy().tls_certs_only([trusted]).build().expect("a client")
 }
 
-/// Asks for everything that the admin API has, about this Service: without a token, as somebody who may not, and as the
+/// Asks for everything that the admin API has, about this Service: without a token, as a user who may not, and as the
 /// operator, who is answered as on loopback.
 pub(super) async fn everything_is_judged(release: &Release<'_>, controller: &Controller, service: &str) {
     let (story, http) = (release.story, client(release).await);

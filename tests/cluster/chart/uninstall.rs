@@ -32,7 +32,7 @@ async fn lease(story: &Story<&Cluster>, namespace: &str, name: &str) -> Value {
     story.api.get(&path).await.expect("the Lease exists")
 }
 
-/// Whether a Lease says that nobody has it.
+/// Whether a Lease has no holder.
 fn is_free(lease: &Value) -> bool {
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty()
 }
@@ -114,7 +114,7 @@ async fn n4_w7_w8_helm_uninstall_in_a_write_takes_nodes_back() {
     let shared = lease(&story, "kube-system", &shared_lease(NAMESPACE)).await;
     assert!(is_free(&shared) && shared["spec"]["leaseDurationSeconds"] == 900, "{shared}");
     assert_eq!(release.left().await, Vec::<String>::new());
-    // This stays, as README says, with nothing in it that would keep who comes next from his work.
+    // This stays, as README says, with nothing in it that would stop a next installation.
     let notes = story.api.get(&story.path("configmaps", objects::ACCOUNT)).await.expect("it stays");
     let mut keys = notes["data"].as_object().into_iter().flat_map(serde_json::Map::keys);
     assert!(keys.all(|key| key != "admin-state.off" && !key.starts_with("down.")), "{notes}");
@@ -182,7 +182,7 @@ async fn w8_helm_uninstall_waits_for_pods_and_can_be_run_again() {
     let selector: BTreeSet<String> = labels.collect();
     assert_eq!(given.split(',').map(str::to_owned).collect::<BTreeSet<_>>(), selector);
 
-    // Whoever goes back has the replicas back.
+    // After a rollback the replicas are back.
     let rolled_back = release.helm(&["rollback", release.name, "1", "--wait"]).await;
     let deployment = story.api.get(&path).await.expect("the Deployment stays");
     assert_eq!(deployment["spec"]["replicas"], 2, "{rolled_back}");

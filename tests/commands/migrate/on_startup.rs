@@ -189,7 +189,7 @@ async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
     let hook = move |_: &mut Azure, request: &Request, _| {
         let path = request.path_and_query.split('?').next().unwrap_or_default();
         if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
-            // Nobody hears it once the test has gone on.
+            // There is no receiver once the test has gone on.
             heard.send(()).unwrap_or_default();
             return Fate::Cut;
         }

@@ -108,7 +108,7 @@ async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused()
     assert_eq!(bench.puts().len(), 2, "what was right was not written again");
     assert_eq!(note(&bench).await, Some(paused));
 
-    // Somebody resumes, as the command says: the pools follow endpoints again.
+    // The operator resumes, as the command says: the pools follow endpoints again.
     let mut map = bench.config_map().await.expect("our ConfigMap");
     map["data"].as_object_mut().expect("data").shift_remove("pause.everything");
     bench.fakes.apply(vec![map]).await.expect("a good ConfigMap");

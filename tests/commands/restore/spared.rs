@@ -1,5 +1,5 @@
-//! Pools that `restore` leaves alone unless a person insists: those that would serve nobody, and those that are paused by
-//! themselves.
+//! Pools that `restore` leaves alone unless the operator insists: those that would serve no traffic, and those that are
+//! paused by themselves.
 
 use simulator::models::kube::Resource;
 

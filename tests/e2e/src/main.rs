@@ -12,7 +12,7 @@ async fn main() -> ExitCode {
         Ok(told) => (told.text, if told.failed { 1 } else { 0 }),
         Err(error) => (format!("e2e: {error:#}\n"), 2),
     };
-    // There is nobody to tell when that fails.
+    // A failure of that cannot be reported.
     drop(std::io::stdout().write_all(text.as_bytes()));
     ExitCode::from(code)
 }

@@ -16,7 +16,7 @@ const AGE_S: u64 = 3_600;
 /// The taint of a node that was cordoned.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// How the cloud-controller-manager calls itself at Azure: it stands for everybody else.
+/// How the cloud-controller-manager calls itself at Azure: it stands for all other clients.
 const SOMEBODY_ELSE: &str = "kubernetes-cloudprovider/somebody";
 
 impl Stage {
@@ -131,8 +131,8 @@ impl Stage {
         changed.ok_or_else(absent)?.map_err(|refused| refused.to_string())
     }
 
-    /// Somebody else sets the admin state of a node's entry, by a PUT of the whole pool; `none` leaves it out, as whoever
-    /// does not know of admin states writes entries.
+    /// Another client sets the admin state of a node's entry, by a PUT of the whole pool; `none` leaves it out, as
+    /// a client that does not know of admin states writes entries.
     pub(super) async fn set_state(&self, state: &str, pool: &str, node: &str) -> Done {
         let (lb, name) = self.place_of(pool).await?;
         let look = {
@@ -225,7 +225,7 @@ fn foreign_taints_stay_and_the_last_taint_removes_the_list() {
         node["spec"]["taints"].as_array().expect("a list").iter().map(Taint::of).collect();
     assert_eq!(taints, [Taint::parse("mine").expect("a taint"), taint.clone()]);
     remove_taints(&mut node, "mine");
-    remove_taints(&mut node, "of nobody");
+    remove_taints(&mut node, "of no one");
     assert_eq!(node["spec"]["taints"], json!([taint.object()]));
     remove_taints(&mut node, &taint.key);
     assert_eq!(node["spec"].get("taints"), None);

@@ -48,10 +48,10 @@ impl About {
     }
 }
 
-/// These nodes, which may be nobody.
+/// These nodes, which may be none.
 pub(super) fn nodes<'w>(words: &[&'w str]) -> Result<Vec<&'w str>, String> {
     match words {
-        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} is none")),
+        [] => Err(format!("nodes are missing at the end of the line; {NOBODY} means none")),
         words => Ok(words.iter().copied().filter(|word| *word != NOBODY).collect()),
     }
 }
@@ -214,7 +214,7 @@ fn an_event_is_about_a_service_or_a_node() {
 fn a_list_of_nodes_may_be_empty_but_not_missing() {
     assert_eq!(nodes(&["node-1", "node-2"]), Ok(vec!["node-1", "node-2"]));
     assert_eq!(nodes(&["nobody"]), Ok(vec![]));
-    assert!(nodes(&[]).expect_err("nothing").contains("nobody is none"));
+    assert!(nodes(&[]).expect_err("nothing").contains("means none"));
 }
 
 #[test]

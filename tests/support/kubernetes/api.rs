@@ -126,7 +126,7 @@ impl Api {
         self.change(Method::PATCH, path, "application/merge-patch+json", &patch.to_string(), &[]).await
     }
 
-    /// Deletes an object, or all of a list, without waiting for anybody.
+    /// Deletes an object, or all of a list, without waiting for finalizers.
     pub async fn delete(&self, path: &str) {
         let at_once = r#"{"gracePeriodSeconds":0,"propagationPolicy":"Background"}"#;
         self.change(Method::DELETE, path, "application/json", at_once, &[404]).await;

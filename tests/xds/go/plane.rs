@@ -89,7 +89,7 @@ impl GoPlane {
     }
 
     async fn start_on(program: PathBuf, cache: Cache, listen: SocketAddr) -> Self {
-        // Whoever was given the port meanwhile gives it back.
+        // Another process may have the port meanwhile, and gives it back.
         let (child, address, commands) = eventually("the control plane listens", PATIENCE, || async {
             started(&program, cache, listen).await.map_err(|error| format!("{listen}: {error}"))
         })
@@ -124,7 +124,7 @@ impl GoPlane {
         answer
     }
 
-    /// Sets endpoints; nobody hears of it before [`GoPlane::publish`].
+    /// Sets endpoints; it is not sent before [`GoPlane::publish`].
     pub async fn set(&self, name: &str, places: &[Value]) {
         self.tell(json!({ "command": "set-endpoints", "name": name, "endpoints": places })).await;
     }
@@ -219,7 +219,7 @@ async fn started(
     Ok((child, address, commands))
 }
 
-/// Passes commands on, one after the other, until the process or whoever commands it is gone.
+/// Passes commands on, one after the other, until the process or its caller is gone.
 async fn converse(
     mut told: mpsc::Receiver<Told>,
     mut input: ChildStdin,

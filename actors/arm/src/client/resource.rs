@@ -1,5 +1,5 @@
 //! Calls about any resource, for commands that change more than pools: a path or a URL that Azure gave, one try, and the
-//! answer as it came. What an answer means is decided by whoever asks. Like every other call, one that changes something
+//! answer as it came. What an answer means is decided by the caller. Like every other call, one that changes something
 //! needs a permit.
 
 use std::time::Duration;

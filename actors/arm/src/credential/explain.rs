@@ -59,7 +59,7 @@ impl Explainer {
                 (said, remedy, None)
             }
         };
-        // What is cut first may be half a secret, which nobody would recognise.
+        // What is cut first may be half a secret, which would not be recognised.
         self.told(&first_line(&self.redact(&said)), remedy, retry_after)
     }
 
@@ -114,12 +114,12 @@ impl Explainer {
         }
     }
 
-    /// The remedy where something else answers in the place of whoever gives tokens.
+    /// The remedy where something else answers in the place of the token service.
     fn foreign(&self) -> &'static str {
         if self.identity.asks_authority() { FOREIGN } else { FOREIGN_NEAR }
     }
 
-    /// The remedy where nobody answers.
+    /// The remedy where there is no answer.
     fn unreached(&self) -> &'static str {
         if self.identity.asks_authority() { UNREACHED } else { UNREACHED_NEAR }
     }
@@ -195,7 +195,7 @@ fn cause_of(error: &Error) -> &(dyn std::error::Error + 'static) {
 struct Answer {
     status: u16,
     body: Vec<u8>,
-    /// For how long whoever answered wants to be left alone.
+    /// For how long the server that answered wants no request.
     retry_after: Option<Duration>,
 }
 

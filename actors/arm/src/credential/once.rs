@@ -1,9 +1,9 @@
 //! The way on which the SDK's credentials ask for tokens: each request is sent once, and what came of it is told.
 //!
-//! Left to themselves they would repeat a request for longer than anybody waits for a token, as long as a `Retry-After`
-//! says or, at the instance metadata service, for a minute, so that the refusal itself would never be heard. They also
-//! cannot read an authority's words with an escape in them. Repetitions are the writer's (W4), after the rest that
-//! [`renewal`](super::renewal) keeps.
+//! Left to themselves they would repeat a request for longer than any caller waits for a token, as long as a
+//! `Retry-After` says or, at the instance metadata service, for a minute, so that the refusal itself would never be
+//! heard. They also cannot read an authority's words with an escape in them. Repetitions are the writer's (W4), after
+//! the rest that [`renewal`](super::renewal) keeps.
 
 use std::sync::Arc;
 

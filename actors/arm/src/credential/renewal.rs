@@ -1,8 +1,8 @@
-//! When a token is asked for, who gets which one meanwhile, and for how long nobody asks again (docs/design/surface.md,
-//! C3; W5): a machine. [`Tokens`](super::Tokens) reads the clocks for it and asks.
+//! When a token is asked for, who gets which one meanwhile, and for how long it is not asked for again
+//! (docs/design/surface.md, C3; W5): a machine. [`Tokens`](super::Tokens) reads the clocks for it and asks.
 //!
-//! A token is renewed before its end, and nobody waits for that: the old one is given out for as long as it is good for
-//! another half minute. Without one all calls wait for the same request. What an authority refused is told again,
+//! A token is renewed before its end, and no call waits for that: the old one is given out for as long as it is good
+//! for another half minute. Without one all calls wait for the same request. What an authority refused is told again,
 //! without asking, forever longer: each of many pools would ask again otherwise, and Entra throttles who keeps asking.
 //!
 //! The end of a token is told by the wall clock. A clock that is set back does not make it longer: its span counts on
@@ -26,11 +26,11 @@ const LATE: &str = "no token in time: neither the authority nor the instance met
 const RENEWED_BEFORE: Duration = Duration::from_secs(6 * 60);
 /// For how long a token must still be good to be given out while it is renewed: a PUT may take 20 s to be answered.
 const STILL_GOOD: Duration = Duration::from_secs(30);
-/// How long nobody asks again while there is a token: after a refusal, and after a token that is to be renewed as soon
+/// How long no request follows while there is a token: after a refusal, and after a token that is to be renewed as soon
 /// as it comes. A token that is already over by our clock when it comes is used for this long: the clock is wrong, or no
 /// end was told.
 const REST: Duration = Duration::from_secs(10);
-/// How long nobody asks again after a refusal while there is no token: doubling from the first to the second.
+/// How long no request follows a refusal while there is no token: doubling from the first to the second.
 const REFUSED_FOR: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// For how long an authority is left alone at most because it has said so (`Retry-After`).
 const LEFT_ALONE_AT_MOST: Duration = Duration::from_secs(300);

@@ -1,4 +1,5 @@
-//! Nobody gets a token: whoever answered is named with what he said, at once, and nothing is asked for in vain.
+//! No token is given: the error names the server that answered and what it said, immediately, and without useless
+//! requests.
 
 use std::time::Duration;
 

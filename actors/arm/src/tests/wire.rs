@@ -124,7 +124,7 @@ async fn w4_a_server_that_never_answers_is_a_timeout_of_its_verb() {
 async fn w4_a_broken_or_refused_connection_is_a_failure_and_is_tried_once() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"name\":";
     let (mut server, client) = started(vec![Reply::Hangup, Reply::Raw(half.to_owned())]).await;
-    // The third finds nobody, and so has certainly not been carried out.
+    // The third finds no server, and so has certainly not been carried out.
     for kind in [FailureKind::Connection, FailureKind::Connection, FailureKind::NotConnected] {
         let broken = failure(client.execute(put(NOW)).await.answer);
         assert_eq!(broken.kind, kind, "{broken}");

@@ -111,7 +111,7 @@ mod tests {
                 nodes.iter().filter(|(_, ready, free)| *ready && *free).count(),
             );
             prop_assert!(bound == 0 || down + free + bound <= allowed(ready));
-            // Nobody waits behind a room that is free.
+            // No node waits while there is free room.
             let waits = nodes.iter().any(|(uid, _, _)| !is_in(uid));
             prop_assert!(!waits || down + free + bound >= allowed(ready));
         }

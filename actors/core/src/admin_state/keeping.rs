@@ -250,8 +250,8 @@ impl Records {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let wanted = |uid: &NodeUid| self.wanted.contains_key(uid);
-        rule(self.kept.keys().all(wanted), "a record counts that nobody wants")?;
+        rule(self.kept.keys().all(wanted), "a record counts that is not wanted")?;
         rule(!self.leaving.iter().any(wanted), "a record is to go that is wanted")?;
-        rule(self.refused.keys().all(wanted), "a record is refused that nobody wants")
+        rule(self.refused.keys().all(wanted), "a record is refused that is not wanted")
     }
 }

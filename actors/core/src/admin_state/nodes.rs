@@ -25,7 +25,7 @@ use crate::informer::NodeFact;
 use crate::machine::Now;
 use phase::{Course, Follows, Phase};
 pub use stand::NodeState;
-pub(super) use stand::Stand;
+pub(super) use stand::NodeStatus;
 
 /// All nodes by UID: one that is re-created under the same name is another one.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ struct Node {
     /// Why it leaves service, as far as that is heeded.
     signals: BTreeSet<Signal>,
     phase: Phase,
-    /// Whether the operator has let it go on, whatever else is Down (N5).
+    /// Whether the operator has released it, whatever else is Down (N5).
     released: bool,
 }
 
@@ -204,7 +204,8 @@ impl Nodes {
         self.busy.insert(uid.clone());
     }
 
-    /// A record has turned up within the term, which nobody here has made or misses: it counts as at the beginning.
+    /// A record has turned up within the term, which this process has neither made nor lost: it counts as at the
+    /// beginning.
     pub(super) fn find(&mut self, now: Now, record: &Record) {
         self.adopt(now, &record.uid);
         if let Some(node) = self.nodes.get_mut(&record.uid).filter(|node| node.fact.is_some()) {
@@ -343,7 +344,7 @@ impl Nodes {
         rule(self.busy().all(kept), "something of a node may be Down that is not recorded")?;
         let wanted =
             |(uid, node): (&NodeUid, &Node)| !node.phase.is_recording() || records.wanted(uid).is_some();
-        rule(self.busy().all(wanted), "a node waits for a record that nobody wants")?;
+        rule(self.busy().all(wanted), "a node waits for a record that is not wanted")?;
         let needed = |record: &Record| self.busy.contains(&record.uid);
         rule(records.all().all(needed), "a record is wanted of a node that is still")
     }

@@ -27,7 +27,8 @@ impl AdminState {
         }
     }
 
-    /// Why nobody is let go here: this process cuts nobody out, so that the one that does would go on to hold it back.
+    /// Why no node is released here: this process sets no node Down, so that the one that does would still hold it
+    /// back.
     fn refuses_to_let_go(&self) -> Option<Refusal> {
         if !self.records.writes() {
             return Some(Refusal::DryRun);
@@ -49,7 +50,7 @@ impl AdminState {
         }
     }
 
-    /// A silent machine keeps nobody waiting, and does nothing besides.
+    /// A silent machine answers requests, and does nothing else.
     pub(super) fn step_silently(&mut self, input: In, out: &mut Vec<Out>) {
         match input {
             In::Opened(epoch) => out.push(Out::Opened(epoch)),

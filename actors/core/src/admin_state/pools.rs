@@ -88,7 +88,7 @@ fn remove_from_index(
 }
 
 impl Pool {
-    /// The entries that send to this; one, unless somebody has made several.
+    /// The entries that send to this; one, unless another client has made several.
     fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
         let from = self.entries.partition_point(|(other, _)| other < backend);
         let long = self.entries[from..].partition_point(|(other, _)| other == backend);
@@ -327,7 +327,7 @@ impl Pools {
         rule(pools_by_backend == self.pools_by_backend, "a pool is not found by its entries")
     }
 
-    /// Every entry whose admin state somebody has set.
+    /// Every entry whose admin state is set.
     pub(super) fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
         self.pools.iter().flat_map(|(id, pool)| {
             let is_set = |state: AdminState| match state {

@@ -53,7 +53,7 @@ impl Pace {
         (self.failures > 0 || self.done > 0) && covers(&self.asked, lacks)
     }
 
-    /// Something has come of it for the so-manieth time in a row.
+    /// Its result is the same for the n-th time in a row (`times`).
     fn slow_down(&mut self, now: Now, times: u32, least: Duration, most: Duration) {
         let pace = work_queue::Params { max_backoff: most, ..work_queue::Params::S4 };
         let wait = pace.backoff(times.saturating_sub(1));
@@ -338,7 +338,7 @@ impl Posts {
         let forward: usize = self.posts.values().map(|post| post.concerned.len()).sum();
         let back: usize = self.owed.values().map(BTreeSet::len).sum();
         rule(forward == back, "a node waits for a pool that does not know of it")?;
-        rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for nobody")?;
+        rule(self.posts.values().all(|post| !post.concerned.is_empty()), "a pool is posted for no node")?;
         let forward: usize = self.paces.values().map(|pace| pace.asked.len()).sum();
         let back: usize = self.paced.values().map(BTreeSet::len).sum();
         rule(forward == back, "the index of paces by node is incomplete")?;

@@ -1,7 +1,7 @@
 //! What is noted of a node before its first Down, as the text of a key of our ConfigMap: by it a successor knows which
 //! Downs are ours to take back, and which were there before (docs/design/nodes.md, N4).
 //!
-//! A key is `down.` and the UID of the node. Lines that nobody here knows survive when a record is written again.
+//! A key is `down.` and the UID of the node. Unknown lines survive when a record is written again.
 //! A record that cannot be read makes nothing ours.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use crate::config_map::{ConfigMapFacts, Text, Value};
 use crate::ids::{InstanceId, LbName, NodeName, NodeUid, PoolId, PoolName};
 use crate::machine::{Now, Wall};
 
-/// The key that switches the admin state off, whatever it holds: whoever uninstalls the service writes it.
+/// The key that switches the admin state off, whatever it holds: uninstalling the service writes it.
 pub(crate) const ADMIN_STATE_OFF: &str = "admin-state.off";
 /// What the keys of records begin with.
 const PREFIX: &str = "down.";
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(super) foreign: Exceptions,
     /// Whether a taint of it is ours (N1).
     pub(super) taint_ours: bool,
-    /// Lines that nobody here knows.
+    /// Lines that this version does not know.
     pub(super) rest: Vec<Arc<str>>,
 }
 
@@ -169,7 +169,7 @@ fn is_uid(uid: &str) -> bool {
 }
 
 impl Record {
-    /// Whether both say the same of the node; since when, and lines that nobody here knows, do not count.
+    /// Whether both say the same of the node; the time and unknown lines do not count.
     #[must_use]
     pub(super) fn says_the_same(&self, other: &Record) -> bool {
         let Record { node, uid, ips, instance, since: _, foreign, taint_ours, rest: _ } = self;

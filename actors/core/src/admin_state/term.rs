@@ -61,7 +61,7 @@ impl AdminState {
         self.changed = true;
     }
 
-    /// A node may have changed since its record was written, by which nobody here has seen it.
+    /// A node may have changed since its record was written, by which this process has not seen it.
     fn note_fact(&mut self, uid: &NodeUid) {
         if let Some(fact) = self.nodes.fact(uid) {
             self.records.note(uid, fact);

@@ -198,7 +198,7 @@ fn n3_a_node_that_is_gone_leaves_the_queue() {
     bench.tell(node(1, &[SHUTDOWN]));
     bench.fail(&pool("lb", "web"), 500);
     bench.delete(1);
-    assert_eq!(bench.due.len(), 0, "what nobody has begun is withdrawn");
+    assert_eq!(bench.due.len(), 0, "what no write has begun is withdrawn");
     bench.said();
     bench.pass(60_000);
     bench.look();
@@ -226,7 +226,7 @@ fn n2_a_node_replaced_under_the_same_name_is_not_down() {
     let other = NodeFact { uid: uid("another"), ips: ips(9).into(), ..node(1, &[]) };
     bench.tell(other);
     assert!(bench.set.addresses.is_empty() && bench.said().is_empty());
-    assert!(bench.set.restorable.is_empty(), "nobody has the old addresses");
+    assert!(bench.set.restorable.is_empty(), "no node has the old addresses");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::nodes::Stand;
+use super::nodes::NodeStatus;
 use super::pools::Pools;
 use super::posts::Posts;
 use super::{NodeState, Out, Params};
@@ -38,7 +38,7 @@ use crate::work_queue::WorkQueue;
 use crate::writer::Draining;
 use failures::Failures;
 use foreign::Foreign;
-use gauges::Gauges;
+use gauges::NodeGauges;
 use moves::Moves;
 use places::Places;
 use views::Views;
@@ -51,7 +51,7 @@ const ENTRIES_PER_MILLISECOND: usize = 20;
 /// What there is to tell of.
 pub(super) struct Seen<'a> {
     /// Every node of which something is, or is to be, another thing than usual.
-    pub(super) stands: &'a [Stand<'a>],
+    pub(super) stands: &'a [NodeStatus<'a>],
     /// Every node that there is.
     pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
     /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
@@ -109,7 +109,7 @@ pub(super) struct Told {
     /// The nodes of which it was said in this term that another client has set their admin states (N4).
     foreign: BTreeSet<NodeUid>,
     views: Views,
-    gauges: Gauges,
+    gauges: NodeGauges,
     /// Whether the entries of all pools are to be looked at, and when they were last.
     stale: bool,
     looked: Option<Now>,
@@ -157,7 +157,7 @@ impl Told {
         if !self.stale && seen.stands.is_empty() && self.moves.len() == 0 {
             return;
         }
-        let stands: &[Stand<'_>] = if seen.leads { seen.stands } else { &[] };
+        let stands: &[NodeStatus<'_>] = if seen.leads { seen.stands } else { &[] };
         self.lead(now, seen.leads);
         self.tell_moves(now, stands, seen, speaks, out);
         self.failures.tell(now, stands, seen, speaks, out);
@@ -184,7 +184,7 @@ impl Told {
     fn tell_moves(
         &mut self,
         now: Now,
-        stands: &[Stand<'_>],
+        stands: &[NodeStatus<'_>],
         seen: &Seen<'_>,
         speaks: bool,
         out: &mut Vec<Out>,
@@ -211,7 +211,14 @@ impl Told {
     }
 
     /// Looks at the entries of all pools.
-    fn look(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>, speaks: bool, out: &mut Vec<Out>) {
+    fn look(
+        &mut self,
+        now: Now,
+        stands: &[NodeStatus<'_>],
+        seen: &Seen<'_>,
+        speaks: bool,
+        out: &mut Vec<Out>,
+    ) {
         let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
         let places = Places::of(stands, seen);
         let entries: usize = places.all().map(<[_]>::len).sum();
@@ -230,7 +237,7 @@ impl Told {
     }
 
     /// Nodes that are cut out everywhere, and are in a pool at all (S1).
-    fn tell_down(&mut self, stands: &[Stand<'_>], places: &Places, out: &mut Vec<Out>) {
+    fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &Places, out: &mut Vec<Out>) {
         for (stand, places) in stands.iter().zip(places.all()) {
             let (pools, balancers) = places::downs(places);
             if pools == 0 || !self.moves.tell_down(stand) {
@@ -243,8 +250,15 @@ impl Told {
     }
 
     /// Nodes that wait because so many others are Down (N5).
-    fn tell_held(&mut self, stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>, out: &mut Vec<Out>) {
-        let waits: Vec<&Stand<'_>> = stands.iter().filter(|stand| stand.state == NodeState::Held).collect();
+    fn tell_held(
+        &mut self,
+        stands: &[NodeStatus<'_>],
+        facts: &[&NodeFact],
+        seen: &Seen<'_>,
+        out: &mut Vec<Out>,
+    ) {
+        let waits: Vec<&NodeStatus<'_>> =
+            stands.iter().filter(|stand| stand.state == NodeState::Held).collect();
         let mut hold: BTreeSet<Subject> = waits.iter().map(|stand| node(stand.name, stand.uid)).collect();
         hold.extend((!waits.is_empty()).then_some(Subject::Controller));
         end(&mut self.waiting, &hold, &Condition::AdminHeld, out);

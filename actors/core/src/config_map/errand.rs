@@ -83,7 +83,7 @@ pub(crate) struct Failed {
     pub(crate) what: What,
     /// What was said.
     pub(crate) why: Arc<str>,
-    /// Whether we may not do it: whoever may not will not be let within seconds.
+    /// Whether the request was denied: rights do not change within seconds.
     pub(crate) denied: bool,
 }
 
@@ -319,7 +319,7 @@ mod tests {
     fn a3_a_caller_that_needs_a_newer_state_causes_a_new_read() {
         let (mut errand, _) = looking(at(0));
         errand.hurry(at(5));
-        assert_eq!(errand.asked(), Some(What::Look), "whoever is in a hurry waits for its answer");
+        assert_eq!(errand.asked(), Some(What::Look), "an urgent request waits for its answer");
         errand.look_anew(at(5));
         assert_eq!((errand.asked(), errand.deadline()), (None, Some(at(5))));
         let (write, _) = errand.write(at(6), 0, None, ConfigMapEdit::default());

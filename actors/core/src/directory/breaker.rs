@@ -6,17 +6,18 @@
 //!
 //! It counts, and tells whether the present levels trip it; what is held back for it is the turn's business. Of each
 //! assigned pool it knows how many members it is left with and how many it had five minutes ago. A pool had what it was
-//! asked to have once that was seen in it, and what it is to lose it had until that is seen to be gone, whoever takes it
-//! out: levels that fall while nothing is written take nothing away. What only drains was not had any more, or each change
-//! of all nodes would look like a loss. Where a pool had nothing there is nothing to compare with: what it is given is what
-//! it had as soon as that has stood for a while.
+//! asked to have once that was seen in it, and it had what it is to lose until that is seen to be gone, whichever
+//! client takes it out: levels that fall while nothing is written take nothing away. What only drains does not count any
+//! more, or each change of all nodes would look like a loss. Where a pool had nothing there is nothing to compare with:
+//! what it is given is what it had as soon as that has lasted for a while.
 //!
-//! While operators have paused a pool it had what is in it, and that is what it is compared with when the pause ends: they may
-//! have put it back. A pool that is paused by itself loses nothing for the time being and does not count; but whoever
-//! pauses one that was counted when it tripped does not end it thereby.
+//! While operators have paused a pool it had what is in it, and that is what it is compared with when the pause ends: they
+//! may have put it back. A pool that is paused by itself loses nothing for the time being and does not count; but pausing
+//! a pool that was counted when it tripped does not end the stop.
 //!
-//! While it is tripped time changes nothing: what a pool is compared with stays what it had before. It ends when the operator
-//! lets it go, when levels are such that it would not trip any more, or when nothing is left to go of what it counts.
+//! While it is tripped time changes nothing: what a pool is compared with stays what it had before. It ends when the
+//! operator releases it, when levels are such that it would not trip any more, or when nothing is left to go of what it
+//! counts.
 
 mod history;
 #[cfg(test)]
@@ -49,7 +50,7 @@ pub(super) struct Breaker {
     told: bool,
     /// Whether it was reported in this term, and its end was not.
     reported: bool,
-    /// Whether the operator has let it go since it was last judged.
+    /// Whether the operator has released it since it was last judged.
     released: bool,
     /// What was last said of it.
     said: Option<bool>,
@@ -121,7 +122,7 @@ impl Breaker {
         }
     }
 
-    /// Forgets a pool that is nobody's, or not manageable.
+    /// Forgets a pool that has no owner, or is not manageable.
     pub(super) fn forget(&mut self, id: &PoolId) {
         let Some(history) = self.pools.remove(id) else {
             return;
@@ -199,8 +200,8 @@ impl Breaker {
         (self.tally.shrunk, self.tally.all)
     }
 
-    /// The operator lets it go: what the pools that lose something are asked to have now is what they had; gives which these
-    /// are. Should it trip all the same, that is another time.
+    /// The operator releases it: what the pools that lose something are asked to have now is what they had; gives which
+    /// these are. Should it trip all the same, that is another time.
     pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
         (self.told, self.released) = (false, true);

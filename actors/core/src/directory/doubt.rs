@@ -1,5 +1,5 @@
-//! What is doubted of the addresses that nobody asks a pool for any more: whether a broken source may be why (G1), and
-//! which of them stay for it because they are too many (G3).
+//! What is doubted of the addresses that no source asks a pool for any more: whether a broken source may be why (G1),
+//! and which of them stay for it because they are too many (G3).
 //!
 //! Doubt sits on the address that leaves, with the Service that released it: how the fact that did so reached us is
 //! what counts, whatever is said of the Service later. It lasts until a second read that was begun later is in force,
@@ -28,7 +28,7 @@ const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 /// What is doubted of one pool's addresses.
 #[derive(Default)]
 pub(super) struct Doubts {
-    /// By address and by who released it; nobody, where nobody ever asked for it.
+    /// By address and by the Service that released it; `None`, where no Service ever asked for it.
     of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, Doubt>>,
     fraction: Option<Fraction>,
     /// How it becomes certain.
@@ -53,7 +53,7 @@ impl Default for Confirmation {
     }
 }
 
-/// How far it is known why somebody released an address.
+/// How far it is known why a Service released an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     /// What the Service asks for cannot be used or is not known (D6): it may yet ask for the address.
@@ -85,8 +85,8 @@ fn came_with_a_list(provenance: Provenance) -> bool {
     }
 }
 
-/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2). Where
-/// that is what whoever configured it wants to count, nobody doubts it (X5).
+/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2).
+/// Where the operator has configured that this counts, there is no doubt (X5).
 fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
     let (is_dropped, slices) = part(fact, family).map_or((false, 0), |part| (part.is_dropped, part.slices));
     !is_dropped && (came_with_a_list(fact.provenance) || slices == 0)
@@ -105,8 +105,8 @@ fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
 
 impl Doubts {
     /// Takes in a new look at the pool. `before` is what was asked at the last one, `found` are the addresses that are
-    /// in the pool at the first look and that nobody asks for; `concerns` tells whether an address needs to be judged
-    /// at all.
+    /// in the pool at the first look and that no source asks for; `concerns` tells whether an address needs to be
+    /// judged at all.
     pub(super) fn note(
         &mut self,
         look: &Look<'_>,
@@ -233,9 +233,9 @@ impl Doubts {
         }
     }
 
-    /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that nobody asks for,
-    /// `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is resolved; as
-    /// many as there is room for, since additions always pass (G1).
+    /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that no source asks
+    /// for, `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is
+    /// resolved; as many as there is room for, since additions always pass (G1).
     pub(super) fn judge(&mut self, look: &Look<'_>, leaving: impl Iterator<Item = IpAddr>, all: usize) {
         let doubted: BTreeSet<IpAddr> = leaving.filter(|ip| self.since(ip).is_some()).collect();
         let since = match &self.fraction {

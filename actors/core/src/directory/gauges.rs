@@ -19,7 +19,7 @@ pub(super) struct Counted {
 }
 
 /// The numbers of pools by reason.
-pub(super) struct Gauges {
+pub(super) struct DirectoryGauges {
     held: BTreeMap<HeldReason, Gauge>,
     would_hold: BTreeMap<HeldReason, Gauge>,
     refused: BTreeMap<ReasonLabel, Gauge>,
@@ -39,11 +39,11 @@ impl Gauge {
     }
 }
 
-impl Gauges {
+impl DirectoryGauges {
     /// Nothing is held back and nothing is refused; that is said at the first opportunity.
-    pub(super) fn new() -> Gauges {
+    pub(super) fn new() -> DirectoryGauges {
         let all = || HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
-        Gauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
+        DirectoryGauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
     }
 
     /// A pool counts under something else than before.

@@ -322,7 +322,7 @@ impl Entry {
 
     /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
     /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
-    /// gone, with all that was written meanwhile. What somebody sets later is theirs (N4).
+    /// gone, with all that was written meanwhile. What another client sets later is left alone (N4).
     /// An address of a node that leaves service stays Down, and is taken back when the node is back; here, when it is gone
     /// and the source has the address still (N4).
     fn states(
@@ -348,7 +348,7 @@ impl Entry {
             let ended = *ended.get_or_insert(now);
             down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
         });
-        // What drains and is not to be Down is nobody's to take back before it is in service again.
+        // What drains and is not to be Down is not taken back before it is in service again.
         let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
         self.say(Some(Word { down: draining.clone(), ours: ours.copied().collect() }));
         let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
@@ -357,8 +357,8 @@ impl Entry {
         States { down: draining.clone(), lifted }
     }
 
-    /// What there is to tell of required members that are Down though nobody here asks for it: they get nothing, and
-    /// whoever has set that is to end it (N4).
+    /// What there is to report of required members that are Down though nothing here asks for it: they get no traffic,
+    /// and the client that has set that must end it (N4).
     fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Remark> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)

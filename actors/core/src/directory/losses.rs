@@ -47,7 +47,7 @@ impl Losses {
         };
     }
 
-    /// Whether an address that is found in the pool, and that nobody has asked for, was had.
+    /// Whether an address that is found in the pool, and that no source has asked for, counts as a former member.
     pub(super) fn had_found(&self) -> bool {
         match self.pause {
             Pause::None => false,

@@ -76,7 +76,7 @@ pub(super) struct Look<'a> {
     pub(super) max_removal: Fraction,
     /// How what is doubted becomes certain.
     pub(super) confirmation: Confirmation,
-    /// How many members may stay that nobody asks for, so that there is room for what is.
+    /// How many members may stay that no source asks for, so that there is room for what is.
     pub(super) room: usize,
     /// Whether operators keep it from being written.
     pub(super) paused: bool,
@@ -101,9 +101,9 @@ pub(super) struct Memory {
     guard: Guard,
 }
 
-/// An address that nobody asks for any more.
+/// An address that no source asks for any more.
 struct Left {
-    /// When that began; for an address that nobody ever asked for, when it was first seen.
+    /// When that began; for an address that no source ever asked for, when it was first seen.
     at: Now,
     /// Whose it was; empty when unknown.
     owners: BTreeSet<ServiceUid>,
@@ -111,7 +111,7 @@ struct Left {
     is_counted: bool,
 }
 
-/// Whether members are held back although nobody asks for them.
+/// Whether members are held back although no source asks for them.
 #[derive(Default)]
 enum Guard {
     /// Something is asked for.
@@ -229,7 +229,7 @@ impl Memory {
             let found = || Left { at: look.now, owners: BTreeSet::new(), is_counted };
             self.left.entry(*ip).or_insert_with(found);
         }
-        // An address is forgotten once it was due to go and was then not found: should somebody put it back
+        // An address is forgotten once it was due to go and was then not found: should another client put it back
         // later, it counts as first seen.
         self.left.retain(|ip, left| {
             let gone = look.observed_at > left.at.plus(look.delay) && !look.observed.contains(ip);
@@ -299,7 +299,8 @@ impl Memory {
             (Asked::Unheard, Guard::Empty { since, clock, members }) => {
                 Guard::Empty { since, clock: clock.stop(now), members: again(members) }
             }
-            // What is seen there meanwhile counts: somebody who may know more has added to it or taken from it.
+            // What is seen there meanwhile counts: another client, which may know more, has added to it or taken from
+            // it.
             (Asked::Unusable | Asked::Unheard, Guard::Unusable { since, members }) => {
                 let members = if look.observed_at > since && !look.observed.is_empty() {
                     // What was required since then may have been written since then.
@@ -417,7 +418,7 @@ impl Memory {
         if keeps { Keeps::Last } else { Keeps::Nothing }
     }
 
-    /// The addresses that stay although nobody asks for them, each with the Services whose they were; none:
+    /// The addresses that stay although no source asks for them, each with the Services whose they were; none:
     /// they count for all. Where there is no `room` for all, those go first that only wait for the removal delay, and of
     /// them those that have left first.
     pub(super) fn staying(

@@ -1,4 +1,4 @@
-//! What operators wish and ask: pauses and the mode (D1, G6), and letting go of what is held back (H3).
+//! What operators set and ask for: pauses and the mode (D1, G6), and the release of what is held back (H3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Directory {
         self.services.uids().filter(is_wanted).cloned().collect()
     }
 
-    /// Why nobody is released here: this process writes nothing, so that the one that does would go on to hold it back.
+    /// Why nothing is released here: this process writes nothing, so that the one that does would still hold it back.
     fn refuses_to_let_go(&self) -> Option<Refusal> {
         if self.params.shows_only {
             return Some(Refusal::DryRun);

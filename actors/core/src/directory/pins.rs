@@ -13,7 +13,7 @@ use crate::level::{Keeps, Level, Member, Provenance, Source};
 use crate::pins::{Pin, Pins};
 
 /// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
-/// what it has. Endpoints count for nothing but whether a pin is believed by which nobody would be served.
+/// what it has. Endpoints only decide whether a pin is believed that would leave a Service without members.
 pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignment {
     let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
@@ -55,8 +55,8 @@ fn untouched() -> Level {
     Level { keeps: Keeps::All, ..Level::default() }
 }
 
-/// Whether a pool with these members would hold none of those that endpoints require, so that a Service of which only
-/// local endpoints are sent to would be served by nobody, and no person has said that this may be (G2).
+/// Whether a pool with these members would hold none of those that endpoints require. A Service that sends to local
+/// endpoints only would then get no traffic. Not if the operator has said that this may be (G2).
 fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
     let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
     !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves

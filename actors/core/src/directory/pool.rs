@@ -82,10 +82,10 @@ enum Phase {
     /// Its level was said.
     Assigned {
         said: Arc<Assignment>,
-        /// Whether it may still answer an earlier assignment to nobody.
+        /// Whether it may still answer an earlier assignment without an owner.
         answer_due: bool,
     },
-    /// It was assigned to nobody and has not answered.
+    /// It was assigned without an owner and has not answered.
     Retiring {
         said: Arc<Assignment>,
         /// Whether its next answer may be one to an earlier such assignment, so that it must be asked again.
@@ -155,9 +155,9 @@ impl Given<'_> {
         }
     }
 
-    /// How many members may stay that nobody asks for: as many as there can be besides those that are asked for and are in
-    /// the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so many that
-    /// what leaves makes a difference.
+    /// How many members may stay that no source asks for: as many as there can be besides those that are asked for and
+    /// are in the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so
+    /// many that what leaves makes a difference.
     fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
             let parts = || self.claims.values().filter_map(|fact| part(fact, self.family));
@@ -198,7 +198,7 @@ impl Pool {
         self.refused.as_ref()
     }
 
-    /// The assignment in force; `None` when it is nobody's.
+    /// The assignment in force; `None` when it has no owner.
     pub(super) fn said(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned | Phase::Retiring { .. } => None,
@@ -206,7 +206,7 @@ impl Pool {
         }
     }
 
-    /// What it was told last, and has not answered if that was that it is nobody's.
+    /// What it was told last; if that was that it has no owner, it has not answered.
     pub(super) fn last_said(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned => None,
@@ -233,7 +233,7 @@ impl Pool {
         self.refused = Some(refusal);
     }
 
-    /// It is nobody's.
+    /// It has no owner any more.
     pub(super) fn retire(&mut self, term: Term, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = None;
@@ -274,7 +274,7 @@ impl Pool {
         let present = self.memory.present(&given.seen.members);
         let level = &assignment.level;
         let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
-        // What nobody ever asked for, and the other family has brought, was not had (D4).
+        // What no source ever asked for, and the other family has brought, does not count as a former member (D4).
         let strays = given.strays(&self.memory);
         let is_had = |ip: &&IpAddr| !strays.contains(*ip);
         let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();

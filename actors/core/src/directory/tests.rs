@@ -249,7 +249,7 @@ impl Bench {
         }
     }
 
-    /// Each condition is told once while it lasts, and only where somebody listens.
+    /// Each condition is told once while it lasts, and only where it is received.
     fn on_report(&mut self, report: &Report) {
         let alike = |told: &Report| match (&told.what, &report.what) {
             // Which Services and how many members that concerns may change meanwhile.
@@ -259,7 +259,7 @@ impl Bench {
             (What::NotManageable { .. }, _) => told.what == report.what,
             _ => told == report,
         };
-        assert!(self.machine.reporting.is_some(), "nobody would tell it");
+        assert!(self.machine.reporting.is_some(), "it would not be published");
         assert!(self.lasts(report), "it has ended: {report:?}");
         assert!(!self.told.iter().any(alike), "told twice: {report:?}");
         self.told.push(report.clone());
@@ -321,7 +321,7 @@ impl Bench {
                     assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
                 }
                 Out::Report(report) if is_of_source(report) => {
-                    assert!(self.machine.reporting.is_some(), "nobody would tell it");
+                    assert!(self.machine.reporting.is_some(), "it would not be published");
                 }
                 Out::Report(report) => self.on_report(report),
                 Out::Rewrite(pool) => {

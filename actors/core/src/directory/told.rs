@@ -115,8 +115,8 @@ fn unpaused<'a>(
     (refused.filter(|refusal| !refusal.paused), said.filter(|said| !said.is_paused()))
 }
 
-/// The removal that is held back, or that would be and goes on, if that is to be told. What the mode forbids is as a
-/// person wants it; they need not be told.
+/// The removal that is held back, or that would be and goes on, if that is to be told. What the mode forbids is as the
+/// operator wants it, and is not told.
 fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
     let held = said.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
     held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))

@@ -48,7 +48,7 @@ struct Retry {
 }
 
 impl Balancer {
-    /// One of which nothing is known and that nobody has asked to read.
+    /// One of which nothing is known and that no machine has asked to read.
     pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> Balancer {
         Balancer {
             name,
@@ -81,7 +81,7 @@ impl Balancer {
         self.slow
     }
 
-    /// When it is to be read next. After a failure that is the retry's moment, whoever else asks.
+    /// When it is to be read next. After a failure that is the time of the retry, whichever machine asks.
     pub(super) fn next_at(&self) -> Now {
         match &self.retry {
             Some(retry) => retry.at,

@@ -31,8 +31,8 @@ pub enum In {
     /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
     /// of these it does not.
     Standing(Standing),
-    /// What operators wish: while nothing may be written, Services and Nodes are told nothing either, and nobody is before
-    /// this was heard for a term (G6).
+    /// The policy of the operator: while nothing may be written, Services and Nodes get no Events either, and none is
+    /// sent before the policy was received for a term (G6).
     Wishes {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,

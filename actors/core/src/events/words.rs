@@ -133,7 +133,7 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
         What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
         What::LeaseHeld { holder } => lease_held(holder),
         What::Fight { pool, members, left_for } => cut(format!(
-            "Somebody else keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
+            "Another client keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
              there for {} s",
             counted(*members, "member"),
             left_for.as_secs()
@@ -289,7 +289,7 @@ fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Durat
 fn admin_foreign(pools: usize, example: &PoolId, state: AdminState) -> String {
     let (place, state) = (places(pools, example), admin_state_word(state));
     cut(format!(
-        "Admin state {state} of the node in {place} was set by somebody else and is left as it is, for nothing says \
+        "Admin state {state} of the node in {place} was set by another client and is left as it is, for nothing says \
          that the node leaves service"
     ))
 }

@@ -1,5 +1,5 @@
-//! Virtual machines, and how ids of Azure name them (docs/design/nodes.md, N2). Whether there is such a machine is
-//! nobody's business here.
+//! Virtual machines, and how ids of Azure name them (docs/design/nodes.md, N2). Whether such a machine exists is not
+//! decided here.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -41,7 +41,7 @@ impl Awaiting {
         if became {
             self.forget(key);
         }
-        // Of what the first list tells nobody knows how long it has been so.
+        // The first list does not say how long it has been so.
         if became && arrival.provenance != Provenance::FirstList {
             let until = arrival.now.plus(COUNTS_FOR);
             self.until.insert(key.clone(), until);

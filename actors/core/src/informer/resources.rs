@@ -38,7 +38,7 @@ pub(super) struct SliceSet {
     pub(super) families: BTreeSet<Family>,
 }
 
-/// Nobody but the Informer watches them.
+/// Only the Informer watches them.
 type Watcher = ();
 
 /// What is known of the slice sets of candidates.
@@ -55,7 +55,7 @@ pub(super) struct Resources {
     counted: BTreeMap<CacheState, u64>,
     counted_at: Option<Now>,
     is_moved: bool,
-    /// What the cache said last; nobody hears it who does not ask.
+    /// What the cache said last; only those that ask receive it.
     news: Vec<Notice<ServiceKey, SliceSet, Watcher>>,
 }
 
@@ -98,7 +98,7 @@ impl Resources {
         }
     }
 
-    /// Nobody needs a Service's slices any more.
+    /// A Service's slices are not needed any more.
     pub(super) fn leave(&mut self, service: &ServiceKey) {
         self.is_moved |= self.cache.unwatch(service, &());
         self.known.remove(service);
@@ -127,7 +127,7 @@ impl Resources {
             Some(set) => {
                 self.known.entry(service.clone()).or_default().extend(&set.families);
                 let version = Arc::from(set.revision.to_string());
-                // Nobody is shown the wall time of a state of the cluster: objects have versions of their own.
+                // The wall time of a state of the cluster is not shown: objects have versions of their own.
                 let updated = Wall::from_micros(0);
                 let cached = Cached { value: set, raw: None, version, updated, provenance };
                 self.cache.received(service.clone(), cached, &mut self.news);

@@ -267,7 +267,10 @@ impl Run {
         }
         assert!(self.informer.check());
         assert!(self.informer.deadline().is_none_or(|at| at > self.now), "nothing is left to do");
-        assert!(self.informer.reporting.is_some() || reports(&self.out).is_empty(), "nobody would tell it");
+        assert!(
+            self.informer.reporting.is_some() || reports(&self.out).is_empty(),
+            "it would not be published"
+        );
         let (read, said) =
             std::mem::take(&mut self.out).into_iter().partition(|said| matches!(said, Out::ReadUpTo(_)));
         self.read = read;
@@ -619,7 +622,7 @@ fn d6_an_endpoint_without_its_node_name_keeps_the_node_for_5_min() {
     run.put(slice("web-1", "web", &["n1", "n2"]));
     run.turn();
     run.put(slice("web-1", "web", &["n1", ""]));
-    assert_eq!(reports(&run.turn()).len(), 1, "one that begins anew is told");
+    assert_eq!(reports(&run.turn()).len(), 1, "one that begins again is told");
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub(super) enum Concerned {
 /// decoded.
 #[derive(Default, Debug)]
 pub(super) struct Unread {
-    /// The slices that are, or may be, somebody's; `None` when their metadata do not say whose.
+    /// The slices that belong, or may belong, to a Service; `None` when their metadata do not say to which.
     slices: BTreeMap<SliceKey, Option<ServiceKey>>,
     /// The slices whose Service is known, and the others.
     owned: BTreeMap<ServiceKey, BTreeSet<SliceKey>>,

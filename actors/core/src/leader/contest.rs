@@ -21,8 +21,8 @@ use super::{Ending, Leader, Out, Times};
 const AWAIT: Duration = Duration::from_secs(60);
 /// The least time between two awaits that bring nothing, and between two tries to let go.
 const BREATH: Duration = Duration::from_secs(1);
-/// What the Lease says for how long nobody holds it: the least that the API allows, and what tells our release from
-/// somebody's emptying the Lease.
+/// The duration in a Lease without a holder: the least that the API allows, and what tells our release from
+/// an emptied Lease.
 pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
 /// The request that is under way, or the next one.
@@ -174,7 +174,7 @@ impl Leader {
         }
     }
 
-    /// A renewal; gate times and pools out of sync are noted by whoever leads, for others know of none.
+    /// A renewal; gate times and pools out of sync are noted by the leader, because standbys know of none.
     fn edit(&self, facts: &LeaseFacts, times: Times) -> LeaseEdit {
         let gates = self.is_leading().then_some(self.gates).filter(|gates| *gates != facts.gates);
         let changed = self.is_leading() && self.out_of_sync != facts.out_of_sync;
@@ -220,7 +220,8 @@ impl Leader {
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
                 self.errand = Errand::look(now.max(sent.plus(BREATH)));
             }
-            // One is a race that somebody has won; more in a row are a server that refuses, or somebody who never rests.
+            // One is a race that was lost; more in a row are a server that refuses, or a client that writes all the
+            // time.
             LeaseAnswer::Conflict => {
                 let after_take = what == What::Take;
                 let at = if self.conflicts == 0 { now } else { now.max(sent.plus(BREATH)) };

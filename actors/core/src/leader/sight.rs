@@ -11,7 +11,7 @@ use super::contest::RELEASED_FOR;
 use super::{SetBack, Times};
 
 /// The longest hold of another client that is believed: ours last 45 s, and a number that the operator wrote must not keep
-/// everybody out forever.
+/// all replicas out forever.
 const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of the Lease.
@@ -26,7 +26,7 @@ pub(super) struct Sight {
     /// Until when the last PUT of a holder that did not let go may still arrive, but for that of the holder whom
     /// `state` names.
     danger_until: Now,
-    /// Whether it has been seen in a state that is not of our making: then somebody may have led before.
+    /// Whether it has been seen in a state that is not of our making: then another replica may have led before.
     had_a_holder: bool,
 }
 
@@ -59,7 +59,7 @@ impl Foreign {
 
 /// What the Lease means for a process that wants it.
 pub(super) enum Chance {
-    /// Nobody knows: look.
+    /// It is not known: look.
     Unknown,
     /// It does not exist: create it.
     Absent,
@@ -125,7 +125,7 @@ impl Sight {
         self.state = State::Seen(facts, now);
     }
 
-    /// It is not there, whoever held it.
+    /// It does not exist, whichever client held it.
     pub(super) fn absent(&mut self, times: Times) {
         self.endangered(times);
         self.state = State::Absent;
@@ -182,12 +182,12 @@ impl Sight {
         }
     }
 
-    /// From when on no PUT of anybody who held it before can arrive any more; the Lease is ours.
+    /// From when on no PUT of an earlier holder can arrive any more; the Lease is ours.
     pub(super) fn quiet_at(&self) -> Now {
         self.danger_until
     }
 
-    /// Whether anybody else may have held it before.
+    /// Whether another client may have held it before.
     pub(super) fn has_had_a_holder(&self) -> bool {
         self.had_a_holder
     }

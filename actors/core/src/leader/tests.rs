@@ -288,7 +288,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
-    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "nobody else has written since");
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "no other client has written since");
     one.opened();
     assert!(one.leads());
 }
@@ -323,7 +323,7 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     assert_eq!(one.free, Some(Free { own: true, shared: true }));
     assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
     two.served(&mut server);
-    assert_eq!(two.confirms, [(Epoch(2), true)], "somebody has led before: lists are made anew");
+    assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
     two.opened();
     assert!(two.leads(), "no settling after a release");
 }
@@ -358,7 +358,7 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // Awaits that were given up are answered by nobody.
+    // Awaits that were given up have no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
     server.carry_out(&ask);
@@ -549,7 +549,7 @@ fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
     );
     two.at(at(70));
     two.opened();
-    assert!(two.leads(), "nor does anybody settle for longer");
+    assert!(two.leads(), "nor is there a longer wait");
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         two.served(&mut server);
         two.served(&mut server);
         assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
-        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "the holder was not outlived by anybody");
+        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
     }
 }
 
@@ -618,7 +618,7 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     two.opened();
     assert!(two.leads());
     two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
-    assert!(two.leads() && two.unmatched == 1, "what was awaited before is nobody's answer any more");
+    assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
 }
 
 #[test]
@@ -1001,7 +1001,7 @@ impl World {
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
             Event::SetBack(back) => {
-                // Whoever restores a storage stops the API servers first.
+                // Before a storage is restored, the API servers are stopped.
                 self.happen(Event::Pass(41_000));
                 self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
                 if let Some(to) = self.server.history.len().checked_sub(1 + back) {
@@ -1111,7 +1111,7 @@ proptest! {
         for event in events {
             world.happen(event);
         }
-        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s somebody leads.
+        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
         world.happen(Event::Cut(None));
         for who in 0..3 {
             world.happen(Event::Stop(who, false));

@@ -1,7 +1,7 @@
 //! What is asked about our ConfigMap: looks, and the writes that operators ask for (docs/design/pools.md, G6; A3). How
 //! that is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
-//! The operator is answered when a state was seen that shows it done and that nobody's older write can change any more; a
+//! The operator is answered when a state was seen that shows it done and that no older write can change any more; a
 //! write whose answer was lost is looked for first.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const HURRY: Duration = Duration::from_millis(500);
 /// The same while a term waits, or nothing is known yet; the last one repeats.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
-/// The same while nobody waits: a pause that another replica has noted is to be seen soon all the same.
+/// The same while no request waits: a pause that another replica has noted is to be seen soon all the same.
 const RETRY_PATIENTLY: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
 
@@ -76,7 +76,7 @@ impl Work {
         Work { id, wanted: Wanted::Resume { scope }, received, after, written_over: None }
     }
 
-    /// Whether it is about a node, which nobody pauses.
+    /// Whether it is about a node, which cannot be paused.
     pub(super) fn is_of_a_node(&self) -> bool {
         let (Wanted::Pause { scope, .. } | Wanted::Resume { scope }) = &self.wanted;
         match scope {
@@ -141,7 +141,7 @@ impl Pauses {
             News::State(sight) => self.on_state(now, sight, out),
             News::Failed(Failed { denied: false, .. }) => self.on_failed(now),
             News::Failed(Failed { why, denied: true, .. }) => {
-                // Whoever may not do it will not be let do it within seconds.
+                // A request that is denied stays denied for seconds.
                 if let Some(work) = self.work.pop_front() {
                     out.push(Out::Answer(work.id, Answer::Refused(Refusal::Failed(why))));
                 }
@@ -160,7 +160,7 @@ impl Pauses {
         let next = self.settle_work(call, what, &known, &mut answers);
         let facts = known.facts.clone();
         self.known = Some(known);
-        // Whoever writes hears of a pause before the person does.
+        // The writer learns of a pause before the operator does.
         self.say(out);
         out.append(&mut answers);
         match next {
@@ -192,7 +192,7 @@ impl Pauses {
                 continue;
             }
             match what {
-                // Somebody undoes it, or the server does not do it: not again at once.
+                // Another client undoes it, or the server does not do it: not again immediately.
                 What::Write if !answered => return Next::Later,
                 What::Look | What::Write => {}
             }
@@ -216,7 +216,7 @@ impl Pauses {
 
 /// What follows from a state.
 enum Next {
-    /// Nobody waits.
+    /// No request waits.
     Rest,
     /// What is known is too old for who waits.
     Look,

@@ -85,7 +85,7 @@ impl Noted {
         ConfigMapEdit { remove, ..ConfigMapEdit::default() }
     }
 
-    /// What makes the pause, in the key that names the target already, or else in one that nobody has.
+    /// What makes the pause, in the key that names the target already, or else in a free one.
     pub(super) fn pausing(
         &self,
         facts: Option<&ConfigMapFacts>,
@@ -120,7 +120,7 @@ impl Noted {
     }
 }
 
-/// The key under which a pause is noted, where nobody else has it: letters, digits, `-`, `_` and `.` alone.
+/// The key under which a pause is noted, where it is free: letters, digits, `-`, `_` and `.` alone.
 fn key_of(scope: &Scope) -> Arc<str> {
     let plain = |names: String| -> String {
         let letters = names.chars().take(LONGEST_NAMES);

@@ -272,7 +272,7 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
     assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
-/// A write that begins between the two would be one that somebody was told cannot begin.
+/// A write that begins between the two would be one that the operator was told cannot begin.
 #[test]
 fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
@@ -377,7 +377,7 @@ fn h3_the_operator_is_answered_within_10_seconds() {
     bench.wait(at(60));
     bench.asked.drain(..bench.asked.len() - 1);
     bench.serve();
-    assert_eq!(bench.answers.len(), 2, "nobody is answered twice");
+    assert_eq!(bench.answers.len(), 2, "no request is answered twice");
 }
 
 #[test]
@@ -530,7 +530,7 @@ fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
 
     bench.tell(In::Resume { id: RequestId(3), scope: Scope::Everything });
     bench.serve();
-    assert!(heeded(&bench).only_observes(), "whoever resumes ends the restoring too");
+    assert!(heeded(&bench).only_observes(), "resuming ends the restoring too");
 }
 
 #[test]

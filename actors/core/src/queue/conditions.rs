@@ -45,7 +45,7 @@ impl PoolQueue {
         self.reported = Reported { conditions: hold, services };
     }
 
-    /// The pool is nobody's: nothing of it holds any more.
+    /// The pool has no owner: none of its conditions holds any more.
     pub(super) fn end_all_conditions(&mut self, out: &mut Vec<Out>) {
         let conditions = std::mem::take(&mut self.reported).conditions;
         out.extend(conditions.into_iter().map(|condition| Out::Ended(Ended::of(condition))));

@@ -14,7 +14,7 @@ pub(super) struct Content {
     pub members: BTreeSet<IpAddr>,
     /// Those of them whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
-    /// The admin states of those that are neither Down nor None. One that nobody here knows is left as it is (W3).
+    /// The admin states of those that are neither Down nor None. An unknown one is left as it is (W3).
     pub other: BTreeMap<IpAddr, AdminState>,
     /// When the look began, or the write ended.
     pub seen: Now,

@@ -118,7 +118,7 @@ impl Fights {
         Some(Fight { members, left_for })
     }
 
-    /// The level that leaves alone what somebody else has added, while we back off from undoing it; `None`: the
+    /// The level that leaves alone what another client has added, while we back off from undoing it; `None`: the
     /// level itself holds. A pool whose last members are kept is left to that (G2): what another client adds must
     /// not count as a member that lets them go.
     pub fn loosened(&self, now: Now, level: &Level) -> Option<Level> {

@@ -335,13 +335,13 @@ impl PoolQueue {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
 
-    /// A pause has ended: what lasts is told again, and what nobody was told of is tried again.
+    /// A pause has ended: what lasts is told again, and what was not told is tried again.
     pub(super) fn pause_ended(&mut self, now: Now) {
         self.rest.pause_ended(now);
         self.told_not_manageable.clear();
     }
 
-    /// Tells the Services of these owners, unless it is paused; says whether there is anybody to tell.
+    /// Tells the Services of these owners, unless it is paused; says whether there is any Service to tell.
     pub(super) fn report<'a>(
         &self,
         owners: impl Iterator<Item = &'a Owner>,
@@ -383,7 +383,7 @@ fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
 }
 
-/// How an attempt of a pool that is nobody's any more, or quarantined, ends: a failure of it is not tried again.
+/// How an attempt of a pool that has no owner any more, or is quarantined, ends: a failure of it is not tried again.
 pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
     match outcome {
         Outcome::Written { .. } => AttemptEnd::Written,

@@ -1,5 +1,5 @@
 //! A pool's invariants, and what becomes of a pool that breaks one: it is left alone, and the others go on
-//! (docs/design/model-and-mechanisms.md, A4). It ends when the pool is nobody's any more, or with the process.
+//! (docs/design/model-and-mechanisms.md, A4). It ends when the pool has no owner any more, or with the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl PoolQueue {
             Owner::Pool => self.assignment.is_some(),
             Owner::Service(uid) => self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid)),
         };
-        all(changes.owners().all(named), "a change of nobody waits")?;
+        all(changes.owners().all(named), "a change without an owner waits")?;
         match &self.phase {
             Phase::Quiet => all(changes.is_empty(), "changes wait in a quiet pool"),
             Phase::Open => all(!changes.is_empty(), "a window is open for nothing"),
@@ -48,7 +48,7 @@ impl PoolQueue {
                     attempt.changes.within(self.params.max_retries),
                     "a running change is beyond its budget",
                 )?;
-                all(attempt.changes.owners().all(named), "a change of nobody runs")
+                all(attempt.changes.owners().all(named), "a change without an owner runs")
             }
             Phase::Retiring(attempt) => {
                 all(attempt.changes.is_empty() && changes.is_empty(), "a retiring pool has changes")
@@ -57,7 +57,7 @@ impl PoolQueue {
         }
     }
 
-    /// Ends a step, which has said what is in `out` from `from` on: judges the pool, and shows it. Where people look
+    /// Ends a step, which has said what is in `out` from `from` on: judges the pool, and shows it. Where one looks
     /// for errors, in tests and in the simulation, a broken invariant ends the program.
     pub(super) fn conclude(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
         let sound = if sound { Ok(()) } else { Err("a level is not the union of its Services' parts") };
@@ -186,7 +186,7 @@ impl PoolQueue {
         }
     }
 
-    /// The pool is nobody's: it retires, as any other, when nothing of it is in flight.
+    /// The pool has no owner: it retires, as any other, when nothing of it is in flight.
     fn leave_quarantine(&mut self, now: Now, nobodys: Arc<Assignment>, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = std::mem::replace(&mut self.phase, Phase::Quiet)
             && let Some(attempt) = quarantine.running

@@ -37,7 +37,7 @@ pub(super) enum Rest {
 pub(super) struct Failed {
     /// Whether operators know of it.
     pub heard: Heard,
-    /// When the pool is compared again; `None`: only a slice event or a person starts it again.
+    /// When the pool is compared again; `None`: only a slice event or the operator starts it again.
     pub compare_at: Option<Now>,
     /// How long that was after the failure.
     pub delay: Duration,
@@ -99,7 +99,7 @@ impl Rest {
     }
 
     /// A pause has ended: what was told before it is told again. A failure that came in it is tried again at once, for
-    /// where no clock compares after failures nobody would ever hear of it.
+    /// where no clock compares after failures, it would never be reported.
     pub fn pause_ended(&mut self, now: Now) {
         match self {
             Rest::Failed(failed) => match failed.heard {

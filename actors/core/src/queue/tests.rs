@@ -221,7 +221,7 @@ impl Drive {
         assert!(end >= self.now, "the clock runs forward");
         let mut rounds = 0;
         while let Some(next) = self.queue.deadline().filter(|next| *next <= end) {
-            assert!(rounds < 1_000, "a deadline is in the past for ever");
+            assert!(rounds < 1_000, "a deadline is always in the past");
             rounds += 1;
             self.now = self.now.max(next);
             let mut out = Vec::new();

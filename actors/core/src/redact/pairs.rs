@@ -69,7 +69,7 @@ pub(super) fn find(text: &str, found: &mut Found) {
         if value.is_empty() {
             continue;
         }
-        // What stands behind this word may be anything, whoever has written it.
+        // What follows this word may be anything, whatever wrote it.
         if rest[value.clone()] == *REDACTED {
             from = start + value.end;
             continue;
@@ -155,8 +155,8 @@ fn end_of_literal(text: &str) -> Option<usize> {
     text[literal.len()..].trim_start().starts_with([',', '}', ']']).then_some(literal.len())
 }
 
-/// Where a quoted text stands between its marks; one that nobody has ended goes on to the end. The marks of JSON within
-/// JSON have backslashes.
+/// Where a quoted text stands between its marks; one without a closing mark extends to the end. The marks of JSON
+/// within JSON have backslashes.
 fn in_quotes(text: &str) -> Option<Range<usize>> {
     let bare = text.trim_start_matches('\\');
     let (backslashes, mark) = (text.len() - bare.len(), bare.chars().next()?);
@@ -193,8 +193,8 @@ fn ends_word(c: char) -> bool {
 }
 
 /// Whether a sentence goes on: its next word has letters alone, and no capital but its first; or says why something has
-/// failed, without which nobody knows what to mend: a reason of the API server, a status of HTTP, or one of the login
-/// endpoint's error codes.
+/// failed, without which the operator cannot know what to fix: a reason of the API server, a status of HTTP, or one of
+/// the login endpoint's error codes.
 fn is_prose(text: &str) -> bool {
     const REASONS: [&str; 14] = [
         "AlreadyExists",

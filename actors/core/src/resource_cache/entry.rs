@@ -108,7 +108,7 @@ struct Held {
 
 /// What is known of a watched resource.
 #[derive(Debug)]
-pub(super) struct Entry<V, W> {
+pub(super) struct CacheEntry<V, W> {
     stand: Stand<V>,
     /// The running timer, whatever the state before the request.
     timer: Option<Timer>,
@@ -117,10 +117,10 @@ pub(super) struct Entry<V, W> {
     pub watchers: BTreeSet<W>,
 }
 
-impl<V: Clone + PartialEq, W: Ord + Clone> Entry<V, W> {
-    /// The entry of a resource that nobody has watched before, of a source that perhaps cannot be reached.
-    pub fn new(lost: Option<Error>) -> Entry<V, W> {
-        Entry {
+impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
+    /// The entry of a resource that had no watcher before, of a source that perhaps cannot be reached.
+    pub fn new(lost: Option<Error>) -> CacheEntry<V, W> {
+        CacheEntry {
             stand: Stand::Requested,
             timer: None,
             held: Held { uses_resource: false, error: lost },

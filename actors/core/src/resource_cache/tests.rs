@@ -141,7 +141,7 @@ impl Bench {
         self.cache.tick(at(millis), &mut self.out);
     }
 
-    /// What watcher 1 of `web` was told, if nobody else was told anything.
+    /// What watcher 1 of `web` was told, if no other watcher was told anything.
     fn told(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let news = |notice: Notice<&'static str, u32, u8>| {
@@ -151,7 +151,7 @@ impl Bench {
         std::mem::take(&mut self.out).into_iter().map(news).collect()
     }
 
-    /// What everybody was told.
+    /// What all watchers were told.
     fn told_all(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let notices = std::mem::take(&mut self.out).into_iter();

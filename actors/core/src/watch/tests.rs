@@ -309,7 +309,7 @@ fn a_stream_that_ends_in_good_order_is_followed_again() {
     );
     run.wait();
     run.lines(vec![object(12)]);
-    assert_eq!(run.seen(), ["reconnected", "object 12"], "also when nobody said that it was opened");
+    assert_eq!(run.seen(), ["reconnected", "object 12"], "also without a message that it was opened");
 }
 
 #[test]

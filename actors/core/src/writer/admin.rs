@@ -123,7 +123,7 @@ impl Writer {
     }
 
     /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
-    /// they may have been carried out. Nobody may have asked for anything in this pool: these backends were not in it,
+    /// they may have been carried out. Perhaps nothing was asked for in this pool: these backends were not in it,
     /// or were Down (N2).
     ///
     /// `told` is the generation for which that was said last.

@@ -84,7 +84,7 @@ impl Part {
         match (membership, admin.map(|due| due.urgency)) {
             (Some(_), _) => Part::Members,
             (None, Some(AdminUrgency::Restore)) => Part::Restore,
-            // Members that were right leave a PUT of admin states for which nobody has asked.
+            // Members that were right leave a PUT of admin states that was not asked for.
             (None, Some(AdminUrgency::Down) | None) => Part::Down,
         }
     }
@@ -328,7 +328,7 @@ impl Breaker {
 }
 
 impl Writer {
-    /// Tells the breaker how a write has ended, and everybody what follows.
+    /// Tells the breaker how a write has ended, and all machines what follows.
     pub(super) fn note_end(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
         if !self.params.breaker || !self.is_current(write.attempt) {
             return;

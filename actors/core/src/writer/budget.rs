@@ -2,7 +2,7 @@
 //!
 //! A bucket holds what is allowed for five minutes and is filled continuously, so that no five minutes see more than
 //! twice that. What is allowed moves: a quota 429 halves it, down to a tenth of what is configured, and it comes back
-//! by a twentieth of that per minute. What ARM says is left for everybody lowers what a bucket holds: at no moment
+//! by a twentieth of that per minute. What ARM says is left for all clients lowers what a bucket holds: at no moment
 //! does it hold more than half of that, and both grow from there as the bucket fills.
 //!
 //! The last fifth of what a bucket can hold is a reserve, in whole calls, so that the smallest budgets have none.
@@ -207,7 +207,7 @@ impl Bucket {
         self.parts = self.parts.min(self.limit());
     }
 
-    /// ARM says how many parts are left for everybody: it holds half of them at most.
+    /// ARM says how many parts are left for all clients: it holds half of them at most.
     fn lower(&mut self, now: Now, left: i128) {
         *self = self.brought_to(now);
         self.ceiling = Some(left / 2).filter(|ceiling| *ceiling < self.allowed());
@@ -381,7 +381,7 @@ impl Budget {
         }
     }
 
-    /// ARM says that so many calls of the class are left for everybody.
+    /// ARM says that so many calls of the class are left for all clients.
     pub(super) fn headroom(&mut self, now: Now, class: GateClass, remaining: u32) {
         let left = i128::from(remaining) * TOKEN;
         self.purse_mut(class).budget.lower(now, left);
@@ -410,7 +410,7 @@ impl Budget {
     }
 
     /// Whole and broken tokens of the class, and the most it can hold now; for operators.
-    #[expect(clippy::cast_precision_loss, reason = "shown to people")]
+    #[expect(clippy::cast_precision_loss, reason = "shown to the operator")]
     pub(super) fn shown(&self, now: Now, class: GateClass) -> (f64, f64) {
         let bucket = self.purse(class).budget.brought_to(now);
         let tokens = |parts: i128| parts.max(0) as f64 / TOKEN as f64;

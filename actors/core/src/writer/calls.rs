@@ -1,7 +1,7 @@
 //! The calls to ARM that are under way, and the reads that wait for a token (docs/design/writer.md, W9; A3).
 //!
 //! Each call has an id, a purpose and a watchdog. Reads wait in the order poll, pre-write, verify, discovery;
-//! what becomes of an answer is decided by whoever the purpose names.
+//! the purpose says which part decides what follows from an answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

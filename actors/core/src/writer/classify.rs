@@ -26,9 +26,9 @@ pub enum Class {
     Throttled(Scope),
     /// Worth another attempt.
     Retriable,
-    /// ARM or the way to it is in trouble: 408, 500, 502, 503, 504, no connection, no answer, and no token, for
-    /// whoever gives tokens comes back as ARM does. The client tries it again within the attempt; after the last
-    /// of its retries it ends the attempt as a terminal failure does (W4).
+    /// ARM or the way to it is in trouble: 408, 500, 502, 503, 504, no connection, no answer, and no token, because the
+    /// token service comes back as ARM does. The client tries it again within the attempt; after the last of its
+    /// retries it ends the attempt as a terminal failure does (W4).
     ClientRetry,
     /// Not worth another attempt.
     Terminal,
@@ -85,7 +85,7 @@ pub fn classify(failure: &Failure, stage: Stage) -> Class {
     }
 }
 
-/// Whether a PUT that failed like this may still be carried out, or be on its way: nobody who holds the
+/// Whether a PUT that failed like this may still be carried out, or be on its way: no server that holds the
 /// resource said what became of it (W4).
 #[must_use]
 pub fn is_in_doubt(failure: &Failure) -> bool {

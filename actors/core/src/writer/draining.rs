@@ -39,7 +39,7 @@ pub struct Draining {
     /// Backends whose Down is ours to take back (N4).
     pub restorable: BTreeSet<Backend>,
     /// The exceptions: Downs of such backends that were there before ours, in these pools (N4). While an exception
-    /// stands nothing is written over what it is about, or of its own: whoever gives back would not know whose it is.
+    /// lasts, neither its entry nor any of our own is written: a later return could not tell whose Down it is.
     pub foreign: BTreeSet<(PoolId, Backend)>,
     /// Downs that the source of their pool asks for, or may ask for as long as it is not known: whatever becomes of the
     /// node, they are not taken back (X2, X3).

@@ -39,7 +39,7 @@ pub(super) enum End {
     Terminal(Arc<Failure>),
     /// Shutdown or lost leadership.
     Interrupted,
-    /// Nobody waits for it any more.
+    /// Its result is not needed any more.
     Left,
 }
 
@@ -211,7 +211,7 @@ impl Writer {
         }
     }
 
-    /// The process ends: attempts whose PUT was not sent are interrupted, polls are left to whoever comes next.
+    /// The process ends: attempts whose PUT was not sent are interrupted, polls are left to the next process.
     pub(super) fn abandon_lanes(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {

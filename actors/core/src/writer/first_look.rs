@@ -21,12 +21,12 @@ use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
 
 /// How often a load balancer is looked at: with the waits between them, for about a quarter of an hour. One that
-/// cannot be read must not stay closed for ever; the GET and `If-Match` of each write stay.
+/// cannot be read must not stay closed forever; the GET and `If-Match` of each write stay.
 const MOST_LOOKS: u32 = 32;
 
 /// Whether a lane's load balancer has been seen at rest in the present term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sight {
+pub(super) enum InitialRead {
     /// It has.
     AtRest,
     /// It has not.
@@ -49,74 +49,74 @@ pub(super) enum Step {
     Asked,
 }
 
-impl Default for Sight {
-    fn default() -> Sight {
-        Sight::Unseen { looks: 0, step: Step::Due }
+impl Default for InitialRead {
+    fn default() -> InitialRead {
+        InitialRead::Unseen { looks: 0, step: Step::Due }
     }
 }
 
-impl Sight {
+impl InitialRead {
     /// Whether it is to be looked at as soon as something could be granted.
     pub(super) fn is_due(self) -> bool {
         match self {
-            Sight::Unseen { step: Step::Due, .. } => true,
-            Sight::AtRest | Sight::Unseen { step: Step::Until(_) | Step::Asked, .. } => false,
+            InitialRead::Unseen { step: Step::Due, .. } => true,
+            InitialRead::AtRest | InitialRead::Unseen { step: Step::Until(_) | Step::Asked, .. } => false,
         }
     }
 
     /// Whether the answer to a look is waited for.
     pub(super) fn is_asked(self) -> bool {
         match self {
-            Sight::Unseen { step: Step::Asked, .. } => true,
-            Sight::AtRest | Sight::Unseen { step: Step::Due | Step::Until(_), .. } => false,
+            InitialRead::Unseen { step: Step::Asked, .. } => true,
+            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Until(_), .. } => false,
         }
     }
 
     /// When it is looked at again.
     pub(super) fn deadline(self) -> Option<Now> {
         match self {
-            Sight::Unseen { step: Step::Until(until), .. } => Some(until),
-            Sight::AtRest | Sight::Unseen { step: Step::Due | Step::Asked, .. } => None,
+            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
+            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Asked, .. } => None,
         }
     }
 
     /// Until when it keeps its lane closed, as far as can be said now; `None`: it does not, or nothing is due there.
     pub(super) fn closed_until(self, now: Now) -> Option<Now> {
         match self {
-            Sight::AtRest | Sight::Unseen { step: Step::Due, .. } => None,
-            Sight::Unseen { step: Step::Until(until), .. } => Some(until),
-            Sight::Unseen { step: Step::Asked, .. } => Some(now),
+            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due, .. } => None,
+            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
+            InitialRead::Unseen { step: Step::Asked, .. } => Some(now),
         }
     }
 
     /// Takes in the time.
     pub(super) fn wake(&mut self, now: Now) {
         match self {
-            Sight::Unseen { step, .. } => {
+            InitialRead::Unseen { step, .. } => {
                 if matches!(step, Step::Until(until) if *until <= now) {
                     *step = Step::Due;
                 }
             }
-            Sight::AtRest => {}
+            InitialRead::AtRest => {}
         }
     }
 
     fn ask(&mut self) {
         match self {
-            Sight::Unseen { step, .. } => *step = Step::Asked,
-            Sight::AtRest => {}
+            InitialRead::Unseen { step, .. } => *step = Step::Asked,
+            InitialRead::AtRest => {}
         }
     }
 
     /// After a look that did not show it at rest: later again, or, after the last of them, as if it had.
     fn look_again(&mut self, now: Now) {
         match self {
-            Sight::Unseen { looks, .. } if *looks + 1 >= MOST_LOOKS => *self = Sight::AtRest,
-            Sight::Unseen { looks, step } => {
+            InitialRead::Unseen { looks, .. } if *looks + 1 >= MOST_LOOKS => *self = InitialRead::AtRest,
+            InitialRead::Unseen { looks, step } => {
                 *step = Step::Until(now.plus(delay(*looks)));
                 *looks += 1;
             }
-            Sight::AtRest => {}
+            InitialRead::AtRest => {}
         }
     }
 }
@@ -160,7 +160,7 @@ impl Writer {
     pub(super) fn lane(&mut self, lb: &LbName) -> &mut Lane {
         let sights = &self.sights;
         self.lanes.entry(lb.clone()).or_insert_with(|| {
-            let sight = if sights.is_at_rest(lb) { Sight::AtRest } else { Sight::default() };
+            let sight = if sights.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
             Lane::new(sight)
         })
     }
@@ -170,7 +170,7 @@ impl Writer {
         self.sights = Sights::after(self.calls.last());
         self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(_)));
         for lane in self.lanes.values_mut() {
-            lane.sight = Sight::default();
+            lane.sight = InitialRead::default();
         }
     }
 
@@ -179,7 +179,7 @@ impl Writer {
         self.sights.at_rest.remove(lb);
         self.sights.disturbed.insert(lb.clone(), self.calls.last());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = Sight::default();
+            lane.sight = InitialRead::default();
         }
     }
 
@@ -222,7 +222,7 @@ impl Writer {
             self.at_rest(lb);
         } else if is_look && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.sight.is_asked()) {
             lane.sight.look_again(now);
-            if lane.sight == Sight::AtRest {
+            if lane.sight == InitialRead::AtRest {
                 self.at_rest(lb);
             }
         }
@@ -232,14 +232,14 @@ impl Writer {
     pub(super) fn at_rest(&mut self, lb: &LbName) {
         self.sights.at_rest.insert(lb.clone());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = Sight::AtRest;
+            lane.sight = InitialRead::AtRest;
         }
     }
 
     /// The invariant: a lane knows what was seen, and those that want a look are known.
     pub(super) fn sights_are_consistent(&self) -> bool {
         let known =
-            |(lb, lane): (&LbName, &Lane)| (lane.sight == Sight::AtRest) == self.sights.is_at_rest(lb);
+            |(lb, lane): (&LbName, &Lane)| (lane.sight == InitialRead::AtRest) == self.sights.is_at_rest(lb);
         let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_look()).map(|(lb, _)| lb);
         self.lanes.iter().all(known) && wanting.eq(&self.unseen)
     }

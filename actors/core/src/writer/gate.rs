@@ -16,7 +16,7 @@ use super::our_failure;
 const LOCK_DELAY: Duration = Duration::from_secs(10);
 
 /// The longest time for which ARM closes a gate. A `Retry-After` may name any span and any date; a proxy, or a
-/// clock gone wrong, must not keep this process from all of ARM until somebody restarts it. ARM's quotas last
+/// clock gone wrong, must not keep this process from all of ARM until it is restarted. ARM's quotas last
 /// minutes, at most an hour.
 const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
 

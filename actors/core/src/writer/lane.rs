@@ -10,11 +10,11 @@ use crate::machine::{Now, earliest, step_of};
 use crate::view::LaneView;
 
 use super::AdminUrgency;
-use super::first_look::Sight;
+use super::first_look::InitialRead;
 use super::slot::{Rank, Slot};
 use super::write::{FOREIGN_DELAYS, Write};
 
-/// Each so-manieth grant of a lane goes to what has waited longest (W1).
+/// One grant of a lane in this many goes to what has waited longest (W1).
 const FAIR_GRANT: u64 = 4;
 
 /// How long after a lost answer, and after each look that did not settle it, the pool is looked at (W4).
@@ -45,8 +45,9 @@ pub(super) struct Lane {
     /// Whether it may grant.
     pub closed: Closed,
     /// Whether it may grant in this term already.
-    pub sight: Sight,
-    /// Nothing goes without the shared Lease before this moment: somebody was at work when that was last tried (W7).
+    pub sight: InitialRead,
+    /// Nothing goes without the shared Lease before this moment: another client was at work when that was last tried
+    /// (W7).
     covered_until: Option<Now>,
     /// How often that was so since the lane was last granted under the shared Lease.
     covered: u32,
@@ -129,7 +130,7 @@ impl Closed {
     }
 
     /// Whether it has been looked at so often, for a quarter of an hour, that no look will settle it: a pool that
-    /// cannot be read must not close its load balancer for ever. The GET and `If-Match` of each write stay.
+    /// cannot be read must not close its load balancer forever. The GET and `If-Match` of each write stay.
     pub(super) fn is_past_looking(&self) -> bool {
         match self {
             Closed::InDoubt { looks, .. } => *looks >= MOST_LOOKS,
@@ -155,7 +156,7 @@ impl Closed {
 
 impl Lane {
     /// One in which nothing is due, of a load balancer of which this was seen.
-    pub(super) fn new(sight: Sight) -> Lane {
+    pub(super) fn new(sight: InitialRead) -> Lane {
         Lane { sight, ..Lane::default() }
     }
 
@@ -228,8 +229,8 @@ impl Lane {
         granted.map(|slot| (pool, slot))
     }
 
-    /// Somebody is at work here, or the last operation has failed: for a while, longer each time, nothing is granted
-    /// without the shared Lease.
+    /// Another client is at work here, or the last operation has failed: for a while, longer each time, nothing is
+    /// granted without the shared Lease.
     pub(super) fn keep_covered(&mut self, now: Now) {
         self.covered_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.covered)));
         self.covered = self.covered.saturating_add(1);
@@ -348,7 +349,7 @@ impl Lane {
 
     /// Whether it could be granted now.
     pub(super) fn is_ready(&self) -> bool {
-        self.could_grant() && self.sight == Sight::AtRest
+        self.could_grant() && self.sight == InitialRead::AtRest
     }
 
     /// Whether it could be granted, were its load balancer seen at rest; and a look at that is due.

@@ -5,10 +5,10 @@
 //! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in
 //! `lease/trust.rs`, what a state that is seen means in `lease/seen.rs`, how long it is left to others in
 //! `lease/off.rs`, by what others show that they wait in `lease/signs.rs`, what the writer wants of it in
-//! `lease/wants.rs`, and what people see of it in `lease/show.rs`.
+//! `lease/wants.rs`, and what the operator sees of it in `lease/show.rs`.
 //!
-//! All times are local: a hold counts from the moment at which the request for it was sent, and one of somebody
-//! else from the moment at which its state was seen.
+//! All times are local: a hold of ours counts from the moment at which the request for it was sent, and a hold of
+//! another client from the moment at which its state was seen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub use known::FOREIGN_HOLD;
 use known::{Heard, Holder, Known, Maker};
 use off::Off;
 use signs::Signs;
-use trust::{Lost, Trust};
+use trust::{LostRequest, Trust};
 pub(super) use wants::Wants;
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
@@ -56,7 +56,7 @@ pub(super) struct SharedLease {
     known: Known,
     trust: Trust,
     /// The last request that could make it ours and has got no answer.
-    lost: Option<Lost>,
+    lost: Option<LostRequest>,
     /// Whether this process may take it again: it leads, and goes on.
     goes_on: bool,
     /// The request that is under way, apart from the watch.
@@ -102,9 +102,9 @@ struct Hold {
     renewed: Now,
     /// The state of the Lease that the last of our requests has made.
     facts: Arc<LeaseFacts>,
-    /// Whether its answer has said so; else nobody but us can have made it as long as we lead, but a successor may.
+    /// Whether its answer has said so; else only we can have made it as long as we lead, but a successor may.
     made: bool,
-    /// Since which of our requests somebody may have written the Lease besides us, so that it may have been taken from
+    /// Since which of our requests another client may have written the Lease, so that it may have been taken from
     /// us: only what is answered to a later one ends that.
     doubt: Option<u64>,
     /// Whether a PUT was sent in it.
@@ -182,7 +182,7 @@ impl SharedLease {
         }
     }
 
-    /// Notes that a PUT is sent: whoever takes the Lease next must learn that we were there.
+    /// Notes that a PUT is sent: the next holder of the Lease must learn that we were there.
     pub(super) fn note_put(&mut self) {
         match &mut self.phase {
             Phase::Held(hold) => hold.wrote = true,
@@ -392,8 +392,8 @@ impl SharedLease {
                 self.see(now, facts, Heard::Watched, out);
             }
             LeaseAnswer::Unchanged => self.watch.brought_nothing(open),
-            // A watch that lags behind tells of a deletion that somebody has made good since: a look tells. Meanwhile
-            // no hold is relied on.
+            // A watch that lags behind tells of a deletion that another client has reversed since: a look shows it.
+            // Meanwhile no hold is relied on.
             LeaseAnswer::Absent => {
                 self.distrust();
                 self.doubt();

@@ -328,8 +328,8 @@ impl Writer {
         }
     }
 
-    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by somebody since it
-    /// was granted (D1). Says whether anything is left of the write.
+    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by the operator
+    /// since it was granted (D1). Says whether anything is left of the write.
     fn leave_members_alone(
         &mut self,
         now: Now,
@@ -376,7 +376,7 @@ impl Writer {
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
-        // Whoever waits longer than this before it is sent must not be sent at all: its watchdog comes first.
+        // A PUT that waits longer than this must not be sent at all: its watchdog comes first.
         let send_before = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
             lease.note_put();
@@ -385,7 +385,7 @@ impl Writer {
         self.sent.insert(pool.clone(), now);
         self.verifications.cancel(&pool);
         let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
-        assert!(self.is_let(), "a PUT that people do not wish for: nothing may be written (A4, G6)");
+        assert!(self.is_let(), "a PUT against the operator's policy: nothing may be written (A4, G6)");
         assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
         let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
         let request = ArmRequest::PutPool {
@@ -411,7 +411,7 @@ impl Writer {
             return Ok(leading);
         }
         let held =
-            self.lock_send_before().filter(|last| now <= *last).ok_or("the shared lease is let go of")?;
+            self.lock_send_before().filter(|last| now <= *last).ok_or("the shared lease is released")?;
         Ok(leading.min(held))
     }
 

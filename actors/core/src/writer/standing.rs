@@ -1,4 +1,4 @@
-//! Whether this process may write, and until when: said by the Leader, asked by whoever acts on it
+//! Whether this process may write, and until when: said by the Leader, asked by each machine that acts on it
 //! (docs/design/coordination.md, W8).
 
 use crate::ids::Epoch;
@@ -15,7 +15,7 @@ pub enum Standing {
     Leading {
         /// The term.
         epoch: Epoch,
-        /// Until when leadership is certain; [`Now::NEVER`] where nobody competes.
+        /// Until when leadership is certain; [`Now::NEVER`] where there is no other replica.
         until: Now,
     },
 }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(leading.send_before(), Some(at(20)));
         assert!(leading.leads_for_certain(at(44)) && !leading.leads_for_certain(at(45)));
         let alone = Standing::Leading { epoch: Epoch(1), until: Now::NEVER };
-        assert_eq!(alone.send_before(), Some(Now::NEVER), "nobody competes");
+        assert_eq!(alone.send_before(), Some(Now::NEVER), "there is no other replica");
         let standby = Standing::Standby;
         assert_eq!((standby.term(), standby.leads(), standby.send_before()), (None, false, None));
         assert!(!standby.leads_for_certain(Now::ZERO));

@@ -148,7 +148,7 @@ fn running(retry_after: RetryAfter) -> ArmAnswer {
     ArmAnswer::Operation(OperationState::Running { retry_after })
 }
 
-/// A writer and the ear of everybody whom it talks to; what only looks on is kept apart.
+/// A writer and the inbox of all machines that it talks to; what is only for display is kept apart.
 struct Bench {
     writer: Writer,
     now: u64,
@@ -224,7 +224,7 @@ impl Bench {
         while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
             let next = next.max(at(self.now));
             self.writer.tick(next, &mut out);
-            assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake for ever");
+            assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake forever");
         }
         self.now = millis;
         self.heard(out)
@@ -791,7 +791,10 @@ fn w2_right_members_are_answered_before_a_put_of_admin_states() {
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
     assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
     let call = put(&said, &web).0;
-    assert!(bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(), "nobody waits for that PUT");
+    assert!(
+        bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
+        "that PUT is not expected any more"
+    );
 }
 
 #[test]

@@ -297,7 +297,7 @@ pub(super) fn unexpected() -> Arc<Failure> {
     our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
 }
 
-/// Answers a read that is not sent any more, if anybody would wait for it forever.
+/// Answers a read that is not sent any more, if a caller would wait for it forever.
 fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {

@@ -32,7 +32,7 @@ pub(super) struct UnreadChanges {
 }
 
 impl UnreadChanges {
-    /// Whether there are none, and nobody waits for any.
+    /// Whether there are none, and none is waited for.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.newest.is_empty() && self.waiting.is_empty()

@@ -6,7 +6,7 @@
 //! when an operation ends, and no answer of ours carries that one: so the first tag seen after the end of an
 //! operation of ours is ours too, unless another PUT of ours was accepted in between. A tag is **seen since** when
 //! it came in the answer to a read of that load balancer or of one of its pools that was sent at or after the end
-//! of the write. A read without a tag is nobody's: in doubt a write counts as overwritten, which is drift and is
+//! of the write. A read without a tag is no proof: in doubt a write counts as overwritten, which is drift and is
 //! mended just so.
 //!
 //! Before a write counts as lost, its load balancer is read once more. One that was deleted and created again since the write

@@ -62,7 +62,7 @@ impl Writer {
     }
 
     /// Tries a write again later that met trouble in ARM or on the way to it, its GET and its PUT counted apart; after
-    /// the last retry of one of them it is terminal (W4, S0). Nobody tries again in a process that ends. One that has an
+    /// the last retry of one of them it is terminal (W4, S0). A process that ends does not try again. One that has an
     /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
     pub(super) fn try_again_later(
         &mut self,
@@ -102,7 +102,7 @@ impl Writer {
 
     /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
     /// has asked for, and each try counts, though a closed gate lets none of them reach ARM (W6). Says whether it
-    /// does; after the last of its retries, where nobody tries again, and where the lane is locked for longer than
+    /// does; after the last of its retries, where there are no retries, and where the lane is locked for longer than
     /// that, so that the try would not be made then, the write ends.
     pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
         let Some(lane) = self.lanes.get_mut(lb) else { return false };

@@ -468,7 +468,7 @@ impl Write {
         }
     }
 
-    /// Whether a part of it is left that somebody waits for.
+    /// Whether a part of it is left that is waited for.
     pub(super) fn is_wanted(&self) -> bool {
         match &self.membership {
             Membership::Not => self.admin.is_some(),

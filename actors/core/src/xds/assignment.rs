@@ -124,7 +124,7 @@ impl Priority {
 impl LoadAssignment {
     /// The assignment in normal form; `Err`: what is wrong with it, with the paths of the fields.
     ///
-    /// A locality without a weight counts: whoever does not balance by locality leaves it out. One whose weight is 0
+    /// A locality without a weight counts: servers that do not balance by locality leave it out. One whose weight is 0
     /// is skipped with all that is in it, as gRPC does, and leaves a gap where its priority has no other.
     pub(super) fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
         let mut reading = Reading::default();
@@ -267,7 +267,7 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
     if nobody {
         Some("an unspecified address, which no host has")
     } else if everybody {
-        Some("the broadcast address, which is everybody's")
+        Some("the broadcast address, which no member may have")
     } else if ip == IpAddr::V4(AZURE) {
         Some("Azure's own in every network")
     } else if link_local {

@@ -6,7 +6,7 @@
 //! and says how a stream has ended. What watchers make of their news is theirs.
 //!
 //! The driver says what it hears in the order in which it happens. Of a message that it cannot decode it says that one
-//! was read; one of a type that nobody asked for is handed over like any other.
+//! was read; one of a type that was not asked for is handed over like any other.
 
 mod channel;
 mod dump;
@@ -25,7 +25,7 @@ use crate::resource_cache::{CacheState, Cached, Notice, Policy, ResourceCache};
 use crate::xds::Value;
 use crate::xds::facts::{Code, Key, Kind, Response};
 use channel::Channel;
-use judge::{Finding, Verdict, deletion, judge};
+use judge::{Finding, ResponseVerdict, deletion, judge};
 use stream::{PerKind, Stream};
 
 pub use dump::{Dump, ResourceDump, ServerDump};
@@ -70,9 +70,9 @@ pub struct Watcher(pub u64);
 /// What a client can be told.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Somebody watches a resource, by a name that is not empty.
+    /// A watcher subscribes to a resource, by a name that is not empty.
     Watch(Key, Watcher),
-    /// Somebody watches it no more.
+    /// A watcher unsubscribes from it.
     Unwatch(Key, Watcher),
     /// All that watchers were told up to this update is recorded, also for watchers that are gone.
     Processed(UpdateId),
@@ -124,7 +124,7 @@ pub struct Ended {
 pub enum Out {
     /// To the driver.
     Call(Call),
-    /// To a watcher. Whoever records it says so with [`In::Processed`].
+    /// To a watcher. The one that records it says so with [`In::Processed`].
     Notice(UpdateId, Told),
     /// To the metrics.
     Sample(Sample),
@@ -265,7 +265,7 @@ impl<'a> Turn<'a> {
 }
 
 impl Client {
-    /// A client that nobody has asked for anything.
+    /// A client without requests.
     #[must_use]
     pub fn new(params: Params) -> Client {
         let policy = params.servers.first().map(|server| server.policy).unwrap_or_default();
@@ -387,7 +387,7 @@ impl Client {
         let Some(place) = self.place_of(id) else { return };
         let Some(channel) = self.channels.get_mut(place) else { return };
         channel.on_read();
-        // What nobody asked for is no answer: it is neither accepted nor rejected, and says nothing of the server.
+        // What was not asked for is no answer: it is neither accepted nor rejected, and says nothing of the server.
         let Some(kind) = Kind::of_type_url(&response.type_url) else { return };
         let is_first = channel.on_heard(turn.now);
         turn.is_moved = true;
@@ -422,8 +422,8 @@ impl Client {
     }
 
     /// Puts into the cache what a response says.
-    fn apply(&mut self, place: usize, kind: Kind, verdict: Verdict, at: Wall, turn: &mut Turn<'_>) {
-        let Verdict { findings, version, is_legible, .. } = verdict;
+    fn apply(&mut self, place: usize, kind: Kind, verdict: ResponseVerdict, at: Wall, turn: &mut Turn<'_>) {
+        let ResponseVerdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
         let Some(line) = stream.map(|stream| stream.line_mut(kind)) else { return };
         let mut seen = BTreeSet::new();
@@ -539,7 +539,10 @@ impl Client {
         )?;
         let names = Kind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
         rule(names == self.cache.entries().count(), "something is watched and not cached")?;
-        rule(self.held.is_none_or(|held| held.0 <= self.updates), "an update is waited for that nobody got")?;
+        rule(
+            self.held.is_none_or(|held| held.0 <= self.updates),
+            "an update is waited for that no watcher got",
+        )?;
         rule(self.cache.is_sound(), "the cache is not sound")
     }
 }

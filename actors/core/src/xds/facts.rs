@@ -82,7 +82,7 @@ impl fmt::Display for Key {
 pub enum Code {
     /// No error.
     Ok,
-    /// The caller, or whoever closed the connection, gave up.
+    /// The caller, or the side that closed the connection, gave up.
     Cancelled,
     /// An error of no known kind; also what a number means that is no code.
     Unknown,
@@ -108,7 +108,7 @@ pub enum Code {
     Unimplemented,
     /// The server is broken.
     Internal,
-    /// The server cannot be reached, or serves nobody at present.
+    /// The server cannot be reached, or does not serve at present.
     Unavailable,
     /// Something is lost for good.
     DataLoss,

@@ -160,7 +160,7 @@ pub struct Membership {
 
 impl Membership {
     /// Keeps of the draining addresses as many as a pool of `most` members has room for beside the others. Those that are
-    /// not in the pool go first, of which nobody misses any; `is_there` tells which are.
+    /// not in the pool go first, which are not missed; `is_there` tells which are.
     pub fn make_room(&mut self, most: usize, is_there: impl Fn(&IpAddr) -> bool) {
         let room = most.saturating_sub(self.members.len());
         if self.draining.len() <= room {
@@ -186,9 +186,9 @@ pub fn address_name(ip: IpAddr) -> AddressName {
 
 /// What one pool uses of its assignment, from one assignment to the next.
 ///
-/// It fails over at once, for what cannot be used serves nobody, and back only after the better priority has been
-/// usable for a while, so that a flapping one does not drag the pool along. It begins with the best that can be used:
-/// nothing of this outlives the process.
+/// It fails over at once, because what cannot be used serves no traffic, and back only after the better priority has
+/// been usable for a while, so that a flapping one does not drag the pool along. It begins with the best that can be
+/// used: nothing of this outlives the process.
 #[derive(Clone, Debug)]
 pub struct Failover {
     family: Family,

@@ -44,9 +44,9 @@ pub enum In {
 /// What the sources can say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
-    /// To the client: somebody watches a resource.
+    /// To the client: a watcher subscribes to a resource.
     Watch(Key, Watcher),
-    /// To the client: somebody watches it no more.
+    /// To the client: a watcher unsubscribes from it.
     Unwatch(Key, Watcher),
     /// To the client: the update is recorded where the facts that were said before this one are.
     Processed(UpdateId),
@@ -255,7 +255,7 @@ impl Sources {
         }
     }
 
-    /// What nobody needs is released, after all else is watched: a client without any watcher ends its stream.
+    /// What is not needed is released, after all else is watched: a client without any watcher ends its stream.
     fn end_turn(&mut self, turn: Turn<'_>) {
         let Turn { out, loose } = turn;
         for key in loose {
@@ -280,7 +280,7 @@ impl Sources {
         let users = users.flat_map(|(key, watched)| watched.users.iter().map(move |name| (key, name)));
         rule(users.eq(needs), "what is watched is not what is needed")?;
         let is_used = |watched: &Watched| !watched.users.is_empty() && watched.watcher.0 <= self.watchers;
-        rule(self.watched.values().all(is_used), "something is watched for nobody")?;
+        rule(self.watched.values().all(is_used), "something is watched without a user")?;
         for source in self.sources.values() {
             let there = source.used.as_ref().and_then(|used| self.endpoints(used).assignment());
             let held = source.held.assignment();
@@ -292,7 +292,7 @@ impl Sources {
 }
 
 impl Judgement {
-    /// What is asked for cannot be had.
+    /// What is asked for is not available.
     fn fail(&mut self, fault: &Fault) {
         self.held.lose(fault);
         self.fault = Some(fault.clone());

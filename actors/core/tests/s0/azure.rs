@@ -71,7 +71,7 @@ impl Bench {
         self.model.reconfigure(|settings| settings.faults.clear());
     }
 
-    /// Somebody else writes the members of `lb/shop-web`; gives the status of the answer.
+    /// Another client writes the members of `lb/shop-web`; gives the status of the answer.
     pub fn foreign_put(&mut self, members: &[u8]) -> u16 {
         let members: Vec<(String, String)> =
             members.iter().map(|n| (format!("node-{n}"), ip(*n).to_string())).collect();

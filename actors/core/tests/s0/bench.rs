@@ -358,7 +358,7 @@ impl Bench {
                 self.deliver(delivery);
             }
         }
-        panic!("it goes on for ever at {} ms", self.ms());
+        panic!("it goes on forever at {} ms", self.ms());
     }
 
     fn deadline(&self) -> Option<Now> {

@@ -14,7 +14,7 @@ use pool_core::writer;
 
 use crate::bench::Bench;
 
-/// What the Lease says of its duration while nobody holds it.
+/// What the Lease says of its duration while it has no holder.
 const RESTORED: Duration = Duration::from_secs(900);
 
 /// Why the writer cannot have the Lease.

@@ -334,7 +334,7 @@ fn s0_case_18_a_service_that_disappears_while_parked_is_dropped_quietly() {
         bench.leave(&web(), "web");
         assert!(bench.told().is_empty() && bench.failures().is_empty());
         bench.run(0);
-        assert!(!bench.has(&web()), "the pool is nobody's and retires");
+        assert!(!bench.has(&web()), "the pool has no owner and retires");
         bench.at(until + 100_000);
         assert_eq!(bench.requests().len(), asked);
         assert!(bench.told().is_empty() && bench.failures().is_empty());

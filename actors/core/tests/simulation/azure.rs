@@ -206,7 +206,7 @@ impl ArmPort {
         };
         let late = if self.random.per_mille(self.late) { 95_000_000 } else { 0 };
         if late > 0 {
-            throttled = None; // Nobody hears it.
+            throttled = None; // It is not received.
         }
         if let ArmRequest::GetLoadBalancer(_) = sent.request {
             self.reading_until = at.max(now + 1);

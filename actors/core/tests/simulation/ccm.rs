@@ -1,5 +1,5 @@
 //! The cloud-controller-manager of the world: the model of upstream's, told what a watch shows, and whatever else
-//! somebody does to load balancers besides.
+//! other clients do to load balancers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub const NETWORK: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/r
 
 /// How long it waits at most between two tries of one Service, except in some worlds.
 pub const LONGEST_RETRY_US: u64 = 40_000_000;
-/// What the names of somebody's rules begin with.
+/// What the names of foreign rules begin with.
 pub const FOREIGN: &str = "somebody";
 
 /// The pool in which no admin state is written (N2, `adminState.excludePools`).
@@ -41,7 +41,7 @@ const WATCHED: [(Resource, &str); 3] = [
 struct Feed {
     watch: Option<WatchId>,
     known: BTreeSet<(String, String)>,
-    /// When a watch that could not be had is asked for again.
+    /// When a watch that was refused is asked for again.
     retry_at: u64,
 }
 
@@ -61,11 +61,11 @@ pub struct Ccm {
     feeds: BTreeMap<Resource, Feed>,
     /// On which load balancer each Service is, by name.
     placed: BTreeMap<String, usize>,
-    /// Pools, by load balancer and name, that a rule of nobody uses besides: not to be written (D2).
+    /// Pools, by load balancer and name, that a rule without an owner also uses: not to be written (D2).
     pub foreign: BTreeSet<(String, String)>,
-    /// Whether somebody adds rules to pools.
+    /// Whether other clients add rules to pools.
     strangers: bool,
-    /// Pools to which somebody may have added a rule.
+    /// Pools to which another client may have added a rule.
     seen: BTreeSet<(String, String)>,
     set_down: Vec<SetDown>,
     /// In how many of 20 cases of meddling admin states are set by hand.
@@ -109,7 +109,7 @@ impl Ccm {
         }
     }
 
-    /// Makes the load balancers, each with pools that are nobody's business.
+    /// Makes the load balancers, each with pools that do not matter.
     pub fn begin(&self, arm: &mut ArmModel) {
         for lb in (0..self.balancers).map(balancer) {
             arm.add_load_balancer(&lb);
@@ -135,8 +135,8 @@ impl Ccm {
         });
     }
 
-    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for a
-    /// person.
+    /// Restarts it where it has lost the names of addresses: left alone it would be at work forever, and wait for
+    /// the operator.
     pub fn restart_if_lost(&mut self) {
         if self.model.is_up() && self.model.has_lost_names() {
             self.model.kill(RESTARTED_US);
@@ -317,8 +317,8 @@ impl Ccm {
         effects
     }
 
-    /// Pools come and go with its writes; somebody sometimes adds a rule to a new one, and takes it away when nobody
-    /// needs the pool any more.
+    /// Pools come and go with its writes; another client sometimes adds a rule to a new one, and removes it when the
+    /// pool is not needed any more.
     fn look_at_pools(&mut self, arm: &mut ArmModel, cluster: &Cluster) {
         let there: BTreeSet<(String, String)> = arm
             .load_balancers()
@@ -358,8 +358,8 @@ impl Ccm {
         }
     }
 
-    /// Somebody writes as he sees fit, without any lock: a pool's members, a load balancer as a whole, or fields that
-    /// nobody knows; says in words what.
+    /// Another client writes without any lock: a pool's members, a load balancer as a whole, or unknown fields; says in
+    /// words what.
     pub fn meddle(&mut self, arm: &mut ArmModel, cluster: &Cluster, now: u64) -> String {
         arm.tick(now);
         let pools: Vec<(String, String)> = arm
@@ -399,7 +399,7 @@ impl Ccm {
     }
 }
 
-/// An entry that another client has set Down, or may set Down again by writing what he read before.
+/// An entry that another client has set Down, or may set Down again by writing what it read before.
 pub struct SetDown {
     /// Its load balancer.
     pub lb: String,
@@ -412,7 +412,7 @@ pub struct SetDown {
 }
 
 impl Ccm {
-    /// Whoever meddles sets admin states by hand, for the most part.
+    /// Foreign writes are mostly admin states that are set by hand.
     pub fn prefer_hands(&mut self) {
         self.by_hand = 16;
     }
@@ -422,7 +422,7 @@ impl Ccm {
         std::mem::take(&mut self.set_down)
     }
 
-    /// Somebody sets the admin state of an entry by hand: not ours to change, unless its node leaves (N4).
+    /// Another client sets the admin state of an entry by hand: not ours to change, unless its node leaves (N4).
     fn set_by_hand(&mut self, arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
         let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
         let busy = arm.is_updating(lb);
@@ -481,7 +481,7 @@ fn key_of(object: &Value) -> (String, String) {
     (text(&meta["namespace"]).to_owned(), text(&meta["name"]).to_owned())
 }
 
-/// The name of the rule that somebody adds to a pool.
+/// The name of the rule that another client adds to a pool.
 fn foreign_rule(pool: &str) -> String {
     format!("{FOREIGN}-{pool}")
 }

@@ -1,5 +1,5 @@
 //! The clocks of one process: a monotonic one that starts anywhere and drifts, and a wall clock that is wrong by some
-//! seconds. The world's own time is the truth, and nobody in it can read it.
+//! seconds. The world's own time is the truth, and no process in it can read it.
 
 use std::time::Duration;
 

@@ -118,7 +118,7 @@ pub struct Cluster {
     pub nodes: BTreeMap<String, Node>,
     /// The Services that exist.
     pub services: BTreeMap<String, Service>,
-    /// The writes of slices that nobody has noted yet: name of the Service, version.
+    /// The writes of slices that are not noted yet: name of the Service, version.
     pub slice_writes: Vec<(String, u64)>,
     addresses: u64,
     lives: BTreeMap<String, u64>,

@@ -25,7 +25,7 @@ fn pool_path(pool: &PoolId) -> String {
     path(&pool.lb, &format!("/backendAddressPools/{}", pool.pool))
 }
 
-/// Somebody writes a pool as it stands in this document; gives the status of ARM's answer.
+/// A client writes a pool as it stands in this document; gives the status of ARM's answer.
 pub fn put_pool(arm: &mut ArmModel, lb: &str, pool: &str, document: &Value, now: u64) -> u16 {
     let pool = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let (path_and_query, body) = (pool_path(&pool), document.to_string().into_bytes());

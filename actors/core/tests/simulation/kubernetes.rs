@@ -218,7 +218,7 @@ impl KubernetesPort {
         effects
     }
 
-    /// The kinds that its watchers follow: preemptions only where somebody asks for them.
+    /// The kinds that its watchers follow: preemptions only where they are asked for.
     fn followed(&self) -> Vec<Kind> {
         let is_followed = |kind: &Kind| Kind::OF_LEVELS.contains(kind) || self.streams.contains_key(kind);
         Kind::ALL.into_iter().filter(is_followed).collect()

@@ -1,5 +1,5 @@
 //! The part of the port to Kubernetes that reads and writes our ConfigMap, over the modelled API server: requests that
-//! come late or never, answers that come late, twice or never, and somebody who writes it in between.
+//! come late or never, answers that come late, twice or never, and another client that writes it in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -226,7 +226,7 @@ pub fn is_switched_off(model: &KubeModel) -> bool {
     stored(model).is_some_and(|object| !object["data"][ADMIN_STATE_OFF].is_null())
 }
 
-/// Somebody switches the admin state off, or on again.
+/// The operator switches the admin state off, or on again.
 pub fn switch_off(model: &mut KubeModel, now: u64, off: bool) {
     let mut object = stored(model).unwrap_or_else(fresh);
     if off {
@@ -249,7 +249,7 @@ pub fn resume_all(model: &mut KubeModel, now: u64) {
 /// Something that is none of a note, which must survive.
 pub const KEPT: &str = "kept";
 
-/// Somebody writes something else into it, and makes it where it is not there.
+/// Another client writes something else into it, and makes it where it is not there.
 pub fn touch(model: &mut KubeModel, now: u64) {
     let mut object = stored(model).unwrap_or_else(fresh);
     object["data"][KEPT] = format!("at {now}").into();

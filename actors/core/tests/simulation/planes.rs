@@ -87,7 +87,7 @@ struct Server {
     responses: u64,
     /// Whether resources have wrappers.
     wraps: bool,
-    /// Whether it believes whoever claims to have the current version.
+    /// Whether it believes a client that claims to have the current version.
     trusts: bool,
     /// Whether it answers a NACK with the same response.
     repeats: bool,
@@ -142,7 +142,7 @@ impl Planes {
         self.content.wants(listed)
     }
 
-    /// Whether a stream to a server can be had.
+    /// Whether a stream to a server is possible.
     pub fn reach(&self, server: usize) -> Manner {
         self.servers.get(server).map_or(Manner::Refuses, |server| server.manner)
     }
@@ -179,7 +179,7 @@ impl Planes {
         }
     }
 
-    /// Everything that is due goes to everybody.
+    /// Everything that is due goes to all clients.
     fn push(&mut self) -> Sendings {
         self.servers.iter_mut().flat_map(Server::push).collect()
     }
@@ -224,7 +224,7 @@ impl Server {
         let reported = |(name, code): &(String, Code)| Reported {
             name: Some(name.clone()),
             code: Some(code.number()),
-            message: "it cannot be had".to_owned(),
+            message: "it is not available".to_owned(),
         };
         let response = Response {
             type_url: kind.type_url().to_owned(),

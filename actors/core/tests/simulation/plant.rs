@@ -23,7 +23,7 @@ pub enum Plant {
     AcceptedIsWritten,
     /// A lane waits only for polls: reads of its load balancer never show that no operation runs.
     PollsAlone,
-    /// A PUT that failed counts as done, and nobody verifies it.
+    /// A PUT that failed counts as done, and is not verified.
     LostIsWritten,
     /// Every later list shows what the first one showed.
     StaleLists,
@@ -33,7 +33,7 @@ pub enum Plant {
     DeletionsOverheard,
     /// The guard of emptiness and the removal delay are off.
     GuardOff,
-    /// Rules of nobody are not seen.
+    /// Rules without an owner are not seen.
     ProofHidden,
     /// Pauses are not passed on.
     PauseIgnored,
@@ -73,7 +73,7 @@ pub enum Plant {
     RateLimitIgnored,
     /// Changes are retried without end.
     RetriesUnlimited,
-    /// Failed attempts cost nothing and are told to nobody.
+    /// Failed attempts cost nothing and are not reported.
     RetriesUncounted,
     /// Pools are not parked.
     ParkingIgnored,
@@ -89,7 +89,7 @@ pub enum Plant {
     AllDownsOurs,
     /// A write of admin states takes a member out.
     AdminTakesMembers,
-    /// Downs go without the shared Lease where nobody has allowed it.
+    /// Downs go without the shared Lease where it is not allowed.
     BypassUnasked,
     /// Our Lease counts as released where the operator has put another client's name into it.
     RenamedIsReleased,
@@ -125,13 +125,13 @@ pub enum Plant {
     ForeignIsOurs,
     /// A node that is created again is taken for the one that had its name before.
     UidIgnored,
-    /// Every node counts as one that serves nobody.
+    /// Every node counts as one that serves no traffic.
     BreakerOfDownsOff,
     /// A patch of a node's taints replaces them all.
     TaintsReplaced,
     /// A failed query of the metadata service counts as a notice.
     NoticeOfFailedQuery,
-    /// A notice counts for whoever has the node's name now.
+    /// A notice counts for the node that has the name now.
     CreationIgnored,
     /// Some draining sets do not reach the writer.
     SetsLost,

@@ -217,7 +217,7 @@ fn rest(world: &World) -> Result<(), String> {
     }
     let leads = |process: &&Process| *process.identity == *world.watchdog.tenure.leader();
     if !world.processes.iter().filter(|process| process.is_there()).any(|process| leads(&process)) {
-        return Err("W8: nobody leads".to_owned());
+        return Err("W8: no replica leads".to_owned());
     }
     sources::downs_at_rest(world)?;
     world.watchdog.downs_at_rest(world.now(), &world.arm)?;
@@ -287,7 +287,7 @@ fn shown(
     }
     let ghost = snapshot.pools.keys().find(|id| !wanted.contains_key(id.pool.folded()));
     if let Some(ghost) = ghost {
-        return Err(format!("H3: {ghost} is shown and is nobody's"));
+        return Err(format!("H3: {ghost} is shown and has no owner"));
     }
     if snapshot.pools.len() != wanted.len() {
         let lacks =
@@ -299,7 +299,7 @@ fn shown(
     }
     for (id, view) in &snapshot.pools {
         let members = truth::members(&world.arm, id.lb.as_str(), id.pool.as_str());
-        // Whoever has led once may have been left with changes that only a leader can carry out.
+        // A replica that has led once may have been left with changes that only a leader can carry out.
         if leads && view.state != PoolState::Right || view.state == PoolState::Attempting {
             return Err(format!("{id} is {:?} since {:?}: {view:?}", view.state, view.since));
         }
@@ -350,7 +350,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
     smallest
 }
 
-/// How the shared Lease was shared over a while in which nothing failed and everybody wanted it.
+/// How the shared Lease was shared over a while in which nothing failed and all wanted it.
 #[derive(Clone, Copy, Debug)]
 pub struct Duty {
     /// How long it was watched, in seconds.

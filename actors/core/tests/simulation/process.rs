@@ -143,7 +143,7 @@ impl Settings {
             writes_per_second: [0.1, 0.5, 2.0][random.place(3)],
             writes_at_once: [1, 3, 10][random.place(3)],
         });
-        // Where that is the planted bug, nobody has allowed it.
+        // Where that is the planted bug, it is not allowed.
         let bypass_for_drain = random.per_mille(300) && plant != Some(Plant::BypassUnasked);
         Settings {
             balancers: size.balancers,

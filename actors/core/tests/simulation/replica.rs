@@ -30,7 +30,7 @@ const TICKS_PER_TURN: usize = 32;
 /// The most deliveries of one batch.
 const BATCH: usize = 512;
 
-/// Whoever sends or receives in one process. A pool's machine has a number, because one that is forgotten and
+/// The senders and receivers in one process. A pool's machine has a number, because one that is forgotten and
 /// started again is another one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Actor {
@@ -155,7 +155,7 @@ pub struct Replica {
     board: Board,
     xds_source: XdsSource,
     started: u64,
-    /// How many machines a Take started that crossed the pool's end; they are nobody's and say no more.
+    /// How many machines a Take started that crossed the pool's end; they have no owner and say no more.
     pub by_take: usize,
     params: Params,
     edges: BTreeMap<EdgeId, Edge>,

@@ -89,7 +89,7 @@ pub fn downs_at_rest(world: &World) -> Result<(), String> {
         if let Some(serves) = draining.difference(&down).next() {
             return Err(format!("N2: {serves} drains in {} and is not Down", listed.pool));
         }
-        // Of a Down whose end came while nobody was there to see it drain, nobody knows whose it is.
+        // Where the end of a Down came while no replica saw it drain, its owner is not known.
         let others: Vec<&IpAddr> = down.difference(&wants.draining).collect();
         if !others.is_empty() && !is_told(world, listed, others.len()) {
             return Err(format!("N4: {others:?} are Down in {} and do not drain", listed.pool));

@@ -42,7 +42,7 @@ pub struct Faults {
     pub leases: bool,
     /// Receivers stall for seconds.
     pub edges: bool,
-    /// Somebody without any lock writes pools and load balancers.
+    /// Another client writes pools and load balancers without any lock.
     pub meddling: bool,
     /// In some places processes crash again and again as soon as they have started.
     pub crashes: bool,
@@ -61,11 +61,11 @@ pub struct Faults {
 /// What goes wrong most of the time in worlds that are about it; elsewhere it is one among other things.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Often {
-    /// Somebody takes over who has not heard of the latest changes of endpoints.
+    /// A replica takes over that does not know the latest changes of endpoints.
     Eclipse,
-    /// Somebody takes over while everything is paused.
+    /// A replica takes over while everything is paused.
     PausedTakeOver,
-    /// The same, and he has not heard of the pause before.
+    /// The same, and it has not heard of the pause before.
     UnheardPause,
     /// Lists lack objects, for less than it takes until a second read is begun (G2).
     LackingLists,
@@ -310,7 +310,7 @@ impl Story {
             }
         }
         self.cluster.write_slices(kube, now, &name);
-        format!("scale {name} {}", if to_zero { "to zero" } else { "anew" })
+        format!("scale {name} {}", if to_zero { "to zero" } else { "up" })
     }
 
     /// Pods move between slices, and slices come and go.

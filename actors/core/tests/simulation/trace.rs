@@ -1,4 +1,4 @@
-//! The last messages of a world, kept as they are and put into words only when somebody wants to read them.
+//! The last messages of a world, kept as they are and put into words only when they are to be read.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::replica::Actor;
 
 /// How many messages are kept.
 const KEPT: usize = 40;
-/// How many are kept of those that somebody asked for.
+/// How many are kept of those that were asked for.
 const KEPT_ABOUT: usize = 400;
 /// The longest message, in characters.
 const LONGEST: usize = 240;

@@ -125,7 +125,7 @@ impl Endpoints {
 
 /// What one process has said and done.
 struct Within {
-    /// Who it is in our Lease; `None` where nobody competes.
+    /// Who it is in our Lease; `None` where there is no other replica.
     identity: Option<Arc<str>>,
     /// The version of our Lease that it was last shown with a holder.
     lease_seen: Option<Arc<str>>,
@@ -233,11 +233,11 @@ pub struct Watchdog {
     nodes: Nodes,
     records: Records,
     entries: Entries,
-    /// Whether the admin state is switched off in whoever starts from now on (N4).
+    /// Whether the admin state is switched off in each process that starts from now on (N4).
     pub is_off: bool,
     /// Whether a Down may go without the shared Lease (W7).
     bypass: bool,
-    /// When ARM last closed each class to anybody, and until when.
+    /// When ARM last closed each class to any client, and until when.
     throttled: BTreeMap<GateClass, (u64, u64)>,
     /// How many writes were counted as lost (W2).
     pub lost: u64,

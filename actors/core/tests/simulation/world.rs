@@ -75,7 +75,7 @@ enum Happening {
     Ccm,
     /// An answer reaches the cloud-controller-manager.
     CcmAnswered(CcmCall, Answer),
-    /// Somebody without a lock writes.
+    /// Another client writes without a lock.
     Meddle,
     /// The weather of ARM changes.
     ArmWeather,
@@ -166,7 +166,7 @@ pub struct World {
     crashes: BTreeMap<usize, u32>,
     /// Whether our ConfigMap has held something besides notes from the beginning.
     keeps_notes: bool,
-    /// The requests of ours that have reached ARM, in words, where somebody wants them.
+    /// The requests of ours that have reached ARM, in words, where they are wanted.
     pub calls: Option<Vec<String>>,
     /// The judge.
     pub watchdog: Watchdog,

@@ -149,7 +149,7 @@ fn entry(node: usize) -> Entry {
     }
 }
 
-/// A pool that holds what its Service asks for, and so many members besides that nobody knows.
+/// A pool that holds what its Service asks for, and so many unknown members.
 fn pool(service: usize, strangers: usize) -> PoolFacts {
     let own = (0..ENDPOINTS).map(|n| entry(node_of(service, n, 0)));
     PoolFacts {

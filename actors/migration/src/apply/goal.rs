@@ -1,5 +1,5 @@
 //! Goals of single objects. Each is judged by the live body of its object alone, together with what the journal holds, so
-//! it makes no difference who began to reach it, or how far he came.
+//! it makes no difference which process began to reach it, or how far it came.
 
 use std::collections::BTreeSet;
 

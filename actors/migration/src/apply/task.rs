@@ -203,7 +203,7 @@ impl Task {
                     _ => again(reply.retry_after),
                 }
             }
-            // An operation that nobody knows any more: the object says how it ended.
+            // An operation that is not known any more: the object says how it ended.
             Meaning::Absent | Meaning::Stale => Progress::Ready(now),
             Meaning::Later { after, .. } => self.poll_failed(now, again(after)),
             Meaning::InUse { .. } | Meaning::Refused(_) => self.poll_failed(now, again(None)),

@@ -56,7 +56,7 @@ fn check(before: &World, after: &mut World, what: &str) {
         );
         let (lb, name) = frontend;
         let served = before.arm.frontend_serves(lb, name);
-        assert!(!served || after.arm.frontend_serves(lb, name), "{what}: {frontend:?} serves nobody");
+        assert!(!served || after.arm.frontend_serves(lb, name), "{what}: {frontend:?} serves no traffic");
     }
     for id in before.arm.ids().into_iter().map(ResourceId::new) {
         assert!(references(after, &id).is_superset(&references(before, &id)), "{what}: {id} lost references");
@@ -246,7 +246,7 @@ fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
     world.arm.plan_rival(address.parse().unwrap(), 0);
-    let Outcome::Incomplete(problems) = world.finish() else { panic!("nobody noticed") };
+    let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");
     let public = world.frontends().into_keys().find(|(lb, _)| lb == "kubernetes").unwrap();

@@ -315,7 +315,7 @@ impl World {
     pub(super) fn finish(&mut self) -> Outcome {
         match self.run(usize::MAX) {
             End::Finished(outcome) => outcome,
-            End::Crashed => unreachable!("nobody makes that many calls"),
+            End::Crashed => unreachable!("no run makes that many calls"),
         }
     }
 

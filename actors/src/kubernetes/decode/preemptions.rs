@@ -14,7 +14,7 @@ use super::{Meta, named, said, time, unreadable, version, wall_of};
 
 /// The reason of these events.
 const REASON: &str = "PreemptScheduled";
-/// By how much the clock of whoever wrote a time may be ahead of ours.
+/// By how much the clock of the writer of a time may be ahead of ours.
 const AHEAD: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ struct Series<'a> {
 
 impl Raw<'_> {
     /// When it was seen last. Old writers say it in `lastTimestamp`, new ones in `series`; a single event of theirs has
-    /// `eventTime` alone. When it was stored says something only where nobody has said when it was seen.
+    /// `eventTime` alone. When it was stored says something only where it does not say when it was seen.
     fn at(&self) -> Option<Timestamp> {
         let observed = self.series.as_ref().and_then(|series| series.last_observed_time.as_deref());
         let (last, first) = (self.last_timestamp.as_deref(), self.first_timestamp.as_deref());

@@ -77,7 +77,7 @@ impl Reader {
                 is_there = self.watcher.delivered() => if !is_there {
                     return None;
                 },
-                // Nobody is granted anything where there is no writer.
+                // Nothing is granted where there is no writer.
                 _ = self.writer.delivered() => {}
                 _ = measured.tick() => self.lag.show(self.clock.now(), self.watcher.oldest),
             }
@@ -151,7 +151,7 @@ impl Sender {
         self.under_way = Some(async move { sending.await.is_ok() }.boxed());
     }
 
-    /// Waits until what is under way was taken in, forever if nothing is; false if nobody is there.
+    /// Waits until what is under way was taken in, forever if nothing is; false if the receiver is gone.
     async fn delivered(&mut self) -> bool {
         let Some(under_way) = &mut self.under_way else { return std::future::pending().await };
         let is_there = under_way.await;

@@ -1,4 +1,4 @@
-//! A Lease between its JSON and what the machines are told of it. What nobody here knows survives a replacement.
+//! A Lease between its JSON and what the machines are told of it. Unknown fields survive a replacement.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,7 +17,7 @@ pub(in crate::kubernetes) enum Asked {
     Take(Arc<str>),
     /// That its holder goes on having it.
     Keep,
-    /// That nobody has it from now on.
+    /// That it is free from now on.
     LetGo,
     /// To be told when it changes.
     Change,
@@ -77,7 +77,7 @@ enum Trouble {
 }
 
 impl Told {
-    /// Takes note of a request. A Lease that is being released is not lost, whoever sees it first.
+    /// Takes note of a request. A Lease that is being released is not lost, whichever request shows it first.
     pub(in crate::kubernetes) fn asked(&mut self, asked: &Asked) {
         if *asked == Asked::LetGo {
             self.ours = None;
@@ -123,7 +123,7 @@ impl Told {
     fn compare(&mut self, place: &Place, holder: Option<&str>) {
         if self.ours.is_some() && self.ours.as_deref() != holder {
             self.ours = None;
-            let holder = holder.unwrap_or("nobody");
+            let holder = holder.unwrap_or("none");
             tracing::info!(lease = %place, holder, "lost the Lease");
         }
     }

@@ -1,4 +1,4 @@
-//! Verdicts that are kept for a while, so that whoever reads again and again is not judged each time. What was asked is
+//! Verdicts that are kept for a while, so that a client that reads often is not judged each time. What was asked is
 //! kept as a digest: neither the token nor anything that leads back to it stays.
 
 use std::collections::VecDeque;
@@ -11,7 +11,8 @@ use super::Verdict;
 
 /// How long a verdict is kept: for that long the operator whose right or token has ended may go on reading.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// The most verdicts that are kept; anybody who reaches the listener has one made for each token that he thinks of.
+/// The most verdicts that are kept; any client that reaches the listener can have one made for each token that it
+/// invents.
 const MOST: usize = 1024;
 
 /// Token, path and verb as one digest.
@@ -59,7 +60,7 @@ impl Kept {
     }
 
     /// These verdicts and this one, which was asked for at that moment; those that are no longer fresh then go, and where
-    /// there are too many, the oldest. That nobody answered is no verdict, and none takes the place of one that was asked
+    /// there are too many, the oldest. A missing answer is no verdict, and none takes the place of one that was asked
     /// for later.
     pub(super) fn with(&self, asked: Instant, question: Question, verdict: &Verdict) -> Kept {
         match verdict {

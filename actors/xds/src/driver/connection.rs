@@ -18,7 +18,7 @@ use crate::bootstrap::{Channel, ServerConfig, Target};
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a connection may be silent before an HTTP/2 PING is sent: as long as with gRPC's own clients of xDS. Servers
-/// of gRPC end the connection of whoever pings more often, unless they are configured otherwise.
+/// of gRPC end the connection of a client that pings more often, unless they are configured otherwise.
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(300);
 
 /// How long the acknowledgement of an HTTP/2 PING may take.
@@ -69,7 +69,7 @@ fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
     };
     let authority = match &config.target {
         Target::Tcp { authority } => authority,
-        // As gRPC calls whoever is behind a socket.
+        // The name that gRPC gives to the server behind a socket.
         Target::Unix(_) => "localhost",
     };
     let origin = format!("{scheme}://{authority}").parse::<http::Uri>().map_err(|error| chain(&error))?;

@@ -1,5 +1,5 @@
 //! The files that the bootstrap names, as they are now: certificates, keys and tokens. They are read for each stream
-//! again, so that whoever rotates them has nothing to tell us. What is in them is never said.
+//! again, so that rotation needs no notice to us. What is in them is never said.
 
 use std::path::Path;
 use std::sync::Arc;

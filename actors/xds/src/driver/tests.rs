@@ -120,7 +120,7 @@ impl Site {
     }
 }
 
-/// Listens, and leaves the connections to the system: they stand, and nobody speaks.
+/// Listens, and leaves the connections to the system: they are open, and no data is sent.
 async fn silent() -> (SocketAddr, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     (listener.local_addr().unwrap(), listener)

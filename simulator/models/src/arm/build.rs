@@ -91,8 +91,8 @@ impl ArmModel {
         self.change(load_balancer, |lb| lb.pools.remove(&key(pool)));
     }
 
-    /// An operation of somebody else on a load balancer fails: its provisioning state stays `Failed` until one succeeds, and
-    /// nothing else changes.
+    /// An operation of another client on a load balancer fails: its provisioning state stays `Failed` until one
+    /// succeeds, and nothing else changes.
     pub fn fail_load_balancer(&mut self, load_balancer: &str) {
         if let Some(lb) = self.balancers.get_mut(&key(load_balancer)) {
             lb.last_write = LastWrite::Failed;

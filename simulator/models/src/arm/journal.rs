@@ -25,7 +25,7 @@ pub enum Kind {
     PoolDelete,
     /// GET of an operation or of its result.
     Poll,
-    /// A pool write of somebody else: through [`super::ArmModel::foreign_put`], or with the user agent of the
+    /// A pool write of another client: through [`super::ArmModel::foreign_put`], or with the user agent of the
     /// cloud-controller-manager.
     ForeignPoolPut,
     /// A write of a load balancer; only another client makes them.

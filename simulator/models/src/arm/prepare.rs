@@ -159,8 +159,8 @@ impl ArmModel {
         self.resources.of(ResourceType::PublicIpAddress).filter(|one| one.sku() == sku).count() as u64
     }
 
-    /// A static address stays; a dynamic one is there while something uses it; a change from static to dynamic lets go
-    /// of it.
+    /// A static address stays; a dynamic one is there while something uses it; a change from static to dynamic
+    /// releases it.
     fn address_public_ip(
         &mut self,
         existing: Option<&Resource>,

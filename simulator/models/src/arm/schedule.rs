@@ -43,7 +43,7 @@ impl Schedule {
 }
 
 impl ArmModel {
-    /// Another client takes a private address so long after it has become free; whoever asks for it earlier has it.
+    /// Another client takes a private address so long after it has become free; a request before that gets it.
     pub fn plan_rival(&mut self, address: IpAddr, after_us: u64) {
         self.rivals.insert(address, after_us);
     }

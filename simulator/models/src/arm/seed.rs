@@ -256,7 +256,7 @@ impl ArmModel {
                 let ip = kept.or_else(|| text(one.properties, "privateIPAddress")).map(str::to_owned);
                 let subnet = link(one.properties, "subnet").map(key);
                 if ip.is_some() && !seen.insert((subnet, ip)) {
-                    return Err(format!("{} has an address of somebody else", one.id(&resource.id)));
+                    return Err(format!("{} has an address that is in use", one.id(&resource.id)));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl ArmModel {
                 let ip = text(&frontend.properties, "privateIPAddress").map(str::to_owned);
                 let subnet = link(&frontend.properties, "subnet").map(key);
                 if ip.is_some() && !seen.insert((subnet, ip)) {
-                    return Err(format!("{} of {} has an address of somebody else", frontend.name, lb.name));
+                    return Err(format!("{} of {} has an address that is in use", frontend.name, lb.name));
                 }
             }
         }

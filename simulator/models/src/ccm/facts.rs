@@ -33,7 +33,7 @@ pub(super) struct Service {
     pub(super) resource_version: String,
     /// The load balancer that its driver chose for it.
     pub(super) balancer: String,
-    /// Whether it wants a load balancer and no `loadBalancerClass` gives it to somebody else.
+    /// Whether it wants a load balancer and no `loadBalancerClass` gives it to another controller.
     pub(super) wanted: bool,
     pub(super) local: bool,
     pub(super) families: Vec<Family>,
@@ -272,7 +272,7 @@ impl Facts {
     }
 
     /// Whether a known node's address has lost its name: the node was told of before the one that had the address
-    /// earlier was told to be gone, and upstream then forgets the address whoever has it.
+    /// earlier was told to be gone, and upstream then forgets the address of any node.
     pub(super) fn have_lost_names(&self) -> bool {
         self.nodes.values().flat_map(|node| &node.ips).any(|ip| !self.names.contains_key(ip))
     }

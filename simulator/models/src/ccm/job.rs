@@ -32,7 +32,7 @@ pub(super) struct Job {
 #[derive(Debug)]
 enum Task {
     Service(Box<Reconcile>),
-    /// `None` until the lock is held: the queue is kept when it cannot be had.
+    /// `None` until the lock is held: the queue is kept when it is not available.
     Drain(Option<Drain>),
 }
 
@@ -332,7 +332,7 @@ impl Ccm {
                     (key, true, "LoadBalancerBackendPoolUpdateFailed", words)
                 }
             };
-            // Nobody is told when the Service is gone.
+            // There is no event when the Service is gone.
             if let Some(service) = self.facts.services.get(&key).cloned() {
                 let note = Note { source: Source::Provider, warning, reason, message };
                 self.post(&service, note, calls);

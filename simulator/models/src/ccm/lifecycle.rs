@@ -3,8 +3,8 @@
 //!
 //! The one looks at all nodes from time to time: one that is not Ready, and whose machine is stopped, gets the shutdown
 //! taint; one that is Ready loses it. The other goes by each change of a node: one that is not Ready and has that taint
-//! gets out-of-service too, and one that is Ready loses it, whoever had put it there. Both replace the whole list, by the
-//! resourceVersion that they have seen. A node whose machine is gone is left to whoever tells the story.
+//! gets out-of-service too, and one that is Ready loses it, whatever put it there. Both replace the whole list, by the
+//! resourceVersion that they have seen. A node whose machine is gone is left to the story.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ use super::wall;
 const PREVIOUS: &str = "aks-managed-resource-locker-previous-holder";
 const NOT_EXPIRED: &str = "lease has not expired yet, another component such as aks rp may be processing another \
     request, this would be automatically recovered after the lease expires";
-/// What the annotation always says, whoever holds (upstream writes the constant).
+/// What the annotation always says, whichever client holds it (upstream writes the constant).
 const CONSTANT: &str = "cloud-controller-manager";
 
 /// A request about the Lease.
@@ -29,13 +29,13 @@ pub(super) struct Ask {
 pub(super) enum Locking {
     /// GET: is there a Lease?
     Looking,
-    /// POST of one that nobody holds.
+    /// POST of one without a holder.
     Creating,
     /// GET: who holds it?
     Reading,
     /// PUT of ourselves; another client held it before us.
     TakingOver,
-    /// PUT of ourselves; we (or nobody ever) held it before us.
+    /// PUT of ourselves; we (or no client ever) held it before.
     TakingAgain,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Locking {
 pub(super) enum Unlocking {
     /// GET: is it still ours?
     Reading,
-    /// PUT of nobody.
+    /// PUT without a holder.
     Releasing,
 }
 

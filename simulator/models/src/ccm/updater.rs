@@ -196,7 +196,7 @@ impl Drain {
         changed.then(|| Action::put_pool(path, body.clone()))
     }
 
-    /// Only the Service of the first change hears of it, and of a missing pool nobody.
+    /// Only the Service of the first change hears of it, and none of a missing pool.
     fn end(&mut self, failure: Option<(u16, String)>) {
         let Some(first) = self.left.pop().and_then(|group| group.changes.into_iter().next()) else { return };
         match failure {

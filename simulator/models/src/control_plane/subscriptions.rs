@@ -40,7 +40,7 @@ impl Subscriptions {
     }
 
     /// Takes the names of a request that is to be heeded: one that is not stale, or the first of its kind. A control
-    /// plane that trusts takes it that whoever claims the current version at first has all of it.
+    /// plane that trusts takes it that a client that claims the current version at first has all of it.
     pub fn take<R, E>(
         &mut self,
         kind: Kind,

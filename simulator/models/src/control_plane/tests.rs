@@ -33,7 +33,7 @@ fn x2_a_stream_gets_new_endpoints_and_all_clusters() {
         served.remove(kind, "a");
         let deleted = match kind {
             Kind::Clusters => Some(("3".into(), vec!["b2"], vec![])),
-            // Nobody can be told that endpoints are gone.
+            // Clients cannot be told that endpoints are gone.
             Kind::Endpoints => None,
         };
         assert_eq!(due(&mut stream, kind, &served), deleted);
@@ -78,5 +78,5 @@ fn x2_a_claimed_version_is_believed_only_by_a_trusting_control_plane() {
     }
     served.set(Kind::Endpoints, vec![("a".to_owned(), "a2")]);
     served.forget_versions();
-    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin anew with a restart");
+    assert_eq!(served.version(Kind::Endpoints), "1", "versions begin again with a restart");
 }

@@ -1,6 +1,6 @@
 //! Objects as a real cluster has them, for tests and scenarios.
 //!
-//! Uids follow from kind, namespace and name, so that a slice can refer to its Service without asking anybody;
+//! Uids follow from kind, namespace and name, so that a slice can refer to its Service without a lookup;
 //! a Service that is recreated gets another uid by [`with_uid`].
 
 use serde_json::{Map, Value, json};
@@ -247,7 +247,7 @@ pub fn node_event(name: &str, node: &str, reason: &str, message: &str, at: &str)
         "type": "Warning", "eventTime": null, "reportingComponent": MONITOR, "reportingInstance": node})
 }
 
-/// The same as somebody writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
+/// The same as a client writes it through `events.k8s.io/v1`, at this time with microseconds (RFC 3339).
 pub fn node_event_v1(name: &str, node: &str, reason: &str, note: &str, at: &str) -> Value {
     json!({"kind": "Event", "apiVersion": "events.k8s.io/v1", "metadata": {"name": name, "namespace": "default"},
         "eventTime": at, "reportingController": MONITOR, "reportingInstance": node, "action": "Preempt",

@@ -7,7 +7,7 @@ use super::request::{Reply, Request};
 use super::resource::Resource;
 
 impl KubeModel {
-    /// Answers paths that are not about stored objects; `None` is a path of somebody else.
+    /// Answers paths that are not about stored objects; `None` is a path of another part.
     pub(super) fn answer_fixed(&mut self, request: &Request, segments: &[String]) -> Option<Reply> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if request.method == "POST" {
@@ -91,10 +91,10 @@ const GROUPS: [&str; 5] = [
     "events.k8s.io",
 ];
 
-/// The token of nobody.
+/// A token that belongs to no user.
 const NOBODYS: &str = "nobody";
 
-/// A user with a token of his own, who may `get` these paths and do nothing else.
+/// A user with a token of its own, who may `get` these paths and do nothing else.
 struct User {
     token: &'static str,
     name: &'static str,
@@ -129,7 +129,7 @@ fn covers(url: &str, path: &str) -> bool {
     url.strip_suffix('*').map_or(url == path, |prefix| path.starts_with(prefix))
 }
 
-/// Any token that is not empty belongs to one user, but for nobody's and those of [`USERS`]; the model knows no
+/// Any token that is not empty belongs to one user, except [`NOBODYS`] and those of [`USERS`]; the model knows no
 /// passwords.
 fn authenticated(review: &Value) -> Value {
     let user = |name: &str| json!({"authenticated": true, "user": {"username": name, "groups": ["system:authenticated"]}});

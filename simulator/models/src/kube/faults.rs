@@ -20,7 +20,7 @@ pub enum StreamingLists {
     RefusedAsBadRequest,
 }
 
-/// How often clients have met what the knobs do; a knob that nobody has met has changed nothing.
+/// How often clients have met what the knobs do; a knob that no client has met has changed nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Met {
     /// Connections refused while the server was down.
@@ -35,7 +35,7 @@ pub struct Met {
     pub hidden: BTreeMap<Resource, u64>,
     /// How often etcd was restored.
     pub rollbacks: u64,
-    /// TokenReviews; no knob turns them on, and whoever keeps verdicts makes fewer.
+    /// TokenReviews; no knob turns them on, and a client that keeps verdicts makes fewer.
     pub token_reviews: u64,
 }
 
@@ -72,7 +72,7 @@ impl KubeModel {
         &self.met
     }
 
-    /// History up to now is forgotten for whoever asks again; running watches go on. (Stands for etcd's
+    /// History up to now is forgotten for new requests; running watches go on. (Stands for etcd's
     /// compaction together with a cold watch cache: compaction alone is not enough in 1.36.)
     pub fn compact(&mut self) {
         self.store.horizon = self.store.rv;

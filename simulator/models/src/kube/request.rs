@@ -83,7 +83,7 @@ pub enum Reply {
     },
     /// HTTP 200 with `content-type: application/json`, chunked; these lines come first, the others by polling.
     Watch(WatchId, Vec<Arc<[u8]>>),
-    /// Nobody listens: the connection is refused.
+    /// There is no listener: the connection is refused.
     Refused,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads decoded path segments; `None` is a path that nobody serves.
+    /// Reads decoded path segments; `None` is a path that is not served.
     pub fn parse(segments: &[String]) -> Option<Target> {
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (group, version, rest) = match segments.as_slice() {

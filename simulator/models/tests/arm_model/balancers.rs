@@ -268,7 +268,7 @@ fn z1_changes_during_a_balancer_write_come_after_it() {
                 assert!(model.is_updating("lb"), "{case}: the write goes on");
                 let etag = model.etag("lb");
                 if superseded {
-                    // Somebody's write of a pool takes the place of the first write, which is left unfinished.
+                    // Another client's write of a pool takes the place of the first write, which is left unfinished.
                     assert_eq!(put(&mut model, "lb", "a", &holding(&["10.0.0.7"]), 3 * SECOND).status, 200);
                 }
                 let found = uses(&mut model, 30 * SECOND);

@@ -193,7 +193,7 @@ fn z2_what_others_take_out_of_a_pool_is_known_until_the_next_write() {
     let written = put_with(&mut model, "lb", "a", &holding(&[]), &manager, 3 * SECOND);
     assert_eq!(written.status, 200);
     assert_eq!(model.taken_by_others("lb", "a"), ["10.0.0.1"]);
-    assert_eq!(model.counters().answered, 2, "without answers to somebody else");
+    assert_eq!(model.counters().answered, 2, "without answers to other clients");
 }
 
 #[test]

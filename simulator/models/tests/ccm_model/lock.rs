@@ -206,7 +206,7 @@ fn z1_it_dies_with_the_lock_and_enters_it_again_when_it_is_back() {
     world.begin();
     world.run(10 * SECOND);
     assert!(!world.ccms[0].is_up());
-    assert_eq!(world.lease()["spec"]["holderIdentity"], "cloud-controller-manager", "nobody released it");
+    assert_eq!(world.lease()["spec"]["holderIdentity"], "cloud-controller-manager", "it was not released");
     let died = world.lease()["spec"]["acquireTime"].clone();
     world.ccms[0].reconfigure(|settings| settings.crash_per_mille = 0);
     world.run(20 * SECOND);

@@ -183,7 +183,7 @@ fn z1_a_service_recreated_while_its_rules_are_written_leaves_none() {
             world.apply(build::with_uid(web.clone(), uid));
             world.run(pause);
             if uid != "third" {
-                // Somebody takes the finalizer away, so that nobody waits for the rules to go.
+                // Another client removes the finalizer, so that the deletion does not wait for the rules.
                 let mut bare = build::with_uid(web.clone(), uid);
                 bare["metadata"]["finalizers"] = json!([]);
                 world.apply(bare);
@@ -254,7 +254,7 @@ fn z1_changed_nodes_reach_the_pools_at_the_node_sync() {
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
     world.run(10 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.77"]));
-    assert_eq!(world.events("EnsuredLoadBalancer").len(), 1, "an update tells nobody");
+    assert_eq!(world.events("EnsuredLoadBalancer").len(), 1, "an update has no event");
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl World {
         world
     }
 
-    /// Writes an object and lets everybody see it.
+    /// Writes an object and lets all managers see it.
     pub fn apply(&mut self, object: Value) {
         self.kube.apply(object, self.now).expect("a servable object");
         self.look();
@@ -97,7 +97,7 @@ impl World {
         self.look();
     }
 
-    /// Tells everybody what is new in the cluster.
+    /// Tells all managers what is new in the cluster.
     pub fn look(&mut self) {
         if self.seen == self.kube.revision() {
             return;
@@ -203,7 +203,7 @@ impl World {
         self.arm.tick(until);
     }
 
-    /// Lets time pass until nobody has anything to do.
+    /// Lets time pass until nothing is left to do.
     pub fn settle(&mut self) {
         for _ in 0..2_000 {
             if self.ccms.iter().all(Ccm::is_idle) {

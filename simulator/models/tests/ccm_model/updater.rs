@@ -126,7 +126,7 @@ fn z1_a_tick_without_the_lock_keeps_the_queue() {
     world.slice("web", 0, &["n2"]);
     world.run(50 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.1"]));
-    assert_eq!(world.events("LoadBalancerBackendPoolUpdateFailed"), [], "nobody is told");
+    assert_eq!(world.events("LoadBalancerBackendPoolUpdateFailed"), [], "it is not reported");
     world.run(45 * SECOND);
     assert_eq!(world.ips("lb", "demo-web"), Some(vec!["10.0.0.2"]));
 }

@@ -125,6 +125,6 @@ fn b_the_oracle_serves_the_earliest_deadline_that_can_be_met() {
     let jobs = vec![job(0, 7, 0, 90), job(1, 8, 0, 12), job(2, 7, 5, 60), job(3, 9, 0, 5)];
     // Node 3 cannot be reached in time, so it comes last; pool 7 takes nodes 0 and 2 along.
     assert_eq!(serve(jobs, &[10, 20]), [(1, 10), (0, 30), (2, 30), (3, 45)]);
-    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nobody has written there");
+    assert_eq!(serve(vec![job(0, 1, 40, 50)], &[]), [(0, 40)], "nothing was written there");
     assert_eq!(serve(Vec::new(), &[10]), []);
 }

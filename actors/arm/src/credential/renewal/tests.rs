@@ -173,7 +173,7 @@ fn c3_a_refused_renewal_is_retried_after_10_s_while_the_old_token_is_good() {
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned(); 2], 2));
     bench.pass(SECOND).call();
     assert_eq!((bench.given(), bench.requests()), (vec!["old".to_owned()], 3));
-    assert!(bench.refused().is_empty(), "nobody hears of it");
+    assert!(bench.refused().is_empty(), "it is not reported");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (docs/design/nodes.md,
 //! N4; A4). How that is asked, one request at a time, is [`Errand`](crate::config_map::errand::Errand)'s business.
 //!
-//! The first write of several goes by the state that was seen last. It fails where somebody has written since, and the
-//! ConfigMap is looked at. A write of which nothing was heard may be carried out late, as long as nobody has written since:
-//! what it removes does not count as kept until it was written again.
+//! The first write of several goes by the state that was seen last. It fails where another client has written since,
+//! and the ConfigMap is read again. A write without an answer may be carried out late, as long as no other write came
+//! first: what it removes does not count as kept until it was written again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::machine::{Now, earliest, step_of};
 use crate::object::ResourceVersion;
 use crate::sample::Sample;
 
-/// How long after a failed request the next is made; the last one repeats. A node waits for it that serves nobody.
+/// How long after a failed request the next is made; the last one repeats. A node that serves no traffic waits for it.
 const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -29,7 +29,7 @@ const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(3_200),
     Duration::from_secs(5),
 ];
-/// The same after one that we may not make: whoever may not will not be let within seconds.
+/// The same after a request that was denied: rights do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
 /// How often it is looked at while there are records: the operator may have taken one away, or made room for one.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
@@ -97,7 +97,7 @@ impl Records {
         self.failure.take()
     }
 
-    /// Asks for what time and the last input allow; nothing is written where nobody `acts`.
+    /// Asks for what time and the last input allow; nothing is written where no machine `acts`.
     pub(in crate::admin_state) fn advance(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         if !self.writes() {
             return;
@@ -143,7 +143,7 @@ impl Records {
             return;
         }
         if self.sent.is_repeated_by(&edit) {
-            // Somebody undoes it, or the server does not do it: not again at once.
+            // Another client undoes it, or the server does not do it: not again immediately.
             self.sent = Sent::default();
             self.differs = true;
             self.state = None;
@@ -158,8 +158,8 @@ impl Records {
         out.push(Out::ConfigMap(call, ask));
     }
 
-    /// Takes in the answer to the request that is under way; gives records that turned up and that nobody here has made
-    /// or misses.
+    /// Takes in the answer to the request that is under way; gives records that turned up and that this process has not
+    /// made or misses.
     pub(in crate::admin_state) fn on_answer(
         &mut self,
         now: Now,

@@ -92,7 +92,7 @@ impl State {
         let mut missing: Vec<&Record> = wanted.values().filter(|record| !self.holds(record)).collect();
         missing.sort_by_key(|record| (self.record(&record.uid).is_none(), record.since, &record.node));
         for record in missing {
-            // Lines that nobody here knows survive.
+            // Unknown lines survive.
             let rest = self.record(&record.uid).map(|there| there.rest.clone()).unwrap_or_default();
             let record = Record { rest, ..record.clone() };
             match self.room(&record, size) {

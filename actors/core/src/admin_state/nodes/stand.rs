@@ -56,7 +56,7 @@ impl NodeState {
 
 /// A node of which something is, or is to be, another thing than usual.
 #[derive(Debug)]
-pub(in crate::admin_state) struct Stand<'a> {
+pub(in crate::admin_state) struct NodeStatus<'a> {
     pub(in crate::admin_state) uid: &'a NodeUid,
     pub(in crate::admin_state) name: &'a NodeName,
     /// `None`: the object is gone.
@@ -77,7 +77,7 @@ impl Nodes {
     pub(in crate::admin_state) fn stands<'a>(
         &'a self,
         records: &'a Records,
-    ) -> impl Iterator<Item = Stand<'a>> {
+    ) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
             let record = records.wanted(uid);
             let done = node.phase.course().is_some_and(Course::is_done);
@@ -92,7 +92,7 @@ impl Nodes {
             };
             let fact = node.fact.as_ref().map(Arc::as_ref);
             let name = fact.map(|fact| &fact.name).or(record.map(|record| &record.node))?;
-            Some(Stand {
+            Some(NodeStatus {
                 uid,
                 name,
                 fact,

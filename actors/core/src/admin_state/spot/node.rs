@@ -316,7 +316,7 @@ impl Node {
         self.used_up.is_some_and(|used_up| at <= used_up)
     }
 
-    /// The first notice is acted upon; those that follow while it stands only put off its end (S1).
+    /// The first notice has an effect; those that follow while it stands only put off its end (S1).
     fn hear(&mut self, due: Now, passes: Now) {
         if let Some(notice) = &mut self.notice {
             notice.due = notice.due.max(due);

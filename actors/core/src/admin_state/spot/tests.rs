@@ -384,7 +384,7 @@ fn s1_an_event_and_a_condition_of_one_eviction_are_one_notice() {
 fn s1_an_event_counts_once_however_often_lists_tell_of_it() {
     let mut bench = marked_by_us();
     bench.tell(&NodeFact { version: version(3), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "a person has cleared the taint");
+    assert_eq!(bench.stands("a"), (false, false), "the operator has cleared the taint");
     bench.pass(seconds(1));
     bench.list(vec![event("a")]);
     bench.see(Seen::ListBegan(Provenance::Relist));

@@ -359,7 +359,7 @@ impl Bench {
         assert!(self.due.is_empty());
     }
 
-    /// Somebody sets the admin state of an entry of `lb/web`.
+    /// Another client sets the admin state of an entry of `lb/web`.
     pub(super) fn somebody_sets(&mut self, n: u8, state: State) {
         self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
     }

@@ -128,5 +128,5 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
     let mut bench = Bench::leading(Role::Silent, Keeping::ConfigMap, 6);
     assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
     bench.hear(In::Release(RequestId(3), Scope::Everything));
-    assert_eq!(bench.released, [(RequestId(3), vec![])], "nobody is kept waiting");
+    assert_eq!(bench.released, [(RequestId(3), vec![])], "the request is answered");
 }

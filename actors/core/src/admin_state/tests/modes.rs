@@ -6,7 +6,7 @@ fn off() -> Wishes {
     Wishes { admin_state_off: true, ..Wishes::default() }
 }
 
-/// One that has cut out two of eight nodes, of which one is gone; somebody has set another Down.
+/// One that has cut out two of eight nodes, of which one is gone; another client has set a third one Down.
 fn busy() -> Bench {
     let mut bench = Bench::new(8);
     bench.somebody_sets(5, State::Down);

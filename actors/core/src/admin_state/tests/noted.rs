@@ -81,7 +81,7 @@ fn n4_a_record_with_an_overtaken_or_unanswered_write_is_looked_for() {
     bench.server.put("start.somebody", "else");
     bench.tell(node(1, &[SHUTDOWN]));
     bench.answer();
-    assert!(bench.noted().is_empty(), "somebody wrote first");
+    assert!(bench.noted().is_empty(), "another client wrote first");
     assert!(matches!(bench.asks.front(), Some((_, ConfigMapAsk::Get))), "looked at at once");
     bench.answer();
     bench.fail_ask(true, failed("lost"));
@@ -105,7 +105,7 @@ fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000]);
     let failed_in_a_row = |bench: &Bench| bench.reports.iter().filter(|report| says_failed(report)).count();
-    assert_eq!(failed_in_a_row(&bench), 1, "people are told, once");
+    assert_eq!(failed_in_a_row(&bench), 1, "it is reported once");
     bench.fail_ask(false, RequestFailure::Denied("403".into()));
     let at = bench.machine.records.deadline().expect("tried again");
     assert_eq!(at.since(bench.now), Duration::from_secs(15));
@@ -177,7 +177,7 @@ fn n4_a_node_signalled_again_while_its_record_goes_is_noted_first() {
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     bench.answer_all();
-    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what somebody has set since is an exception");
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web", "what another client has set since is an exception");
     assert_eq!(bench.drains(), ["node-1"]);
     // One that is signalled again before it is done keeps its record, and goes at once.
     bench.settle();
@@ -255,7 +255,7 @@ fn n4_a_record_that_may_still_go_counts_where_its_node_is_down() {
     bench.look();
     bench.fail_ask(false, failed("no answer"));
     bench.hear(In::Standing(Standing::Standby));
-    // Somebody led in between, and went by the record.
+    // Another replica led in between, and went by the record.
     bench.somebody_sets(1, State::Down);
     bench.look();
     bench.lead(2);
@@ -521,7 +521,7 @@ fn n4_what_cannot_be_read_is_kept_and_shown_and_makes_nothing_ours() {
     assert_eq!(bench.noted(), ["node-1", "node-2"]);
     bench.server.remove("down.uid-of-node-1");
     bench.pass(60_000);
-    assert_eq!(bench.drains(), ["node-1"], "a person has mended it");
+    assert_eq!(bench.drains(), ["node-1"], "the operator has repaired it");
 }
 
 #[test]

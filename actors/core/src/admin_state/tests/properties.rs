@@ -14,7 +14,7 @@ enum Event {
     Write(WriteEvent),
     Server(ServerEvent),
     Term(TermEvent),
-    /// Somebody sets an entry.
+    /// Another client sets an entry.
     Foreign(usize, u8, bool),
     Look(usize),
     Pass(u16),
@@ -29,7 +29,7 @@ enum NodeEvent {
     /// Its object goes, or comes back as another one.
     Replaced,
     Deleted,
-    /// The operator lets it go on.
+    /// The operator releases it.
     Released,
 }
 
@@ -117,7 +117,7 @@ struct World {
     term: u64,
     /// The write that has begun, with the set that it carries out, and a withdrawal that came since.
     begun: Option<(PoolId, Arc<Draining>)>,
-    /// The entries that somebody has set Down, and that was seen, while nothing was noted of their address.
+    /// The entries that another client has set Down, and that was seen, while nothing was noted of their address.
     foreign: BTreeSet<(PoolId, IpAddr)>,
 }
 
@@ -167,7 +167,7 @@ impl World {
         self.bench.lead(self.term);
     }
 
-    /// Somebody sets an entry, and that is seen.
+    /// Another client sets an entry, and that is seen.
     fn set(&mut self, at: usize, n: u8, down: bool) {
         let (id, entries) = self.bench.azure.iter_mut().nth(at).expect("four pools");
         let id = id.clone();
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    /// No write has taken back what somebody has set.
+    /// No write has taken back what another client has set.
     fn no_foreign_down_is_taken_back(&self) {
         for (pool, ip) in &self.foreign {
             let state = self.bench.azure[pool].get(ip);
@@ -375,7 +375,7 @@ proptest! {
                 }
             }
         }
-        // Whoever has returned is not noted any more, and whoever leaves service is.
+        // A node that has returned is not noted any more, and one that leaves service is.
         for fact in world.nodes.values().flatten() {
             let is_noted = bench.server.text(&format!("down.{}", fact.uid)).is_some();
             prop_assert_eq!(is_noted, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());

@@ -32,14 +32,14 @@ impl Server {
         self.data.as_ref()?.get(key).map(|text| &*text.text)
     }
 
-    /// Somebody writes a key.
+    /// Another client writes a key.
     pub(super) fn put(&mut self, key: &str, text: &str) {
         self.version += 1;
         let text = Text { text: text.into(), time: None };
         self.data.get_or_insert_default().insert(key.into(), text);
     }
 
-    /// Somebody removes a key.
+    /// Another client removes a key.
     pub(super) fn remove(&mut self, key: &str) {
         self.version += 1;
         self.data.as_mut().expect("it exists").remove(key).expect("the key is there");

@@ -1,6 +1,6 @@
 //! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
 //! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
-//! where the operator has set it; and nobody writes forever.
+//! where the operator has set it; and writes come to an end.
 
 use proptest::prelude::*;
 
@@ -563,7 +563,7 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
         ours.retain(|(pool, _)| pool != "lb/web-ipv6");
         assert_eq!(bench.said(), ours);
         bench.settle();
-        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "somebody else's");
+        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
     }
     assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
 }
@@ -573,7 +573,7 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
 enum Event {
     Node(u8, bool),
     Says([u8; 3]),
-    /// Somebody sets an entry Down, or takes that back.
+    /// The operator sets an entry Down, or takes that back.
     Hand(u8, bool),
     Restart,
     Look,
@@ -597,7 +597,7 @@ struct Outsider {
     leaves: BTreeSet<u8>,
     /// Whose Down the operator has set, while nothing here asked for it.
     by_hand: BTreeSet<u8>,
-    /// Of whom nobody can tell whose the Down is that it has: nothing was noted of it, and the process has ended.
+    /// Those whose Down may be anyone's: nothing was noted of it, and the process has ended.
     unknown: BTreeSet<u8>,
 }
 
@@ -661,7 +661,7 @@ impl Outsider {
         self.by_hand.retain(is_there);
         self.unknown.retain(is_there);
         let down = self.world.down();
-        assert!(self.by_hand.iter().all(|n| down.contains(n)), "a person's Down is taken back");
+        assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
     }
 
     /// Liveness: once nothing happens any more, everything is as it is to be, and nothing is written.
@@ -680,10 +680,10 @@ impl Outsider {
             let drains = says.get(&n) == Some(&DRAINS);
             let theirs = self.by_hand.contains(&n) || self.unknown.contains(&n);
             assert!(is_down || !(leaves || drains || self.by_hand.contains(&n)), "{n} is not Down");
-            assert!(!is_down || leaves || drains || theirs, "{n} is Down for nobody");
+            assert!(!is_down || leaves || drains || theirs, "{n} is Down without a reason");
             foreign += usize::from(is_down && !leaves && !drains);
         }
-        assert_eq!(self.world.told(), foreign, "what nobody of ours asks for is told");
+        assert_eq!(self.world.told(), foreign, "what none of our sources asks for is told");
     }
 }
 

@@ -61,7 +61,7 @@ fn n4_what_a_successor_does_follows_from_records_and_signals() {
     }
     bench.somebody_sets(7, State::Down);
     bench.settle();
-    // While nobody leads, one is no longer signalled, one is gone, and one more is.
+    // While no replica leads, one is no longer signalled, one is gone, and one more is.
     bench.hear(In::Standing(Standing::Standby));
     bench.tell(node(2, &[]));
     bench.delete(3);
@@ -146,7 +146,7 @@ fn n2_a_pool_that_is_excluded_since_keeps_no_record() {
     bench.lead(2);
     bench.azure.retain(|pool, _| *pool == shop);
     bench.settle();
-    assert_eq!((bench.downs().len(), bench.noted()), (1, vec![]), "its Down is nobody's any more");
+    assert_eq!((bench.downs().len(), bench.noted()), (1, vec![]), "its Down has no owner any more");
 }
 
 #[test]

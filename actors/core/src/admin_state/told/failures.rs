@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Seen, node};
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::{NodeState, Out};
 use crate::ids::{NodeUid, PoolId};
 use crate::machine::Now;
@@ -74,7 +74,7 @@ impl Failures {
     pub(super) fn tell(
         &mut self,
         now: Now,
-        stands: &[Stand<'_>],
+        stands: &[NodeStatus<'_>],
         seen: &Seen<'_>,
         speaks: bool,
         out: &mut Vec<Out>,
@@ -83,7 +83,8 @@ impl Failures {
         if self.failures.is_empty() {
             return;
         }
-        let stands: BTreeMap<&NodeUid, &Stand<'_>> = stands.iter().map(|stand| (stand.uid, stand)).collect();
+        let stands: BTreeMap<&NodeUid, &NodeStatus<'_>> =
+            stands.iter().map(|stand| (stand.uid, stand)).collect();
         let is_over = |uid: &NodeUid, failing: &mut Failing| {
             let Some(stand) = stands.get(uid) else { return true };
             let about = About::of(stand.state);
@@ -113,7 +114,7 @@ impl Failures {
     }
 
     /// A node whose record our ConfigMap cannot take is not cut out (N4).
-    fn add_refused(&mut self, stands: &[Stand<'_>], seen: &Seen<'_>) {
+    fn add_refused(&mut self, stands: &[NodeStatus<'_>], seen: &Seen<'_>) {
         for stand in stands.iter().filter(|stand| stand.state == NodeState::Recording) {
             let Some(why) = seen.records.refused.get(stand.uid) else { continue };
             let new = || Failing::new(None, &format!("the node cannot be recorded: {why}").into());

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Seen;
 use super::moves::Way;
 use crate::admin_state::NodeState;
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::records::Record;
 use crate::arm::{AdminState, Backend};
 use crate::ids::{NodeName, NodeUid, PoolId};
@@ -34,7 +34,7 @@ pub(super) struct OfNode {
 }
 
 impl Foreign {
-    pub(super) fn find(stands: &[Stand<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
+    pub(super) fn find(stands: &[NodeStatus<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
         let mut found = Foreign::default();
         // What is Down in a pool that is filled from an xDS source may be so by what that says: nothing is told before
         // that is known (X2).
@@ -97,8 +97,8 @@ impl Foreign {
 }
 
 /// The records by which a Down of a backend is ours.
-fn records<'a>(stands: &[Stand<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
-    let counts = |stand: &&Stand<'_>| match stand.state {
+fn records<'a>(stands: &[NodeStatus<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
+    let counts = |stand: &&NodeStatus<'_>| match stand.state {
         NodeState::Draining | NodeState::Down | NodeState::Restoring | NodeState::Gone => true,
         NodeState::Held | NodeState::Recording => false,
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Seen;
 use super::foreign::Foreign;
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::signals::Signal;
 use crate::admin_state::{NodeState, Out};
 use crate::ids::NodeUid;
@@ -15,7 +15,7 @@ use crate::work_queue::{Kind, Results, WorkQueue};
 
 /// What was said last; at first every series stands at zero.
 #[derive(Debug, Default)]
-pub(super) struct Gauges {
+pub(super) struct NodeGauges {
     states: BTreeMap<NodeState, u64>,
     signals: BTreeMap<Signal, u64>,
     /// The Downs that are ours, and the others.
@@ -28,7 +28,7 @@ pub(super) struct Gauges {
     results: Results,
 }
 
-impl Gauges {
+impl NodeGauges {
     /// Says how work has ended since the last time (S4).
     pub(super) fn tell_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
         let now = queue.results();
@@ -43,7 +43,13 @@ impl Gauges {
     }
 
     /// Says how many nodes stand how.
-    pub(super) fn tell_nodes(&mut self, now: Now, stands: &[Stand<'_>], seen: &Seen<'_>, out: &mut Vec<Out>) {
+    pub(super) fn tell_nodes(
+        &mut self,
+        now: Now,
+        stands: &[NodeStatus<'_>],
+        seen: &Seen<'_>,
+        out: &mut Vec<Out>,
+    ) {
         for state in NodeState::ALL {
             let nodes = count(stands.iter().filter(|stand| stand.state == state).count());
             if self.states.insert(state, nodes).unwrap_or_default() != nodes {
@@ -89,7 +95,7 @@ impl Gauges {
 
 /// Since when a node waits for work of ours; what is held back has a count of its own, and one that is gone waits for
 /// others.
-fn waits_since(stand: &Stand<'_>) -> Option<Now> {
+fn waits_since(stand: &NodeStatus<'_>) -> Option<Now> {
     match stand.state {
         NodeState::Recording | NodeState::Draining | NodeState::Restoring => stand.since,
         NodeState::Held | NodeState::Down | NodeState::Gone => None,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::places::{Places, is_due};
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::{NodeState, Out};
 use crate::ids::{NodeName, NodeUid, PoolId};
 use crate::machine::Now;
@@ -88,7 +88,7 @@ impl Moves {
         &mut self,
         now: Now,
         led: Option<Now>,
-        stand: &Stand<'_>,
+        stand: &NodeStatus<'_>,
         (waits, owed): (impl Fn() -> P, impl Fn() -> O),
         out: &mut Vec<Out>,
     ) -> bool {
@@ -123,8 +123,8 @@ impl Moves {
         news
     }
 
-    /// Forgets nodes that stand as usual again; gives those that have come back, unless nobody could be told now.
-    pub(super) fn end(&mut self, stands: &[Stand<'_>], speaks: bool) -> Vec<Ended> {
+    /// Forgets nodes that stand as usual again; gives those that have come back, unless nothing can be reported now.
+    pub(super) fn end(&mut self, stands: &[NodeStatus<'_>], speaks: bool) -> Vec<Ended> {
         let standing: BTreeSet<&NodeUid> = stands.iter().map(|stand| stand.uid).collect();
         let is_over = |(uid, known): &(&NodeUid, &Move)| {
             let keeps = known.way == Way::Back && !speaks;
@@ -139,7 +139,7 @@ impl Moves {
     }
 
     /// Remembers where nodes are to be taken back.
-    pub(super) fn note(&mut self, stands: &[Stand<'_>], places: &Places) {
+    pub(super) fn note(&mut self, stands: &[NodeStatus<'_>], places: &Places) {
         for (stand, places) in stands.iter().zip(places.all()) {
             if let Some(known) = self.moves.get_mut(stand.uid).filter(|known| known.way == Way::Back) {
                 let due = places.iter().filter(|place| is_due(place.state));
@@ -149,14 +149,14 @@ impl Moves {
     }
 
     /// Whether operators are to be told that a node is cut out; then they were.
-    pub(super) fn tell_down(&mut self, stand: &Stand<'_>) -> bool {
+    pub(super) fn tell_down(&mut self, stand: &NodeStatus<'_>) -> bool {
         let known = self.moves.get_mut(stand.uid).filter(|_| stand.state == NodeState::Down);
         known.is_some_and(|known| !std::mem::replace(&mut known.told, true))
     }
 }
 
 impl Move {
-    fn new(stand: &Stand<'_>, led: Option<Now>) -> Move {
+    fn new(stand: &NodeStatus<'_>, led: Option<Now>) -> Move {
         let fresh = match stand.state {
             NodeState::Held | NodeState::Recording => true,
             NodeState::Draining | NodeState::Down => led.is_some() && stand.since >= led,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Seen;
 use super::moves::Way;
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::posts::PostState;
 use crate::arm::{AdminState, Backend};
 use crate::ids::{LbName, PoolId};
@@ -16,7 +16,7 @@ pub(super) struct Places(Vec<Vec<NodePool>>);
 
 impl Places {
     /// The pools of these nodes.
-    pub(super) fn of(stands: &[Stand<'_>], seen: &Seen<'_>) -> Places {
+    pub(super) fn of(stands: &[NodeStatus<'_>], seen: &Seen<'_>) -> Places {
         let mut whose: BTreeMap<Backend, Vec<usize>> = BTreeMap::new();
         for (at, stand) in stands.iter().enumerate() {
             for backend in backends(stand) {
@@ -27,7 +27,7 @@ impl Places {
             return Places(vec![Vec::new(); stands.len()]);
         }
         let all: BTreeSet<Backend> = whose.keys().cloned().collect();
-        let posts_of = |stand: &Stand<'_>| seen.posts.of(stand.uid).collect::<BTreeMap<_, _>>();
+        let posts_of = |stand: &NodeStatus<'_>| seen.posts.of(stand.uid).collect::<BTreeMap<_, _>>();
         let posts: Vec<BTreeMap<&PoolId, PostState>> = stands.iter().map(posts_of).collect();
         let mut places: Vec<BTreeMap<&PoolId, NodePoolState>> = vec![BTreeMap::new(); stands.len()];
         for (pool, backend, state) in seen.pools.states_of(&all) {
@@ -61,7 +61,7 @@ impl Places {
 }
 
 /// What entries send to the node, or have sent since it was recorded.
-fn backends(stand: &Stand<'_>) -> BTreeSet<Backend> {
+fn backends(stand: &NodeStatus<'_>) -> BTreeSet<Backend> {
     let now = stand.fact.into_iter().flat_map(|fact| fact.backends());
     let noted = stand.record.into_iter().flat_map(|record| record.backends());
     now.chain(noted).collect()
@@ -69,7 +69,7 @@ fn backends(stand: &Stand<'_>) -> BTreeSet<Backend> {
 
 /// How a node is in a pool that is not left out, by the state of an entry there; `None`: there is nothing to say.
 fn place(
-    stand: &Stand<'_>,
+    stand: &NodeStatus<'_>,
     pool: &PoolId,
     (backend, state): (&Backend, AdminState),
     post: Option<&PostState>,
@@ -91,7 +91,7 @@ fn place(
 }
 
 /// Whether entries that send to this send to the node.
-fn has(stand: &Stand<'_>, backend: &Backend) -> bool {
+fn has(stand: &NodeStatus<'_>, backend: &Backend) -> bool {
     stand.fact.is_some_and(|fact| fact.backends().any(|of| of == *backend))
 }
 

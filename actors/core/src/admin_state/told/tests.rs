@@ -69,13 +69,13 @@ impl Node {
         Node { name, uid, fact: Some(fact), state: None, since: Now::ZERO, record }
     }
 
-    fn stand(&self) -> Option<Stand<'_>> {
+    fn stand(&self) -> Option<NodeStatus<'_>> {
         let state = self.state?;
         let leaves = match state {
             NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => true,
             NodeState::Restoring | NodeState::Gone => false,
         };
-        Some(Stand {
+        Some(NodeStatus {
             uid: &self.uid,
             name: &self.name,
             fact: self.fact.as_ref(),
@@ -249,7 +249,7 @@ impl Bench {
 
     /// What is said now.
     fn tell(&mut self) -> Said {
-        let stands: Vec<Stand<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
+        let stands: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
         let seen = Seen {
             stands: &stands,
             facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),

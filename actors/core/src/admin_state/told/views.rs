@@ -6,7 +6,7 @@ use super::Seen;
 use super::failures::Failures;
 use super::foreign::Foreign;
 use super::places::Places;
-use crate::admin_state::nodes::Stand;
+use crate::admin_state::nodes::NodeStatus;
 use crate::admin_state::{NodeState, Out};
 use crate::arm::Backend;
 use crate::ids::NodeName;
@@ -53,7 +53,7 @@ impl Views {
 /// The views of these nodes. Of two of one name that one is shown that is there.
 pub(super) fn of_nodes(
     now: Now,
-    stands: &[Stand<'_>],
+    stands: &[NodeStatus<'_>],
     places: &Places,
     failures: &Failures,
     seen: &Seen<'_>,
@@ -69,7 +69,7 @@ pub(super) fn of_nodes(
 
 fn of_node(
     now: Now,
-    stand: &Stand<'_>,
+    stand: &NodeStatus<'_>,
     places: &[NodePool],
     failures: &Failures,
     seen: &Seen<'_>,

@@ -134,7 +134,7 @@ impl History {
         Weight { counts, shrunk, loses: shrunk && loses }
     }
 
-    /// While removals are stopped, whoever pauses a pool of which that was counted does not end it.
+    /// While removals are stopped, pausing a pool that was counted does not end the stop.
     pub(super) fn count(&mut self, stopped: bool) {
         let counts = self.counted || self.size.paused != Paused::Alone;
         self.counted = stopped && counts && self.is_shrunk();

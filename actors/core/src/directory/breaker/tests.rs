@@ -182,7 +182,7 @@ fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
         assert!(!held(&mut breaker, 100 + 600 * n as u64, n..n + 1, 1, 10));
     }
     assert!(held(&mut breaker, 4_000, 5..6, 1, 10), "six pools still have what they had");
-    // What is gone was not had any more five minutes later, whoever has taken it out.
+    // Members that are gone do not count any more five minutes later, whichever client has removed them.
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..5, 1, 10) && !held(&mut breaker, 200, 0..5, 1, 1));
     assert!(held(&mut breaker, 499, 5..6, 1, 10));
@@ -254,8 +254,8 @@ fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
         held(&mut breaker, 100, 0..20, 1, 10) && paused(&mut breaker, (110, Paused::Alone), 0..20, 1, 10)
     );
     breaker.release(at(111));
-    assert!(!held(&mut breaker, 120, 19..20, 1, 10), "a person lets the others go");
-    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and what was paused is judged anew");
+    assert!(!held(&mut breaker, 120, 19..20, 1, 10), "the operator releases the others");
+    assert!(held(&mut breaker, 130, 0..19, 1, 10), "and what was paused is judged again");
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
         breaker
     };
     assert!(!shrink(&mut let_go(), 131, 0..10, 2), "a half of what is left");
-    assert!(shrink(&mut let_go(), 131, 0..10, 1), "what goes later is judged anew");
+    assert!(shrink(&mut let_go(), 131, 0..10, 1), "what goes later is judged again");
 }
 
 #[test]

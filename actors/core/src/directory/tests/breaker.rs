@@ -503,7 +503,7 @@ fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
     bench.pass(31_000);
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
     bench.observe(&all_with(20, &[1]));
-    assert!(!is_stopped(&bench), "somebody else has taken it out");
+    assert!(!is_stopped(&bench), "another client has taken it out");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn g1_doubt_lasts_until_the_address_is_asked_for_again() {
     assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]), "once too many, all wait that are in doubt");
     bench.service(asks(&[4], Provenance::Watch));
     assert_eq!(held(&bench).expect("held").2, ips(&[1, 2]));
-    assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[3]), "a watch has let go of it");
+    assert_eq!(goes(&bench, &[1, 2, 3, 4]), ips(&[3]), "a watch has released it");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn g2_a_list_that_empties_a_pool_is_read_again_whatever_was_there() {
     bench.pass(20_000);
     bench.service(asks(&[], Provenance::Relist));
     bench.pass(10_000);
-    assert_eq!(bench.reread(), 1, "for what the first list let go of");
+    assert_eq!(bench.reread(), 1, "for what the first list released");
     bench.observe(&web(&[1]));
     bench.pass(19_999);
     assert_eq!(bench.reread(), 0);
@@ -177,7 +177,7 @@ fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
         assert_eq!(held(&bench).map(|held| held.0), reason);
         bench.observe(&web(&[1, 2, 3, 8, 9]));
         let found_later = goes(&bench, &[1, 2, 3, 8, 9]).is_superset(&ips(&[8, 9]));
-        assert!(found_later, "what somebody else adds later is in nobody's doubt");
+        assert!(found_later, "what another client adds later is not in doubt");
     }
 }
 
@@ -226,7 +226,7 @@ fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_no_doubt() {
     bench.tell(In::Service(uid(2), None));
     assert!(
         bench.assignment("lb", "shop-web").services.is_empty(),
-        "a rule of nobody: it is not written (D2)"
+        "a rule without an owner: it is not written (D2)"
     );
     bench.observe(&shared(vec![rule(1, "shop-web")]));
     assert_eq!((held(&bench), goes(&bench, &[1, 2, 3, 4])), (None, ips(&[2, 3, 4])));

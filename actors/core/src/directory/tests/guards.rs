@@ -1,4 +1,4 @@
-//! Removal delay (D4), members nobody knows, and what is held back (D6, G2).
+//! Removal delay (D4), unknown members, and what is held back (D6, G2).
 
 use super::*;
 use crate::level::Keeps;
@@ -18,7 +18,7 @@ fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
     bench.pass(1);
     assert_eq!(bench.web(), (ips(&[1]), ips(&[])));
     bench.observe(&web(&[1, 2]));
-    assert_eq!(tolerated(&bench), ips(&[]), "its leaving time is known: it is not tolerated anew");
+    assert_eq!(tolerated(&bench), ips(&[]), "its leaving time is known: it is not tolerated again");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
             bench.pass(1);
         }
         if read == go {
-            assert_eq!((goes(&bench), bench.reread()), (0, 1), "time alone does not let them go");
+            assert_eq!((goes(&bench), bench.reread()), (0, 1), "time alone does not release them");
         }
         assert_eq!((bench.assignment("lb", "shop-web").held.clone(), goes(&bench)), (None, 2));
     }

@@ -56,7 +56,7 @@ fn filled(members: &[u8]) -> Bench {
     bench
 }
 
-/// `lb` with the pool `edge`, to which a rule of nobody's sends.
+/// `lb` with the pool `edge`, to which a rule without an owner sends.
 fn edge(members: &[u8]) -> Arc<LbFacts> {
     edge_with(pool("lb", "edge", members))
 }
@@ -309,7 +309,7 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     bench.source(of(UP));
     assert_eq!(bench.members().0, ips(&[1]));
     bench.source(of(OUT));
-    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves nobody");
+    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
     assert_eq!(remarks(&bench), [membership::Remark::PriorityUsed(1)].into());
     bench.pass(1_000);
     bench.source(of(UP));

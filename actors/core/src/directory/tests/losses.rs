@@ -259,7 +259,7 @@ fn g4_what_is_found_in_a_pool_counts_where_it_may_have_been_had() {
     bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
     bench.pass(61_000);
     assert!(!is_stopped(&bench));
-    // A process that starts finds members for which nobody asks.
+    // A process that starts finds members that no source asks for.
     let mut bench = Bench::running();
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
     bench.observe(&all_with(|_| ALL.to_vec()));

@@ -1,4 +1,4 @@
-//! What operators wish and ask: the mode, pauses, and letting go of what is held back (D1, G6, H3).
+//! What operators set and ask for: the mode, pauses, and the release of what is held back (D1, G6, H3).
 
 use super::*;
 use crate::assignment::PausedBy;
@@ -97,7 +97,7 @@ fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
         } else {
             bench.tell(In::Confirmed(Epoch(3)));
             bench.pass(600_000);
-            assert!(!opened(&mut bench), "what people wished in an earlier term may not hold any more");
+            assert!(!opened(&mut bench), "the policy of an earlier term may not hold any more");
             wishes(&mut bench, Some(3), pause);
         }
         assert_eq!(paused(&bench), [PausedBy::Everything], "before it opens");
@@ -120,11 +120,11 @@ fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
     assert_eq!((held(&bench), goes(&bench)), (None, 1));
     bench.observe(&web(&[1]));
     bench.service(ServiceFact { revision: 8, ..unusable() });
-    assert_eq!((held(&bench), goes(&bench)), (None, 1), "it stays let go of while the reason lasts");
+    assert_eq!((held(&bench), goes(&bench)), (None, 1), "it stays released while the reason lasts");
     assert_eq!(bench.ask(web_pool), nothing(Stays::NothingHeld), "there is nothing more");
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.service(unusable());
-    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode), "held anew");
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode), "held again");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_pinned_pool_holds_its_pre_image_whatever_endpoints_and_guards_say() {
     let said = bench.assignment("lb", "shop-web").clone();
     assert!(said.level.missing(&ips(&[5, 6, 7, 8])).eq([&ip(1), &ip(2)]));
     assert_eq!(surplus(&bench, &[5, 6, 7, 8]), ips(&[5, 6, 7, 8]), "all of it, at once");
-    assert_eq!((&said.held, said.is_paused()), (&None, false), "a person has named the pool");
+    assert_eq!((&said.held, said.is_paused()), (&None, false), "the operator has named the pool");
     assert_eq!(
         said.level.required[&ip(1)].name,
         AddressName::new("old-1"),

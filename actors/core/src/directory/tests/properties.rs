@@ -21,7 +21,7 @@ enum Event {
     Absent,
     /// Time passes.
     Pass { millis: u64 },
-    /// A pool that was assigned to nobody answers, or one answers out of turn.
+    /// A pool that was assigned without an owner answers, or one answers out of turn.
     Answer { pool: usize },
     /// A new term of leadership.
     Term(u64),
@@ -300,7 +300,7 @@ impl World {
             let owners = self.owners(place);
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
             let served: BTreeSet<&ServiceUid> = said.iter().flat_map(|said| said.services.keys()).collect();
-            assert_eq!(served, owners.keys().collect(), "assigned to its proven Services and nobody else");
+            assert_eq!(served, owners.keys().collect(), "assigned to its proven Services alone");
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
                 self.owned[place].clear();
@@ -382,7 +382,7 @@ impl World {
                 assert!(owners.is_empty());
                 continue;
             };
-            assert!(!said.services.is_empty(), "what is nobody's is forgotten");
+            assert!(!said.services.is_empty(), "a pool without an owner is forgotten");
             if owners.values().any(|part| part.unusable) {
                 continue;
             }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wishes::Pause;
 
-/// Pools that are shared, held, not manageable and right, while nobody tells it.
+/// Pools that are shared, held, not manageable and right, while nothing is reported.
 fn conditions() -> Bench {
     let mut bench = Bench::running();
     bench.reporting(None);

@@ -34,7 +34,7 @@ fn w8_what_waits_when_the_next_term_begins_is_told_in_that_one_alone() {
     drive.take_next();
     drive.step(leading_in(2, Now::NEVER));
     drive.at(600_000);
-    assert!(drive.posts.is_empty(), "whoever reports it tells it again if it lasts");
+    assert!(drive.posts.is_empty(), "the machine that reported it repeats it if it lasts");
 }
 
 /// An Informer and an emitter, joined as the route joins them, whose deliveries come in order.

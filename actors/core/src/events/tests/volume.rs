@@ -292,7 +292,7 @@ proptest! {
             for ((name, _), text) in newest {
                 let mut objects = server.objects.values();
                 let known = objects.any(|(of, message, _)| *of == subject(name) && message.ends_with(&text));
-                prop_assert!(known, "nobody reads {}", text);
+                prop_assert!(known, "no Event has the text {}", text);
             }
         }
     }

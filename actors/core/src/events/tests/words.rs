@@ -243,10 +243,10 @@ fn writes_lost() -> [Row; 2] {
 
 fn quarantined() -> Row {
     (
-        What::Quarantined { pool: pool(), broken: "a change of nobody waits" },
+        What::Quarantined { pool: pool(), broken: "a change without an owner waits" },
         "BackendPoolQuarantined",
         Severity::Warning,
-        "Backend pool kubernetes/shop-web is not written any more: a change of nobody waits. This is an error of the \
+        "Backend pool kubernetes/shop-web is not written any more: a change without an owner waits. This is an error of the \
          controller: report it, and restart the controller to try again",
     )
 }
@@ -290,7 +290,7 @@ fn conditions() -> Vec<Row> {
         warning(
             What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
             "BackendPoolContested",
-            "Somebody else keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
+            "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
              what they add is left there for 120 s",
         ),
         quarantined(),
@@ -372,13 +372,13 @@ fn nodes() -> Vec<Row> {
         warning(
             foreign(1, AdminState::Up),
             "LoadBalancerAdminStateForeign",
-            "Admin state Up of the node in pool kubernetes/shop-web was set by somebody else and is left as it is, for \
+            "Admin state Up of the node in pool kubernetes/shop-web was set by another client and is left as it is, for \
              nothing says that the node leaves service",
         ),
         warning(
             foreign(7, AdminState::Down),
             "LoadBalancerAdminStateForeign",
-            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by somebody else and is left \
+            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by another client and is left \
              as it is, for nothing says that the node leaves service",
         ),
     ]

@@ -114,7 +114,7 @@ fn d6_an_endpoint_that_loses_its_node_is_tolerated_in_its_own_family() {
 
 #[test]
 fn d6_endpoints_without_a_usable_node_hold_the_pool_of_their_family() {
-    let mut run = dual(vec![typed("web-4", IPV4, &["nobody"]), typed("web-6", IPV6, &[])]);
+    let mut run = dual(vec![typed("web-4", IPV4, &["gone"]), typed("web-6", IPV6, &[])]);
     let fact = run.fact();
     assert_eq!([V4, V6].map(|family| fact.parts[&family].unusable), [true, false]);
 }

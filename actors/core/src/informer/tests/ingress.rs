@@ -43,7 +43,7 @@ fn w7_a_service_that_becomes_a_load_balancer_waits_for_ingress() {
     assert_eq!(
         run.turns(ServiceObject { paused: true, ..service("old") }),
         [],
-        "nobody knows since when it is one"
+        "it is not known since when it is one"
     );
     assert_eq!(run.turns(service("web")), [Some(1)], "its type has changed");
     assert_eq!(run.turns(service("api")), [Some(2)], "one more is another one");
@@ -95,7 +95,7 @@ fn w7_a_service_that_is_served_leaves_the_one_before_it_as_the_newest() {
     let mut run = Run::synced(vec![], vec![]);
     assert_eq!(run.turns(service("web")), [Some(1)]);
     assert_eq!(run.turns(service("api")), [Some(2)]);
-    assert_eq!(run.turns(served("api")), [Some(1)], "it is no news to whoever has counted 1");
+    assert_eq!(run.turns(served("api")), [Some(1)], "it is no news where 1 was counted");
     assert_eq!(run.turns(service("shop")), [Some(3)], "a number is never used again");
     run.gone(service_key("shop"));
     assert_eq!(said(&run.turn()), [Some(1)]);

@@ -42,8 +42,8 @@ enum Act {
     Restored(Kind),
     /// The last event comes once more, or an older state comes late.
     Again(Kind, usize),
-    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is, the last being
-    /// nobody's.
+    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is, the last of
+    /// which have no owner.
     Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
     /// Whether and in which term reports are told.

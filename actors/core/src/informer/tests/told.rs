@@ -4,7 +4,7 @@ use super::*;
 use crate::wishes::{Pause, Wishes};
 
 /// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
-/// all of it while nobody tells it.
+/// all of it while nothing is reported.
 fn conditions() -> Run {
     let slices = vec![slice("web-1", "web", &["n1"]), slice("right-1", "right", &["n1"])];
     let mut run = Run::synced(vec![service("web"), service("api"), service("right")], slices);

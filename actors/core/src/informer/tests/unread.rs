@@ -45,7 +45,7 @@ fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
     let mut run = first_lists(vec![slice("api-1", "api", &["n1"])], vec![bad], vec![]);
     let out = run.turn();
     assert_eq!(last(&run, "web"), incomplete(" | ", "EndpointSlice shop/web-1 cannot be read"));
-    assert_eq!(last(&run, "api"), right("1 | "), "it is nobody else's");
+    assert_eq!(last(&run, "api"), right("1 | "), "it belongs to no other Service");
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
     let example = "EndpointSlice shop/web-1 cannot be read".into();
     assert_eq!(report.what, What::DataError { endpoints: 0, example });

@@ -47,7 +47,7 @@ fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
     live(&mut bench, at(600));
     assert!(is_off(&bench), "whatever else is read");
     bench.wait(at(601));
-    assert!(!is_off(&bench), "a broken hook does not switch it off for ever");
+    assert!(!is_off(&bench), "a broken hook does not switch it off forever");
     bench.serve();
     live(&mut bench, at(2_000));
     assert!(!is_off(&bench));

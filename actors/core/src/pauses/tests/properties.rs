@@ -1,5 +1,5 @@
 //! What is promised over conflicts, lost and late requests, crashes and terms: a pause that was answered for is in
-//! force in every later term, until somebody resumes (docs/design/pools.md, G6).
+//! force in every later term, until the operator resumes (docs/design/pools.md, G6).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -162,8 +162,8 @@ impl World {
         }
     }
 
-    /// Whether this must be paused in whatever is read after a moment: somebody was told so before, and nobody has
-    /// asked for the end since he had asked for it.
+    /// Whether this must be paused in whatever is read after a moment: an operator was told so before, and there was no
+    /// request to resume since.
     fn must_be_paused(&self, scope: &Scope, read_after: Now) -> bool {
         self.ops.iter().filter(|op| op.paused && op.scope == *scope).any(|pause| {
             let ends_it =
@@ -179,7 +179,7 @@ impl World {
                 Scope::Everything => wishes.everything.is_some(),
                 Scope::Pool(pool) => wishes.pools.contains_key(pool),
                 Scope::Service(service) => wishes.services.contains_key(service),
-                Scope::Node(_) => unreachable!("nobody pauses a node"),
+                Scope::Node(_) => unreachable!("a node cannot be paused"),
             };
             assert!(paused || !self.must_be_paused(&scope, read_after), "{scope:?}: {:#?}", self.ops);
         }
@@ -295,7 +295,7 @@ proptest! {
         world.run(world.now.plus(Duration::from_secs(40)));
         (0..PROCESSES).for_each(|p| world.term(p));
         world.run(world.now.plus(Duration::from_secs(1)));
-        // Liveness: everybody knows what is noted, everybody was answered.
+        // Liveness: all know what is noted, all requests were answered.
         let noted = world.server.facts(world.now).map(|facts| Noted::of(&facts)).unwrap_or_default();
         for process in &world.processes {
             let wishes = process.wishes.as_ref().expect("it was read");

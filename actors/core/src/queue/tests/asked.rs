@@ -101,5 +101,5 @@ fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none());
     drive.edit(|assignment| assignment.paused = [].into()).at(600_000);
-    assert!(drive.due.is_none(), "it is right, and nobody asks any more");
+    assert!(drive.due.is_none(), "it is right, and no request is left");
 }

@@ -81,7 +81,7 @@ fn e1_each_attempt_has_its_trigger() {
 
     let mut drive = Drive::right(params());
     drive.at(1_000).see(&[1, 9]).at(2_000);
-    assert_eq!(drive.trigger(), Trigger::Comparison, "somebody else has added a member");
+    assert_eq!(drive.trigger(), Trigger::Comparison, "another client has added a member");
 
     let mut drive = Drive::right(params());
     drive.want("web", &[1, 2]).step(In::Attempt(RequestId(1)));

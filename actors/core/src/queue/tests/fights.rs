@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::changes::Owner;
 
 impl Drive {
-    /// Somebody else adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
+    /// Another client adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
     fn foreign_addition(&mut self, after: u64) -> &mut Drive {
         let ms = self.ms() + after;
         self.at(ms).see(&[1, 9])
@@ -422,7 +422,10 @@ fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
         drive.want("web", &[2]).at(30_000);
         let id = drive.take();
         drive.want("api", &[3]).finish(id, Outcome::Stale).drop_service("api").drop_service("web");
-        assert!(drive.said_any(|said| matches!(said, Out::Retired(_))), "a pool that stays away is nobody's");
+        assert!(
+            drive.said_any(|said| matches!(said, Out::Retired(_))),
+            "a pool that stays away has no owner"
+        );
         assert!(drive.events().is_empty());
     }
 }

@@ -153,7 +153,7 @@ impl Field {
         })
     }
 
-    /// Tells somebody something, and everybody what follows at this moment.
+    /// Delivers a message, and all that follow from it at this moment.
     fn tell(&mut self, delivery: Delivery) {
         self.under_way.push_back(delivery);
         while let Some(delivery) = self.under_way.pop_front() {
@@ -226,7 +226,7 @@ impl Field {
                 | HostMessage::Done(_)
                 | HostMessage::SetBack(_),
             ) => {
-                panic!("nobody asks for {delivery:?}")
+                panic!("unexpected {delivery:?}")
             }
         }
     }

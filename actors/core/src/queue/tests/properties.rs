@@ -36,7 +36,7 @@ enum Op {
     /// The writer stretches the interval to this many milliseconds.
     Pace(u64),
     Wait(u64),
-    /// A wake-up that nobody asked for.
+    /// A wake-up without a request.
     Tick,
 }
 
@@ -196,10 +196,10 @@ impl World {
         let paused = self.drive.assignment.is_paused();
         assert!(!paused || told.is_empty(), "told of a pool that is paused: {told:?}");
         if !self.drive.assignment.services.is_empty() && !paused {
-            assert_eq!(losses, losses_told, "a lost write that is told to nobody, or twice");
+            assert_eq!(losses, losses_told, "a lost write that is not told, or twice");
         }
         let over = self.open.iter().find(|condition| !self.drive.queue.holds(self.drive.now, condition));
-        assert_eq!(over, None, "it has ended, and nobody was told");
+        assert_eq!(over, None, "it has ended, and that was not told");
         assert_eq!(self.drive.queue.check(), Ok(()));
         self.drive.said.clear();
         self.heard = 0;
@@ -324,7 +324,7 @@ impl World {
             matches!(said, Out::Report(Report { what, .. }) if told(what))
                 || matches!(said, Out::Sample(Sample::Attempt { .. }))
         };
-        assert!(asked_for || !self.drive.said_any(heard_of), "an outcome that nobody waits for any more");
+        assert!(asked_for || !self.drive.said_any(heard_of), "an outcome that is not expected any more");
         self.judge(true);
     }
 
@@ -416,7 +416,7 @@ impl World {
         }
     }
 
-    /// From here on everybody cooperates: each due pool is granted and written, Discovery looks once a minute.
+    /// From here on all cooperate: each due pool is granted and written, Discovery looks once a minute.
     fn cooperate(&mut self) {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
@@ -470,7 +470,7 @@ proptest! {
         }
         world.cooperate();
         let level = &world.drive.assignment.level;
-        prop_assert!(level.is_right(&world.real), "wrong for ever: {:?}", world.drive.queue);
+        prop_assert!(level.is_right(&world.real), "wrong forever: {:?}", world.drive.queue);
         prop_assert_eq!(world.state, Some(PoolState::Right));
         prop_assert!(matches!(world.drive.queue.phase, Phase::Quiet), "{:?}", world.drive.queue);
         prop_assert_eq!(world.drive.queue.deadline(), None);

@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::changes::Owner;
 
 /// What is broken here: a Service that the pool is not given has a change in it.
-const BROKEN: &str = "a change of nobody waits";
+const BROKEN: &str = "a change without an owner waits";
 
 impl Drive {
     /// From the next step on an invariant does not hold.
@@ -110,7 +110,7 @@ fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
     let gone = Sample::PoolState { from: Some(PoolState::Quarantined), to: None };
     assert!(idle.samples.contains(&gone));
     idle.want("web", &[2]).see(&[1]).at(10_000);
-    assert!(idle.due.is_some(), "a pool that is assigned anew begins anew");
+    assert!(idle.due.is_some(), "a pool that is assigned again starts afresh");
 
     let mut busy = Drive::right(params());
     busy.want("web", &[2]).at(500);
@@ -176,7 +176,7 @@ fn a4_a_pool_that_breaks_when_it_is_nobodys_retires_at_once() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "a change of nobody waits")]
+#[should_panic(expected = "a change without an owner waits")]
 fn a4_where_people_look_for_errors_a_broken_invariant_ends_the_program() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).break_it();

@@ -337,7 +337,7 @@ fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
     drive.want("web", &[2]).at(500).attempt(forbidden());
     drive.events();
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7).at(30_500).attempt(forbidden());
-    assert_eq!(drive.events(), ["failed web"], "people who asked again hear the answer");
+    assert_eq!(drive.events(), ["failed web"], "an operator who asked again gets the answer");
     let mut drive = Drive::right(params());
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7);
     assert_eq!(drive.state(), PoolState::Right, "without a failure an equal level is no change");
@@ -561,7 +561,7 @@ fn g6_a_failure_in_a_pause_is_retried_when_that_ends() {
         drive.attempt(forbidden());
         assert_eq!(drive.events(), ["failed web"], "when the pause ends");
         drive.edit(|a| a.paused = [PausedBy::Pool].into()).edit(|a| a.paused = [].into()).at(900_000);
-        assert!(drive.due.is_none(), "people know of it, and nothing compares after failures");
+        assert!(drive.due.is_none(), "it was reported, and nothing compares after failures");
     }
 }
 

@@ -157,7 +157,7 @@ fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
     assert!(!retries.contains_key("web"));
 }
 
-/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor does anybody hear of it.
+/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor is it reported.
 #[test]
 fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
     let unchanged = Outcome::Unchanged { members: ips(&[1]) };
@@ -171,7 +171,7 @@ fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
         drive.finish(id, outcome);
         assert!(drive.events().is_empty(), "{ended}");
         assert!(drive.observations().is_empty(), "{ended}");
-        assert!(drive.queue.rest.failed().is_none(), "nobody has heard of a failure: {ended}");
+        assert!(drive.queue.rest.failed().is_none(), "no failure was reported: {ended}");
     }
 }
 

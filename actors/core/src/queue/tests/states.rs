@@ -107,7 +107,7 @@ fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
     drive.word(&[], &[1, 2], down(&[1, 2])).at(1_000);
     drive.attempt(nothing_moved(&[1, 2])).at(60_000).see_down(&[1, 2], &[1, 2]);
     drive.word(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
-    assert_eq!(drive.class(), Some(Class::Revive), "it serves nobody until then");
+    assert_eq!(drive.class(), Some(Class::Revive), "it serves no traffic until then");
 }
 
 #[test]

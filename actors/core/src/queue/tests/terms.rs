@@ -72,7 +72,7 @@ fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
     drive.open(2);
     assert!(drive.due.is_none() && drive.said_any(|said| matches!(said, Out::Withdraw(_))));
     drive.at(2_000).see(&[2]);
-    assert_eq!(drive.state(), PoolState::Right, "somebody else has done it");
+    assert_eq!(drive.state(), PoolState::Right, "another client has done it");
     drive.at(60_000);
     assert!(drive.due.is_none());
 }
@@ -288,7 +288,7 @@ impl World {
             Op::Deliver => self.deliver(),
             Op::See(age) => self.see(*age),
             Op::Lead => {
-                // What it has in flight of an older term is of no interest to anybody.
+                // What it has in flight of an older term does not count.
                 if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {
                     self.running = None;
                 }

@@ -72,7 +72,7 @@ enum Plant {
     WaitsForEver,
     /// When the source answers again, own errors are not told again.
     ForgetsOwnErrors,
-    /// What nobody watches stays.
+    /// What has no watcher stays.
     KeepsWhatNobodyWatches,
 }
 
@@ -444,7 +444,7 @@ impl World {
     fn hear(&mut self, said: Said) -> TestCaseResult {
         for notice in self.on_the_way(said) {
             let Some(view) = self.views.get_mut(&(notice.key, notice.watcher)) else {
-                return Err(TestCaseError::fail(format!("nobody watches, and is told {notice:?}")));
+                return Err(TestCaseError::fail(format!("without a watcher it is told {notice:?}")));
             };
             let before = view.clone();
             let is_ambient = matches!(notice.news, News::Ambient(Some(_)));
@@ -495,7 +495,7 @@ impl World {
             self.apply(Op::Wait(u64::try_from(wait).expect("short")))?;
         }
         let waits = self.cache.entries().any(|entry| entry.state == State::Requested);
-        prop_assert!(!waits && self.cache.deadline().is_none(), "it waits for ever: {:?}", self.cache);
+        prop_assert!(!waits && self.cache.deadline().is_none(), "it waits forever: {:?}", self.cache);
         Ok(())
     }
 }

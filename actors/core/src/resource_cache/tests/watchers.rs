@@ -126,7 +126,7 @@ fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
     bench.out.clear();
     assert!(!bench.cache.unwatch(&WEB, &1), "another one watches it");
     assert!(!bench.cache.unwatch(&WEB, &1), "it does not watch it any more");
-    assert!(!bench.cache.unwatch(&"shop", &2), "nobody watches it");
+    assert!(!bench.cache.unwatch(&"shop", &2), "it has no watcher");
     assert_eq!(bench.value(), Some(7));
     assert!(bench.cache.unwatch(&WEB, &2));
     assert_eq!(bench.cache.get(&WEB), None);

@@ -10,7 +10,7 @@ use crate::planted::each_is_found;
 const ITEMS: u8 = 5;
 /// The most things that happen in a history.
 const LENGTH: usize = 120;
-/// The longest wait that anybody asks for, in milliseconds.
+/// The longest wait that is asked for, in milliseconds.
 const LONGEST_WAIT: u64 = 500;
 /// One token of the bucket, in microseconds.
 const TOKEN: i64 = 100_000;
@@ -340,7 +340,7 @@ impl World {
         }
         let left = (&self.wanted, &self.due);
         prop_assert!(self.wanted.is_empty() && self.due.is_empty(), "left undone: {:?}", left);
-        // Work that has ended without a result leaves failures; whoever is right in the end leaves none.
+        // Work that has ended without a result leaves failures; work that succeeds in the end leaves none.
         for item in 0..ITEMS {
             self.add(item);
             let taken = self.take()?;

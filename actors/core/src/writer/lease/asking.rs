@@ -16,7 +16,7 @@ use super::{HOLD, Out, Phase, SharedLease, Wants};
 /// The time between two renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 
-/// The duration that the Lease says when nobody holds it: what everybody else expects there (W7).
+/// The duration that the Lease says when it has no holder: what all other clients expect there (W7).
 const RESTORED: Duration = Duration::from_secs(900);
 
 /// How long a watch lasts.
@@ -41,11 +41,11 @@ const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(30),
 ];
 
-/// How many times in a row somebody may be faster before the next request waits.
+/// How many times in a row another client may be faster before the next request waits.
 const MOST_OUTRUN: u32 = 3;
 
 /// How long the next taking waits after more races in a row than that were lost to others; the last one repeats (W7).
-/// They are no failures: who takes and gives back all the time leaves gaps that somebody has to try for.
+/// They are no failures: a client that takes and releases it all the time leaves gaps that must be tried for.
 const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
 /// A request that is under way.
@@ -389,7 +389,7 @@ impl SharedLease {
         LeaseEdit { acquired: true, transition, ..self.held_edit() }
     }
 
-    /// Nobody's, with the duration that others expect; our name stays behind where we may have written (W7).
+    /// Without a holder, with the duration that others expect; our name stays behind where we may have written (W7).
     fn released_edit(&self) -> LeaseEdit {
         let wrote = match &self.phase {
             Phase::Held(hold) | Phase::Leaving(hold) => hold.wrote,

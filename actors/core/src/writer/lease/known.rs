@@ -85,7 +85,7 @@ pub(super) enum Maker {
 /// Whose the Lease is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
-    /// Nobody's.
+    /// It has no holder.
     Nobody,
     /// Ours: of this process or of another replica, which share a name.
     Ours,

@@ -40,7 +40,7 @@ pub(super) struct Off {
 struct Added {
     /// When it ends at the latest.
     latest: Now,
-    /// When it ends, since somebody has had the Lease in it and lets it lie.
+    /// When it ends, since another client has held the Lease in it and released it.
     done: Option<Now>,
 }
 
@@ -52,7 +52,7 @@ impl Off {
         (now < until).then_some(until)
     }
 
-    /// Notes that another client has released it: unless he takes it again within this time, he waits no longer.
+    /// Notes that another client has released it: unless it takes it again within this time, it waits no longer.
     pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
         self.other_seen(now);
         if let Some(added) = &mut self.added {
@@ -151,9 +151,9 @@ mod tests {
         off.other_let_go(at(1_003), LEAST);
         assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
         off.other_let_go(at(1_018), LEAST);
-        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "he has come again");
+        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "it has come again");
         off.other_let_go(at(1_078), LEAST);
-        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "whatever he does, it is no more than 60 s");
+        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
         assert_eq!(off.until(at(1_080)), None);
     }
 

@@ -11,11 +11,11 @@ use super::asking::What;
 use super::known::{Holder, Known};
 use super::{Out, Phase, SharedLease};
 
-/// How long a write must have waited, without a break, for somebody who is not known until operators are told of that.
+/// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
-    /// Until when a hold in our name that somebody unknown has made is waited for, unless it changes.
+    /// Until when a hold in our name that an unknown client has made is waited for, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
         match (&self.known, &self.phase, self.holder()) {
             (Known::State(state), Phase::Apart, Some(Holder::Ours)) => {
@@ -68,7 +68,7 @@ impl SharedLease {
         }
     }
 
-    /// When people are to be told of a holder who is not known, for whom a write waits then; `None`: they have been, or
+    /// When operators are to be told of an unknown holder for which a write waits; `None`: they have been told, or
     /// there is none.
     pub(super) fn tell_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
@@ -85,7 +85,7 @@ impl SharedLease {
         }
     }
 
-    /// Tells operators of a holder who is not known, once for as long as he has it.
+    /// Tells operators of an unknown holder, once for as long as it has the Lease.
     pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.told && self.told_holder_is_gone() {
             self.told = false;
@@ -103,7 +103,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether another client has the Lease than the unknown holder who was reported, or nobody.
+    /// Whether the Lease has another holder than the unknown one that was reported, or none.
     fn told_holder_is_gone(&self) -> bool {
         match self.whose() {
             Whose::Stranger => self.told_of != self.held_since(),

@@ -12,7 +12,7 @@ const COUNT_LIMIT: Duration = Duration::from_secs(30);
 /// How far apart two counts are at least: each reads all the warnings about Services that the cluster keeps.
 const COUNTS_APART: Duration = Duration::from_secs(60);
 
-/// After how much time in holds they are counted all the same: nobody may wait for long without our knowing.
+/// After how much time in holds they are counted all the same: no client may wait for long unnoticed.
 const HELD_UNCOUNTED: Duration = Duration::from_secs(15);
 
 /// What was seen of others that wait.
@@ -55,8 +55,8 @@ impl Signs {
         self.held = self.held.saturating_add(held);
     }
 
-    /// Whether the answer to a count is waited for: until it is there the Lease is not taken again, for somebody may
-    /// have waited for it all the time.
+    /// Whether the answer to a count is waited for: until it is there the Lease is not taken again, because another
+    /// client may have waited for it all the time.
     pub(super) fn is_counting(&self) -> bool {
         self.counting.is_some()
     }

@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(60);
 
 /// A request that may yet be carried out, though its answer is not waited for any more.
 #[derive(Clone, Debug)]
-pub(super) struct Lost {
+pub(super) struct LostRequest {
     /// The version that it replaces: once the Lease has another one, it fails. `None`: it makes the Lease.
     base: Option<ResourceVersion>,
     /// Until when.
@@ -69,10 +69,10 @@ impl SharedLease {
         }
     }
 
-    /// What became of a request is not known: it may be carried out yet, as long as nobody has written since.
+    /// What became of a request is not known: it may be carried out yet, as long as no other write came first.
     pub(super) fn note_lost(&mut self, now: Now, asked: &Asked) {
         if asked.what.makes_it_ours() {
-            self.lost = Some(Lost { base: asked.base.clone(), until: now.plus(LATE) });
+            self.lost = Some(LostRequest { base: asked.base.clone(), until: now.plus(LATE) });
         }
     }
 

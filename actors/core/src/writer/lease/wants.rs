@@ -101,7 +101,7 @@ impl Writer {
             watches: leads && self.life == Life::Running,
             grant,
             callers: if waits { self.callers(now) } else { BTreeSet::new() },
-            // Who may not write keeps it from nobody; a PUT that was sent is still waited for.
+            // A process that may not write does not hold it; a PUT that was sent is still waited for.
             used: self.is_let()
                 && lease
                     .taken()

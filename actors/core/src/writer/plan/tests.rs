@@ -180,7 +180,7 @@ fn x2_what_a_source_calls_draining_is_down_until_it_is_back() {
     let wanted = saying(members.clone(), &[1, 2, 3, 4, 9], &[5, 6, 7]);
     let change = edit(&facts, Some(&wanted), &Draining::default());
     let expected = BTreeMap::from([(0, AdminState::Down), (1, AdminState::Down), (4, AdminState::None)]);
-    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() }, "8 is somebody else's");
+    assert_eq!(change.edit, Edit { set_admin: expected, ..Edit::default() }, "8 is another client's");
     assert_eq!((change.members, change.restored), (facts.members(), BTreeSet::new()));
     assert_eq!(plan(&facts, None, &Draining::default(), None), Plan::Unchanged, "membership does not ride");
     assert_eq!(plan(&facts, Some(&members), &Draining::default(), None), Plan::Unchanged, "nothing is said");

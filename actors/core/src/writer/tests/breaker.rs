@@ -83,7 +83,7 @@ fn w10_failures_on_one_load_balancer_stop_only_that_one() {
         fails(&mut breaker, round, &["a"]);
         breaker.succeeded(&lb("a"));
     }
-    assert_eq!(fails(&mut breaker, 10, &["a"]), None, "there it counts anew");
+    assert_eq!(fails(&mut breaker, 10, &["a"]), None, "there it starts to count again");
 }
 
 #[test]

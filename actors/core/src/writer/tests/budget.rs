@@ -391,7 +391,7 @@ impl Hour {
                         read_of(holds(&pool, &[]), "W/1")
                     }
                     ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
-                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("nobody asks for it"),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not asked for"),
                 };
                 self.bench.answer(id, answer)
             }

@@ -52,12 +52,12 @@ fn asks(said: &[Out]) -> Vec<(CallId, LeaseAsk)> {
 
 fn look(said: &[Out]) -> CallId {
     let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Get));
-    found.unwrap_or_else(|| panic!("nobody looks: {said:?}")).0
+    found.unwrap_or_else(|| panic!("no read of the Lease: {said:?}")).0
 }
 
 fn awaits(said: &[Out]) -> CallId {
     let found = asks(said).into_iter().find(|(_, ask)| matches!(ask, LeaseAsk::Await(..)));
-    found.unwrap_or_else(|| panic!("nobody watches: {said:?}")).0
+    found.unwrap_or_else(|| panic!("no watch of the Lease: {said:?}")).0
 }
 
 /// The one replacement: its id, the version that it replaces, and the edit.
@@ -79,7 +79,7 @@ fn counted(said: &[Out]) -> (CallId, Now) {
     let found = said.iter().find_map(|said| {
         if let Out::CountLockFailures { call, since } = said { Some((*call, *since)) } else { None }
     });
-    found.unwrap_or_else(|| panic!("nobody counts: {said:?}"))
+    found.unwrap_or_else(|| panic!("no count: {said:?}"))
 }
 
 fn send_before(said: &[Out]) -> Now {
@@ -104,7 +104,7 @@ impl Bench {
         self.hear(In::Lease(call, answer))
     }
 
-    /// Answers the count that was asked for, if one was: nobody has waited. Gives all that was said.
+    /// Answers the count that was asked for, if one was: no client has waited. Gives all that was said.
     fn nobody_waited(&mut self, mut said: Vec<Out>) -> Vec<Out> {
         let count =
             |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
@@ -167,7 +167,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let said = bench.answer(put, accepted(Provisioning::Succeeded, RetryAfter::Absent));
     let (call, version, edit) = replaces(&said);
     assert_eq!((version, edit.holder, edit.duration), (2, None, Duration::from_secs(900)));
-    assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools anew");
+    assert_eq!(edit.previous_holder.as_deref(), Some(OURS), "the CCM must read its pools again");
     assert!(!edit.acquired && !edit.transition);
     bench.now = 1_220;
     let said = bench.lease(call, state(3, None));
@@ -310,7 +310,7 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
     let said = bench.due(&other, due(20_000, Class::Add));
     assert!(takes(&said).is_empty() && none_replaced(&said), "the other write goes on under it");
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
-    assert_eq!(replaces(&said).2.holder, None, "it is let go of though something waits");
+    assert_eq!(replaces(&said).2.holder, None, "it is released though something waits");
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
         bench.hear(In::LockFailures(count, Some(1)));
         bench.due(&web, due(0, Class::Add));
         assert!(none_replaced(&bench.until(7_000)));
-        // He takes it and gives it back; the watch tells of the latter alone.
+        // The CCM takes it and releases it; the watch shows the latter alone.
         let said = bench.lease(watch, state(5, None));
         assert!(none_replaced(&said));
         let said = match again {
@@ -379,7 +379,7 @@ fn w7_the_addition_ends_when_another_holder_leaves_it_for_5_s() {
                 assert!(none_replaced(&said) && none_replaced(&bench.until(8_000)));
                 let watch = awaits(&said);
                 let said = bench.lease(watch, state(6, Some(CCM)));
-                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "he comes again");
+                assert!(none_replaced(&said) && none_replaced(&bench.until(until)), "the CCM takes it again");
                 let watch = awaits(&said);
                 let said = bench.lease(watch, state(7, None));
                 assert!(none_replaced(&said));
@@ -541,7 +541,7 @@ fn w7_a_release_with_a_lost_answer_is_repeated_and_nothing_starts() {
     let (call, version, _) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     assert_eq!(version, 2);
     bench.lease(call, lost());
-    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may be somebody else's by now");
+    assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty(), "it may have another holder by now");
     let (call, version, edit) = replaces(&bench.until(1_000));
     assert_eq!((version, edit.holder), (2, None), "the same state is given back");
     let said = bench.lease(call, LeaseAnswer::Conflict);
@@ -563,7 +563,7 @@ fn w7_an_acquisition_whose_answer_was_lost_is_found_and_made_again() {
     let (call, version, _) = replaces(&said);
     assert_eq!(version, 2);
     let late = bench.lease(CallId(2), state(2, Some(OURS)));
-    assert!(takes(&late).is_empty(), "whoever has given a request up does not hear of it");
+    assert!(takes(&late).is_empty(), "a request that was given up has no answer");
     take(&bench.lease(call, state(3, Some(OURS))));
     assert_eq!(bench.writer.lock_send_before(), Some(at(36_000)), "it counts from the second request");
 }
@@ -575,7 +575,7 @@ fn w7_an_acquisition_that_was_overtaken_is_none() {
     let said = bench.lease(watch, state(3, Some(CCM)));
     assert!(none_replaced(&said));
     let said = bench.lease(call, state(2, Some(OURS)));
-    assert!(takes(&said).is_empty(), "the newer state is somebody else's");
+    assert!(takes(&said).is_empty(), "the newer state has another holder");
 }
 
 #[test]
@@ -669,7 +669,7 @@ fn w8_a_term_that_begins_anew_relies_on_no_hold_of_the_one_before() {
     assert!(takes(&bench.due(&web, due(0, Class::Add))).is_empty());
     let said = bench.lease(look(&said), state(4, Some(OURS)));
     let (call, version, _) = replaces(&said);
-    assert_eq!(version, 4, "it is taken over from whoever has it in our name");
+    assert_eq!(version, 4, "it is taken over from the holder with our name");
     take(&bench.lease(call, state(5, Some(OURS))));
 }
 
@@ -760,7 +760,7 @@ fn w7_with_bypass_for_drain_a_down_goes_without_it_after_2_s() {
         (Succeeded, Updating, Succeeded, "W/9", false),
         (Succeeded, Succeeded, Updating, "W/9", false),
         (Succeeded, Succeeded, Failed, "W/9", false),
-        // Somebody has begun to write between the two.
+        // Another client has begun to write between the two.
         (Succeeded, Succeeded, Succeeded, "W/10", false),
     ] {
         let case = format!("{balancer:?} {neighbour:?} {own:?} {tag}");

@@ -144,7 +144,7 @@ fn n2_what_an_unanswered_put_may_have_added_is_told_once_per_set() {
         if newer {
             drain(&mut bench, 2, &[1, 2]);
         }
-        // Nobody wants the members any more, so that nobody looks what is there.
+        // The members are not wanted any more, so that what is there is not read.
         let said = bench.hear(In::Taken(web.clone(), attempt, None));
         assert_eq!(missed(&said), if newer { vec![of(&[1, 2])] } else { Vec::new() });
     }

@@ -285,7 +285,7 @@ impl World {
         if *made_of < newest.generation {
             for backend in added.iter().filter(drains).filter(serves) {
                 let told = self.missed.contains(&(pool.clone(), newest.generation, backend.clone()));
-                assert!(told, "nobody was told that {backend} in {pool} is not Down");
+                assert!(told, "it was not told that {backend} in {pool} is not Down");
             }
         }
     }
@@ -496,7 +496,7 @@ impl World {
             let mut out = Vec::new();
             self.writer.tick(self.now, &mut out);
             let next = self.writer.deadline();
-            assert!(next.is_none_or(|next| next > self.now), "the machine would wake for ever");
+            assert!(next.is_none_or(|next| next > self.now), "the machine would wake forever");
             self.take_in(out);
         }
         self.now = self.now.max(until);

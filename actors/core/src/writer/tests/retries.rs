@@ -214,7 +214,7 @@ fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
         let (web, other) = (pool("lb", "web"), pool("lb", "other"));
         let (attempt, read) = bench.begin(&web, &[1, 2]);
         let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
-        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nobody is told yet");
+        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nothing is told yet");
         assert_eq!(bench.writer.busy, 0, "the turn is free");
         assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
         // The look that opens the lane, and the wait of the attempt, run at the same time.

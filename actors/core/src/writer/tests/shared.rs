@@ -4,8 +4,8 @@
 //! Safety: whenever a PUT is sent, its process leads and the Lease is ours, and both for certain until the try has
 //! ended; no PUT is under way when another client has the Lease, nor when the other process sends one. Liveness: when
 //! faults end and the other holder lets go now and then, everything due is written; where it wants the Lease all the
-//! time, we have it for no more than half of it, and it never waits for long. Where persons edit or delete the Lease, or
-//! storage is restored from a backup, nobody can keep two holders apart; then requests stay few, and all is written.
+//! time, we have it for no more than half of it, and it never waits for long. Where operators edit or delete the Lease,
+//! or storage is restored from a backup, two holders cannot be kept apart; then requests stay few, and all is written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::write_record::Trigger;
 
 const OURS: &str = "azure-backend-pool-controller";
 const CCM: &str = "cloud-controller-manager";
-const SOMEBODY: &str = "somebody";
+const SOMEBODY: &str = "stranger";
 /// More requests about the Lease than this in one second are a storm.
 const MOST_REQUESTS: usize = 40;
 const POOLS: usize = 4;
@@ -91,7 +91,7 @@ enum Happening {
 struct State {
     version: u64,
     holder: Option<Arc<str>>,
-    /// `renewTime`, by the clock of whoever wrote it, in milliseconds.
+    /// `renewTime`, by the clock of the client that wrote it, in milliseconds.
     renewed: i64,
     duration: Duration,
     /// When the request that made it was sent.
@@ -159,7 +159,7 @@ struct World {
     other: Other,
     ours_for: Duration,
     puts: usize,
-    /// Whether somebody besides the two holders has changed the Lease.
+    /// Whether a third client has changed the Lease.
     meddled: bool,
     /// When the requests of the last second were sent.
     requests: VecDeque<Now>,
@@ -445,7 +445,7 @@ impl World {
                 Some(state) if state.version.to_string() != *facts.version.0 => return LeaseAnswer::Conflict,
                 Some(state) => {
                     let foreign = state.holder.as_deref() == Some(CCM);
-                    assert!(!foreign || self.meddled, "somebody else's hold was taken");
+                    assert!(!foreign || self.meddled, "another client's hold was taken");
                     self.edited(number, edit, sent);
                 }
             },
@@ -640,7 +640,7 @@ impl World {
                 if process.paused_until <= next && process.writer.deadline().is_some_and(|at| at <= next) {
                     let mut out = Vec::new();
                     process.writer.tick(next, &mut out);
-                    assert!(process.writer.deadline().is_none_or(|at| at > next), "it would wake for ever");
+                    assert!(process.writer.deadline().is_none_or(|at| at > next), "it would wake forever");
                     self.heard(number, out);
                 }
             }
@@ -713,7 +713,7 @@ impl World {
         self.happen(Happening::Operations(2));
         self.happen(Happening::Other(9, 3));
         self.happen(Happening::Awaiting(None));
-        // Whoever has it without knowing would be waited for, for 15 minutes.
+        // A holder that does not know of its hold would be waited for, for 15 minutes.
         let holder = self.lease.as_ref().and_then(|state| state.holder.as_deref());
         if holder == Some(SOMEBODY) || holder == Some(CCM) && self.other.holds_until.is_none() {
             self.happen(Happening::Person(None));

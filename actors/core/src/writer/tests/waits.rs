@@ -119,7 +119,7 @@ fn w4_a_put_answered_500_and_carried_out_is_written() {
     }
 }
 
-/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then somebody has written
+/// The answer to a PUT is lost; discovery looks at this moment and sees these members; then another client has written
 /// what we wanted. How does the attempt end?
 fn after_a_look(failure: Arc<Failure>, looked: u64, members: &[u8], provisioning: Provisioning) -> bool {
     let mut bench = Bench::leading(params());
@@ -163,7 +163,7 @@ fn next_take_after(bench: &mut Bench, web: &PoolId) -> AttemptId {
 #[test]
 fn w4_a_look_of_discovery_disproves_a_put_whose_answer_was_lost() {
     let rest = Provisioning::Succeeded;
-    assert!(!after_a_look(no_answer(), 5_000, &[], rest), "what is there later is somebody else's");
+    assert!(!after_a_look(no_answer(), 5_000, &[], rest), "what is there later comes from another client");
     assert!(after_a_look(no_answer(), 5_000, &[1], rest), "it shows the PUT's work");
     assert!(after_a_look(no_answer(), 4_999, &[], rest), "the PUT may still be on its way");
     assert!(after_a_look(no_answer(), 5_000, &[], Provisioning::Updating), "its operation may run");
@@ -181,5 +181,5 @@ fn w4_a_put_without_a_connection_was_not_carried_out() {
     assert_eq!(next_take(&mut bench), attempt);
     let read = bench.bring(&web, attempt, &[1]);
     let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
-    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "somebody else has written it");
+    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "another client has written it");
 }

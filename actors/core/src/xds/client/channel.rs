@@ -35,7 +35,7 @@ pub(super) enum Link {
 
 /// How a stream has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum ChannelEnd {
     /// After a response: no error (A57).
     Heard,
     /// Without one, from a server that was reached before.
@@ -192,7 +192,7 @@ impl Channel {
 
     /// Its stream has ended. The next one is not opened at once in any case; the waits grow from one stream without a
     /// response to the next (A57).
-    pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> End {
+    pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> ChannelEnd {
         let heard_at = self.stream().and_then(|stream| stream.heard_at);
         self.not_before = now.plus(backoff.after(self.ends, jitter));
         self.ends = self.ends.saturating_add(1);
@@ -200,11 +200,11 @@ impl Channel {
         if let Some(heard_at) = heard_at {
             self.cuts = if now < heard_at.plus(SOON) && ended.code != Code::Ok { self.cuts + 1 } else { 0 };
             self.cut = (self.cuts > 0).then(|| cut(&self.server.uri, ended, self.cuts));
-            return End::Heard;
+            return ChannelEnd::Heard;
         }
         match self.failure.replace(failure(&self.server.uri, ended)) {
-            None => End::Lost,
-            Some(_) => End::LostStill,
+            None => ChannelEnd::Lost,
+            Some(_) => ChannelEnd::LostStill,
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) enum Finding {
 
 /// A response, judged.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct ResponseVerdict {
     /// What it says of the resources that are watched: those that it holds, and then those of which it reports
     /// errors, so that the error wins.
     pub findings: Vec<(Arc<str>, Finding)>,
@@ -49,8 +49,13 @@ pub(super) struct Verdict {
 
 /// Judges a response about this kind that came at this time. What is not watched is passed over, be it valid or not:
 /// servers may send more than was asked for, and go on sending what is not any more.
-pub(super) fn judge(kind: Kind, response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>) -> Verdict {
-    let mut verdict = Verdict {
+pub(super) fn judge(
+    kind: Kind,
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+) -> ResponseVerdict {
+    let mut verdict = ResponseVerdict {
         findings: Vec::new(),
         version: Arc::from(response.version.as_str()),
         complaints: Complaints::default(),
@@ -114,7 +119,7 @@ fn judge_resources(
     response: &Response,
     at: Wall,
     watched: &BTreeSet<Arc<str>>,
-    verdict: &mut Verdict,
+    verdict: &mut ResponseVerdict,
 ) {
     let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
@@ -157,7 +162,7 @@ fn judge_resources(
     }
 }
 
-fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut Verdict) {
+fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut ResponseVerdict) {
     for (index, reported) in response.errors.iter().enumerate() {
         let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
             verdict.is_legible = false;
@@ -183,7 +188,7 @@ fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, ver
     }
 }
 
-impl Verdict {
+impl ResponseVerdict {
     /// Something is wrong with the response.
     fn complain(&mut self, complaint: String) {
         self.invalid += 1;

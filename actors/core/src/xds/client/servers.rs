@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::channel::{Channel, End};
+use super::channel::{Channel, ChannelEnd};
 use super::{Call, Client, Ended, Out, Request, Sample, ServerId, StreamId, Turn};
 use crate::machine::Now;
 use crate::resource_cache::{Error, Reason, State};
@@ -146,13 +146,13 @@ impl Client {
         let end = channel.on_ended(turn.now, ended, &self.params.backoff, jitter);
         let failure = channel.failure.clone();
         match end {
-            End::Heard => return,
-            End::Lost => {
+            ChannelEnd::Heard => return,
+            ChannelEnd::Lost => {
                 let server = ServerId(place);
                 turn.measure(Sample::Connected { server, connected: Some(false) });
                 turn.measure(Sample::ServerFailure(server));
             }
-            End::LostStill => {}
+            ChannelEnd::LostStill => {}
         }
         let Some(message) = failure.filter(|_| is_last) else { return };
         if !self.fall_back(turn) {

@@ -19,7 +19,7 @@ use crate::xds::facts::{
 };
 use crate::xds::validate;
 
-/// Whoever watches, where it does not matter.
+/// Some watcher, where it does not matter which.
 const WATCHER: Watcher = Watcher(1);
 /// When every response comes, on the wall.
 const AT: Wall = Wall::from_micros(7_000_000);

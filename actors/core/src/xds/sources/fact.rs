@@ -26,7 +26,7 @@ pub enum Assigned {
     Unknown(Option<Fault>),
     /// The pool gets its members of this. It may be empty: that is for the guards (G2).
     Usable(Arc<LoadAssignment>),
-    /// What was in use is not to be used any more, by the wish of whoever has configured `fail_on_data_errors`; the
+    /// What was in use is not to be used any more, because `fail_on_data_errors` is configured; the
     /// reason. The pool is emptied, unguarded (X3).
     Dropped(Fault),
 }
@@ -71,7 +71,7 @@ impl SourceFact {
         fact
     }
 
-    /// Takes over what must not be lost of an older fact whose place this one takes before anybody acted on it: the doubt
+    /// Takes over what must not be lost of an older fact that this one replaces before it was acted on: the doubt
     /// about how it came (G1).
     pub(crate) fn absorb(&mut self, older: &SourceFact) {
         self.provenance = self.provenance.max(older.provenance);

@@ -21,7 +21,7 @@ impl Cluster {
         self.add_node_at(kube, now, name, address);
     }
 
-    /// The same with an address that somebody may have had before.
+    /// The same with an address that another node may have had before.
     pub fn add_node_at(&mut self, kube: &mut KubeModel, now: u64, name: &str, address: u64) {
         let life = self.new_life(name);
         self.nodes.insert(name.to_owned(), Node { address, life, excluded: false, ready: true });
@@ -139,7 +139,7 @@ impl Cluster {
         });
     }
 
-    /// Something of a node changes that nobody reads.
+    /// An unused field of a node changes.
     pub fn beat(&self, kube: &mut KubeModel, now: u64, name: &str) {
         self.edit_node(kube, now, name, |object| {
             object["metadata"]["annotations"] = json!({ HEARTBEAT: now.to_string() });

@@ -42,8 +42,8 @@ impl Planes {
                 let server = &mut self.servers[place];
                 if self.random.per_mille(500) {
                     (server.responses, server.manner) = (0, Manner::Answers);
-                    // One that believes whoever claims its version has versions that mean the same in each of its lives:
-                    // else it would leave those alone who have another life's.
+                    // One that believes a client that claims its version has versions that mean the same in each of its
+                    // lives: else it would leave those alone who have another life's.
                     if !server.trusts {
                         server.catalogue.forget_versions();
                     }

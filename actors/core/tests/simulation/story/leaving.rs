@@ -187,7 +187,7 @@ impl Story {
         format!("{name} is tainted: {taint:?}")
     }
 
-    /// Somebody takes taints from a node, all or one sort of them.
+    /// A client removes taints from a node, all or one sort of them.
     fn untaint_one(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
         let all: Vec<&str> = SIGNALS.iter().chain(&OTHERS).map(|(key, _, _)| *key).collect();
         let random = &mut self.leaving.random;
@@ -345,14 +345,14 @@ impl Story {
         format!("storm: {words:?}")
     }
 
-    /// Whoever has set taints takes them away, and conditions are over.
+    /// The client that has set taints removes them, and conditions are over.
     pub(super) fn stay(&mut self, kube: &mut KubeModel, now: u64) {
         self.leaving.coming.clear();
         let names: Vec<String> = self.cluster.nodes.keys().cloned().collect();
         for name in names {
             self.cluster.announce(kube, now, &name, None);
             if !self.keeps_leaving {
-                // The taint of an eviction is left to whoever has set it, now and then.
+                // The taint of an eviction is sometimes left to the client that has set it.
                 let spot = self.leaving.random.per_mille(500);
                 self.cluster.untaint(kube, now, &name, |key| spot || key != SPOT.0);
             }

@@ -36,8 +36,8 @@ impl Watchdog {
         !self.within[put.process].horizon.knows(put.attempt)
     }
 
-    /// N1-N4: an entry of a node that leaves is Down after each PUT, whoever asked for it (W1); no other one goes Down;
-    /// only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
+    /// N1-N4: an entry of a node that leaves is Down after each PUT, whichever machine asked for it (W1); no other one
+    /// goes Down; only a Down of ours ends; and where no pool has brought a level nothing else changes (N3).
     pub(super) fn judge_admin(&mut self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (lb, pool) = (put.pool.lb.as_str(), put.pool.pool.as_str());
         let before = entries_of(put.base);
@@ -157,7 +157,7 @@ impl Watchdog {
     }
 
     /// C4, G6, N4: judges a step of an admin state: who does not lead, or only observes, writes nothing, and who was told
-    /// that it is switched off cuts nobody out.
+    /// that it is switched off sets no node Down.
     pub(super) fn on_admin_state_step(
         &mut self,
         process: usize,

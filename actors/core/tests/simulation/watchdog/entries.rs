@@ -58,18 +58,18 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Whether nobody but others can have made the Down.
+    /// Whether only others can have made the Down.
     pub(super) fn is_foreign(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.others && !maker.us)
     }
 
-    /// Whether nobody but us can have made the Down.
+    /// Whether only we can have made the Down.
     pub(super) fn is_ours(&self, entry: &EntryId) -> bool {
         self.makers.get(entry).is_some_and(|maker| maker.us && !maker.others)
     }
 
-    /// Somebody sets an entry Down. While something else is being written there, or where it may be Down already, nobody
-    /// can say what remains in the end.
+    /// Another client sets an entry Down. While something else is being written there, or where it may be Down already,
+    /// the final state is not known.
     fn made(&mut self, entry: EntryId, by: Maker, is_certain: bool) {
         let maker = self.makers.entry(entry).or_default();
         let before = if is_certain { Maker::default() } else { *maker };
@@ -117,7 +117,7 @@ impl Watchdog {
         }
     }
 
-    /// Somebody else has set an entry Down; `is_certain`: it was not, and nothing else was under way there.
+    /// Another client has set an entry Down; `is_certain`: it was not, and nothing else was under way there.
     pub fn set_down_by_others(&mut self, lb: &str, pool: &str, backend: &str, is_certain: bool) {
         let by = Maker { us: false, others: true };
         self.entries.made(EntryId::new(lb, pool, backend), by, is_certain);

@@ -2,10 +2,10 @@
 //! empty a pool, nor take most of it, before lists that were begun later say the same (G1-G3); and not too many pools
 //! lose most of their members at once (G4). What the operator has released is not held against it.
 //!
-//! The breaker is judged by what pools hear, whoever leads: who takes over would carry it out. A pool had what it was
-//! required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a pause ends,
-//! what was in it. Which losses count is judged by what the Informer has said of each Service (`losses.rs`): too many must
-//! not pass, and where there are few, removals must not be stopped.
+//! The breaker is judged by what pools hear, whichever replica leads: its successor would carry it out. A pool had what
+//! it was required to have once that was seen in it, and what it is to lose until that was seen to be gone; when a
+//! pause ends, what was in it. Which losses count is judged by what the Informer has said of each Service
+//! (`losses.rs`): too many must not pass, and where there are few, removals must not be stopped.
 //!
 //! It is more lenient than the guards where it knows less: about what other moments a pool was looked at, and which of
 //! several facts came together.
@@ -101,7 +101,7 @@ struct Heard {
     lost: Lost,
     /// Whether operators keep it from being written.
     paused: bool,
-    /// Whether its source leaves it with nothing: that may be by the wish of whoever has configured that data errors end
+    /// Whether its source leaves it with nothing: that may be because it is configured that data errors end
     /// what was known, which nothing guards (X3).
     is_given_up: bool,
     /// When the operator last released what it held back.

@@ -26,7 +26,7 @@ enum Cause {
     Counts,
     /// Its endpoints left their slices on a running watch.
     Endpoints,
-    /// Its node was deleted, and its endpoints may have left at the same moment; or the operator has let it go.
+    /// Its node was deleted, and its endpoints may have left at the same moment; or the operator has released it.
     Unclear,
 }
 

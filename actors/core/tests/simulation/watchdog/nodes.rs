@@ -69,7 +69,7 @@ pub(super) struct Node {
     /// Whether one of us has ever set the mark; and whether the one that is there is one of us' for certain.
     was_ours: bool,
     is_ours: bool,
-    /// When the operator last let it go on (N5).
+    /// When the operator last released it (N5).
     pub(super) released: Option<u64>,
 }
 
@@ -111,8 +111,8 @@ impl Node {
         self.backends.values_mut().for_each(|has| has.set(now, false));
     }
 
-    /// Whether a notice of its eviction may stand for who sees everything since `sees`: whoever has not seen that the node
-    /// was marked since does not know that somebody has taken the mark off.
+    /// Whether a notice of its eviction may count for a process that sees everything since `sees`: one that has not
+    /// seen that the node was marked since does not know that the mark was removed.
     pub(super) fn may_be_noticed(&self, now: u64, sees: u64) -> bool {
         self.notices.iter().any(|notice| {
             let is_over =
@@ -284,12 +284,12 @@ impl Watchdog {
             if !noted {
                 return Err(format!("N1: {} is tainted, and no record says that this is ours", node.name));
             }
-            // Who does not lead any more may not live to see it, nor may his successor know in time.
+            // A process that does not lead any more may end before it sees it, and its successor may not know in time.
             (node.was_ours, node.is_ours) = (true, leads);
             node.marked.set(now, true);
         }
         if !gone.is_empty() {
-            // Nobody can have seen that it was not Ready for a moment before the process saw anything.
+            // No process can have seen that it was not Ready for a moment before the process saw anything.
             let is_steady =
                 node.ready.steadily(now, READY_FOR_US) || node.ready.is() && node.ready.since < sees;
             let has_rested =
@@ -305,7 +305,7 @@ impl Watchdog {
     }
 
     /// N1: a node of whose eviction was told at that moment has been marked since by who led all the time, saw everything,
-    /// and has noted that he would.
+    /// and has noted that it would.
     ///
     /// # Errors
     /// That it was not.

@@ -94,7 +94,7 @@ impl Watchdog {
         self.judge_admin(now, put)
     }
 
-    /// W7, W8: whoever writes leads, and holds the shared Lease unless the PUT may go without.
+    /// W7, W8: the process that writes leads, and holds the shared Lease unless the PUT may go without.
     fn judge_permit(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let Some(identity) = &self.within[put.process].identity else { return Ok(()) };
         self.tenure.may_lead(now, identity)?;
@@ -214,7 +214,7 @@ impl Watchdog {
                 Some(blind) => {
                     // What it believes may be from before it went blind, but not from before that.
                     let long = has && since + NOTICED_US + self.empty_confirm_us < blind;
-                    // Lists that say the same wrong thing twice nobody can tell from the truth; of what many pools would lose
+                    // Lists that say the same wrong thing twice look like the truth; of what many pools would lose
                     // G4 judges.
                     if long && !self.within[put.process].guards.is_listed_twice(id, &owner.uid) {
                         return Err(format!("G2: {id} is emptied by a broken source: {owner:?}"));
@@ -238,7 +238,7 @@ impl Watchdog {
         }
         let mut may_count = false;
         let accepted = match reply {
-            // Whether it was carried out, nobody but the model knows.
+            // Only the model knows whether it was carried out.
             Reply::Answer(response) if response.status == 408 => {
                 self.in_doubt(put.process, put.pool);
                 may_count = true;
@@ -271,7 +271,7 @@ impl Watchdog {
                 self.versions.accept(put.pool, &within.horizon.of(put.attempt));
             }
         }
-        // An entity tag that moved with the PUT is that of its own operation; whoever was refused moved none.
+        // An entity tag that moved with the PUT is that of its own operation; a refused one moved none.
         let tag = arm.etag(lb.as_str());
         if tag != self.calls.tag_before && arm.is_updating(lb.as_str()) && !is_unknown {
             self.calls.own_operation.insert(lb.clone(), (put.process, tag.unwrap_or_default()));
@@ -279,7 +279,7 @@ impl Watchdog {
     }
 }
 
-/// W3: what nobody knows survives, at each level of the document.
+/// W3: unknown fields survive, at each level of the document.
 fn judge_unknown_fields(put: &Put<'_>) -> Result<(), String> {
     let unknown =
         |value: &Value| [value["fieldOfTheFuture"].clone(), value["properties"]["fieldOfTheFuture"].clone()];

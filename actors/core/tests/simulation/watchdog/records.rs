@@ -57,7 +57,7 @@ impl Record {
         self.backends.get(backend).is_some_and(|has| has.lately(now, NOTICED_US))
     }
 
-    /// Whether it has held this for long enough for everybody to know.
+    /// Whether it has held this for long enough for all to know.
     fn holds_steadily(&self, now: u64, backend: &str) -> bool {
         self.backends.get(backend).is_some_and(|has| has.steadily(now, NOTICED_US))
     }
@@ -233,7 +233,7 @@ impl Watchdog {
         Ok(())
     }
 
-    /// N5: Ready nodes go Down while those that are stay within the bound, unless the operator has let them go.
+    /// N5: Ready nodes go Down while those that are stay within the bound, unless the operator has released them.
     fn judge_breaker(&self, now: u64, process: usize, new: &[String]) -> Result<(), String> {
         if self.within[process].blind_since.is_some() {
             return Ok(());

@@ -156,8 +156,8 @@ impl Watchdog {
         self.within[process].handed.take(now, answer, fails);
     }
 
-    /// X3: nothing is written before something is known, nobody becomes a member who was never assigned, nobody goes who
-    /// is assigned, whatever is wrong with the source, and the last one only when none was for long.
+    /// X3: nothing is written before something is known, no address becomes a member that was never assigned, none goes
+    /// that is assigned, whatever is wrong with the source, and the last one only when none was for long.
     pub(super) fn judge_listed(&self, now: u64, put: &Put<'_>) -> Result<(), String> {
         let (within, id) = (&self.within[put.process], put.pool);
         let handed = &within.handed;

@@ -205,7 +205,7 @@ impl Watchdog {
                         *untold += u32::from(!within.given_up.contains(pool));
                         if *untold > UNTOLD {
                             return Err(format!(
-                                "Q6: {untold} attempts of {pool} have failed, and nobody was told"
+                                "Q6: {untold} attempts of {pool} have failed, and that was not reported"
                             ));
                         }
                     }

@@ -65,15 +65,15 @@ pub struct Holds {
 pub struct Tenure {
     own: Hold,
     shared: Hold,
-    /// Before which moment nobody but the last holder of our Lease may write.
+    /// Before which moment only the last holder of our Lease may write.
     settled_at: u64,
-    /// What our Lease was when the operator took it from its holder, until somebody has it again.
+    /// What our Lease was when the operator took it from its holder, until it has a holder again.
     robbed: Option<Hold>,
     /// Who may not know yet that the operator took our Lease away, and until when its last PUT may arrive.
     unaware: BTreeMap<String, u64>,
     /// Until when our hold of the shared Lease may be believed that the operator took away.
     shared_believed_until: u64,
-    /// Until when nobody can know who else writes.
+    /// Until when other writers cannot be known.
     unknown_until: u64,
     /// When the operator last touched our Lease, and whether one has ever deleted it: then its terms count again.
     touched_at: Option<u64>,
@@ -142,7 +142,7 @@ impl Tenure {
                     return Err(format!("W7: the shared Lease is taken from {before:?}"));
                 }
                 if before.holder == OURS && self.shared.holder.is_empty() && open(None) {
-                    return Err("W7: the shared Lease is let go of while a PUT is unanswered".to_owned());
+                    return Err("W7: the shared Lease is released while a PUT is unanswered".to_owned());
                 }
                 if ours && before.holder == OURS && now > self.shared.taken_at + LONGEST_HOLD_US {
                     return Err(format!("W7: the shared Lease is held since {}", self.shared.taken_at));
@@ -152,7 +152,8 @@ impl Tenure {
         Ok(())
     }
 
-    /// Our Lease is released: only by whoever has nothing under way, and need not wait for anybody's last PUT.
+    /// Our Lease is released: only by a process that has nothing under way, and need not wait for an earlier holder's
+    /// last PUT.
     fn let_go(&self, now: u64, holder: &str, open: impl Fn(Option<&str>) -> bool) -> Result<(), String> {
         if now < self.unknown_until {
             return Ok(());
@@ -161,12 +162,15 @@ impl Tenure {
             return Err(format!("W8: {holder} lets go while a PUT of its is unanswered"));
         }
         if now < self.settled_at {
-            return Err(format!("W8: {holder} lets go before {}: nobody would wait", self.settled_at));
+            return Err(format!(
+                "W8: {holder} releases it before {}: its successor would not wait",
+                self.settled_at
+            ));
         }
         Ok(())
     }
 
-    /// A person empties, renames or deletes a Lease (`None`): nobody is told, and whoever had it does not know.
+    /// The operator empties, renames or deletes a Lease (`None`): its holder does not know.
     pub fn taken_away(&mut self, now: u64, lease: LeaseName, object: Option<&Value>) {
         let object = object.unwrap_or(&Value::Null);
         let known = match lease {
@@ -189,7 +193,7 @@ impl Tenure {
                     self.robbed = Some(before);
                 }
                 if !self.own.holder.is_empty() {
-                    // Whoever takes it waits for the end of that hold, and thereby for all before it.
+                    // The client that takes it waits for the end of that hold, and thereby for all before it.
                     self.robbed = None;
                 }
             }
@@ -209,7 +213,7 @@ impl Tenure {
         Holds { own: self.own.clone(), shared: self.shared.clone() }
     }
 
-    /// Both Leases are again as they were; whoever had them since does not know yet.
+    /// Both Leases are again as they were; their holders since do not know yet.
     pub fn set_back(&mut self, now: u64, holds: Holds) {
         (self.counts_anew, self.touched_at, self.robbed) = (true, Some(now), None);
         let before = std::mem::replace(&mut self.own, holds.own);
@@ -228,8 +232,8 @@ impl Tenure {
         }
     }
 
-    /// The first to take our Lease after the operator took it away: W8 promises that it waits for the last PUT of whoever
-    /// had it if it has seen that one's last renewal. Who has not cannot know of it.
+    /// The first to take our Lease after the operator took it away: W8 promises that it waits for the last PUT of the
+    /// client that had it if it has seen that one's last renewal. Who has not cannot know of it.
     fn taken_after_a_person(&mut self, knows: impl Fn(&str, &str) -> bool) {
         let Some(robbed) = self.robbed.take().filter(|robbed| robbed.holder != self.own.holder) else {
             return;
@@ -243,7 +247,7 @@ impl Tenure {
         }
     }
 
-    /// Whether nobody can know who else writes, because of what the operator has done.
+    /// Whether other writers cannot be known, because of what the operator has done.
     pub fn is_unknown(&self, now: u64) -> bool {
         now < self.unknown_until
     }
@@ -324,7 +328,7 @@ impl Tenure {
         }
     }
 
-    /// Since when somebody has had our Lease.
+    /// Since when our Lease has had a holder.
     pub fn led_since(&self) -> u64 {
         self.own.taken_at
     }
@@ -361,7 +365,7 @@ impl Tenure {
         let mut pieces: Vec<(u64, u64)> = Vec::new();
         for (_, began, ended) in self.holds(from, to).filter(|(holder, ..)| *holder == OURS) {
             match pieces.last_mut().filter(|(_, last)| began == *last) {
-                // Taken over without anybody's having had it in between.
+                // Taken over without another holder in between.
                 Some((_, last)) => *last = ended,
                 None => pieces.push((began, ended)),
             }

@@ -42,7 +42,7 @@ pub struct Noted {
     pub released: u64,
 }
 
-/// What somebody asks for.
+/// What an operator asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// A pause.
@@ -77,7 +77,7 @@ impl Watchdog {
         }
     }
 
-    /// G6: what the operator is told has been true since he asked.
+    /// G6: what the operator is told has been true since the request.
     ///
     /// # Errors
     /// What was not.
@@ -89,7 +89,7 @@ impl Watchdog {
         answer: &Answer,
     ) -> Result<(), String> {
         let Some((scope, wish, from)) = self.noted.open.remove(&(process, id)) else {
-            return Err(format!("A3: {id:?} of process {process} is answered, and nobody waits for it"));
+            return Err(format!("A3: {id:?} of process {process} is answered, and was not waited for"));
         };
         if now > from + ANSWERED_US && self.within[process].started_at < from {
             return Err(format!(
@@ -174,7 +174,7 @@ impl Watchdog {
         self.noted.released
     }
 
-    /// A process is gone: nobody of those who asked it is answered.
+    /// A process is gone: none of its requests is answered.
     pub(super) fn hangs_up(&mut self, process: usize) {
         self.noted.open.retain(|(asked, _), _| *asked != process);
     }

@@ -92,7 +92,7 @@ impl World {
         }
         let lacked = self.processes.iter().any(|process| process.kubernetes.has_lacked);
         if self.weather.per_mille(400) || lacked {
-            // The last fault of all: nobody remembers anything, everything is listed once more. What lists have lacked is
+            // The last fault of all: all memory is lost, everything is listed again. What lists have lacked is
             // known only then.
             self.kube.restart();
         }

@@ -82,7 +82,7 @@ impl World {
         self.at(self.now + pause, Happening::Start(slot));
     }
 
-    /// What a process says at its end that it has released, nobody has in its name.
+    /// What a process says at its end that it has released, it does not hold any more.
     pub(super) fn judge_free(&self, number: usize, free: Free) -> Result<(), String> {
         let identity = &self.processes[number].identity;
         let lease = lease_object(&self.kube, LeaseName::Own);
@@ -95,7 +95,7 @@ impl World {
     pub(super) fn done(&mut self, number: usize) -> Result<(), String> {
         let process = &self.processes[number];
         if !process.ending {
-            return Err(format!("W8: process {number} ends, and nobody has told it to"));
+            return Err(format!("W8: process {number} ends without being told to"));
         }
         if self.watchdog.has_open_put(self.now, number) {
             return Err(format!("W8: process {number} ends while a PUT of its is unanswered"));
@@ -165,7 +165,7 @@ impl World {
         let there: Vec<usize> =
             (0..self.processes.len()).filter(|number| self.processes[*number].is_there()).collect();
         let Some(number) = self.fates.pick(&there) else { return Ok(()) };
-        // Whoever leads is the more interesting.
+        // The leader is the more interesting.
         let leads = |number: &usize| &*self.processes[*number].identity == self.watchdog.tenure.leader();
         let leader = there.iter().copied().find(leads);
         let number = if self.fates.per_mille(500) { leader.unwrap_or(number) } else { number };
@@ -303,7 +303,7 @@ impl World {
         self.processes[leader].stalled.insert(Actor::Informer, until);
     }
 
-    /// Everybody else sees no change of endpoints for a while, and in that while the leader is told to end.
+    /// All others see no change of endpoints for a while, and in that while the leader is told to end.
     fn eclipse(&mut self, leader: Option<usize>, there: &[usize]) {
         let Some(leader) = leader else { return };
         // Where the world is about that, for so long that the leader writes meanwhile, and the next one sees what it wrote.
@@ -317,7 +317,7 @@ impl World {
         self.at(at, Happening::TellToEnd(leader));
     }
 
-    /// The operator pauses everything, and then the leader is told to end. Unless everybody is to hear of the pause before,
+    /// The operator pauses everything, and then the leader is told to end. Unless all are to hear of the pause before,
     /// what others ask about our ConfigMap fails for a while.
     fn take_over_in_a_pause(&mut self, leader: Option<usize>, there: &[usize], heard: bool) {
         let Some(leader) = leader else { return };

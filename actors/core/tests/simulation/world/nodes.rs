@@ -65,7 +65,7 @@ impl World {
 
     /// The same where nothing of it is any process's doing.
     pub(super) fn note_records_by_hand(&mut self) {
-        self.note_records(None).expect("nobody is judged for it");
+        self.note_records(None).expect("no process is judged for it");
     }
 
     /// A patch of a node's taints reaches the API server, whatever has become of the process that sent it.
@@ -105,7 +105,7 @@ impl World {
         self.watchdog.is_off = off;
     }
 
-    /// Whoever has configured the processes switches the admin state off, and they start again one after the other (N4).
+    /// The configuration switches the admin state off, and they start again one after the other (N4).
     pub(super) fn switch_off_for_good(&mut self) {
         self.note("the admin state is switched off".to_owned());
         self.settings.admin_state_off = true;

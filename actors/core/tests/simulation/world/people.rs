@@ -15,7 +15,7 @@ use crate::process::Process;
 /// As how long another client's hold is read (W7), the time for which it is looked at, and what clocks may differ by.
 const FOREIGN_US: i64 = 900_000_000 + 30_000_000 + 10_000_000;
 
-/// How long after somebody has asked for a pause it may still be noted: his request, its tries, and a late write.
+/// How long after the request for a pause it may still be noted: the request, its tries, and a late write.
 const LAST_WISH_US: u64 = 60_000_000;
 
 impl World {
@@ -40,7 +40,7 @@ impl World {
         }
         let left = lease_object(&self.kube, lease);
         let holder = left.as_ref().map(|left| left["spec"]["holderIdentity"].to_string());
-        self.note(format!("a person takes {lease:?} away: {holder:?}"));
+        self.note(format!("the operator takes {lease:?} away: {holder:?}"));
         self.watchdog.tenure.taken_away(self.now, lease, left.as_ref());
         Ok(())
     }
@@ -56,7 +56,7 @@ impl World {
         self.crashes.clear();
         let mut until = self.now;
         if self.size.faults.wishes {
-            // Until then the last request of somebody may still be carried out.
+            // Until then the last request of an operator may still be carried out.
             until += LAST_WISH_US;
             self.at(until, Happening::EndPauses);
         }

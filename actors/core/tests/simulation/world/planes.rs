@@ -20,7 +20,7 @@ impl World {
         Planes::new(Random::new(seed ^ 0x706c_616e))
     }
 
-    /// The pools that they fill are there, with members that somebody has put there.
+    /// The pools that they fill are there, with members that another client has put there.
     pub(super) fn add_listed(&mut self) {
         if self.planes.is_none() {
             return;
@@ -51,7 +51,7 @@ impl World {
         self.send_all(sendings)
     }
 
-    /// Somebody takes members out of such a pool, and puts others in.
+    /// Another client takes members out of such a pool, and puts others in.
     fn meddle_with_listed(&mut self) {
         let listed = LISTED[self.planing.place(LISTED.len())];
         self.arm.tick(self.now);

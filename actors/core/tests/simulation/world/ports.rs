@@ -74,7 +74,7 @@ impl World {
         self.note_records(Some(process))?;
         if self.keeps_notes && notes::stored(&self.kube).is_none_or(|map| map["data"][notes::KEPT].is_null())
         {
-            return Err("A4: a key of somebody else is gone".to_owned());
+            return Err("A4: a key of another client is gone".to_owned());
         }
         self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
         Ok(())

@@ -105,7 +105,7 @@ impl World {
 }
 
 impl Cluster {
-    /// It is as it was; what was counted stays, so that nobody gets the address or the UID of somebody who was.
+    /// It is as it was; what was counted stays, so that no object gets the address or the UID of an earlier one.
     fn set_back(&mut self, kube: &mut KubeModel, now: u64, saved: Cluster) {
         self.become_again(saved);
         let going = self.services.values().filter(|service| service.deleting);

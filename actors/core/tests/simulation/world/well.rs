@@ -7,7 +7,7 @@ use crate::cluster::{NAMESPACE, Pod, Service};
 use crate::process::{EMPTY_CONFIRM_US, Settings};
 use crate::watchdog::Watchdog;
 
-/// Within which time everybody is at rest after the beginning.
+/// Within which time all are at rest after the beginning.
 const RESTS_WITHIN_US: u64 = 600_000_000;
 /// For how long nothing has happened then: the cloud-controller-manager looks at changed nodes each 100 seconds.
 const RESTS_FOR_US: u64 = 120_000_000;
@@ -86,7 +86,7 @@ impl World {
         self.note_nodes();
     }
 
-    /// The object of a node changes in a way that nobody is told of, and then it is said to be evicted.
+    /// The object of a node changes without an event, and then it is said to be evicted.
     pub fn foretell(&mut self, name: &str) {
         self.story.cluster.beat(&mut self.kube, self.now, name);
         self.story.foretell(&mut self.kube, self.now, name);

@@ -56,7 +56,7 @@ impl World {
         Scope::Pool(pool.unwrap_or_else(unknown))
     }
 
-    /// What somebody releases: what is held back there, or a node that waits (N5).
+    /// What the operator releases: what is held back there, or a node that waits (N5).
     fn scope_of_release(&mut self) -> Scope {
         let nodes: Vec<String> = self.story.cluster.nodes.keys().cloned().collect();
         if nodes.is_empty() || self.wishing.per_mille(500) {
@@ -66,14 +66,14 @@ impl World {
         Scope::Node(NodeName::new(nodes[place].as_str()))
     }
 
-    /// Somebody switches the admin state off by hand, or on again (N4).
+    /// The operator switches the admin state off by hand, or on again (N4).
     fn switch_by_hand(&mut self) {
         let off = !notes::is_switched_off(&self.kube) || self.plant.is_some();
         self.write_switch(off);
     }
 
     fn write_switch(&mut self, off: bool) {
-        self.note(format!("a person edits the ConfigMap: admin state off {off}"));
+        self.note(format!("the operator edits the ConfigMap: admin state off {off}"));
         notes::switch_off(&mut self.kube, self.now, off);
         self.note_records_by_hand();
     }
@@ -92,7 +92,10 @@ impl World {
         let (wanted, wish) = if resumes {
             (Wanted::Resume(scope.clone()), Wish::Resume)
         } else {
-            (Wanted::Pause { scope: scope.clone(), by: Some("a person".into()), reason: None }, Wish::Pause)
+            (
+                Wanted::Pause { scope: scope.clone(), by: Some("an operator".into()), reason: None },
+                Wish::Pause,
+            )
         };
         self.ask(number, wanted, scope, wish);
     }
@@ -106,7 +109,7 @@ impl World {
     fn ask(&mut self, number: usize, wanted: Wanted, scope: Scope, wish: Wish) {
         self.asks += 1;
         let id = RequestId(self.asks);
-        self.note(format!("a person asks process {number}: {wanted:?}"));
+        self.note(format!("the operator asks process {number}: {wanted:?}"));
         self.watchdog.asked(self.now, number, id, scope, wish);
         for delivery in routed(Said::Person(Request { id, wanted })) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
@@ -158,12 +161,12 @@ impl World {
     }
 
     fn write_by_hand(&mut self, paused: bool) {
-        self.note(format!("a person edits the ConfigMap: everything paused {paused}"));
+        self.note(format!("the operator edits the ConfigMap: everything paused {paused}"));
         notes::pause_by_hand(&mut self.kube, self.now, paused);
         self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
     }
 
-    /// Nobody wishes anything any more.
+    /// There are no wishes any more.
     pub(super) fn wish_nothing(&mut self) {
         if notes::is_switched_off(&self.kube) {
             self.write_switch(false);
@@ -171,7 +174,7 @@ impl World {
         if notes::paused(&self.kube).is_empty() {
             return;
         }
-        self.note("a person ends all pauses".to_owned());
+        self.note("the operator ends all pauses".to_owned());
         notes::resume_all(&mut self.kube, self.now);
         self.watchdog.noted_pauses(self.now, &notes::paused(&self.kube));
     }

@@ -38,7 +38,7 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     for version in 2..1_002 {
         server.send(line(["web", "api"][version % 2], version)).await.expect("it is read");
     }
-    assert!(clock.now().since(began) < SLOW, "nobody has answered yet");
+    assert!(clock.now().since(began) < SLOW, "there is no answer yet");
     drop(server);
     assert_eq!(reading.await.expect("it ends"), None);
 

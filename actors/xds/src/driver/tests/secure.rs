@@ -102,7 +102,7 @@ impl Files {
     }
 }
 
-/// That a stream is not to be had, with these words and this path.
+/// That a stream is not available, with these words and this path.
 async fn unavailable(bootstrap: Arc<Bootstrap>, words: &str, path: &Path) {
     let ended = Site::asking(bootstrap).ended().await;
     assert_eq!(ended.code, Code::Unavailable, "{ended:?}");

@@ -154,5 +154,5 @@ fn z2_nodes_whose_machines_stop_are_silent_until_they_start() {
     assert_eq!(ready(&stage.1), [false, true, true], "the others run again");
     act(&mut stage, Leaving::Start, 3);
     assert_eq!((ready(&stage.1), stage.1.stopped.len()), ([true; 3], 0));
-    assert_eq!(signals(&stage.1), [], "nobody has tainted them");
+    assert_eq!(signals(&stage.1), [], "they have no taints");
 }

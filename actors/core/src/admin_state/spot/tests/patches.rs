@@ -149,7 +149,7 @@ fn n1_a_taint_that_was_there_is_not_ours_and_none_is_added() {
         bench.tell(&NodeFact { version: version(2), ..before });
         bench.asks_nothing();
         bench.tell(&NodeFact { version: version(3), ..node("a") });
-        assert_eq!(bench.stands("a"), (false, false), "whoever cleared it has meant the notice too");
+        assert_eq!(bench.stands("a"), (false, false), "clearing it ends the notice too");
         bench.asks_nothing();
     }
 }

@@ -18,7 +18,7 @@ enum Act {
     /// A condition of this age; `None`: it ends.
     Condition(usize, Option<u16>),
     Ready(usize, bool),
-    /// Somebody adds one of the taints, or takes it off.
+    /// Another client adds one of the taints, or takes it off.
     Taint(usize, usize, bool),
     Recreated(usize),
     /// The next state of a node is told, or the newest.
@@ -273,7 +273,8 @@ impl World {
                 let other = taint(DRAINING, "maintenance", "NoSchedule");
                 let taint = [mark(), drains, other, spot_pool()][which].clone();
                 let same = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
-                // Nobody adds the same taint and takes it off within the time that a patch and the word of it take.
+                // No other client adds the same taint and takes it off within the time that a patch and its watch event
+                // take.
                 self.carry_out_all(n);
                 self.change(n, |fact| {
                     fact.taints.retain(|known| !same(known));

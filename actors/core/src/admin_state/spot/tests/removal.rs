@@ -116,7 +116,7 @@ fn n1_a_removal_is_tried_until_it_is_carried_out() {
     bench.pass(seconds(60));
     bench.asks_nothing();
     bench.tell(&NodeFact { taints: vec![spot_pool(), mark()], version: version(11), ..node("a") });
-    assert_eq!(bench.stands("a"), (false, false), "somebody has added it anew");
+    assert_eq!(bench.stands("a"), (false, false), "another client has added it again");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
@@ -144,7 +144,7 @@ fn n1_a_removal_that_was_seen_before_it_was_answered_is_done() {
     assert_eq!(bench.stands("a"), (false, false));
     bench.answer(&TaintAnswer::Done);
     bench.tell(&marked(&node("a"), 4));
-    assert_eq!(bench.stands("a"), (false, false), "it is somebody's");
+    assert_eq!(bench.stands("a"), (false, false), "it belongs to another client");
     bench.pass(seconds(3_600));
     bench.asks_nothing();
 }
@@ -206,7 +206,7 @@ fn n1_a_notice_during_the_removal_of_our_taint_gets_a_new_taint() {
         assert_eq!(ask.edit, TaintEdit::AddFirst);
         bench.spots.on_tainted(bench.now, call, &TaintAnswer::Overtaken);
         bench.tell(&marked(&node("a"), 4));
-        assert_eq!(bench.stands("a"), (true, false), "somebody was faster this time");
+        assert_eq!(bench.stands("a"), (true, false), "another client was faster this time");
     }
 }
 

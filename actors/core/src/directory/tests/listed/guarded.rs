@@ -16,7 +16,7 @@ fn x3_a_source_that_is_dropped_empties_its_pool_at_once() {
     assert_eq!(bench.going(&[1, 2, 3]), 3, "no removal delay, and no confirmation");
     assert_eq!(bench.machine.deadline(), None);
     bench.observe(&edge(&[1, 2, 3, 9]));
-    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whoever has put it there");
+    assert_eq!(bench.going(&[1, 2, 3, 9]), 4, "nothing is left in it, whichever client has put it there");
 }
 
 #[test]

@@ -16,7 +16,7 @@ enum Event {
     Absent,
     /// Time passes.
     Pass { millis: u64 },
-    /// A pool that was assigned to nobody answers, or one answers out of turn.
+    /// A pool that was assigned without an owner answers, or one answers out of turn.
     Answer { pool: usize },
     /// A new term of leadership.
     Term(u64),

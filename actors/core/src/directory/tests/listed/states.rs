@@ -107,7 +107,7 @@ fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
     assert_eq!(bench.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
     bench.read_later(&seen(&[1, 2, 3], &[]));
     assert_eq!(bench.states(), &states(&[], &[]));
-    // Where the pool is left out of admin states nobody touches any.
+    // Where the pool is excluded from admin states, none is touched.
     assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
 }
 
@@ -150,7 +150,7 @@ fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
     assert_eq!(bench.states(), &states(&[], &[]));
     assert_eq!(bench.assigned_since().len(), 1, "the pool hears of it");
     bench.read_later(&seen(&[1, 2], &[2]));
-    assert_eq!(bench.states(), &states(&[], &[]), "somebody else has set it");
+    assert_eq!(bench.states(), &states(&[], &[]), "another client has set it");
 }
 
 #[test]

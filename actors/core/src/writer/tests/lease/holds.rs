@@ -229,7 +229,7 @@ fn w7_waiting_clients_are_counted_before_the_lease_is_taken_again() {
     let said = bench.due(&web, due(29_000, Class::Add));
     assert!(
         none_replaced(&said) && none_replaced(&bench.until(29_500)),
-        "somebody may have waited all the time"
+        "another client may have waited all the time"
     );
     assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(1)))));
     let shown = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };

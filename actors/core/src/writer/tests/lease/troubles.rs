@@ -6,7 +6,7 @@ use crate::object::{GIVE_UP_AFTER, RequestFailure};
 use crate::report::What;
 use crate::view::Whose;
 
-/// A server whose Lease is nobody's, in one version, until a write that replaces this version succeeds.
+/// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
 struct Server {
     version: u64,
     requests: u32,
@@ -107,7 +107,7 @@ fn w7_writes_that_never_succeed_back_off_though_looks_do() {
     assert!(server.requests <= 40, "{} in two minutes", server.requests);
 }
 
-/// Somebody who takes and gives back the Lease so fast that nobody is ever in time.
+/// A client that takes and releases the Lease so fast that no other is ever in time.
 struct Fast {
     version: u64,
     /// Whose it is at each look.
@@ -176,7 +176,7 @@ fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
 
 #[test]
 fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
-    // A webhook that gives the Lease to somebody when we take it, and one that does not let us give it back.
+    // A webhook that gives the Lease to another client when we take it, and one that does not let us release it.
     for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
         let mut bench = Bench::new(leased());
         if first.is_none() {
@@ -483,11 +483,11 @@ fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
     let said = bench.until(15_000);
     let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
     let looking = look(&said);
-    assert_eq!(bench.writer.lock_send_before(), None, "somebody has written it besides us");
+    assert_eq!(bench.writer.lock_send_before(), None, "another client has written it too");
     bench.lease(watch, state(2, Some(OURS)));
     assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
     bench.lease(looking, state(2, Some(OURS)));
-    assert!(bench.writer.lock_send_before().is_some(), "it was read: nobody has");
+    assert!(bench.writer.lock_send_before().is_some(), "it was read: no other client has written it");
 }
 
 #[test]

@@ -426,7 +426,7 @@ impl World {
         Ok(())
     }
 
-    /// There are not too many rejections; whoever asks for other names takes one with him.
+    /// There are not too many rejections; a request for other names carries one along.
     fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
         let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
@@ -666,7 +666,7 @@ impl World {
         Ok(())
     }
 
-    /// Everybody does what he can, until nothing is left to do.
+    /// All do what they can, until nothing is left to do.
     fn settle(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {

@@ -66,7 +66,7 @@ fn x2_a_second_watcher_requests_nothing_and_the_last_one_ends_it() {
     run.step(In::Unwatch(endpoints("x"), Watcher(2)));
     assert_eq!(run.requests(), ["eds / y"]);
     run.step(In::Unwatch(endpoints("x"), Watcher(2)));
-    assert!(run.out.is_empty(), "nobody watches it");
+    assert!(run.out.is_empty(), "it has no watcher");
 }
 
 #[test]

@@ -323,7 +323,7 @@ impl World {
         for said in out {
             match said {
                 Out::Watch(key, watcher) => {
-                    prop_assert!(!lets_go, "something is let go of before all is watched");
+                    prop_assert!(!lets_go, "something is released before all is watched");
                     let is_asked = key.kind == Kind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
                     prop_assert_eq!(before, None, "{} is watched twice", key);

@@ -1,0 +1,147 @@
+//! Names that can be read and searched for: of tests, and of the types of the core (CONTRIBUTING.md, "Names").
+
+use std::collections::BTreeMap;
+
+use super::{before_tests, fail_if_any, files, is_test};
+
+/// The most characters in the name of a test, or of any other function.
+const LONGEST_NAME: usize = 70;
+
+/// The types that every machine has.
+const OF_EACH_MACHINE: [&str; 3] = ["In", "Out", "Params"];
+
+/// The other names that several modules of the core still share, and how many do. This list can only shrink: give a
+/// new type a name of its own.
+const SHARED: &[(&str, usize)] = &[
+    ("AdminState", 2),
+    ("Answer", 2),
+    ("Ask", 2),
+    ("Backoff", 2),
+    ("Balancer", 2),
+    ("Breaker", 2),
+    ("Call", 2),
+    ("Change", 2),
+    ("Class", 2),
+    ("Course", 2),
+    ("Done", 3),
+    ("Due", 2),
+    ("Effect", 2),
+    ("End", 2),
+    ("Ended", 3),
+    ("Entry", 3),
+    ("Errand", 2),
+    ("Failed", 4),
+    ("Failure", 2),
+    ("Fault", 2),
+    ("Foreign", 2),
+    ("Fraction", 2),
+    ("Given", 2),
+    ("Heard", 3),
+    ("Held", 2),
+    ("Judged", 2),
+    ("Keeping", 2),
+    ("Key", 2),
+    ("Kind", 3),
+    ("Line", 2),
+    ("Listed", 2),
+    ("Losses", 2),
+    ("Lost", 2),
+    ("Membership", 2),
+    ("News", 4),
+    ("Node", 2),
+    ("Noted", 2),
+    ("Owner", 2),
+    ("Part", 2),
+    ("Phase", 2),
+    ("Recent", 2),
+    ("Reported", 2),
+    ("Request", 2),
+    ("Sample", 2),
+    ("Scope", 2),
+    ("Seen", 2),
+    ("Shown", 2),
+    ("Sight", 2),
+    ("Standing", 3),
+    ("State", 3),
+    ("Stream", 2),
+    ("Told", 3),
+    ("Unread", 2),
+    ("Value", 2),
+    ("Waiting", 2),
+    ("Waits", 2),
+    ("Wanted", 2),
+    ("Watcher", 2),
+    ("What", 4),
+    ("Wished", 2),
+];
+
+/// The names that follow this keyword in a line of code.
+fn declared<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(keyword)?;
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|name| !name.is_empty())
+}
+
+/// The name of the type that a line makes visible outside of its module.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.trim_start().strip_prefix("pub")?;
+    let rest = match rest.strip_prefix('(') {
+        Some(scope) => scope.split_once(") ")?.1,
+        None => rest.strip_prefix(' ')?,
+    };
+    ["struct ", "enum ", "trait ", "type ", "union "].into_iter().find_map(|keyword| declared(rest, keyword))
+}
+
+#[test]
+fn names_of_tests_are_short() {
+    let mut offences = Vec::new();
+    for (path, text) in files(&[".rs"]) {
+        for (number, line) in text.lines().enumerate() {
+            let names = line.split("fn ").skip(1).filter_map(|rest| declared(rest, ""));
+            for name in names.filter(|name| name.chars().count() > LONGEST_NAME) {
+                offences.push(format!("{path}:{}: {name}", number + 1));
+            }
+        }
+    }
+    // A story is a test by the name of its file.
+    for path in files(&[".txt"]).into_keys() {
+        let story = path.split_once("scenarios/").and_then(|(_, file)| file.strip_suffix(".txt"));
+        if story.is_some_and(|name| name.chars().count() > LONGEST_NAME) {
+            offences.push(path);
+        }
+    }
+    fail_if_any("a name has at most 70 characters; its module carries the rule", &offences);
+}
+
+#[test]
+fn types_of_the_core_have_names_of_their_own() {
+    let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, text) in files(&[".rs"]) {
+        if path.starts_with("actors/core/src/") && !is_test(&path) {
+            for name in before_tests(&text).lines().filter_map(public_type) {
+                modules.entry(name.to_owned()).or_default().push(path.clone());
+            }
+        }
+    }
+    modules.retain(|name, paths| paths.len() > 1 && !OF_EACH_MACHINE.contains(&name.as_str()));
+    let known: BTreeMap<&str, usize> = SHARED.iter().copied().collect();
+    let mut offences = Vec::new();
+    for (name, paths) in &modules {
+        if paths.len() > known.get(name.as_str()).copied().unwrap_or_default() {
+            offences.push(format!("{name}: {}", paths.join(", ")));
+        }
+    }
+    fail_if_any("qualify the name (LeasePhase), or name what it is", &offences);
+    let is_stale = |(name, count): &&(&str, usize)| modules.get(*name).map_or(0, Vec::len) < *count;
+    let stale: Vec<String> = SHARED.iter().filter(is_stale).map(|entry| format!("{entry:?}")).collect();
+    fail_if_any("fewer modules share these names by now: shorten the list", &stale);
+}
+
+#[test]
+fn types_are_told_from_other_lines() {
+    assert_eq!(public_type("pub(super) enum Phase {"), Some("Phase"));
+    assert_eq!(public_type("    pub struct Pool<T>(T);"), Some("Pool"));
+    assert_eq!(public_type("pub(in crate::writer) type Heard = u8;"), Some("Heard"));
+    assert_eq!(public_type("struct Pool;"), None);
+    assert_eq!(public_type("pub fn enum_of() {}"), None);
+}
