@@ -41,7 +41,7 @@ pub enum End {
     SetBack,
 }
 
-/// Somebody waits for the answer to the operator's request, which is sent to its machine when this was heard.
+/// A caller waits for the answer to the operator's request, which is sent to its machine when this was heard.
 #[derive(Message, Debug)]
 #[rtype(result = "()")]
 pub struct Await {
@@ -92,7 +92,7 @@ fn log_leadership(before: &Snapshot, after: &Snapshot) {
     tracing::info!(role, %identity, holder, term = epoch.0, last_error = last_error.as_deref(), "leadership");
 }
 
-/// Says why the process ends although nobody has told it to (W8).
+/// Says why the process ends although it was not told to (W8).
 fn log_set_back(lease: &Place, SetBack { known, read }: &SetBack) {
     let effect =
         "this process stops writing and ends with exit code 1; guards apply to what the next one removes";

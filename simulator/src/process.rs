@@ -109,8 +109,8 @@ impl Process {
         pid_of(&self.child).map(|_| Reins::of(self.pid.subscribe(), self.asked.0.clone()))
     }
 
-    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever somebody
-    /// who holds its reins asks for that, and started again after an end that was asked about before.
+    /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
+    /// holder of its reins asks for that, and started again after an end that was asked about before.
     pub async fn ended(&mut self) -> Ended {
         loop {
             let done = tokio::select! {

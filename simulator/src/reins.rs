@@ -105,8 +105,8 @@ mod tests {
         assert!(!reins.stand_still(true) && !reins.limit_files(None), "there is none");
         for outcome in [true, false] {
             let starts = async {
-                let Some(Asked::Restart(done)) = asked.recv().await else { panic!("somebody asks") };
-                done.send(outcome).expect("somebody waits");
+                let Some(Asked::Restart(done)) = asked.recv().await else { panic!("a request") };
+                done.send(outcome).expect("the caller waits");
             };
             assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));
         }

@@ -65,8 +65,7 @@ fn a4_c1_a_panic_anywhere_aborts_the_process_without_secrets() {
     if let Ok(place) = std::env::var(PANICS) {
         return system().block_on(panic_on(&place));
     }
-    let child =
-        |place| child("a4_c1_a_panic_anywhere_aborts_the_process_without_secrets", place);
+    let child = |place| child("a4_c1_a_panic_anywhere_aborts_the_process_without_secrets", place);
     for place in ["a worker", "a thread for blocking work", "an actor"] {
         let Output { status, stderr, .. } = child(place);
         let told = String::from_utf8_lossy(&stderr);

@@ -328,8 +328,7 @@ async fn h3_load_balancers_are_compared_and_the_log_level_changes_live() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_the_mode_observe_shows_differences_and_writes_nothing()
- {
+async fn g6_the_mode_observe_shows_differences_and_writes_nothing() {
     let prepared = Prepared::new(1).await;
     add_service(&prepared.fakes, "web", &[0]).await;
     let stage = prepared.start(&json!({ "mode": "observe" })).await;

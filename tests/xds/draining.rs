@@ -37,8 +37,7 @@ async fn x2_n4_with_admin_state_off_a_draining_endpoint_is_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x2_n2_without_admin_state_in_one_pool_a_draining_endpoint_is_out()
-{
+async fn x2_n2_without_admin_state_in_one_pool_a_draining_endpoint_is_out() {
     let plane = control_plane().await;
     assign(&plane, HealthStatus::Healthy).await;
     let plan = Plan::new().await.pool("excluded", "eds:web", &[BEFORE]).await;

@@ -12,8 +12,7 @@ const GOOD: &str = "10.1.0.1";
 const BETTER: &str = "10.2.0.1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones()
- {
+async fn x1_x3_a_cluster_whose_endpoints_have_an_error_gets_cached_ones() {
     let plane = control_plane().await;
     plane.set(Kind::Clusters, "shop", cluster("shop", "")).await;
     plane.set(Kind::Endpoints, "shop", at("shop", &[GOOD])).await;

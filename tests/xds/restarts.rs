@@ -56,8 +56,7 @@ async fn x3_a_start_without_the_control_plane_leaves_all_members() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_restart_without_the_control_plane_leaves_all_members()
-{
+async fn x3_a_restart_without_the_control_plane_leaves_all_members() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;
@@ -86,8 +85,7 @@ async fn leaves_all_members(plane: &ControlPlane, scene: Scene) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn x3_a_control_plane_back_with_other_endpoints_is_followed()
- {
+async fn x3_a_control_plane_back_with_other_endpoints_is_followed() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
     plane.stop().await;

@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h2_eight_are_judged_at_once_and_the_others_are_refused() {
-        // Whoever connects is heard by nobody.
+        // A listener that never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
         let address = silent.local_addr().expect("it has one");
         let config = kube::Config::new(format!("http://{address}").parse().expect("an address"));

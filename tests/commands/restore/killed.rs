@@ -77,8 +77,7 @@ async fn g6_a_second_restore_finishes_what_a_killed_one_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused()
- {
+async fn g6_a_restore_killed_between_two_puts_leaves_everything_paused() {
     let bench = Bench::new(4).await;
     let file = bench.path("pools.json");
     let pools = of_one_balancer(&stored(&bench, &file).await);

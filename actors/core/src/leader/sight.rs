@@ -114,8 +114,8 @@ impl Sight {
         {
             return;
         }
-        // Only a release as we write it says that its holder has ended all it did; whoever else empties a Lease does
-        // not know.
+        // Only a release as we write it says that its holder has ended all it did; any other client that
+        // empties a Lease does not know.
         if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
             self.outlived_by_another(&facts, times);
         }

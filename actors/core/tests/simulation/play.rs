@@ -128,8 +128,8 @@ pub fn size_of(seed: u64) -> Size {
     }
 }
 
-/// The same, in a world whose storage is set back once. Operators' pauses would be those of before too, which nobody who
-/// judges them knows of; and the API server has no other troubles meanwhile.
+/// The same, in a world whose storage is set back once. Operators' pauses would be those of before too, which the
+/// watchdog does not know of; and the API server has no other troubles meanwhile.
 pub fn size_of_restored(seed: u64) -> Size {
     let size = size_of(seed);
     let faults =

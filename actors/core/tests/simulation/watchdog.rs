@@ -88,7 +88,7 @@ const POSTS_US: u64 = 60_000_000;
 pub const MAX_RETRIES: u32 = 3;
 /// Within which time a process ends that has read that the storage was set back, one that was told to end before included.
 const SET_BACK_US: u64 = 35_000_000;
-/// How many attempts in a row may fail without anybody being told.
+/// How many attempts in a row may fail without a report.
 const UNTOLD: u32 = 5;
 
 /// A Service as it was over time.

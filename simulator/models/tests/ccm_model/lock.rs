@@ -44,8 +44,7 @@ fn z1_a_free_lease_is_taken_by_version_with_its_own_wall_clock() {
 }
 
 #[test]
-fn z1_an_unexpired_foreign_lease_fails_the_reconcile_as_upstream()
- {
+fn z1_an_unexpired_foreign_lease_fails_the_reconcile_as_upstream() {
     let mut world = World::new(quiet());
     let held = json!({"leaseDurationSeconds": 900_000, "holderIdentity": OURS, "renewTime": wall(0)});
     world.set_lease(held.clone(), json!({}));

@@ -126,8 +126,7 @@ fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
 }
 
 #[test]
-fn g6_while_nothing_may_be_written_events_are_dropped_and_counted()
- {
+fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     let wish = |mode| {
         let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
         In::Wishes { term: Some(Epoch(1)), wishes }

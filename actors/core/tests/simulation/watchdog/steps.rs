@@ -104,7 +104,7 @@ impl Watchdog {
         }
     }
 
-    /// The operator releases what is held back. What releases everything concerns whoever leads later as well.
+    /// The operator releases what is held back. What releases everything concerns later leaders as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
         for said in said {
             let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said

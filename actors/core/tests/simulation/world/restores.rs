@@ -2,7 +2,7 @@
 //!
 //! What the cluster is like follows; ARM, processes and the cloud-controller-manager go on from where they are. A process
 //! that reads an older state of our Lease than it has seen ends, and the kubelet starts it again; one that reads our Lease
-//! only when it is past that again cannot know. Whoever restores a storage stops the API server first: where processes come
+//! only when it is past that again cannot know. The API server is stopped before a storage is restored: where processes come
 //! and go as well, it is down for so long that no hold of our Lease outlives it, for a process that knows nothing can see
 //! no hold in a Lease of another past.
 

@@ -106,8 +106,7 @@ fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
 }
 
 #[test]
-fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource()
- {
+fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource() {
     let table = [
         (Reported { name: None, ..reported("x", Code::NotFound) }, 1),
         (Reported { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
