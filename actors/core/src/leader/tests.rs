@@ -1000,14 +1000,7 @@ impl World {
             }
             Event::Serve(who, _) if self.cut == Some(who) => {}
             Event::Cut(who) => self.cut = who,
-            Event::SetBack(back) => {
-                // Before a storage is restored, the API servers are stopped.
-                self.happen(Event::Pass(41_000));
-                self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
-                if let Some(to) = self.server.history.len().checked_sub(1 + back) {
-                    self.server.set_back(to);
-                }
-            }
+            Event::SetBack(back) => self.set_back(back),
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
                 let Some((call, ask)) = drive.asked.pop_front() else { return };
@@ -1058,6 +1051,15 @@ impl World {
         }
         self.restart_ended();
         self.check();
+    }
+
+    /// The API server is down for a while, and its storage is set back.
+    fn set_back(&mut self, back: usize) {
+        self.happen(Event::Pass(41_000));
+        self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
+        if let Some(to) = self.server.history.len().checked_sub(1 + back) {
+            self.server.set_back(to);
+        }
     }
 
     /// The kubelet starts a process again that has ended because the storage was set back.
