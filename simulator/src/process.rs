@@ -134,7 +134,7 @@ impl Process {
         match asked {
             Asked::Restart(done) => {
                 self.again().await?;
-                // Whoever has asked may have gone.
+                // The caller may have gone.
                 let _alone = done.send(true).is_err();
             }
             Asked::RestartOnFailure => self.restarts += 1,

@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// What is asked of whoever has started the process.
+/// A request to what has started the process.
 #[derive(Debug)]
 pub(crate) enum Asked {
     /// To kill it and to start it again, and to say whether that was done.

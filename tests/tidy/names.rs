@@ -47,7 +47,7 @@ const SHARED: &[(&str, usize)] = &[
     ("Losses", 2),
     ("Lost", 2),
     ("Membership", 2),
-    ("News", 4),
+    ("News", 3),
     ("Node", 2),
     ("Noted", 2),
     ("Owner", 2),

@@ -776,7 +776,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It wants to renew, somebody seems to have come before, and it looks.
+    // It wants to renew, another client seems to have been faster, and it looks.
     one.served(&mut server);
     assert_eq!(one.set_back, proof(3_000, 1_000));
     assert!(!one.leads(), "nothing is written by what it knows of another past");
@@ -838,7 +838,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
-    assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists anew for a term of its own");
+    assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists again for a term of its own");
 }
 
 #[test]

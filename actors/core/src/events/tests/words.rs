@@ -41,7 +41,7 @@ fn row_of(what: &What) -> usize {
 /// What is told, its reason, its type and its message.
 pub(super) type Row = (What, &'static str, Severity, &'static str);
 
-/// The shared Lease in the hands of somebody who is not known.
+/// The shared Lease, held by an unknown client.
 fn stranger() -> Row {
     let what = What::LeaseHeld { holder: "aks-rp".into() };
     let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \

@@ -350,7 +350,7 @@ fn w7_the_release_of_a_stranger_in_our_name_is_a_foreign_one() {
 }
 
 #[test]
-fn w7_a_hold_that_a_stranger_took_over_is_neither_relied_on_nor_given_back() {
+fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
     for by_renewal in [false, true] {
         let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
         let web = pool("lb", "web");
