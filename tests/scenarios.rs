@@ -30,6 +30,7 @@
 //! service web policy <p>|paused|unpaused|deleted|garbled|mended|on <load balancer> [<endpoints>]
 //! [outbound|nat] rule <name> for <pool>           no rule of web
 //! pool <pool> nic-backed|automatic <nodes>        pool <pool> removed             unknown fields
+//! load balancer <name> created again              deleted before; it has its rules, and empty pools
 //! foreign PUT <pool> <members>   foreign down|up|none <pool> <node>      the admin state of one entry
 //! arm get|put <latency>          arm operation <latency> retry-after <seconds>
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
@@ -255,6 +256,7 @@ mod stories {
         s1_an_eviction_event_taints_its_node_once_and_keeps_foreign_taints
         s1_pools_that_fail_are_told_on_the_node_while_the_others_go_down
         w1_lanes_are_parallel
+        w2_a_load_balancer_created_again_loses_no_write
         w2_asynchronous_operation
         w2_canceled_operation_is_retried
         w2_failing_polls_hold_no_lane

@@ -249,6 +249,7 @@ impl Stage {
                 let (lb, pool) = self.place_of(pool).await?;
                 self.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&lb, &pool)).await;
             }
+            ["load", "balancer", name, "created", "again"] => self.create_again(name).await,
             ["unknown", "fields"] => {
                 self.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
             }
@@ -262,6 +263,26 @@ impl Stage {
             other => return Err(format!("unknown act {other:?}")),
         }
         Ok(())
+    }
+
+    /// Deletes a load balancer and creates it again, with its rules and with empty pools.
+    async fn create_again(&self, name: &str) {
+        let name = text(name);
+        let create = move |azure: &mut simulator::Azure, _| {
+            let model = &mut azure.model;
+            let pools: Vec<String> = model.pools(&name).map(str::to_owned).collect();
+            let before: Vec<Value> = pools.iter().filter_map(|pool| model.pool_json(&name, pool)).collect();
+            model.remove_load_balancer(&name);
+            model.add_load_balancer(&name);
+            for (pool, before) in pools.iter().zip(&before) {
+                model.add_pool(&name, pool, &PoolSpec::default());
+                let rules = before["properties"]["loadBalancingRules"].as_array().into_iter().flatten();
+                for rule in rules.filter_map(|rule| rule["id"].as_str()?.rsplit('/').next()) {
+                    model.add_rule(&name, rule, pool, true);
+                }
+            }
+        };
+        self.fakes.azure.ask(create).await;
     }
 
     /// The load balancer and the name of a pool. Where no load balancer is named, it is one that has a pool of this name.

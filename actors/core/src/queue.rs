@@ -431,6 +431,9 @@ impl PoolQueue {
             return;
         }
         let rest = if content.is_right(&assignment.level) {
+            // Whatever attempts found before is overcome.
+            self.rules_in_doubt = false;
+            self.told_not_manageable.clear();
             Rest::Right
         } else if let Some(level) = self.fights.loosened(now, &assignment.level)
             && content.is_right(&level)

@@ -525,6 +525,21 @@ fn w9_rate_limits_follow_upstreams_defaults_and_override() {
 }
 
 #[test]
+fn w9_a_rate_of_0_counts_as_absent_as_it_does_upstream() {
+    let keys = ["QPS", "Bucket", "QPSWrite", "BucketWrite"].map(|key| format!("cloudProviderRateLimit{key}"));
+    let limit = |lines: &str| with(lines).0.rate_limit();
+    let enabled = "cloudProviderRateLimit: true\n";
+    let general: String =
+        keys.iter().zip([40, 8, 20, 3]).map(|(key, value)| format!("{key}: {value}\n")).collect();
+    for zero in &keys {
+        assert_eq!(limit(&format!("{enabled}{zero}: 0\n")), limit(enabled), "{zero}");
+        let own =
+            format!("{enabled}{general}loadBalancerRateLimit: {{cloudProviderRateLimit: true, {zero}: 0}}\n");
+        assert_eq!(limit(&own), limit(&format!("{enabled}{general}")), "{zero}");
+    }
+}
+
+#[test]
 fn w9_reads_below_the_floor_are_a_warning() {
     let said = |lines: &str| {
         let told = warnings(lines).into_iter().find(|told| told.contains("reads per second"));

@@ -115,6 +115,7 @@ impl PoolQueue {
         self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
         self.rest = Rest::Unknown;
         self.losses.stand = false;
+        self.rules_in_doubt = false;
         self.told_not_manageable.clear();
         self.written = None;
         self.shown.withheld = None;

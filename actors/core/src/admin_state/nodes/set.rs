@@ -147,8 +147,9 @@ impl Nodes {
     }
 
     /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
-    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. Any
-    /// ends where the source of the pool accounts for all that is Down (X2).
+    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. One of
+    /// a node that is gone ends likewise if a node that drains has an address of it. Any ends where the source of the pool
+    /// accounts for all that is Down (X2).
     pub(in crate::admin_state) fn lb_seen(
         &mut self,
         seen: &LbObservation,
@@ -163,11 +164,11 @@ impl Nodes {
         }
         for (uid, node) in self.busy() {
             let Some(record) = records.wanted(uid) else { continue };
-            let ends = node.phase.drains();
             if !node.phase.precedes(None) && record.foreign.is_empty() {
                 continue;
             }
             let backends: BTreeSet<Backend> = record.backends().collect();
+            let ends = node.phase.drains() || node.phase.is_gone() && self.is_drained(&backends);
             let is_foreign = |pool: &&PoolId| record.foreign.holds(pool);
             if !record.foreign.is_empty() {
                 for pool in
@@ -195,6 +196,13 @@ impl Nodes {
         self.note_exceptions(&found, &over, records);
         // A pool that comes back may be an exception.
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
+    }
+
+    /// Whether a node that drains has one of these.
+    fn is_drained(&self, backends: &BTreeSet<Backend>) -> bool {
+        let mut facts =
+            self.busy().filter(|(_, node)| node.phase.drains()).filter_map(|(_, node)| node.fact.as_ref());
+        facts.any(|fact| fact.backends().any(|backend| backends.contains(&backend)))
     }
 
     /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).

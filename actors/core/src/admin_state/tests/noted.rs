@@ -351,6 +351,28 @@ fn n4_an_address_of_a_gone_node_belongs_to_its_successor_once_noted() {
 }
 
 #[test]
+fn n4_an_exception_of_a_node_that_is_gone_ends_for_its_successor() {
+    let mut bench = Bench::new(4);
+    bench.somebody_sets(1, State::Down);
+    bench.look();
+    bench.tell(node(1, &[SHUTDOWN]));
+    assert_eq!(lines(&bench, 1)[2], "foreign: lb/web");
+    bench.settle();
+    bench.delete(1);
+    let successor = |taints: &[&str]| NodeFact { ips: ips(1).into(), ..node(9, taints) };
+    bench.somebody_sets(1, State::Up);
+    bench.look();
+    bench.tell(successor(&[SHUTDOWN]));
+    bench.settle();
+    bench.look();
+    bench.settle();
+    assert_eq!(bench.downs()[&ips(1)[0]], 2, "Down in both pools of its family");
+    bench.tell(successor(&[]));
+    bench.settle();
+    assert!(bench.downs().is_empty() && bench.noted().is_empty());
+}
+
+#[test]
 fn n4_earlier_downs_are_exceptions_also_when_they_are_seen_late() {
     let mut bench = Bench::new(4);
     bench.somebody_sets(1, State::Down);

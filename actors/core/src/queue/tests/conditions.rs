@@ -44,6 +44,18 @@ fn a_failure_ends_when_the_pool_needs_no_write() {
 }
 
 #[test]
+fn missing_proof_ends_when_the_pool_is_right_and_is_told_anew() {
+    let unproven = || Outcome::NotManageable(NotManageable::OutboundRule);
+    let mut drive = Drive::right(params());
+    drive.want("web", &[2]).at(10_000).attempt(unproven());
+    assert_eq!((drive.events(), drive.ended()), (vec!["not manageable web".to_owned()], vec![]));
+    drive.at(20_000).see(&[2]);
+    assert_eq!(drive.ended(), [Ended::of(Condition::NotManageable { pool: pool(), attempted: true })]);
+    drive.want("web", &[3]).at(40_000).attempt(unproven());
+    assert_eq!(drive.events(), ["not manageable web"]);
+}
+
+#[test]
 fn a_failure_ends_for_a_service_that_left_the_pool() {
     let mut drive = denied();
     drive.drop_service("api");

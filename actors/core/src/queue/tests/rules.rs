@@ -279,6 +279,32 @@ fn q4_missing_rules_are_reported_only_if_still_mapped() {
 }
 
 #[test]
+fn q4_rules_that_go_again_are_read_again_before_a_report() {
+    let no_rule = || Outcome::NotManageable(NotManageable::NoRule);
+    // Meanwhile another client made the pool right, or a new term began.
+    let ends: [fn(&mut Drive); 2] = [
+        |drive| {
+            drive.see(&[2]);
+        },
+        |drive| {
+            drive.edit(|assignment| assignment.epoch = Epoch(assignment.epoch.0 + 1)).see(&[1]);
+        },
+    ];
+    for end in ends {
+        let mut drive = Drive::right(params());
+        drive.want("web", &[2]).at(500);
+        drive.take_said();
+        drive.attempt(no_rule());
+        drive.at(20_000);
+        end(&mut drive);
+        drive.want("web", &[3]).at(100_000).attempt(no_rule());
+        assert!(drive.events().is_empty(), "the load balancer is read again first");
+        drive.see(&[1]).at(200_000).attempt(no_rule());
+        assert_eq!(drive.events(), ["not manageable web"]);
+    }
+}
+
+#[test]
 fn q8_a_reported_failure_is_compared_with_doubling_delays() {
     let mut drive = Drive::right(params());
     drive.want("web", &[2]).at(500).attempt(forbidden());
