@@ -2,9 +2,10 @@
 //! when it is sent, reaches ARM after a while, and is answered on its own: some answers late, some twice, some never.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, Provisioning, RetryAfter};
+use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, EntryNetwork, FailureKind, Provisioning, RetryAfter};
 use pool_core::ids::{Etag, LbName};
 use pool_core::machine::Now;
 use pool_core::sample::GateClass;
@@ -166,6 +167,12 @@ impl ArmPort {
         {
             edit.remove.insert(0);
         }
+        if let (ArmRequest::PutPool { edit, .. }, Some(Plant::SubnetIgnored)) = (&mut request, self.plant) {
+            let is_subnet = |named: &Arc<EntryNetwork>| matches!(&**named, EntryNetwork::Subnet(_));
+            for new in &mut edit.add {
+                new.network.take_if(|named| is_subnet(named));
+            }
+        }
         if let ArmRequest::PutPool { pool, .. } = &request {
             self.written.insert(pool.lb.clone());
         }
@@ -226,25 +233,25 @@ impl ArmPort {
                 accepted.operation = None;
             }
             (Some(Plant::ProofHidden), ArmAnswer::LoadBalancer(facts)) => {
-                let facts = std::sync::Arc::make_mut(facts);
+                let facts = Arc::make_mut(facts);
                 facts.rules.retain(|rule| !rule.name.starts_with(FOREIGN));
                 for pool in &mut facts.pools {
-                    std::sync::Arc::make_mut(pool).rules.retain(|rule| !rule.starts_with(FOREIGN));
+                    Arc::make_mut(pool).rules.retain(|rule| !rule.starts_with(FOREIGN));
                 }
             }
             (Some(Plant::ProofHidden), ArmAnswer::Pool(read)) => {
-                let facts = std::sync::Arc::make_mut(&mut read.facts);
+                let facts = Arc::make_mut(&mut read.facts);
                 facts.rules.retain(|rule| !rule.starts_with(FOREIGN));
             }
             (Some(Plant::LanesSeenAtOnce), ArmAnswer::LoadBalancer(facts)) => {
-                let facts = std::sync::Arc::make_mut(facts);
+                let facts = Arc::make_mut(facts);
                 facts.provisioning = Provisioning::Succeeded;
                 for pool in &mut facts.pools {
-                    std::sync::Arc::make_mut(pool).provisioning = Provisioning::Succeeded;
+                    Arc::make_mut(pool).provisioning = Provisioning::Succeeded;
                 }
             }
             (Some(Plant::PollsAlone), ArmAnswer::LoadBalancer(facts)) if self.written.contains(&facts.lb) => {
-                std::sync::Arc::make_mut(facts).provisioning = Provisioning::Updating;
+                Arc::make_mut(facts).provisioning = Provisioning::Updating;
             }
             (Some(Plant::LostIsWritten), ArmAnswer::Failed(_)) => {
                 if let (ArmRequest::PutPool { .. }, 409 | 429 | 500..) = (request, response.status) {
@@ -252,12 +259,12 @@ impl ArmPort {
                 }
             }
             (Some(Plant::LaneCodeUnread), ArmAnswer::Failed(failure)) => {
-                let failure = std::sync::Arc::make_mut(failure);
+                let failure = Arc::make_mut(failure);
                 (failure.code, failure.inner_codes) = (None, Vec::new());
             }
             (Some(Plant::QuotaTakenForLane), ArmAnswer::Failed(failure)) if response.status == 429 => {
-                let failure = std::sync::Arc::make_mut(failure);
-                failure.code = Some(std::sync::Arc::from("RetryableErrorDueToAnotherOperation"));
+                let failure = Arc::make_mut(failure);
+                failure.code = Some(Arc::from("RetryableErrorDueToAnotherOperation"));
             }
             (_, _) => {}
         }

@@ -380,6 +380,8 @@ impl Ccm {
                 let pool = if self.random.per_mille(250) { "kubernetes" } else { &pool };
                 self.set_by_hand(arm, now, &lb, pool)
             }
+            16 if self.strangers => Ccm::change_rule(arm, &lb, &pool),
+            17 => Ccm::name_subnets(arm, now, &lb, &pool),
             18.. => format!("foreign write of {lb}: {}", arm.foreign_load_balancer_put(&lb, now)),
             _ => {
                 let family = if pool.ends_with("-ipv6") { Family::V6 } else { Family::V4 };
@@ -441,6 +443,31 @@ impl Ccm {
             self.set_down.push(SetDown { lb, pool, backend: backend.clone(), is_certain });
         }
         format!("{backend} of {lb}/{pool} is set {state} by hand: {status}")
+    }
+
+    /// Another client adds a rule to a pool, or removes it again, at any moment (Q4).
+    fn change_rule(arm: &mut ArmModel, lb: &str, pool: &str) -> String {
+        if arm.is_updating(lb) {
+            return String::new();
+        }
+        let rule = foreign_rule(pool);
+        let rules = arm.pool_json(lb, pool).map(|pool| rules_of(&pool)).unwrap_or_default();
+        if rules.contains(&rule) {
+            arm.remove_rule(lb, &rule);
+            return format!("{rule} is taken from {lb}/{pool}");
+        }
+        arm.add_rule(lb, &rule, pool, true);
+        format!("{rule} is added to {lb}/{pool}")
+    }
+
+    /// Another client names a subnet in each entry of a pool (W3).
+    fn name_subnets(arm: &mut ArmModel, now: u64, lb: &str, pool: &str) -> String {
+        let Some(mut document) = arm.pool_json(lb, pool) else { return String::new() };
+        let entries = document["properties"]["loadBalancerBackendAddresses"].as_array_mut();
+        for entry in entries.into_iter().flatten() {
+            entry["properties"]["subnet"] = json!({ "id": format!("{NETWORK}/subnets/nodes") });
+        }
+        format!("subnets are named in {lb}/{pool}: {}", put_pool(arm, lb, pool, &document, now))
     }
 
     /// What a write of the cloud-controller-manager sets Down again, because it was so when it was read.

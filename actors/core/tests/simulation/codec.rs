@@ -8,7 +8,7 @@ use pool_core::arm::{
     AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, EntryNetwork, Failure, FailureKind, LbFacts,
     OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted, RetryAfter, RuleFacts,
 };
-use pool_core::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName};
+use pool_core::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName, SubnetId};
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, Method, Reply, Request, Response};
 
@@ -198,8 +198,7 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
             "Down" => AdminState::Down,
             _ => AdminState::Unknown,
         },
-        network: network(&entry["properties"]["virtualNetwork"])
-            .map(|id| Arc::new(EntryNetwork::VirtualNetwork(id))),
+        network: entry_network(&entry["properties"]).map(Arc::new),
         instance: entry["properties"]["networkInterfaceIPConfiguration"]["id"]
             .as_str()
             .and_then(InstanceId::of_ip_configuration),
@@ -222,6 +221,12 @@ fn pool(id: &PoolId, body: &Value) -> PoolFacts {
 
 fn network(value: &Value) -> Option<NetworkId> {
     value["id"].as_str().map(NetworkId::new)
+}
+
+/// A subnet says more than a virtual network beside it.
+fn entry_network(properties: &Value) -> Option<EntryNetwork> {
+    let subnet = properties["subnet"]["id"].as_str().map(|id| EntryNetwork::Subnet(SubnetId::new(id)));
+    subnet.or_else(|| network(&properties["virtualNetwork"]).map(EntryNetwork::VirtualNetwork))
 }
 
 fn etag(body: &Value) -> Option<Etag> {

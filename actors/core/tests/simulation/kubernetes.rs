@@ -13,7 +13,7 @@ use pool_core::ids::CallId;
 use pool_core::intake::Intake;
 use pool_core::lease::LeaseName;
 use pool_core::machine::Now;
-use pool_core::object::{Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use pool_core::object::{Due, Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use pool_core::route::Delivery;
 use pool_core::watch::{Ask, In, Line, WatchFailure};
 
@@ -360,7 +360,11 @@ impl KubernetesPort {
     fn poll(&mut self, model: &mut KubeModel, now: u64, kind: Kind, call: CallId) -> Vec<Effect> {
         let Some(watch) = self.streams.get(&kind).and_then(|stream| stream.watch) else { return Vec::new() };
         let lines = model.poll_watch(watch, now);
-        let mut effects = told(kind, call, self.decode(now, kind, &lines));
+        let mut lines = self.decode(now, kind, &lines);
+        if self.plant == Some(Plant::ExpiredNoticeCounts) {
+            lines.iter_mut().for_each(rejuvenate);
+        }
+        let mut effects = told(kind, call, lines);
         if model.watch_ended(watch) {
             model.close_watch(watch);
             let broken = Some(WatchFailure::Other(Arc::from("connection reset")));
@@ -478,6 +482,32 @@ impl KubernetesPort {
 fn believe(line: &mut Line) {
     if let Line::Object(Object::Preemption(event)) = line {
         Arc::make_mut(event).message = "Preempt Started".into();
+    }
+}
+
+/// A planted bug: what a notice announces is never in the past.
+fn rejuvenate(line: &mut Line) {
+    let times = match line {
+        Line::Object(Object::Preemption(event)) => {
+            let event = Arc::make_mut(event);
+            Some((&mut event.age, &mut event.due))
+        }
+        Line::Object(Object::Node(node)) => {
+            let preempt = Arc::make_mut(node).preempt.as_mut();
+            preempt.map(|preempt| (&mut preempt.age, &mut preempt.due))
+        }
+        Line::Object(Object::Service(_) | Object::Slice(_))
+        | Line::Deleted { .. }
+        | Line::Bookmark { .. }
+        | Line::Error(_)
+        | Line::Undecodable { .. } => None,
+    };
+    if let Some((age, due)) = times {
+        match due {
+            Some(Due::In(_)) => {}
+            Some(Due::Ago(_)) => *due = Some(Due::In(Duration::ZERO)),
+            None => *age = age.map(|_| Duration::ZERO),
+        }
     }
 }
 

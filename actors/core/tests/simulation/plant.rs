@@ -133,6 +133,8 @@ pub enum Plant {
     NoticeOfFailedQuery,
     /// A notice counts for the node that has the name now.
     CreationIgnored,
+    /// A notice that comes by watch counts, however long ago its eviction was due.
+    ExpiredNoticeCounts,
     /// Some draining sets do not reach the writer.
     SetsLost,
     /// What is withdrawn does not reach the writer.
@@ -174,11 +176,15 @@ pub enum Plant {
     RewritesLost,
     /// That changes were read does not reach the writer before they are taken in.
     UnreadUnheard,
+    /// New entries name no network where the entries of their pool name subnets.
+    SubnetIgnored,
+    /// That the rules of a pool have changed looks to it like a fault that no later read takes back.
+    MissingRuleReported,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 80] = [
+    pub const ALL: [Plant; 83] = [
         Plant::OutcomesLost,
         Plant::FactsReordered,
         Plant::StaleEtag,
@@ -240,6 +246,7 @@ impl Plant {
         Plant::TaintsReplaced,
         Plant::NoticeOfFailedQuery,
         Plant::CreationIgnored,
+        Plant::ExpiredNoticeCounts,
         Plant::SetsLost,
         Plant::WithdrawLost,
         Plant::FailureForgotten,
@@ -259,6 +266,8 @@ impl Plant {
         Plant::DoomedLeftOut,
         Plant::PostFailureUnread,
         Plant::UnreadUnheard,
+        Plant::SubnetIgnored,
+        Plant::MissingRuleReported,
     ];
 
     /// The rules by one of which it must be found, where it is a bug of those rules: a bug of a guard that only shows when
@@ -275,9 +284,13 @@ impl Plant {
             Plant::SetBackIgnored => &["W8"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],
-            // Where more nodes are Down than may be, one that comes back and leaves again may be late.
-            Plant::BreakerOfDownsOff => &["N5", "N4"],
-            Plant::TaintsReplaced | Plant::NoticeOfFailedQuery | Plant::CreationIgnored => &["N1"],
+            Plant::BreakerOfDownsOff => &["N5"],
+            Plant::TaintsReplaced
+            | Plant::NoticeOfFailedQuery
+            | Plant::CreationIgnored
+            | Plant::ExpiredNoticeCounts => &["N1"],
+            Plant::SubnetIgnored => &["W3"],
+            Plant::MissingRuleReported => &["Q4"],
             Plant::GoneIsRestored => &["S1", "N2", "N5"],
             Plant::AmbientDrops | Plant::UnknownIsDropped | Plant::DroppedIsUnknown => &["X3"],
             Plant::DumpEmptied | Plant::DumpStale => &["H5"],

@@ -25,6 +25,8 @@ mod records;
 mod reports;
 #[path = "watchdog/rest.rs"]
 mod rest;
+#[path = "watchdog/rules.rs"]
+mod rules;
 #[path = "watchdog/served.rs"]
 mod served;
 #[path = "watchdog/steps.rs"]
@@ -168,6 +170,8 @@ struct Within {
     /// What it has seen of Downs.
     seen: Observations,
     heard: wishes::Heard,
+    /// Which attempts found other rules than discovery (Q4).
+    doubts: rules::Doubts,
     /// What the API server is to have accepted (E1).
     reports: reports::Reports,
     /// What control planes have sent it.
@@ -296,6 +300,7 @@ impl Watchdog {
             is_off: settings.admin_state_off,
             seen: Observations::default(),
             heard: wishes::Heard::default(),
+            doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),
         });

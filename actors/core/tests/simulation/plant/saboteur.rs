@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pool_core::assignment::Assignment;
+use pool_core::error::NotManageable;
 use pool_core::ids::{Epoch, Family, NodeName, NodeUid};
 use pool_core::informer::NodeFact;
 use pool_core::level::{Keeps, Provenance};
@@ -160,6 +161,15 @@ impl Saboteur {
             ) => {
                 if let queue::Outcome::Retriable { .. } = outcome {
                     *outcome = queue::Outcome::NotGranted;
+                }
+                false
+            }
+            (
+                Plant::MissingRuleReported,
+                Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome))),
+            ) => {
+                if let queue::Outcome::NotManageable(reason) = outcome {
+                    *reason = NotManageable::OutboundRule;
                 }
                 false
             }

@@ -117,6 +117,7 @@ impl Plant {
             | Plant::TaintsReplaced
             | Plant::NoticeOfFailedQuery
             | Plant::CreationIgnored
+            | Plant::ExpiredNoticeCounts
             | Plant::SetsLost
             | Plant::WithdrawLost
             | Plant::FailureForgotten
@@ -145,6 +146,13 @@ impl Plant {
             Plant::ReadsInSeries => {
                 let faults = Faults { arm: false, leaving: false, often: Some(Often::Hanging), ..calm };
                 Size { seconds: 150, faults, ..size }
+            }
+            Plant::SubnetIgnored => {
+                Size { seconds: 240, faults: Faults { meddling: true, arm: false, ..calm }, ..size }
+            }
+            Plant::MissingRuleReported => {
+                let faults = Faults { meddling: true, arm: false, leaving: false, ..calm };
+                Size { services: size.services.max(8), seconds: 240, faults, ..size }
             }
             Plant::RetriesUnlimited => Size { seconds: 240, faults: Faults { arm: true, ..calm }, ..size },
             Plant::ParkingIgnored | Plant::RetriesUncounted => {

@@ -30,6 +30,8 @@ const OTHERS: [(&str, &str, &str); 4] = [
 /// How long after its notice a node is evicted, at least and at most, and how long after that its object goes.
 const EVICTED_AFTER_US: (u64, u64) = (20_000_000, 45_000_000);
 const GONE_AFTER_US: u64 = 15_000_000;
+/// How long ago the eviction of an expired notice was due, at least and at most.
+const EXPIRED_US: (u64, u64) = (300_000_000, 86_400_000_000);
 /// A notice without a date has passed after so long (N1).
 const PASSES_AFTER_US: u64 = 30_000_000;
 
@@ -65,6 +67,8 @@ pub struct Notice {
     pub at: u64,
     /// When it has passed.
     pub passes: u64,
+    /// Whether it had passed long before it was given: then it is to be believed only of a node that is not Ready (N1).
+    pub is_expired: bool,
 }
 
 /// Who tells of something.
@@ -129,7 +133,8 @@ impl Story {
             0..270 => self.taint_one(kube, now, &name),
             270..520 => self.untaint_one(kube, now, &name),
             520..640 => self.give_notice(kube, now, &name),
-            640..730 => self.give_false_notice(kube, now, &name),
+            640..670 => self.give_expired_notice(kube, now, &name),
+            670..730 => self.give_false_notice(kube, now, &name),
             730..790 => self.replace(kube, now, &name),
             790..830 => self.hand_on(kube, now, &name),
             830..900 => self.flip(kube, now, &name),
@@ -222,7 +227,7 @@ impl Story {
             });
         }
         self.tell(kube, now, teller, name, &message, now);
-        self.leaving.notices.push(Notice { uid, at: now, passes });
+        self.leaving.notices.push(Notice { uid, at: now, passes, is_expired: false });
         format!("{name} is to be evicted: {message}")
     }
 
@@ -230,7 +235,7 @@ impl Story {
     pub fn foretell(&mut self, kube: &mut KubeModel, now: u64, name: &str) {
         let Some(uid) = self.cluster.node_uid(name) else { return };
         self.tell(kube, now, Teller::Event, name, "Preempt Started", now);
-        self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US });
+        self.leaving.notices.push(Notice { uid, at: now, passes: now + PASSES_AFTER_US, is_expired: false });
     }
 
     /// What looks like a notice and is none.
@@ -262,6 +267,20 @@ impl Story {
         }
         self.tell(kube, now, teller, name, &message, at);
         format!("{name} is said at {at}: {message}")
+    }
+
+    /// A notice of an eviction that was due long ago.
+    fn give_expired_notice(&mut self, kube: &mut KubeModel, now: u64, name: &str) -> String {
+        let Some(uid) = self.cluster.node_uid(name) else { return String::new() };
+        let random = &mut self.leaving.random;
+        let ago = random.between(EXPIRED_US.0, EXPIRED_US.1);
+        let teller = [Teller::Event, Teller::EventV1, Teller::Condition][random.place(3)];
+        let date = rfc1123(wall(now) - i64::try_from(ago).unwrap_or(0));
+        // Told again only now, so that nothing but the date says how old it is.
+        let message = format!("Preempt Scheduled: {date}. DurationInSeconds: -1.");
+        self.tell(kube, now, teller, name, &message, now);
+        self.leaving.notices.push(Notice { uid, at: now, passes: now, is_expired: true });
+        format!("{name} was to be evicted: {message}")
     }
 
     fn tell(&mut self, kube: &mut KubeModel, now: u64, teller: Teller, node: &str, message: &str, at: u64) {

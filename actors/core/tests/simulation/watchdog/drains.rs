@@ -127,6 +127,10 @@ impl Watchdog {
             return Ok(());
         }
         let Some((uid, node)) = self.nodes.owner(&entry.backend) else { return Ok(()) };
+        // Nothing is written over an exception, also where another client has ended its Down (N4).
+        if self.records.was_exception(now, entry) {
+            return Ok(());
+        }
         let recorded = self.records.holds_steadily(now, uid, &entry.backend);
         if node.leaves.steadily(now, NOTICED_US) && recorded {
             return Err(format!("N4: {entry} is of {}, which leaves, and is {state} in a PUT", node.name));

@@ -119,8 +119,14 @@ impl Node {
                 self.ready.steadily(now, UNTAINTED_WITHIN_US) && notice.passes + UNTAINTED_WITHIN_US < now;
             let is_used_up =
                 sees < notice.at && self.cleared.is_some_and(|at| notice.at < at && at + NOTICED_US < now);
-            !is_over && !is_used_up
+            !is_over && !is_used_up && (!notice.is_expired || self.may_believe(notice, sees))
         })
+    }
+
+    /// Whether a notice that had expired when it was given may count: only who may take the node for NotReady believes it.
+    fn may_believe(&self, notice: &Notice, sees: u64) -> bool {
+        let was_ready = self.ready.is() && self.ready.since + NOTICED_US < notice.at;
+        !was_ready || sees >= notice.at
     }
 
     /// Whether anything may have said lately that it leaves.
@@ -217,7 +223,7 @@ impl Watchdog {
 
     /// Notices that are to be believed have been given.
     pub fn notices_given(&mut self, notices: Vec<Notice>) {
-        self.left.notices += notices.len() as u64;
+        self.left.notices += notices.iter().filter(|notice| !notice.is_expired).count() as u64;
         for notice in notices {
             if let Some(node) = self.nodes.all.get_mut(&notice.uid) {
                 node.notices.push(notice);

@@ -1,6 +1,6 @@
 //! What must hold for each PUT: when it is sent, when it lands, and how ARM took it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pool_core::ids::{AttemptId, Etag, LbName, PoolId};
 use pool_core::sample::GateClass;
@@ -91,6 +91,7 @@ impl Watchdog {
         self.judge_permit(now, put)?;
         self.versions.judge(put.pool, &self.within[put.process].horizon.of(put.attempt))?;
         judge_unknown_fields(put)?;
+        judge_networks(put)?;
         self.judge_admin(now, put)
     }
 
@@ -277,6 +278,26 @@ impl Watchdog {
             self.calls.own_operation.insert(lb.clone(), (put.process, tag.unwrap_or_default()));
         }
     }
+}
+
+/// W3: where entries name their network by a subnet, new ones name one of these subnets, and nothing is added to the pool.
+fn judge_networks(put: &Put<'_>) -> Result<(), String> {
+    let [before, after] = [put.base, put.body].map(|document| items(&document["properties"][ADDRESSES]));
+    let subnet = |entry: &Value| entry["properties"]["subnet"]["id"].as_str().map(str::to_owned);
+    let subnets: BTreeSet<String> = before.iter().filter_map(subnet).collect();
+    if subnets.is_empty() {
+        return Ok(());
+    }
+    let known: BTreeSet<&str> = before.iter().map(|entry| text(&entry["name"])).collect();
+    let mut new = after.iter().filter(|entry| !known.contains(text(&entry["name"])));
+    if let Some(new) = new.find(|entry| subnet(entry).is_none_or(|id| !subnets.contains(&id))) {
+        return Err(format!("W3: {new} of {} names none of the subnets {subnets:?}", put.pool));
+    }
+    let [had, has] = [put.base, put.body].map(|document| &document["properties"]["virtualNetwork"]);
+    if had != has {
+        return Err(format!("W3: {} gets the network {has} beside subnets", put.pool));
+    }
+    Ok(())
 }
 
 /// W3: unknown fields survive, at each level of the document.

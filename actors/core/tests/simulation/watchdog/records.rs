@@ -92,6 +92,11 @@ struct Observation {
 pub(super) struct Observations(Vec<Observation>);
 
 impl Observations {
+    /// Whether a read of a load balancer has arrived within this time.
+    pub(super) fn has_read(&self, lb: &str, from: u64, to: u64) -> bool {
+        self.0.iter().any(|seen| seen.lb == lb && (from..=to).contains(&seen.arrived))
+    }
+
     /// The Downs that the newest observation that had arrived by then shows, and all since.
     fn downs(&self, by: u64, lb: &str) -> BTreeSet<EntryId> {
         let of: Vec<&Observation> = self.0.iter().filter(|seen| seen.lb == lb).collect();
@@ -141,6 +146,15 @@ impl Records {
         self.all.values().any(|record| {
             let named = record.foreign.get(&entry.pool_words()).copied().unwrap_or_default();
             record.holds_steadily(now, &entry.backend) && named.steadily(now, NOTICED_US)
+        })
+    }
+
+    /// Whether a record names the pool as an exception, or did lately.
+    pub(super) fn was_exception(&self, now: u64, entry: &EntryId) -> bool {
+        self.all.values().any(|record| {
+            let named =
+                record.foreign.get(&entry.pool_words()).is_some_and(|named| named.lately(now, NOTICED_US));
+            record.held(now, &entry.backend) && (named || record.has_numbers)
         })
     }
 

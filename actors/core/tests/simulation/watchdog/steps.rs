@@ -35,6 +35,7 @@ impl Watchdog {
             Actor::Writer => {
                 self.on_wished_step(now, process, input, said)?;
                 self.on_admin_step(process, input, said)?;
+                self.on_attempts_ended(now, process, said);
                 self.on_writer_step(now, process, input, said)
             }
             Actor::Leader => self.on_leader_step(now, local, process, input, said),
@@ -400,7 +401,10 @@ impl Watchdog {
                 within.given_up.insert(pool.clone());
                 "failed"
             }
-            What::NotManageable { .. }
+            What::NotManageable { attempted: true, .. } => {
+                return self.judge_unmanageable(now, process, pool, finished);
+            }
+            What::NotManageable { attempted: false, .. }
             | What::Shared { .. }
             | What::Blocked { .. }
             | What::LeaseHeld { .. }

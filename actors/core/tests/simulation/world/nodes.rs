@@ -28,7 +28,7 @@ impl World {
     /// Takes note of the notices that were given.
     pub(super) fn note_notices(&mut self) {
         let notices = self.story.take_notices();
-        for notice in &notices {
+        for notice in notices.iter().filter(|notice| !notice.is_expired) {
             self.at(self.now + MARKED_WITHIN_US, Happening::IsMarked(notice.uid.clone(), self.now));
         }
         self.watchdog.notices_given(notices);

@@ -1,0 +1,70 @@
+//! Q4: that a pool is not manageable because of its rules is reported only after its load balancer has been read again.
+
+use std::collections::BTreeMap;
+
+use pool_core::error::NotManageable;
+use pool_core::ids::{AttemptId, PoolId};
+use pool_core::queue::Outcome;
+use pool_core::route::Said;
+use pool_core::writer;
+
+use super::Watchdog;
+
+/// The attempts of one process that found rules that discovery does not know, by pool.
+#[derive(Default)]
+pub(super) struct Doubts(BTreeMap<PoolId, Doubt>);
+
+/// What attempts found since the pool was last written, or found right.
+struct Doubt {
+    since: u64,
+    first: AttemptId,
+    last: AttemptId,
+}
+
+impl Doubts {
+    /// An attempt ends, by the word of the writer.
+    fn ends(&mut self, now: u64, pool: &PoolId, attempt: AttemptId, outcome: &Outcome) {
+        if let Outcome::NotManageable(NotManageable::NoRule | NotManageable::ForeignRule { .. }) = outcome {
+            let doubt = Doubt { since: now, first: attempt, last: attempt };
+            self.0.entry(pool.clone()).or_insert(doubt).last = attempt;
+        } else if matches!(outcome, Outcome::Written { .. } | Outcome::Unchanged { .. }) {
+            self.0.remove(pool);
+        }
+    }
+}
+
+impl Watchdog {
+    /// Takes in how attempts ended.
+    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, said: &[Said]) {
+        for said in said {
+            if let Said::Writer(writer::Out::Finished(pool, attempt, outcome)) = said {
+                self.within[process].doubts.ends(now, pool, *attempt, outcome);
+            }
+        }
+    }
+
+    /// Judges a report of a pool that an attempt could not manage.
+    ///
+    /// # Errors
+    /// That the load balancer was not read since an attempt first found other rules.
+    pub(super) fn judge_unmanageable(
+        &self,
+        now: u64,
+        process: usize,
+        pool: &PoolId,
+        finished: Option<AttemptId>,
+    ) -> Result<(), String> {
+        let within = &self.within[process];
+        let Some(doubt) = within.doubts.0.get(pool).filter(|doubt| finished == Some(doubt.last)) else {
+            return Ok(());
+        };
+        let is_read = within.seen.has_read(pool.lb.as_str(), doubt.since, now);
+        if doubt.first == doubt.last || !is_read {
+            return Err(format!(
+                "Q4: {pool} is reported as not manageable, and {} was not read since {}",
+                pool.lb, doubt.since
+            ));
+        }
+        Ok(())
+    }
+}
