@@ -197,11 +197,18 @@ impl Mask {
 
 /// What a text says in words that are not used: the line, the words, and what to write.
 fn found(path: &str, text: &str) -> Vec<String> {
+    // Most texts have no such word at all, and taking a text apart takes time.
+    let small = text.to_lowercase();
+    let has = |(banned, _): &&(&str, &str)| banned.split(' ').all(|word| small.contains(word));
+    let possible: Vec<&(&str, &str)> = BANNED.iter().filter(has).collect();
+    if possible.is_empty() {
+        return Vec::new();
+    }
     let mask = Mask::new(text);
     let mask = if path.ends_with(".rs") { mask.rust() } else { mask.other(path.contains("scenarios/")) };
     let words = mask.without('`', '`').without('{', '}').words();
     let mut found = Vec::new();
-    for (banned, instead) in BANNED {
+    for (banned, instead) in possible {
         let phrase: Vec<&str> = banned.split(' ').collect();
         for place in words.windows(phrase.len()) {
             if place.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()) {

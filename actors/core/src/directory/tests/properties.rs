@@ -193,7 +193,11 @@ impl World {
                 self.bench.tell(In::Service(uid(service), None));
             }
             Event::Read { first, second } => self.see(first, second),
-            Event::Write { pool } => self.write(pool),
+            Event::Write { pool } => {
+                // A write ends after the beginning of each read that came before it.
+                self.happen(Event::Pass { millis: 1 });
+                self.write(pool);
+            }
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
