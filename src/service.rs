@@ -112,7 +112,7 @@ pub enum Listeners {
 /// Runs the service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It could not be set up: no API server configuration, no ARM client, a listener's address in use. Or the storage of the API server was set back (W8).
+/// It could not be set up: no API server configuration, no ARM client, a listener's address in use. Or the API server's storage was set back (W8).
 pub fn run(options: Options) -> anyhow::Result<()> {
     let for_ever = async |_| std::future::pending::<()>().await;
     in_system(serve(options, Listeners::Open, for_ever)).map(drop)

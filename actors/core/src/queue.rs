@@ -431,7 +431,7 @@ impl PoolQueue {
             return;
         }
         let rest = if content.is_right(&assignment.level) {
-            // Whatever attempts found before is overcome.
+            // The pool is right: what earlier attempts reported is over.
             self.rules_in_doubt = false;
             self.told_not_manageable.clear();
             Rest::Right
