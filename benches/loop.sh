@@ -22,7 +22,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-edited=actors/core/src/queue/outcome.rs
+edited=actors/core/pools/src/queue/outcome.rs
 scratch="$(mktemp -d)"
 cp "$edited" "$scratch/original"
 # Reverts only an edit of this script.

@@ -4,7 +4,7 @@
 /// One line of a text as [`format!`] makes it, safe to print: line breaks within it are escaped.
 macro_rules! printable {
     ($($text:tt)*) => {
-        pool_core::redact::Printable::line(&format!($($text)*))
+        model::redact::Printable::line(&format!($($text)*))
     };
 }
 pub(crate) use printable;
@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use config::Report;
-use pool_core::redact::Printable;
+use model::redact::Printable;
 
 /// Keeps Azure Load Balancer backend pools equal to what the Kubernetes cluster says.
 #[derive(Parser, Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use actors::host::Published;
 use anyhow::Context as _;
 use config::Config;
-use pool_core::redact;
+use model::redact;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use xds::{Bootstrap, Node, Source, Status};

@@ -15,7 +15,7 @@ use actors::recorder;
 use anyhow::Context as _;
 use config::Config;
 use metrics_exporter_prometheus::PrometheusHandle;
-use pool_core::redact::{self, Printable};
+use model::redact::{self, Printable};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use xds::Bootstrap;
 

@@ -12,7 +12,7 @@ mod json_lines;
 use std::io;
 use std::sync::Arc;
 
-use pool_core::redact::Printable;
+use model::redact::Printable;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn c1_no_line_has_a_sent_token() {
-        pool_core::redact::sent(&pool_core::redact::Recipient::ApiServer, "planted-for-the-log");
+        model::redact::sent(&model::redact::Recipient::ApiServer, "planted-for-the-log");
         let line = written(Form::Text, "WARN failed name=planted-for-the-log\n");
         assert_eq!(line, "WARN failed name=<redacted>\n");
     }

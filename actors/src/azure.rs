@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 use arm::{Answered, Client, Headroom};
-use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
-use pool_core::ids::{LbName, Operation};
+use model::arm::{ArmAnswer, ArmCall, ArmRequest};
+use model::ids::{LbName, Operation};
 use pool_core::route::{ArmMessage, Delivery};
-use pool_core::writer;
+
 use tracing::Instrument;
 
 use self::log::{About, Accepted, Write};
@@ -122,9 +122,9 @@ impl Handler<Deliver> for AzurePort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool_core::arm::Failure;
-    use pool_core::ids::CallId;
-    use pool_core::sample::GateClass;
+    use model::arm::Failure;
+    use model::ids::CallId;
+    use model::sample::GateClass;
     use simulator::{Fakes, Settings, Size, World};
     use tokio::sync::mpsc;
 
@@ -155,8 +155,8 @@ mod tests {
             user_agent: "azure-backend-pool-controller/test".to_owned(),
             timeouts: arm::Timeouts::default(),
             clocks: arm::Clocks {
-                now: Arc::new(|| pool_core::machine::Now::ZERO),
-                wall: Arc::new(pool_core::machine::Wall::default),
+                now: Arc::new(|| model::machine::Now::ZERO),
+                wall: Arc::new(model::machine::Wall::default),
             },
         };
         let client = Arc::new(Client::new(settings).expect("a client"));
@@ -194,6 +194,6 @@ mod tests {
             panic!("{heard:?}")
         };
         let Failure { kind, .. } = &**failure;
-        assert_eq!(*kind, pool_core::arm::FailureKind::NotConnected);
+        assert_eq!(*kind, model::arm::FailureKind::NotConnected);
     }
 }

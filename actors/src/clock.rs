@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pool_core::machine::{Now, Wall};
+use model::machine::{Now, Wall};
 use tokio::time::Instant;
 
 /// The clock of this process. All shells share one start, so that their moments compare.

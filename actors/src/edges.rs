@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use actix::{Actor, ActorFutureExt, AsyncContext, Context, Recipient, WrapFuture};
 use futures::future::OptionFuture;
-use pool_core::ids::PoolId;
-use pool_core::object::Kind;
+use model::ids::PoolId;
+use model::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
 

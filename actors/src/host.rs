@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
-use pool_core::ask::{Answer, RequestId};
-use pool_core::events::{Dropped, Severity};
-use pool_core::leader::{Free, SetBack};
-use pool_core::report::Subject;
+use coordination::leader::{Free, SetBack};
+use model::ask::{Answer, RequestId};
+use model::report::Subject;
+use model::view::{LeadershipView, Snapshot, WishesView};
 use pool_core::route::{Delivery, HostMessage};
-use pool_core::view::{LeadershipView, Snapshot, WishesView};
+use reporting::events::{Dropped, Severity};
 use tokio::sync::{oneshot, watch};
 
 use crate::kubernetes::Place;

@@ -23,14 +23,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
+use coordination::{leader, pauses};
 use kube::Client;
-use pool_core::config_map::{ConfigMapAsk, Keeper};
-use pool_core::ids::CallId;
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
-use pool_core::machine::Now;
-use pool_core::object::{Kind, TaintAnswer, TaintAsk};
+use model::config_map::{ConfigMapAsk, Keeper};
+use model::ids::CallId;
+use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
+use model::machine::Now;
+use model::object::{Kind, TaintAnswer, TaintAsk};
 use pool_core::route::{Delivery, KubernetesCall};
-use pool_core::{admin_state, events, leader, pauses, watch, writer};
+use reporting::events;
+use sources::watch;
 use tokio::task::AbortHandle;
 
 use crate::azure::Effects;
@@ -188,7 +190,7 @@ impl KubernetesPort {
             let answer = requests.carry_out(ask).await;
             let delivery = match keeper {
                 Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
-                Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
+                Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
             };
             if machine.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an answer about the ConfigMap came after the end");
@@ -201,7 +203,7 @@ impl KubernetesPort {
         let machine = self.switchboard.admin_state.clone();
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(&ask).await;
-            let delivery = Delivery::AdminState(admin_state::In::Tainted(call, answer.clone()));
+            let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
             let heard = machine.send(Deliver(vec![delivery])).await;
             if heard.is_err() || port.send(Patched { ask, answer }).await.is_err() {
                 tracing::debug!("an answer about a taint came after the end");

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
-use pool_core::ids::{AttemptId, PoolId};
-use pool_core::queue::{In, Params, PoolQueue};
+use model::ids::{AttemptId, PoolId};
 use pool_core::route::{Delivery, PoolMessage, Said, to_nobody};
-use pool_core::writer;
+use pools::queue::{In, Params, PoolQueue};
 
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush, hold_until};

@@ -9,10 +9,10 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use pool_core::object::Kind;
+use model::object::Kind;
+use model::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
+use model::wishes::Mode;
 use pool_core::route::Delivery;
-use pool_core::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
-use pool_core::wishes::Mode;
 
 use crate::switchboard::Deliver;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use actix::{
     Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, ResponseFuture, SpawnHandle,
 };
-use pool_core::machine::{Machine, Now};
+use model::machine::{Machine, Now};
 use pool_core::route::{Delivery, Said, route};
 use tokio::sync::oneshot;
 

@@ -1,7 +1,7 @@
 //! Who stands behind each address. The wiring fills it once, before any machine runs.
 
 use actix::{Message, Recipient};
-use pool_core::object::Kind;
+use model::object::Kind;
 use pool_core::route::{Address, Delivery};
 
 /// A run of deliveries for one actor, in order.

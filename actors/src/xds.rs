@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Recipient};
-use pool_core::machine::Wall;
+use model::machine::Wall;
+use model::xds::stream::Call;
+use model::xds::stream::Heard;
 use pool_core::route::Delivery;
-use pool_core::xds::client::Heard;
-use pool_core::xds_source::{Call, In};
+use sources::xds_source::In;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use xds::{Bootstrap, Driver};
 

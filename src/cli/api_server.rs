@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
-use pool_core::redact::{self, start_redacted_of, told};
+use model::redact::{self, start_redacted_of, told};
 use serde_json::Value;
 
 /// How long one answer may take.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pool_core::redact::Printable;
+use model::redact::Printable;
 
 use super::{Files, files, tell, write};
 use crate::control_planes;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use model::machine::Machine as _;
+use model::redact::Printable;
 use pool_core::comparison::{Comparison, End, In};
-use pool_core::machine::Machine as _;
-use pool_core::redact::Printable;
 
 use self::plan::Plan;
 use super::deposit::{Existing, Readers, can_deposit, deposit};

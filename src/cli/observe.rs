@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Config;
+use model::machine::{Machine as _, earliest};
 use pool_core::comparison::{Comparison, End, In, Missing, Out, Params};
-use pool_core::machine::{Machine as _, earliest};
 
 use crate::service::Sight;
 use crate::wiring::params;

@@ -1,8 +1,8 @@
 //! Pauses that operators have made, in words.
 
 use jiff::Timestamp;
-use pool_core::redact::Printable;
-use pool_core::wishes::Pause;
+use model::redact::Printable;
+use model::wishes::Pause;
 
 /// Since when, by whom and why.
 pub(super) fn words(pause: &Pause) -> String {

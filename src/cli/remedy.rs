@@ -1,6 +1,6 @@
 //! What the operator can do about a read that ARM did not answer as it should.
 
-use pool_core::arm::{Failure, FailureKind};
+use model::arm::{Failure, FailureKind};
 
 /// The remedy; `grant` is that for a refusal.
 pub(super) fn of_read<'a>(failure: &Failure, grant: &'a str) -> &'a str {
@@ -33,7 +33,7 @@ pub(super) fn of_read<'a>(failure: &Failure, grant: &'a str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use pool_core::arm::RetryAfter;
+    use model::arm::RetryAfter;
 
     use super::*;
 

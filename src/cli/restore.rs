@@ -18,11 +18,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use config::Config;
+use model::ids::{PoolId, PoolName};
+use model::machine::Now;
+use model::redact::Printable;
+use model::view::{Candidacy, Snapshot};
 use pool_core::comparison::unread;
-use pool_core::ids::{PoolId, PoolName};
-use pool_core::machine::Now;
-use pool_core::redact::Printable;
-use pool_core::view::{Candidacy, Snapshot};
 use tokio::sync::oneshot;
 
 use self::image::{Allowed, Image};

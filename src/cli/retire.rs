@@ -20,11 +20,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Selector;
-use pool_core::admin_state::switch::{self, DownNodes};
-use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
-use pool_core::machine::Now;
-use pool_core::object::RequestFailure;
-use pool_core::redact::told;
+use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::machine::Now;
+use model::object::RequestFailure;
+use model::redact::told;
+use nodes::switch::{self, DownNodes};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use pool_core::redact::Printable;
+use model::redact::Printable;
 use simulator::{
     Churn, Fakes, FileOptions, Files, Pattern, Play, Process, Report, Reserved, Rival, Settings, Story, Told,
     Watcher, World,

@@ -14,7 +14,7 @@ use arm::{Client, Look};
 use clap::Args;
 use config::Config;
 use jiff::Timestamp;
-use pool_core::ids::LbName;
+use model::ids::LbName;
 use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use pool_core::assignment::HeldReason;
-use pool_core::ids::{LbName, PoolId, PoolName, ServiceKey};
-use pool_core::sample::PoolState;
-use pool_core::view::{PoolView, ServiceView, Snapshot};
+use model::assignment::HeldReason;
+use model::ids::{LbName, PoolId, PoolName, ServiceKey};
+use model::sample::PoolState;
+use model::view::{PoolView, ServiceView, Snapshot};
 use serde_json::{Value, json};
 
 use super::events::events;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
-use pool_core::ask::Scope;
-use pool_core::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
+use model::ask::Scope;
+use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use serde_json::{Map, Value};
 
 use super::problem::problem;

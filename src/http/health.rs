@@ -11,9 +11,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::recorder::{self, LISTED, OutOfSyncPool};
 use actors::shell::Ping;
 use futures::future::join_all;
-use pool_core::machine::Now;
-use pool_core::object::Kind;
-use pool_core::view::{PoolView, SourceView, WishesView};
+use model::machine::Now;
+use model::object::Kind;
+use model::view::{PoolView, SourceView, WishesView};
 use tokio::time::Instant;
 
 use super::answers::Renderings;

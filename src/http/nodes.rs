@@ -3,13 +3,13 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use pool_core::admin_state::signals::of_taints;
-use pool_core::admin_state::{NodeState, Role};
-use pool_core::arm::{AdminState, Backend};
-use pool_core::ids::{NodeName, PoolId};
-use pool_core::informer::NodeFact;
-use pool_core::object::LeftOut;
-use pool_core::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
+use model::arm::{AdminState, Backend};
+use model::ids::{NodeName, PoolId};
+use model::node::NodeFact;
+use model::node::{NodeState, Role};
+use model::object::LeftOut;
+use model::signals::of_taints;
+use model::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
 use serde_json::{Value, json};
 
 use super::About;

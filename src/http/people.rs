@@ -12,7 +12,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, HttpRequest, HttpResponse};
 use actors::kubernetes::Verdict;
-use pool_core::object::RequestFailure;
+use model::object::RequestFailure;
 
 use super::door::Door;
 use super::problem::{problem, unauthorized};

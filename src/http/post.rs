@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use pool_core::ask::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
-use pool_core::assignment::{HeldReason, PausedBy};
-use pool_core::ids::{LbName, NodeName, PoolId, PoolName};
-use pool_core::sample::GateClass;
+use model::ask::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
+use model::assignment::{HeldReason, PausedBy};
+use model::ids::{LbName, NodeName, PoolId, PoolName};
+use model::sample::GateClass;
 use serde_json::{Value, json};
 
 use super::body::{Body, received};

@@ -4,7 +4,7 @@ use actix_web::error::{InternalError, PathError};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
-use pool_core::redact::Printable;
+use model::redact::Printable;
 use serde_json::{Value, json};
 
 /// The methods of every path that shows something.

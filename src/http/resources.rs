@@ -7,14 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use pool_core::ids::PoolId;
-use pool_core::resource_cache::{Error, State};
-use pool_core::view::Snapshot;
-use pool_core::xds::Value as Content;
-use pool_core::xds::assignment::{LoadAssignment, Standing};
-use pool_core::xds::client::{ResourceDump, ServerDump};
-use pool_core::xds::facts::{Key, Kind};
-use pool_core::xds::sources::{Fault, Name, SourceFact};
+use model::ids::PoolId;
+use model::view::Snapshot;
+use model::xds::Value as Content;
+use model::xds::assignment::{LoadAssignment, Standing};
+use model::xds::cache::{Error, State};
+use model::xds::dump::{ResourceDump, ServerDump};
+use model::xds::facts::{Key, Kind};
+use model::xds::name::Name;
+use model::xds::source::{Fault, SourceFact};
 use serde_json::{Value, json};
 
 use super::About;

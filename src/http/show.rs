@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use actors::clock::Clock;
-use pool_core::ask::Scope;
-use pool_core::assignment::{Held, PausedBy};
-use pool_core::ids::{Family, PoolId};
-use pool_core::level::Source;
-use pool_core::machine::{Now, Wall};
-use pool_core::sample::GateClass;
-use pool_core::view::{
+use model::ask::Scope;
+use model::assignment::{Held, PausedBy};
+use model::ids::{Family, PoolId};
+use model::level::Source;
+use model::machine::{Now, Wall};
+use model::sample::GateClass;
+use model::view::{
     Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PoolView,
     ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
     admin_state_word,
 };
-use pool_core::wishes::{Pause, Wishes};
-use pool_core::write_record::{MemberList, Trigger, WriteRecord};
+use model::wishes::{Pause, Wishes};
+use model::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
 
 use super::verdict::why;

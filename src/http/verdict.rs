@@ -4,12 +4,12 @@ mod waits;
 
 use std::net::IpAddr;
 
-use pool_core::arm::AdminState;
-use pool_core::assignment::{Held, HeldReason, PausedBy};
-use pool_core::ids::{NodeName, PoolId};
-use pool_core::level::Member;
-use pool_core::sample::PoolState;
-use pool_core::view::{Candidacy, LeftOutView, PoolView, ServiceView, Snapshot};
+use model::arm::AdminState;
+use model::assignment::{Held, HeldReason, PausedBy};
+use model::ids::{NodeName, PoolId};
+use model::level::Member;
+use model::sample::PoolState;
+use model::view::{Candidacy, LeftOutView, PoolView, ServiceView, Snapshot};
 
 use super::show::{Show, family, pause, wall};
 

@@ -14,7 +14,7 @@ use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use pool_core::redact::{REDACTED, Recipient, sent};
+use model::redact::{REDACTED, Recipient, sent};
 use proxy::{Connector, Proxies, Proxy};
 use tower::ServiceBuilder;
 

@@ -11,18 +11,20 @@ use config::{
     Compatibility, Config, ExposeSecret, GuardsMode, Identity, IpFamily, Login, ManagedIdentity, MembersAdd,
     Mode, ObjectName, SecretString,
 };
-use pool_core::directory::Listing;
-use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{Family, LbName, NetworkId, PoolId, PoolName};
-use pool_core::informer::{Counts, Requirement, Selector};
-use pool_core::machine::Wall;
-use pool_core::pins::Pins;
-use pool_core::xds::client::{self, Waits};
-use pool_core::xds::membership::{self, AdminStates};
-use pool_core::xds::sources::Name;
-use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, wishes, writer, xds_source,
-};
+use coordination::{leader, pauses};
+use model::guard::{Fraction, GuardMode};
+use model::ids::{Family, LbName, NetworkId, PoolId, PoolName};
+use model::machine::Wall;
+use model::pins::Pins;
+use model::wishes;
+use model::xds::name::Name;
+use pools::directory::Listing;
+use pools::membership::{self, AdminStates};
+use pools::{directory, discovery, queue};
+use reporting::events;
+use sources::informer::{Counts, Requirement, Selector};
+use sources::xds::client::{self, Waits};
+use sources::{informer, xds_source};
 use xds::Bootstrap;
 
 /// D6: how long a node's last known address is tolerated.
@@ -50,7 +52,7 @@ pub struct Machines {
     /// The writer's.
     pub writer: writer::Params,
     /// The admin state's.
-    pub admin_state: admin_state::Params,
+    pub admin_state: nodes::Params,
     /// The Leader's.
     pub leader: leader::Params,
     /// Of the keeper of pauses.
@@ -157,7 +159,7 @@ impl Machines {
     #[must_use]
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
-        self.admin_state.role = admin_state::Role::Silent;
+        self.admin_state.role = nodes::Role::Silent;
         self.pauses.mode = wishes::Mode::Enforce;
         // A dry run reads it too: an operator who looks first is to see what is paused.
         self.pauses.keeping = pauses::Keeping::ConfigMap;
@@ -181,7 +183,7 @@ impl Machines {
     /// compared.
     #[must_use]
     pub fn comparing(mut self) -> Machines {
-        self.admin_state.role = admin_state::Role::Silent;
+        self.admin_state.role = nodes::Role::Silent;
         self
     }
 }
@@ -352,20 +354,16 @@ fn admin_state(
     instance: &Instance,
     load_balancers: Vec<LbName>,
     listed: &[Listing],
-) -> admin_state::Params {
+) -> nodes::Params {
     let settings = &config.controller.admin_state;
-    admin_state::Params {
-        role: if config.cloud.admin_state_enabled() { admin_state::Role::On } else { admin_state::Role::Off },
+    nodes::Params {
+        role: if config.cloud.admin_state_enabled() { nodes::Role::On } else { nodes::Role::Off },
         only_listed: only_listed(config),
         load_balancers,
         excluded: excluded(config).collect(),
         listed: listed.iter().map(|listing| listing.pool.clone()).collect(),
         max_backoff: settings.max_backoff,
-        keeping: if instance.dry_run {
-            admin_state::Keeping::Nothing
-        } else {
-            admin_state::Keeping::ConfigMap
-        },
+        keeping: if instance.dry_run { nodes::Keeping::Nothing } else { nodes::Keeping::ConfigMap },
     }
 }
 

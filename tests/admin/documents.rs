@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use actors::recorder::MAILBOXES;
-use pool_core::admin_state::NodeState;
-use pool_core::admin_state::signals::Signal;
-use pool_core::assignment::HeldReason;
-use pool_core::resource_cache::{CacheState, State};
-use pool_core::sample::PoolState;
-use pool_core::view::{NodePoolState, Whose};
-use pool_core::write_record::Trigger;
-use pool_core::xds::facts::Kind;
+use model::assignment::HeldReason;
+use model::node::NodeState;
+use model::sample::PoolState;
+use model::signals::Signal;
+use model::view::{NodePoolState, Whose};
+use model::write_record::Trigger;
+use model::xds::cache::{CacheState, State};
+use model::xds::facts::Kind;
 use serde_json::Value;
 
 use crate::tidy;
@@ -36,7 +36,7 @@ fn first_cells(document: &str, heading: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_event_reason_is_explained_and_no_other() {
-    let words = read("actors/core/src/events/words.rs");
+    let words = read("actors/core/reporting/src/events/words.rs");
     let body = words.split_once("fn reason(").and_then(|(_, rest)| rest.split_once("\n}\n"));
     let (body, _) = body.expect("words.rs has the function reason");
     let said: BTreeSet<String> = quoted(body).map(str::to_owned).collect();
@@ -63,7 +63,7 @@ fn every_metric_is_explained_and_no_other() {
     assert!(MAILBOXES.iter().all(told), "docs/metrics.md names each mailbox: {MAILBOXES:?}");
     let states = CacheState::ALL.map(CacheState::as_str);
     assert!(states.iter().all(told), "docs/metrics.md names each state of the cache: {states:?}");
-    let source = read("actors/core/src/error.rs");
+    let source = read("actors/core/model/src/error.rs");
     let reasons = source.split_once("ReasonLabel(match self {").and_then(|(_, rest)| rest.split_once("})"));
     let (reasons, _) = reasons.expect("error.rs has the labels of reasons");
     let reasons: BTreeSet<String> = quoted(reasons).map(str::to_owned).collect();
@@ -100,8 +100,8 @@ fn every_role_and_shared_lease_state_is_explained_and_no_other() {
         let (body, _) = body.unwrap_or_else(|| panic!("{file} has {head:?}"));
         quoted(body).map(str::to_owned).collect()
     };
-    let mut said = words("actors/core/src/leader.rs", "let role = match");
-    said.extend(words("actors/core/src/writer/lease/show.rs", "fn state("));
+    let mut said = words("actors/core/coordination/src/leader.rs", "let role = match");
+    said.extend(words("actors/core/writer/src/lease/show.rs", "fn state("));
     assert_eq!(said, first_cells(&read("docs/admin-api.md"), "Fields of `status`"));
     let api = api();
     let of =
@@ -170,7 +170,7 @@ fn every_resource_state_and_pool_remark_is_explained() {
     let xds = read("docs/xds.md");
     assert!(states.iter().all(|state| xds.contains(&format!("`{state}`"))), "docs/xds.md names each state");
 
-    let source = read("actors/core/src/xds/membership.rs");
+    let source = read("actors/core/model/src/xds/remark.rs");
     let body = source.split_once("\nimpl Remark {").and_then(|(_, rest)| rest.split_once("\n}\n"));
     let (body, _) = body.expect("membership.rs has the words of remarks");
     let remarks: BTreeSet<String> = quoted(body).map(str::to_owned).collect();

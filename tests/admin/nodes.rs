@@ -1,7 +1,7 @@
 //! Nodes that leave service (N2, N4, N5, H3): from the taint until they are back, in lists and alone, and released by
 //! the operator.
 
-use pool_core::admin_state::NodeState;
+use model::node::NodeState;
 use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::models::arm;

@@ -166,7 +166,7 @@ fn every_cited_rule_has_its_page() {
 #[test]
 fn a_removed_rule_is_missed() {
     let mut sources = sources();
-    let citing = ["actors/core/src/writer/lane.rs", "tests/scenarios/w4_bad_gateway.txt"];
+    let citing = ["actors/core/writer/src/lane.rs", "tests/scenarios/w4_bad_gateway.txt"];
     sources.retain(|path, _| path.starts_with(PAGES) || citing.contains(&path.as_str()));
     let with = |change: &dyn Fn(&mut Files)| {
         let mut changed = sources.clone();

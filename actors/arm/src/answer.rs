@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{ETAG, HeaderName};
-use pool_core::arm::{ArmAnswer, Document, Failure, OperationState, PoolRead, PutAccepted};
-use pool_core::ids::{Etag, LbName, Operation, PoolId};
+use model::arm::{ArmAnswer, Document, Failure, OperationState, PoolRead, PutAccepted};
+use model::ids::{Etag, LbName, Operation, PoolId};
 use serde_json::Value;
 
 use crate::document::PoolDocument;

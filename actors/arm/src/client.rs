@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use azure_core::http::{Context, Method, Pipeline, PipelineSendOptions, RawResponse, Request, Transport};
-use pool_core::arm::{ArmAnswer, ArmRequest, Document, Edit, Failure, Permit};
-use pool_core::ids::{Etag, PoolId};
-use pool_core::machine::Now;
+use model::arm::{ArmAnswer, ArmRequest, Document, Edit, Failure, Permit};
+use model::ids::{Etag, PoolId};
+use model::machine::Now;
 use url::Url;
 
 use crate::document::PoolDocument;
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// Shuts the gates of reads and of writes until these moments; `None` opens (W6). Later tries fail with
-    /// [`pool_core::arm::FailureKind::GateClosed`] until then, tries that are under way do not.
+    /// [`model::arm::FailureKind::GateClosed`] until then, tries that are under way do not.
     pub fn set_gates(&self, reads_until: Option<Now>, writes_until: Option<Now>) {
         self.gates.set(reads_until, writes_until);
     }

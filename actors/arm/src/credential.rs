@@ -23,7 +23,7 @@ use std::time::Duration;
 use azure_core::credentials::{AccessToken, TokenCredential};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::Transport;
-use pool_core::machine::Machine as _;
+use model::machine::Machine as _;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OnceCell, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinSet};

@@ -3,7 +3,7 @@
 //! It is taken apart only along the way to the addresses; everything beside that way is carried as the very text
 //! that Azure sent, so that nothing can be lost, not even the digits of a number.
 
-use pool_core::arm::Edit;
+use model::arm::Edit;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::entry;

@@ -10,8 +10,8 @@ use azure_mgmt_network::package_2024_03::models::load_balancer_backend_address_p
 use azure_mgmt_network::package_2024_03::models::{
     LoadBalancerBackendAddress, LoadBalancerBackendAddressPropertiesFormat, SubResource,
 };
-use pool_core::arm::{AdminState, Entry, EntryNetwork, NewEntry};
-use pool_core::ids::{InstanceId, NetworkId, SubnetId};
+use model::arm::{AdminState, Entry, EntryNetwork, NewEntry};
+use model::ids::{InstanceId, NetworkId, SubnetId};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{HeaderName, Headers};
-use pool_core::arm::{Failure, FailureKind, RetryAfter};
-use pool_core::redact::{chain, told};
+use model::arm::{Failure, FailureKind, RetryAfter};
+use model::redact::{chain, told};
 use serde_json::Value;
 
 use crate::stop::Stop;

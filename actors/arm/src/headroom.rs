@@ -3,7 +3,7 @@
 
 use azure_core::http::Method;
 use azure_core::http::headers::Headers;
-use pool_core::sample::GateClass;
+use model::sample::GateClass;
 
 /// How all headers of this kind begin.
 const REMAINING: &str = "x-ms-ratelimit-remaining-";

@@ -1,6 +1,6 @@
 //! The Azure Resource Manager client: pipeline, policies, credentials, lossless documents.
 //!
-//! It owns everything between a [`pool_core::arm::ArmRequest`] and its [`pool_core::arm::ArmAnswer`]: the address,
+//! It owns everything between a [`model::arm::ArmRequest`] and its [`model::arm::ArmAnswer`]: the address,
 //! the token, the per-try gates and permits, the connection, the reading of whatever comes back, and the JSON
 //! document that a PUT edits without losing a field (W3). It decides nothing: what follows from an answer is the
 //! writer's, in the core. It tries nothing twice, except once with a fresh token after a 401 (W5).

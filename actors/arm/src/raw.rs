@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use azure_core::http::{Context, Method, Pipeline, PipelineSendOptions, Request, Transport};
-use pool_core::arm::{Failure, Permit};
-use pool_core::ids::{AttemptId, Epoch, Operation};
-use pool_core::machine::Now;
+use model::arm::{Failure, Permit};
+use model::ids::{AttemptId, Epoch, Operation};
+use model::machine::Now;
 use serde_json::Value;
 use tokio::time::Instant;
 use url::Url;

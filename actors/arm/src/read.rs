@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use pool_core::arm::{LbFacts, PoolFacts, Provisioning, RuleFacts};
-use pool_core::ids::{Etag, LbName, NetworkId, PoolId, PoolName};
+use model::arm::{LbFacts, PoolFacts, Provisioning, RuleFacts};
+use model::ids::{Etag, LbName, NetworkId, PoolId, PoolName};
 use serde_json::Value;
 
 use crate::entry;

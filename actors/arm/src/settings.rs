@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::machine::{Now, Wall};
+use model::machine::{Now, Wall};
 use url::{Host, Url};
 
 use crate::identity::{Identity, Login};

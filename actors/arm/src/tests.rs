@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::Headers;
-use pool_core::arm::{ArmAnswer, Document, Edit, Failure, Permit, PoolRead};
-use pool_core::ids::{AttemptId, Epoch, LbName, PoolId, PoolName};
-use pool_core::machine::{Now, Wall};
+use model::arm::{ArmAnswer, Document, Edit, Failure, Permit, PoolRead};
+use model::ids::{AttemptId, Epoch, LbName, PoolId, PoolName};
+use model::machine::{Now, Wall};
 use url::Url;
 
 use crate::document::PoolDocument;

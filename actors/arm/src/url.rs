@@ -1,7 +1,7 @@
 //! The addresses of what we ask for. Each name is one path segment, whatever is in it; the address of an
 //! operation is taken as it stands, and only when it is on our endpoint: a token goes nowhere else.
 
-use pool_core::ids::{LbName, Operation, PoolId};
+use model::ids::{LbName, Operation, PoolId};
 use url::Url;
 
 use crate::settings::Settings;

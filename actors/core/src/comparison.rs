@@ -14,13 +14,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ids::{LbName, PoolId, PoolName};
-use crate::machine::{Machine, Now};
-use crate::object::Kind;
-use crate::resource_cache::Reason;
-use crate::sample::PoolState;
-use crate::view::{Candidacy, PoolView, ServiceView, Snapshot, SourceView};
-use crate::xds::sources::{Assigned, Name, SourceFact};
+use model::ids::{LbName, PoolId, PoolName};
+use model::machine::{Machine, Now};
+use model::object::Kind;
+use model::sample::PoolState;
+use model::view::{Candidacy, PoolView, ServiceView, Snapshot, SourceView};
+use model::xds::cache::Reason;
+use model::xds::name::Name;
+use model::xds::source::{Assigned, SourceFact};
 
 /// For how long everything must have been compared.
 const STEADY_FOR: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine::{Machine, Now};
+use model::machine::{Machine, Now};
 
 /// The wait after the first failure; it doubles.
 const FIRST_WAIT: Duration = Duration::from_secs(5);

@@ -7,12 +7,11 @@
 
 use std::time::Duration;
 
-use crate::ids::{CallId, Family};
-use crate::machine::Now;
-use crate::object::Kind;
 use crate::route::Delivery;
-use crate::watch::{Ask, In, Line};
-use crate::writer;
+use model::ids::{CallId, Family};
+use model::machine::Now;
+use model::object::Kind;
+use sources::watch::{Ask, In, Line};
 
 /// The most deliveries that wait for a watcher before the port reads no further.
 pub const MOST_UNREAD: usize = 16_384;
@@ -64,8 +63,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::ids::{PoolName, ServiceKey, SliceKey};
-    use crate::object::{AddressType, Object, ResourceVersion, SliceObject};
+    use model::ids::{PoolName, ServiceKey, SliceKey};
+    use model::object::{AddressType, Object, ResourceVersion, SliceObject};
 
     fn slice(service: Option<&str>) -> Line {
         Line::Object(Object::Slice(Arc::new(SliceObject {

@@ -1,69 +1,61 @@
 //! The deliveries that wait on one edge, from one sender to one address (docs/design/model-and-mechanisms.md, A3).
-//!
-//! While the receiver is busy, a newer fact about the same object replaces the older one, so that the number of waiting
-//! facts is bounded. Requests and answers are kept in order, and no fact moves across one.
 
-use std::collections::BTreeMap;
+use mechanisms::outbox::{Coalesce, Place};
 
 use crate::route::{Delivery, FactKey};
 
 /// The deliveries that wait on one edge.
-#[derive(Default)]
-pub struct Outbox {
-    /// By position; later ones are greater.
-    waiting: BTreeMap<u64, Delivery>,
-    /// The position of the next delivery that is appended.
-    next: u64,
-    /// Where the newest fact about each thing stands, among those behind the last request or answer.
-    facts: BTreeMap<FactKey, u64>,
-}
+pub type Outbox = mechanisms::outbox::Outbox<Delivery>;
 
-impl Outbox {
-    /// Adds a delivery. A fact replaces an older one about the same object that waits behind the last request or
-    /// answer.
-    pub fn push(&mut self, mut delivery: Delivery) {
-        let key = delivery.fact();
-        let older = key.as_ref().and_then(|key| self.facts.get(key).copied());
-        let older = older.and_then(|place| Some((place, self.waiting.remove(&place)?)));
-        if let Some((_, older)) = &older {
-            delivery.absorb(older);
-        }
-        let place = match (&key, older) {
-            (Some(key), Some((place, _))) if !key.goes_last() => place,
-            (_, _) => {
-                self.next += 1;
-                self.next
-            }
-        };
-        if key.as_ref().is_none_or(FactKey::goes_first) {
-            self.facts.retain(|_, fact| *fact > place);
-        }
-        if let Some(key) = key {
-            self.facts.insert(key, place);
-        }
-        self.waiting.insert(place, delivery);
+impl Coalesce for Delivery {
+    type Key = FactKey;
+
+    fn fact(&self) -> Option<FactKey> {
+        Delivery::fact(self)
     }
 
-    /// Takes out up to `most` deliveries, oldest first.
-    pub fn take(&mut self, most: usize) -> Vec<Delivery> {
-        let batch = std::iter::from_fn(|| self.waiting.pop_first()).take(most);
-        let batch = batch.map(|(_, delivery)| delivery).collect();
-        if self.waiting.is_empty() {
-            self.facts.clear();
+    fn absorb(&mut self, older: &Delivery) {
+        Delivery::absorb(self, older);
+    }
+
+    fn place(key: &FactKey) -> Place {
+        match key {
+            FactKey::Object(_) | FactKey::ReadUpTo => Place::Last,
+            FactKey::Draining => Place::Barrier,
+            FactKey::Service(_)
+            | FactKey::Assignment(_)
+            | FactKey::Observation(_)
+            | FactKey::Members(_)
+            | FactKey::Word(_)
+            | FactKey::Leaving
+            | FactKey::Lb(_)
+            | FactKey::Source(_)
+            | FactKey::Due(_)
+            | FactKey::AdminDue(_)
+            | FactKey::Node(_)
+            | FactKey::Standing
+            | FactKey::GateTimes
+            | FactKey::OutOfSync
+            | FactKey::Wishes
+            | FactKey::AwaitingIngress
+            | FactKey::Gates
+            | FactKey::PoolView(_)
+            | FactKey::RefusedView(_)
+            | FactKey::ServiceView(_)
+            | FactKey::LaneView(_)
+            | FactKey::GateView(_)
+            | FactKey::SourceView(_)
+            | FactKey::LbView(_)
+            | FactKey::LeadershipView
+            | FactKey::WishesView
+            | FactKey::SharedLeaseView
+            | FactKey::GuardsView
+            | FactKey::NodeView(_)
+            | FactKey::AdminView
+            | FactKey::XdsView
+            | FactKey::Unread(_)
+            | FactKey::Snapshot => Place::SameAsOlder,
         }
-        batch
-    }
-
-    /// How many wait.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    /// Whether nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 }
 
@@ -73,16 +65,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ids::{CallId, EventKey, LbName, NodeName, PoolId, PoolName, ServiceUid, SliceKey};
-    use crate::level::Provenance;
-    use crate::machine::Now;
-    use crate::object::{
+    use model::draining::Draining;
+    use model::ids::{CallId, EventKey, LbName, NodeName, PoolId, PoolName, ServiceUid, SliceKey};
+    use model::level::Provenance;
+    use model::machine::Now;
+    use model::object::{
         AddressType, Kind, Object, ObjectKey, Owner, PreemptionObject, ResourceVersion, SliceObject,
     };
-    use crate::watch::{Line, Seen};
-    use crate::writer::Draining;
-    use crate::xds::sources::{Assigned, Name, Note, SourceFact};
-    use crate::{admin_state, directory, discovery, informer, watch, writer};
+    use model::watch::Seen;
+    use model::xds::name::Name;
+    use model::xds::source::{Assigned, Note, SourceFact};
+    use pools::{directory, discovery};
+    use sources::watch::Line;
+    use sources::{informer, watch};
 
     fn service(uid: &str) -> Delivery {
         Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None))
@@ -345,11 +340,11 @@ mod tests {
         for later in [gone, unreadable(object.key())] {
             let mut outbox = Outbox::default();
             for seen in [Seen::Object(object.clone()), later] {
-                outbox.push(Delivery::AdminState(admin_state::In::Preemption(seen)));
+                outbox.push(Delivery::AdminState(nodes::In::Preemption(seen)));
             }
             let waiting = outbox.take(9);
             assert!(
-                matches!(&waiting[..], [Delivery::AdminState(admin_state::In::Preemption(Seen::Object(_)))]),
+                matches!(&waiting[..], [Delivery::AdminState(nodes::In::Preemption(Seen::Object(_)))]),
                 "{waiting:?}"
             );
         }

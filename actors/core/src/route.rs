@@ -12,23 +12,24 @@ mod xds;
 
 use std::sync::Arc;
 
-use crate::admin_state::IgnoredNotice;
-use crate::arm::ArmCall;
-use crate::ask::{Answer, Refusal, Request, RequestId};
-use crate::config_map::{ConfigMapAsk, Keeper};
-use crate::events::Event;
-use crate::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
-use crate::lease::{GateTimes, LeaseAsk, LeaseName};
-use crate::machine::Now;
-use crate::object::{Kind, ObjectKey, TaintAsk};
-use crate::sample::{GateClass, Sample};
-use crate::view::Snapshot;
-use crate::watch::Ask;
-use crate::xds::sources::Name;
-use crate::{
-    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, watch, writer,
-    xds_source,
-};
+use coordination::{leader, pauses};
+use model::arm::ArmCall;
+use model::ask::{Answer, Refusal, Request, RequestId};
+use model::config_map::{ConfigMapAsk, Keeper};
+use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
+use model::lease::{GateTimes, LeaseAsk, LeaseName};
+use model::machine::Now;
+use model::object::{Kind, ObjectKey, TaintAsk};
+use model::sample::{GateClass, Sample};
+use model::view::Snapshot;
+use model::xds::name::Name;
+use model::xds::stream::Call;
+use nodes::IgnoredNotice;
+use pools::{directory, discovery, queue};
+use reporting::events::Event;
+use reporting::{board, events};
+use sources::watch::Ask;
+use sources::{informer, watch, xds_source};
 
 /// Something that a machine said.
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ pub enum Said {
     /// The writer.
     Writer(writer::Out),
     /// The admin state.
-    AdminState(admin_state::Out),
+    AdminState(nodes::Out),
     /// The Leader.
     Leader(leader::Out),
     /// The keeper of pauses.
@@ -116,7 +117,7 @@ pub enum Delivery {
     /// To the writer.
     Writer(writer::In),
     /// To the admin state.
-    AdminState(admin_state::In),
+    AdminState(nodes::In),
     /// To the Leader.
     Leader(leader::In),
     /// To the keeper of pauses.
@@ -128,7 +129,7 @@ pub enum Delivery {
     /// To the follower of xDS sources.
     XdsSource(xds_source::In),
     /// To the port to xDS control planes.
-    Xds(xds_source::Call),
+    Xds(Call),
     /// To the port to ARM.
     Arm(ArmMessage),
     /// To the port to Kubernetes.
@@ -315,21 +316,6 @@ pub enum FactKey {
     Snapshot,
 }
 
-impl FactKey {
-    /// Whether a newer fact goes behind all waiting deliveries instead of taking the place of the older one: facts
-    /// about objects are part of a history, and keep its order, and so does what says how far that has come.
-    #[must_use]
-    pub(crate) fn goes_last(&self) -> bool {
-        matches!(self, FactKey::Object(_) | FactKey::ReadUpTo)
-    }
-
-    /// Whether facts about other objects depend on it: no newer fact moves in front of it.
-    #[must_use]
-    pub(crate) fn goes_first(&self) -> bool {
-        matches!(self, FactKey::Draining)
-    }
-}
-
 /// Hands each delivery that follows from something said to `deliver`, in order.
 pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
     match said {
@@ -359,7 +345,7 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
                 Delivery::Informer(informer::In::Seen(kind, read, seen))
             }
-            Kind::Preemptions => Delivery::AdminState(admin_state::In::Preemption(seen)),
+            Kind::Preemptions => Delivery::AdminState(nodes::In::Preemption(seen)),
         }),
         watch::Out::Contact(kind, contact) => match kind {
             Kind::Services | Kind::EndpointSlices | Kind::Nodes => {
@@ -386,10 +372,10 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         informer::Out::Node(name, fact) => {
             deliver(Delivery::Board(board::In::Known(name.clone(), fact.clone())));
-            deliver(Delivery::AdminState(admin_state::In::Node(name, fact)));
+            deliver(Delivery::AdminState(nodes::In::Node(name, fact)));
         }
         informer::Out::Confirmed(epoch) => {
-            deliver(Delivery::AdminState(admin_state::In::Confirmed(epoch)));
+            deliver(Delivery::AdminState(nodes::In::Confirmed(epoch)));
             deliver(Delivery::Directory(directory::In::Confirmed(epoch)));
         }
         informer::Out::Reread(read) => deliver(Delivery::Directory(directory::In::Reread(read))),
@@ -409,7 +395,7 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         discovery::Out::Read { call, lb } => deliver(Delivery::Writer(writer::In::Read { call, lb })),
         discovery::Out::Lb(observation) => {
-            deliver(Delivery::AdminState(admin_state::In::Lb(observation.clone())));
+            deliver(Delivery::AdminState(nodes::In::Lb(observation.clone())));
             deliver(Delivery::Directory(directory::In::Lb(observation)));
         }
         discovery::Out::Synced => {
@@ -430,7 +416,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Observe(pool, observation) => {
             deliver(to_pool(pool, queue::In::Observed(observation)))
         }
-        directory::Out::Opened(epoch) => deliver(Delivery::AdminState(admin_state::In::Opened(epoch))),
+        directory::Out::Opened(epoch) => deliver(Delivery::AdminState(nodes::In::Opened(epoch))),
         directory::Out::Answer(id, answer) => deliver(answered(id, answer)),
         directory::Out::Rewrite(pool) => deliver(to_pool(pool, queue::In::Rewrite)),
         directory::Out::Forget(pool) => deliver(Delivery::Pool(pool, PoolMessage::Forget)),
@@ -441,7 +427,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         directory::Out::ReadUpTo(read) => deliver(Delivery::Writer(writer::In::ReadUpTo(read))),
         directory::Out::Word(pool, word) => {
-            deliver(Delivery::AdminState(admin_state::In::Word(pool, word)));
+            deliver(Delivery::AdminState(nodes::In::Word(pool, word)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(board::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),
@@ -487,16 +473,16 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Verified(pool, verdict) => deliver(to_pool(pool, queue::In::Verified(verdict))),
         writer::Out::Observed(pool, observation) => deliver(to_pool(pool, queue::In::Observed(observation))),
         writer::Out::AdminFinished { pool, generation, result } => {
-            deliver(Delivery::AdminState(admin_state::In::Finished { pool, generation, result }));
+            deliver(Delivery::AdminState(nodes::In::Finished { pool, generation, result }));
         }
         writer::Out::AdminWithdrawn(pool, generation) => {
-            deliver(Delivery::AdminState(admin_state::In::Withdrawn(pool, generation)));
+            deliver(Delivery::AdminState(nodes::In::Withdrawn(pool, generation)));
         }
         writer::Out::AdminFound(pool, sent, backends) => {
-            deliver(Delivery::AdminState(admin_state::In::Found(pool, sent, backends)));
+            deliver(Delivery::AdminState(nodes::In::Found(pool, sent, backends)));
         }
         writer::Out::AdminMissed(pool, backends) => {
-            deliver(Delivery::AdminState(admin_state::In::Missed(pool, backends)));
+            deliver(Delivery::AdminState(nodes::In::Missed(pool, backends)));
         }
         writer::Out::Read { call, began, result, puts } => {
             deliver(Delivery::Discovery(discovery::In::Read { call, began, result, puts }));
@@ -542,7 +528,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         leader::Out::Standing(standing) => {
             deliver(Delivery::Writer(writer::In::Standing(standing)));
-            deliver(Delivery::AdminState(admin_state::In::Standing(standing)));
+            deliver(Delivery::AdminState(nodes::In::Standing(standing)));
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
@@ -564,7 +550,7 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
         pauses::Out::Wishes { term, wishes } => {
             // The writer receives it first.
             deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::AdminState(admin_state::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::AdminState(nodes::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::Events(events::In::Wishes { term, wishes: Arc::clone(&wishes) }));
             deliver(Delivery::Informer(informer::In::Wishes(Arc::clone(&wishes))));
             deliver(Delivery::Directory(directory::In::Wishes { term, wishes }));

@@ -15,15 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::directory::{self, Directory};
-use pool_core::ids::Epoch;
-use pool_core::informer::{self, Informer};
-use pool_core::level::Provenance;
-use pool_core::machine::{Machine, Now};
-use pool_core::object::{Kind, Object, ResourceVersion};
+use model::ids::Epoch;
+use model::level::Provenance;
+use model::machine::{Machine, Now};
+use model::object::{Kind, Object, ResourceVersion};
+use model::watch::{Seen, Serves};
 use pool_core::outbox::Outbox;
 use pool_core::route::{Address, Delivery, Said, route};
-use pool_core::watch::{Contact, Seen, Serves};
+use pools::directory::{self, Directory};
+use sources::informer::{self, Informer};
+use sources::watch::Contact;
 use world::{BALANCERS, SERVICES};
 
 /// The most deliveries that one message carries, and the most ticks of one turn, as in the shell.

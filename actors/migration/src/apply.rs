@@ -12,7 +12,7 @@ mod task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pool_core::machine::{Machine, Now, earliest};
+use model::machine::{Machine, Now, earliest};
 use serde_json::Value;
 
 use crate::call::{Call, Meaning, Reply, meaning};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pool_core::redact::told;
+use model::redact::told;
 use serde_json::Value;
 
 use crate::json::{items, text};

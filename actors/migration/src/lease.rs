@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::ids::CallId;
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts};
-use pool_core::machine::{Machine, Now};
-use pool_core::object::ResourceVersion;
+use model::ids::CallId;
+use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts};
+use model::machine::{Machine, Now};
+use model::object::ResourceVersion;
 
 /// How long the machine waits between two looks, and after a failure.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -233,7 +233,7 @@ impl Machine for LeaseHold {
     fn deadline(&self) -> Option<Now> {
         let asks = (self.asked.is_none() && (self.is_wanted || self.held.is_some())).then_some(self.next);
         let ends = self.send_before().filter(|_| self.shown == Some(true));
-        pool_core::machine::earliest(asks, ends)
+        model::machine::earliest(asks, ends)
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<LeaseOut>) {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
+use model::redact::{Recipient, sent};
 use percent_encoding::percent_decode_str;
-use pool_core::redact::{Recipient, sent};
 
 /// The field of a kubeconfig that names a proxy.
 const FIELD: &str = "proxy-url of the kubeconfig's cluster";

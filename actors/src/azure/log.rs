@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
-use pool_core::arm::{ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted};
-use pool_core::ids::{AttemptId, LbName, Operation, PoolId};
-use pool_core::sample::{ArmVerb, Caller};
-use pool_core::write_record::{Trigger, WriteRecord};
+use model::arm::{ArmAnswer, Edit, Failure, FailureKind, OperationState, Provisioning, PutAccepted};
+use model::ids::{AttemptId, LbName, Operation, PoolId};
+use model::sample::{ArmVerb, Caller};
+use model::write_record::{Trigger, WriteRecord};
 use tokio::time::Instant;
 use tracing::Span;
 use tracing::field::{DebugValue, debug};
@@ -268,8 +268,8 @@ pub(super) fn remedy(failure: &Failure) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pool_core::arm::{AdminState, NewEntry};
-    use pool_core::ids::AddressName;
+    use model::arm::{AdminState, NewEntry};
+    use model::ids::AddressName;
 
     #[test]
     fn s1_a_write_is_made_in_the_names_of_those_whose_part_is_in_it() {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use actix::{Handler, Message};
-use pool_core::discovery;
-use pool_core::ids::{LbName, PoolName, ServiceUid};
+use model::ids::{LbName, PoolName, ServiceUid};
+use pools::discovery;
 
 use super::*;
 

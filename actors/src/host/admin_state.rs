@@ -1,8 +1,8 @@
 //! What the log tells of nodes that leave service, and of their records.
 
-use pool_core::admin_state::IgnoredNotice;
-use pool_core::ids::NodeName;
-use pool_core::view::{AdminView, NodePoolState, NodeView, Snapshot};
+use model::ids::NodeName;
+use model::view::{AdminView, NodePoolState, NodeView, Snapshot};
+use nodes::IgnoredNotice;
 
 /// Says how nodes stand when that changes, and what blocks it of their records (N4).
 pub(super) fn log(before: &Snapshot, after: &Snapshot) {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Client;
-use pool_core::arm::Document;
-use pool_core::config_map::{
+use model::arm::Document;
+use model::config_map::{
     ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Text, Value as Written,
 };
-use pool_core::machine::Wall;
-use pool_core::object::{RequestFailure, ResourceVersion};
+use model::machine::Wall;
+use model::object::{RequestFailure, ResourceVersion};
 use serde_json::{Map, Value, json};
 
 use super::exchange::{Answered, Exchange, Kind, Place};

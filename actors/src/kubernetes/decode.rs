@@ -10,16 +10,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::ids::{EventKey, Family, NodeName, ServiceKey, ServiceUid, SliceKey};
-use pool_core::machine::Wall;
-use pool_core::object::{
+use model::ids::{EventKey, Family, NodeName, ServiceKey, ServiceUid, SliceKey};
+use model::machine::Wall;
+use model::object::{
     AddressType, Endpoint, Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType,
     SliceObject,
 };
-use pool_core::watch::{Line, WatchFailure};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use sources::watch::{Line, WatchFailure};
 
 use super::words::said;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use actix::{Message, Recipient};
 use http::{Method, StatusCode};
 use kube::Client;
+use model::machine::Machine as _;
+use model::object::{ANSWER_WITHIN, RequestFailure};
 use pool_core::deployment::{Deployment, Failure, In, Out};
-use pool_core::machine::Machine as _;
-use pool_core::object::{ANSWER_WITHIN, RequestFailure};
 use serde::Deserialize;
 
 use super::exchange::{Place, exchange, other, refusal, silence};

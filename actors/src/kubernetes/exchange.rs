@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use pool_core::object::{ANSWER_WITHIN, RequestFailure};
+use model::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::Value;
 
 use super::follow::escaped;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use pool_core::object::RequestFailure;
+use model::object::RequestFailure;
 use serde::Deserialize;
 
 use super::exchange::{exchange, other, refusal};

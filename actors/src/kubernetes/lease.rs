@@ -4,9 +4,9 @@
 //! Both Leases have the same limits of time, each for its reason:
 //! - [`ANSWER_WITHIN`], 5 s, ends a read or a write here, from its sending to the last byte of its answer, and the
 //!   wait for a watch's beginning. It is what W8's 45/30/5 and W7's 60 s less 25 s leave room for, several times over.
-//! - [`pool_core::object::GIVE_UP_AFTER`], 6 s, is after how long a machine asks again without an answer of this
+//! - [`model::object::GIVE_UP_AFTER`], 6 s, is after how long a machine asks again without an answer of this
 //!   port. It is longer, so that no request is given up whose answer comes.
-//! - [`pool_core::lease::WATCH_MARGIN`], 10 s, is the same for a watch, beyond the time that it was asked for. Here a
+//! - [`model::lease::WATCH_MARGIN`], 10 s, is the same for a watch, beyond the time that it was asked for. Here a
 //!   watch ends 8 s after that at the latest: 5 s until its answer begins, up to 1 s for whole seconds, and 2 s of
 //!   grace for a server that does not end it.
 
@@ -19,8 +19,8 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use kube::Client;
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
-use pool_core::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
+use model::lease::{LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
+use model::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
 use serde_json::Value;
 use tokio::io::AsyncRead;
 use tokio::time::Instant;

@@ -7,9 +7,9 @@ use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
-use pool_core::events::{COMPONENT, Event, Place, PostFailure, Severity};
-use pool_core::redact::Printable;
-use pool_core::report::Subject;
+use model::redact::Printable;
+use model::report::Subject;
+use reporting::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use serde_json::{Value, json};
 
 use super::follow::escaped;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::{Method, StatusCode};
 use kube::Client;
-use pool_core::object::{ANSWER_WITHIN, RequestFailure};
+use model::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

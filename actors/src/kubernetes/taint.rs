@@ -4,8 +4,8 @@
 
 use http::{Method, StatusCode};
 use kube::Client;
-use pool_core::admin_state::signals::{DRAINING, EFFECT, SPOT_EVICTION};
-use pool_core::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::object::{ANSWER_WITHIN, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::signals::{DRAINING, EFFECT, SPOT_EVICTION};
 use serde_json::{Value, json};
 use tracing::Instrument;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use pool_core::events::Event;
+use reporting::events::Event;
 use tokio::sync::broadcast::{Receiver, Sender};
 
 /// How many events a listener may be behind.
@@ -79,9 +79,9 @@ impl Teller {
 mod tests {
     use std::time::Duration;
 
-    use pool_core::events::{Place, Severity};
-    use pool_core::machine::Now;
-    use pool_core::report::Subject;
+    use model::machine::Now;
+    use model::report::Subject;
+    use reporting::events::{Place, Severity};
     use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
     use super::*;

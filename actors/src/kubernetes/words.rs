@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use http::StatusCode;
-use pool_core::redact;
+use model::redact;
 use serde_json::Value;
 
 /// The longest text, in bytes.

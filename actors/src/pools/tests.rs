@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pool_core::arm::{PoolFacts, Provisioning};
-use pool_core::assignment::{Assignment, Observation, Share};
-use pool_core::ids::{AddressName, Epoch, Family, LbName, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Member, Provenance, Source};
-use pool_core::machine::Now;
-use pool_core::{directory, queue};
+use model::arm::{PoolFacts, Provisioning};
+use model::assignment::{Assignment, Observation, Share};
+use model::ids::{AddressName, Epoch, Family, LbName, PoolName, ServiceKey, ServiceUid};
+use model::level::{Level, Member, Provenance, Source};
+use model::machine::Now;
+use pools::{directory, queue};
 
 use super::*;
 use crate::shell::tests::board_of_sinks;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use pool_core::admin_state::NodeState;
-use pool_core::admin_state::signals::Signal;
-use pool_core::sample::TaintResult;
-use pool_core::work_queue::Kind;
+use model::node::NodeState;
+use model::sample::TaintResult;
+use model::sample::WorkResult;
+use model::signals::Signal;
 
 use super::{
     ADMIN_NODES, ADMIN_OLDEST, ADMIN_RECORDS, DOWN_ENTRIES, DRAIN_DURATION, DRAINING_NODES, RECONCILE_QUEUE,
@@ -49,7 +49,7 @@ pub(super) fn begin() {
         down_entries(foreign, 0);
     }
     oldest(None);
-    for kind in Kind::ALL {
+    for kind in WorkResult::ALL {
         counter!(RECONCILED, "controller" => CONTROLLER, "result" => kind.as_str()).absolute(0);
     }
     queue(0);
@@ -81,7 +81,7 @@ pub(super) fn oldest(waited: Option<Duration>) {
     gauge!(ADMIN_OLDEST).set(waited.unwrap_or_default().as_secs_f64());
 }
 
-pub(super) fn reconciled(result: Kind) {
+pub(super) fn reconciled(result: WorkResult) {
     counter!(RECONCILED, "controller" => CONTROLLER, "result" => result.as_str()).increment(1);
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use pool_core::ids::{PoolId, ServiceKey};
+use model::ids::{PoolId, ServiceKey};
 
 use super::POOL_OUT_OF_SYNC;
 
@@ -66,7 +66,7 @@ fn label(name: &str, value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pool_core::ids::{LbName, PoolName};
+    use model::ids::{LbName, PoolName};
 
     use super::*;
 

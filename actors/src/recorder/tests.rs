@@ -2,14 +2,15 @@
 //! handler, S1).
 
 use metrics_exporter_prometheus::PrometheusRecorder;
-use pool_core::admin_state::NodeState;
-use pool_core::admin_state::signals::Signal;
-use pool_core::assignment::HeldReason;
-use pool_core::resource_cache::CacheState;
-use pool_core::sample::{AttemptEnd, TaintResult};
-use pool_core::work_queue::Kind;
-use pool_core::xds::client::{self, ServerId};
-use pool_core::xds::facts;
+use model::assignment::HeldReason;
+use model::node::NodeState;
+use model::sample::WorkResult;
+use model::sample::{AttemptEnd, TaintResult};
+use model::signals::Signal;
+use model::xds::cache::CacheState;
+use model::xds::facts;
+use model::xds::stream::ServerId;
+use sources::xds::client;
 
 use super::*;
 
@@ -171,9 +172,9 @@ fn e2_each_sample_of_the_admin_state_has_its_series() {
         Sample::AdminOldest(Some(Duration::from_millis(2_500))),
         Sample::Drained(Duration::from_millis(1_500)),
         Sample::Drained(Duration::from_millis(500)),
-        Sample::Reconciled(Kind::Success),
-        Sample::Reconciled(Kind::Error),
-        Sample::Reconciled(Kind::Error),
+        Sample::Reconciled(WorkResult::Success),
+        Sample::Reconciled(WorkResult::Error),
+        Sample::Reconciled(WorkResult::Error),
         Sample::ReconcileQueue(7),
         Sample::TaintPatch(TaintResult::Done),
         Sample::TaintPatch(TaintResult::Overtaken),

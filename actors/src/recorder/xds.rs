@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
-use pool_core::resource_cache::CacheState;
-use pool_core::xds::client::{Sample, ServerId};
-use pool_core::xds::facts::Kind;
+use model::xds::cache::CacheState;
+use model::xds::facts::Kind;
+use model::xds::stream::{Sample, ServerId};
 
 use super::{
     SERVICE_RESOURCES, XDS_CONNECTED, XDS_INVALID, XDS_NACKS, XDS_RESOURCES, XDS_SERVER_FAILURES, XDS_VALID,

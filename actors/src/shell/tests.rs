@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use actix::Handler;
-use pool_core::discovery;
-use pool_core::ids::{LbName, PoolId, PoolName, ServiceUid};
-use pool_core::{events, report, writer};
+use model::ids::{LbName, PoolId, PoolName, ServiceUid};
+use model::report;
+use pools::discovery;
+use reporting::events;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -24,7 +25,7 @@ impl Machine for Counter {
     fn step(&mut self, now: Now, input: discovery::In, out: &mut Vec<discovery::Out>) {
         self.wake.get_or_insert(now.plus(Duration::from_secs(2)));
         if let discovery::In::Missing(pool) = input {
-            out.push(discovery::Out::Read { call: pool_core::ids::CallId(1), lb: pool.lb });
+            out.push(discovery::Out::Read { call: model::ids::CallId(1), lb: pool.lb });
         }
     }
 

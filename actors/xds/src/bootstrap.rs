@@ -18,8 +18,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pool_core::resource_cache::Policy;
-use pool_core::xds::client::Server;
+use model::xds::cache::Policy;
+use model::xds::stream::Server;
 use serde_json::Value;
 
 pub(crate) use credentials::{Channel, TlsFiles};

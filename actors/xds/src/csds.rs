@@ -19,11 +19,11 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequest, ClientStatusResponse};
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use futures::{FutureExt, Stream, StreamExt, future};
-use pool_core::machine::Wall;
-use pool_core::resource_cache::{Error, State};
-use pool_core::xds::client::ResourceDump;
-use pool_core::xds::facts::Raw;
-use pool_core::xds_source::XdsView;
+use model::machine::Wall;
+use model::xds::cache::{Error, State};
+use model::xds::dump::ResourceDump;
+use model::xds::dump::XdsView;
+use model::xds::facts::Raw;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;

@@ -11,10 +11,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use pool_core::redact;
-use pool_core::xds::facts::{
-    Body, ClusterFacts, EdsFacts, EdsSource, Kind, Raw, Received, Reported, Response,
-};
+use model::redact;
+use model::xds::facts::{Body, ClusterFacts, EdsFacts, EdsSource, Kind, Raw, Received, Reported, Response};
 use prost::Message;
 
 use assignment::Room;

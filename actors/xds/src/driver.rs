@@ -1,7 +1,7 @@
 //! Opens the aggregated streams that the client's machine wants, and says what happens on them, in order (X2).
 //!
 //! It owns connections, their credentials and the transport. When a stream is opened, what is sent on it, when a
-//! message is read and what follows from one are [`pool_core::xds::client`]'s. Each stream has a task and a connection
+//! message is read and what follows from one are [`sources::xds::client`]'s. Each stream has a task and a connection
 //! of its own, so that nothing of one is in the way of another.
 
 mod connection;
@@ -17,8 +17,8 @@ mod wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::machine::Wall;
-use pool_core::xds::client::{Heard, Request, ServerId, StreamId};
+use model::machine::Wall;
+use model::xds::stream::{Heard, Request, ServerId, StreamId};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -2,8 +2,8 @@
 
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::google::rpc::Status;
-use pool_core::xds::client::Request;
-use pool_core::xds::facts::Code;
+use model::xds::facts::Code;
+use model::xds::stream::Request;
 use prost::Message;
 
 use crate::bootstrap::Node;
@@ -32,8 +32,8 @@ pub fn request(request: &Request, node: &Node) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use pool_core::xds::client::Nack;
-    use pool_core::xds::facts::Kind;
+    use model::xds::facts::Kind;
+    use model::xds::stream::Nack;
 
     use super::*;
     use crate::bootstrap::Bootstrap;

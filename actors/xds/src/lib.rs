@@ -2,7 +2,7 @@
 //! by CSDS (H5).
 //!
 //! It judges nothing. Which stream is opened, what is asked and answered, and what of all that is valid is
-//! [`pool_core::xds::client`]'s; who asks for what, and what becomes of it, is its callers'. It reads no clock for
+//! [`sources::xds::client`]'s; who asks for what, and what becomes of it, is its callers'. It reads no clock for
 //! other crates: wall time is handed in.
 
 pub mod bootstrap;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use actors::clock::Clock;
 use arm::{Client, Look, Looked};
 use config::{Config, Identity, Login};
-use pool_core::arm::{Failure, FailureKind, RetryAfter};
-use pool_core::ids::LbName;
+use model::arm::{Failure, FailureKind, RetryAfter};
+use model::ids::LbName;
 use serde_json::Value;
 
 use super::access::{self, Grants, Lock};

@@ -1,7 +1,7 @@
 //! What `check` has found, one thing after the other, and how that is printed.
 
 use clap::ValueEnum;
-use pool_core::redact::Printable;
+use model::redact::Printable;
 use serde_json::{Value, json};
 
 /// How bad it is.

@@ -4,8 +4,8 @@ use actors::clock::Clock;
 use actors::kubernetes::{Place, Places, deployment_named};
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
-use pool_core::writer::FOREIGN_HOLD;
 use serde_json::Value;
+use writer::FOREIGN_HOLD;
 
 use super::clocks::{self, Exchange};
 use super::finding::{Check, Findings};
@@ -75,7 +75,7 @@ async fn shared_lease(server: &ApiServer, place: &Place, clock: Clock, findings:
     };
     let lasts = SignedDuration::try_from(FOREIGN_HOLD).expect("minutes");
     let holder = Holder::of(&lease, clock.wall(), Some(lasts));
-    let ours = pool_core::events::COMPONENT;
+    let ours = reporting::events::COMPONENT;
     match &holder {
         None => findings.ok(check, format!("no process holds the Lease {place}")),
         Some(Holder { name, words, .. })

@@ -2,8 +2,8 @@
 
 use actors::clock::Clock;
 use actors::kubernetes::{Place, config_map_facts};
-use pool_core::pauses;
-use pool_core::wishes::Wishes;
+use coordination::pauses;
+use model::wishes::Wishes;
 use serde_json::Value;
 
 use super::finding::{Check, Findings};

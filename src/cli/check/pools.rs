@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use model::view::{Candidacy, ServiceView, Snapshot};
 use pool_core::comparison::{Comparison, End};
-use pool_core::view::{Candidacy, ServiceView, Snapshot};
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::{named, told};

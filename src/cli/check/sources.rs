@@ -1,8 +1,9 @@
 //! What control planes say of the pools that are filled from them (X2-X4): whether each source is in use, and if not, why.
 
+use model::xds::cache::Reason;
+use model::xds::name::Name;
+use model::xds::source::{Assigned, Fault, SourceFact};
 use pool_core::comparison::{Comparison, Followed, Missing};
-use pool_core::resource_cache::Reason;
-use pool_core::xds::sources::{Assigned, Fault, Name, SourceFact};
 
 use super::finding::{Check, Findings};
 use crate::cli::observe::named;

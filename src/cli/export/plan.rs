@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use actors::clock::Clock;
-use pool_core::assignment::{HeldReason, PausedBy};
+use model::assignment::{HeldReason, PausedBy};
+use model::ids::{Family, PoolId};
+use model::level::Source;
+use model::redact::Printable;
+use model::view::{Candidacy, LeftOutView, PoolView, Snapshot};
 use pool_core::comparison::Comparison;
-use pool_core::ids::{Family, PoolId};
-use pool_core::level::Source;
-use pool_core::redact::Printable;
-use pool_core::view::{Candidacy, LeftOutView, PoolView, Snapshot};
 use serde::Serialize;
 
 use super::sources;
@@ -408,7 +408,7 @@ fn reasons(
 
 fn not_manageable(comparison: &Comparison) -> Vec<NotManageable> {
     let snapshot = &**comparison.snapshot();
-    let refused = |PoolId { lb, pool }: &PoolId, why: &pool_core::error::NotManageable| NotManageable {
+    let refused = |PoolId { lb, pool }: &PoolId, why: &model::error::NotManageable| NotManageable {
         load_balancer: lb.to_string(),
         backend_pool: pool.to_string(),
         service: None,
@@ -446,7 +446,7 @@ fn services(snapshot: &Snapshot) -> Vec<Service> {
 }
 
 fn balancers(snapshot: &Snapshot) -> Vec<Balancer> {
-    let balancer = |lb: &pool_core::view::LbView| Balancer {
+    let balancer = |lb: &model::view::LbView| Balancer {
         name: lb.lb.to_string(),
         exists: lb.exists,
         pools: lb.pools,

@@ -1,9 +1,9 @@
 //! What control planes say of the pools that are filled from them, as an export has it (X2-X4).
 
+use model::ids::PoolId;
+use model::redact::Printable;
+use model::xds::source::{Assigned, SourceFact};
 use pool_core::comparison::{Comparison, Followed};
-use pool_core::ids::PoolId;
-use pool_core::redact::Printable;
-use pool_core::xds::sources::{Assigned, SourceFact};
 use serde::Serialize;
 
 /// A source.

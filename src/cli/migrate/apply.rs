@@ -9,7 +9,7 @@ use clap::Args;
 use migration::apply::{Apply, Outcome, Stage};
 use migration::journal::Journal;
 use migration::plan::{Blocker, Plan};
-use pool_core::redact::Printable;
+use model::redact::Printable;
 
 use super::drive::{Driven, Ending, Run, Signals};
 use super::journal::{Kind, Store};

@@ -6,8 +6,8 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use migration::call::{Address, Call, Method, Reply};
 use migration::inventory::{CallId, Cluster, Inventory, Survey, SurveyIn, SurveyOut};
-use pool_core::arm::Permit;
-use pool_core::machine::Machine as _;
+use model::arm::Permit;
+use model::machine::Machine as _;
 use serde_json::Value;
 
 use super::output::Output;
@@ -67,7 +67,7 @@ pub(super) async fn survey(arm: &arm::Client, clock: Clock, cluster: Cluster, ou
 }
 
 /// Waits for a moment; for `None` it never ends.
-pub(super) async fn until(clock: Clock, moment: Option<pool_core::machine::Now>) {
+pub(super) async fn until(clock: Clock, moment: Option<model::machine::Now>) {
     match moment {
         Some(moment) => tokio::time::sleep(moment.since(clock.now())).await,
         None => std::future::pending().await,

@@ -13,10 +13,10 @@ use migration::apply::{Apply, ApplyIn, ApplyOut, Outcome, Stage};
 use migration::call::Reply;
 use migration::inventory::CallId;
 use migration::lease::{LeaseHold, LeaseIn, LeaseOut, LeaseParams};
-use pool_core::arm::Permit;
-use pool_core::ids::{AttemptId, CallId as LeaseCall, Epoch};
-use pool_core::lease::{LeaseAnswer, LeaseName};
-use pool_core::machine::{Machine as _, Now, earliest};
+use model::arm::Permit;
+use model::ids::{AttemptId, CallId as LeaseCall, Epoch};
+use model::lease::{LeaseAnswer, LeaseName};
+use model::machine::{Machine as _, Now, earliest};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::journal::Store;
@@ -139,11 +139,11 @@ impl<'a> Run<'a> {
             leaves_name: false,
         };
         let shared = LeaseParams {
-            holder: Arc::from(pool_core::events::COMPONENT),
+            holder: Arc::from(reporting::events::COMPONENT),
             duration: Duration::from_secs(60),
             renew_every: Duration::from_secs(15),
-            foreign_for: pool_core::writer::FOREIGN_HOLD,
-            released_duration: pool_core::writer::FOREIGN_HOLD,
+            foreign_for: writer::FOREIGN_HOLD,
+            released_duration: writer::FOREIGN_HOLD,
             leaves_name: true,
         };
         Run {

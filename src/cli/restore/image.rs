@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::bail;
-use pool_core::ids::{AddressName, LbName, PoolId, PoolName};
-use pool_core::pins::{Pin, Pins};
+use model::ids::{AddressName, LbName, PoolId, PoolName};
+use model::pins::{Pin, Pins};
 use serde_json::Value;
 
 use crate::cli::snapshot::compare;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use pool_core::assignment::PausedBy;
-use pool_core::ids::{Family, PoolId};
-use pool_core::level::{Keeps, Level};
-use pool_core::redact::Printable;
-use pool_core::view::Snapshot;
+use model::assignment::PausedBy;
+use model::ids::{Family, PoolId};
+use model::level::{Keeps, Level};
+use model::redact::Printable;
+use model::view::Snapshot;
 use serde_json::Value;
 
 use super::image::{Image, Members, members};

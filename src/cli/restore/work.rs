@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use pool_core::ask::{Answer, Refusal, Scope, Wanted};
-use pool_core::assignment::PausedBy;
-use pool_core::ids::PoolId;
-use pool_core::level::Keeps;
-use pool_core::machine::Now;
-use pool_core::sample::{AttemptEnd, PoolState};
-use pool_core::view::{LeadershipView, PoolView, Snapshot};
+use model::ask::{Answer, Refusal, Scope, Wanted};
+use model::assignment::PausedBy;
+use model::ids::PoolId;
+use model::level::Keeps;
+use model::machine::Now;
+use model::sample::{AttemptEnd, PoolState};
+use model::view::{LeadershipView, PoolView, Snapshot};
 
 use crate::cli::observe::LOOK_EVERY;
 use crate::cli::tell;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use pool_core::redact::Printable;
+use model::redact::Printable;
 use simulator::models::arm::{Fault, Latency};
 use simulator::{Beside, FileOptions, NAMED, Pattern, Story, lay_over};
 

@@ -1,10 +1,10 @@
 //! Streams of events, on the runtime's clock.
 
 use actors::kubernetes::Teller;
-use pool_core::events::{Event, Place, Severity};
-use pool_core::ids::{ServiceKey, ServiceUid};
-use pool_core::machine::Now;
-use pool_core::report::{ServiceRef, Subject};
+use model::ids::{ServiceKey, ServiceUid};
+use model::machine::Now;
+use model::report::{ServiceRef, Subject};
+use reporting::events::{Event, Place, Severity};
 use serde_json::Value;
 
 use super::*;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use pool_core::admin_state::signals::Signal;
-use pool_core::ids::{AddressName, Family, LbName, NodeUid, PoolId, PoolName};
-use pool_core::level::{Level, Member, Provenance, Source};
-use pool_core::machine::Now;
-use pool_core::object::{ResourceVersion, Taint};
-use pool_core::sample::PoolState;
-use pool_core::view::{NodePool, PoolView, Synced};
+use model::ids::{AddressName, Family, LbName, NodeUid, PoolId, PoolName};
+use model::level::{Level, Member, Provenance, Source};
+use model::machine::Now;
+use model::object::{ResourceVersion, Taint};
+use model::sample::PoolState;
+use model::signals::Signal;
+use model::view::{NodePool, PoolView, Synced};
 
 use super::*;
 

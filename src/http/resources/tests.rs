@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use actors::clock::Clock;
-use pool_core::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Provenance, Source};
-use pool_core::machine::{Now, Wall};
-use pool_core::resource_cache::{CacheState, Cached, Reason, Rejected};
-use pool_core::sample::PoolState;
-use pool_core::view::PoolView;
-use pool_core::xds::assignment::Priority;
-use pool_core::xds::client::Dump;
-use pool_core::xds::cluster::Cluster;
-use pool_core::xds::facts::Code;
-use pool_core::xds::membership;
-use pool_core::xds::sources::{Assigned, Note};
-use pool_core::xds_source::XdsView;
+use model::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
+use model::level::{Level, Provenance, Source};
+use model::machine::{Now, Wall};
+use model::sample::PoolState;
+use model::view::PoolView;
+use model::xds::assignment::Priority;
+use model::xds::cache::{CacheState, Cached, Reason, Rejected};
+use model::xds::cluster::Cluster;
+use model::xds::dump::Dump;
+use model::xds::dump::XdsView;
+use model::xds::facts::Code;
+use model::xds::source::{Assigned, Note};
+use pools::membership;
 
 use super::*;
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use pool_core::assignment::{Held, Waits};
-use pool_core::error::NotManageable;
-use pool_core::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Member, Provenance, Source};
-use pool_core::machine::{Now, Wall};
-use pool_core::object::LeftOut;
-use pool_core::sample::GateClass;
-use pool_core::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
-use pool_core::wishes::{Mode, Pause, Wishes};
+use model::assignment::{Held, Waits};
+use model::error::NotManageable;
+use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, ServiceKey, ServiceUid};
+use model::level::{Level, Member, Provenance, Source};
+use model::machine::{Now, Wall};
+use model::object::LeftOut;
+use model::sample::GateClass;
+use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
+use model::wishes::{Mode, Pause, Wishes};
 
 use super::*;
 

@@ -1,8 +1,8 @@
 //! What a pool waits for whose changes are due: the first of what keeps its lane from being granted (W1, W4, W6-W10).
 
-use pool_core::machine::Now;
-use pool_core::sample::GateClass;
-use pool_core::view::{LaneView, LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
+use model::machine::Now;
+use model::sample::GateClass;
+use model::view::{LaneView, LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
 
 use super::super::show::Show;
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use pool_core::redact::told;
+use model::redact::told;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use config::Source;
-use pool_core::admin_state::{Keeping, Role};
+use model::node::Role;
+use nodes::Keeping;
 
 use super::*;
 

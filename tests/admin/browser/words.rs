@@ -2,8 +2,8 @@
 //! does not know, and answers that lack something. The answers are those of the real binary; a script in the page
 //! changes them as they come.
 
-use pool_core::assignment::HeldReason;
-use pool_core::sample::PoolState;
+use model::assignment::HeldReason;
+use model::sample::PoolState;
 use serde_json::{Value, json};
 
 use super::Reader;

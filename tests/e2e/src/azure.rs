@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail, ensure};
 use arm::{Clocks, RawAnswer, RawClient, RawMethod, RawRequest, Settings, Timeouts};
-use pool_core::machine::{Now, Wall};
+use model::machine::{Now, Wall};
 use serde_json::Value;
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
-use pool_core::arm::Failure;
-use pool_core::ids::{LbName, Operation};
+use model::arm::Failure;
+use model::ids::{LbName, Operation};
 use url::Url;
 
 use super::Client;

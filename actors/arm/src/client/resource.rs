@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use azure_core::http::headers::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use azure_core::http::{Method, RawResponse, Request};
-use pool_core::arm::{Failure, Permit, RetryAfter};
-use pool_core::ids::Operation;
+use model::arm::{Failure, Permit, RetryAfter};
+use model::ids::Operation;
 
 use super::{Client, JSON};
 use crate::{answer, failure};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use azure_core::error::{Error, ErrorKind};
-use pool_core::arm::RetryAfter;
-use pool_core::redact::{chain, start_redacted_of};
+use model::arm::RetryAfter;
+use model::redact::{chain, start_redacted_of};
 use serde::Deserialize;
 use serde_json::Value;
 

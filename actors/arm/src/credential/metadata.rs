@@ -57,7 +57,7 @@ impl FromMetadata {
         let answer = pipeline
             .send(&Context::new(), &mut request, Some(options))
             .await
-            .map_err(|error| refused(format!("cannot be read ({})", pool_core::redact::chain(&error))))?;
+            .map_err(|error| refused(format!("cannot be read ({})", model::redact::chain(&error))))?;
         if !answer.status().is_success() {
             return Err(refused(format!("cannot be read (status {})", u16::from(answer.status()))));
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core::credentials::{AccessToken, Secret};
-use pool_core::machine::{Machine, Now, Wall};
+use model::machine::{Machine, Now, Wall};
 
 /// How long an authority may take to answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(30);

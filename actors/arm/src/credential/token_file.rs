@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::http::ClientMethodOptions;
 use azure_identity::ClientAssertion;
-use pool_core::redact::{Recipient, sent};
+use model::redact::{Recipient, sent};
 
 /// The largest file that is taken for a token, in bytes.
 const LARGEST: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use azure_core::http::headers::{HeaderName, Headers, RETRY_AFTER};
 use azure_core::time::{OffsetDateTime, parse_rfc7231};
-use pool_core::arm::RetryAfter;
+use model::arm::RetryAfter;
 
 const DATE: HeaderName = HeaderName::from_static("date");
 

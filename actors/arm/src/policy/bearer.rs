@@ -7,7 +7,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::headers::AUTHORIZATION;
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Request, StatusCode};
-use pool_core::redact::{Recipient, sent};
+use model::redact::{Recipient, sent};
 
 use crate::credential::Tokens;
 

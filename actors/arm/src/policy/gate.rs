@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Method, Request};
-use pool_core::machine::Now;
+use model::machine::Now;
 
 use crate::stop::Stop;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Method, Request};
-use pool_core::arm::Permit;
-use pool_core::machine::Now;
+use model::arm::Permit;
+use model::machine::Now;
 
 use crate::stop::Stop;
 

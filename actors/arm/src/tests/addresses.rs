@@ -1,6 +1,6 @@
 //! Addresses.
 
-use pool_core::ids::{LbName, PoolId, PoolName};
+use model::ids::{LbName, PoolId, PoolName};
 
 use super::settings;
 use crate::Settings;

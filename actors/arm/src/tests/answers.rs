@@ -6,11 +6,11 @@ use std::time::Duration;
 use azure_core::http::RawResponse;
 use std::sync::Arc;
 
-use pool_core::arm::{
+use model::arm::{
     AdminState, ArmAnswer, EntryNetwork, FailureKind, LbFacts, OperationState, PoolFacts, Provisioning,
     PutAccepted, RetryAfter,
 };
-use pool_core::ids::{LbName, NetworkId, Operation, PoolName, SubnetId};
+use model::ids::{LbName, NetworkId, Operation, PoolName, SubnetId};
 
 use super::{failure, pool_id, pool_read, response};
 use crate::answer;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use std::sync::Arc;
 
-use pool_core::arm::{AdminState, Backend, Edit, Entry, EntryNetwork, NewEntry};
-use pool_core::ids::{AddressName, InstanceId, NetworkId, SubnetId};
+use model::arm::{AdminState, Backend, Edit, Entry, EntryNetwork, NewEntry};
+use model::ids::{AddressName, InstanceId, NetworkId, SubnetId};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use serde_json::{Value, json};

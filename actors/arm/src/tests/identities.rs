@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use azure_core::base64;
-use pool_core::arm::{ArmRequest, FailureKind};
+use model::arm::{ArmRequest, FailureKind};
 use rcgen::PublicKeyData;
 use serde_json::Value;
 use url::{Url, form_urlencoded};
@@ -373,7 +373,7 @@ fn c3_a_certificate_that_cannot_be_used_is_told_when_the_client_is_set_up() {
             ..super::settings("https://management.test")
         };
         let error = Client::new(settings).expect_err("it must be refused");
-        let said = pool_core::redact::chain(&error);
+        let said = model::redact::chain(&error);
         assert!(said.contains(why) && said.contains("the certificate file "), "{why}: {said}");
         assert!(!said.contains(PASSWORD) && !format!("{error:?}").contains(PASSWORD));
     }

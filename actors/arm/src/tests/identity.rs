@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use azure_core::http::{Method, Transport};
-use pool_core::arm::{ArmRequest, Edit, FailureKind};
-use pool_core::machine::Now;
+use model::arm::{ArmRequest, Edit, FailureKind};
+use model::machine::Now;
 use url::Url;
 
 use super::server::{Detour, Reply, Server, reply};

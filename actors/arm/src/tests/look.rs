@@ -1,7 +1,7 @@
 //! What commands look at beside the writer.
 
-use pool_core::arm::FailureKind;
-use pool_core::ids::LbName;
+use model::arm::FailureKind;
+use model::ids::LbName;
 
 use super::server::{Server, reply};
 use super::settings;

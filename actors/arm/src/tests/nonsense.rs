@@ -2,8 +2,8 @@
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::Headers;
-use pool_core::arm::{ArmAnswer, FailureKind};
-use pool_core::ids::LbName;
+use model::arm::{ArmAnswer, FailureKind};
+use model::ids::LbName;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -88,7 +88,7 @@ proptest! {
     fn w3_no_text_whatever_makes_a_document_panic(body in mangled()) {
         if let Ok(text) = std::str::from_utf8(&body)
             && let Ok(document) = PoolDocument::parse(text)
-            && let Ok(written) = document.apply(&pool_core::arm::Edit::default())
+            && let Ok(written) = document.apply(&model::arm::Edit::default())
         {
             prop_assert!(PoolDocument::parse(std::str::from_utf8(&written).unwrap()).is_ok());
         }

@@ -1,6 +1,6 @@
 //! Requests as they stand, and their answers unread.
 
-use pool_core::arm::FailureKind;
+use model::arm::FailureKind;
 use serde_json::{Value, json};
 
 use super::server::{Server, reply};

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use azure_core::http::RawResponse;
-use pool_core::arm::{ArmAnswer, Edit, FailureKind, OperationState};
-use pool_core::ids::{LbName, PoolId, PoolName};
-use pool_core::writer::classify::{Class, Scope, Stage, classify};
+use model::arm::{ArmAnswer, Edit, FailureKind, OperationState};
+use model::ids::{LbName, PoolId, PoolName};
 use serde_json::Value;
+use writer::classify::{Class, Scope, Stage, classify};
 
 use super::{apply, failure, pool_id, pool_read, response};
 use crate::{answer, entry};

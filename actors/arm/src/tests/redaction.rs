@@ -4,8 +4,8 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use pool_core::arm::ArmRequest;
-use pool_core::ids::Operation;
+use model::arm::ArmRequest;
+use model::ids::Operation;
 
 use super::identity::{Fixture, POOL, fixture, of, token};
 use super::server::{Reply, reply};
@@ -174,7 +174,7 @@ async fn c1_a_repeated_token_without_a_scheme_is_never_shown() {
             ArmRequest::GetPool(pool_id())
         };
         let answered = client.execute(request).await;
-        if let pool_core::arm::ArmAnswer::Failed(failure) = &answered.answer {
+        if let model::arm::ArmAnswer::Failed(failure) = &answered.answer {
             shown.push_str(&failure.to_string());
         }
         shown.push_str(&format!("{answered:?}\n"));

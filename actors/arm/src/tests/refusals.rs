@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pool_core::arm::{ArmRequest, FailureKind};
+use model::arm::{ArmRequest, FailureKind};
 use tokio::time::Instant;
 
 use super::identity::{POOL, of, token};

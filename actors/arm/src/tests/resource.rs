@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pool_core::arm::FailureKind;
+use model::arm::FailureKind;
 
 use super::server::{Server, reply};
 use super::{NOW, permit, settings};

@@ -74,7 +74,7 @@ async fn c3_nothing_but_what_is_near_is_asked_by_plain_http() {
     for (url, allowed) in [("http://192.0.2.1/x", false), ("http://127.0.0.1:1/x", true)] {
         let request = Request::new(Url::parse(url).unwrap(), Method::Get);
         let error = transport.execute_request(&request).await.unwrap_err();
-        let said = pool_core::redact::chain(&error);
+        let said = model::redact::chain(&error);
         assert_eq!(said.contains("URL scheme is not allowed"), !allowed, "{url}: {said}");
     }
 }

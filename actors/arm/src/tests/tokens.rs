@@ -7,7 +7,7 @@ use std::time::Duration;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::time::OffsetDateTime;
-use pool_core::machine::Wall;
+use model::machine::Wall;
 use tokio::time::Instant;
 
 use super::{NOW, WALL};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::{ArmAnswer, ArmRequest, Edit, FailureKind, OperationState, RetryAfter};
-use pool_core::ids::{Etag, LbName, Operation};
-use pool_core::machine::Now;
+use model::arm::{ArmAnswer, ArmRequest, Edit, FailureKind, OperationState, RetryAfter};
+use model::ids::{Etag, LbName, Operation};
+use model::machine::Now;
 
 use super::server::{Reply, Server, reply};
 use super::{NOW, document, failure, permit, pool_id, pool_read, settings};
@@ -183,7 +183,7 @@ async fn a_put_that_does_not_fit_its_document_is_refused_and_nothing_is_sent() {
         ArmRequest::PutPool { pool, base, edit, if_match: None, permit, record }
     };
     let beyond = Edit { remove: BTreeSet::from([1]), ..Edit::default() };
-    let foreign = pool_core::arm::Document::new("another port's");
+    let foreign = model::arm::Document::new("another port's");
     for request in [request(document(POOL), beyond), request(foreign, Edit::default())] {
         assert_eq!(failure(client.execute(request).await.answer).kind, FailureKind::Refused);
     }

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::NotManageable;
-use crate::ids::{Family, ServiceKey, ServiceUid};
-use crate::level::{Level, Provenance, Source};
-use crate::resource_cache::Reason;
-use crate::view::{LbView, SourceView, Synced};
-use crate::xds::client::{Dump, ServerDump};
-use crate::xds::sources::{Assigned, Fault, Note, SourceFact};
-use crate::xds_source::XdsView;
+use model::error::NotManageable;
+use model::ids::{Family, ServiceKey, ServiceUid};
+use model::level::{Level, Provenance, Source};
+use model::view::{LbView, SourceView, Synced};
+use model::xds::cache::Reason;
+use model::xds::dump::XdsView;
+use model::xds::dump::{Dump, ServerDump};
+use model::xds::source::{Assigned, Fault, Note, SourceFact};
 
 const SECOND: Duration = Duration::from_secs(1);
 

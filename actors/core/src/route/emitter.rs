@@ -1,7 +1,9 @@
 //! Who hears what the event emitter says.
 
 use super::{Delivery, HostMessage, KubernetesCall};
-use crate::{admin_state, directory, events, informer};
+use pools::directory;
+use reporting::events;
+use sources::informer;
 
 pub(super) fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
@@ -11,7 +13,7 @@ pub(super) fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery))
         events::Out::Reporting(term) => {
             deliver(Delivery::Informer(informer::In::Reporting(term)));
             deliver(Delivery::Directory(directory::In::Reporting(term)));
-            deliver(Delivery::AdminState(admin_state::In::Reporting(term)));
+            deliver(Delivery::AdminState(nodes::In::Reporting(term)));
         }
         events::Out::Dropped(dropped) => deliver(Delivery::Host(HostMessage::EventDropped(dropped))),
         events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),

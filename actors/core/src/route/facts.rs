@@ -2,8 +2,11 @@
 //! must not be lost of it (docs/design/model-and-mechanisms.md, A3).
 
 use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
-use crate::informer::ServiceFact;
-use crate::{admin_state, board, directory, discovery, events, informer, leader, queue, writer};
+use coordination::leader;
+use model::services::ServiceFact;
+use pools::{directory, discovery, queue};
+use reporting::{board, events};
+use sources::informer;
 
 impl Delivery {
     /// What it is about, when it is a fact.
@@ -100,8 +103,8 @@ impl Delivery {
             ) => newer.absorb(*read, (*before, older)),
             (Delivery::Watcher(_, newer), Delivery::Watcher(_, older)) => newer.absorb(older),
             (
-                Delivery::AdminState(admin_state::In::Preemption(newer)),
-                Delivery::AdminState(admin_state::In::Preemption(older)),
+                Delivery::AdminState(nodes::In::Preemption(newer)),
+                Delivery::AdminState(nodes::In::Preemption(older)),
             ) => newer.absorb_notice(older),
             (
                 Delivery::Writer(writer::In::Unread(_, newer)),
@@ -159,24 +162,24 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
     }
 }
 
-fn admin_fact(input: &admin_state::In) -> Option<FactKey> {
+fn admin_fact(input: &nodes::In) -> Option<FactKey> {
     match input {
-        admin_state::In::Node(name, _) => Some(FactKey::Node(name.clone())),
-        admin_state::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
-        admin_state::In::Preemption(seen) => seen.object().map(FactKey::Object),
-        admin_state::In::Word(pool, _) => Some(FactKey::Word(pool.clone())),
-        admin_state::In::Standing(_) => Some(FactKey::Standing),
-        admin_state::In::Wishes { .. } => Some(FactKey::Wishes),
-        admin_state::In::Confirmed(_)
-        | admin_state::In::Finished { .. }
-        | admin_state::In::Withdrawn(..)
-        | admin_state::In::Missed(..)
-        | admin_state::In::Found(..)
-        | admin_state::In::ConfigMap(..)
-        | admin_state::In::Tainted(..)
-        | admin_state::In::Release(..)
-        | admin_state::In::Reporting(_)
-        | admin_state::In::Opened(_) => None,
+        nodes::In::Node(name, _) => Some(FactKey::Node(name.clone())),
+        nodes::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
+        nodes::In::Preemption(seen) => seen.object().map(FactKey::Object),
+        nodes::In::Word(pool, _) => Some(FactKey::Word(pool.clone())),
+        nodes::In::Standing(_) => Some(FactKey::Standing),
+        nodes::In::Wishes { .. } => Some(FactKey::Wishes),
+        nodes::In::Confirmed(_)
+        | nodes::In::Finished { .. }
+        | nodes::In::Withdrawn(..)
+        | nodes::In::Missed(..)
+        | nodes::In::Found(..)
+        | nodes::In::ConfigMap(..)
+        | nodes::In::Tainted(..)
+        | nodes::In::Release(..)
+        | nodes::In::Reporting(_)
+        | nodes::In::Opened(_) => None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! A machine's input out of a delivery: one function each, shared by the shells and the simulation.
 
 use super::{Delivery, PoolMessage};
-use crate::{
-    admin_state, board, directory, discovery, events, informer, leader, pauses, queue, watch, writer,
-    xds_source,
-};
+use coordination::{leader, pauses};
+use pools::{directory, discovery, queue};
+use reporting::{board, events};
+use sources::{informer, watch, xds_source};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident: $input:ty, $variant:pat => $value:expr;)+) => {
@@ -32,7 +32,7 @@ inputs! {
     /// What it tells the writer.
     for_writer: writer::In, Delivery::Writer(input) => input;
     /// What it tells the admin state.
-    for_admin_state: admin_state::In, Delivery::AdminState(input) => input;
+    for_admin_state: nodes::In, Delivery::AdminState(input) => input;
     /// What it tells the Leader.
     for_leader: leader::In, Delivery::Leader(input) => input;
     /// What it tells the keeper of pauses.

@@ -1,15 +1,16 @@
 //! Who decides about the operator's request (docs/design/surface.md, H3).
 
 use super::Delivery;
-use crate::ask::{Request, Scope, Wanted};
-use crate::{admin_state, directory, discovery, pauses, writer};
+use coordination::pauses;
+use model::ask::{Request, Scope, Wanted};
+use pools::{directory, discovery};
 
 /// Who decides about the operator's request.
 pub(super) fn from_person(Request { id, wanted }: Request) -> Delivery {
     match wanted {
         Wanted::Attempt(pool) => Delivery::Writer(writer::In::Attempt(id, pool)),
         Wanted::Release(scope) => match scope {
-            Scope::Node(_) | Scope::Everything => Delivery::AdminState(admin_state::In::Release(id, scope)),
+            Scope::Node(_) | Scope::Everything => Delivery::AdminState(nodes::In::Release(id, scope)),
             Scope::Pool(_) | Scope::Service(_) => {
                 Delivery::Directory(directory::In::Ask(id, scope, Vec::new()))
             }

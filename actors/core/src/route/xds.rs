@@ -1,8 +1,10 @@
 //! Who hears what the follower of xDS sources says.
 
 use super::Delivery;
-use crate::sample::Sample;
-use crate::{board, directory, xds_source};
+use model::sample::Sample;
+use pools::directory;
+use reporting::board;
+use sources::xds_source;
 
 /// The driver hears what it is to do, the Directory what is known of a source.
 pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(Delivery)) {

@@ -1,9 +1,9 @@
 //! The bench's ARM: what is wrong with it, and the port to it.
 
-use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, RetryAfter};
-use pool_core::machine::Now;
+use model::arm::{ArmAnswer, ArmCall, ArmRequest, FailureKind, RetryAfter};
+use model::machine::Now;
 use pool_core::route::Delivery;
-use pool_core::writer;
+
 use simulator_models::arm::{Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Reply};
 
 use crate::bench::{Bench, ip};

@@ -7,19 +7,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pool_core::assignment::{Assignment, Observation, Share};
-use pool_core::events::{self, Emitter, Event, Severity};
-use pool_core::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use pool_core::level::{Level, Member, Provenance, Source};
-use pool_core::machine::{Machine, Now, earliest};
-use pool_core::queue::{self, PoolQueue};
-use pool_core::report::Subject;
+use model::assignment::{Assignment, Observation, Share};
+use model::ids::{AddressName, CallId, Epoch, Family, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
+use model::leadership::Standing;
+use model::level::{Level, Member, Provenance, Source};
+use model::machine::{Machine, Now, earliest};
+use model::report::Subject;
+use model::sample::Sample;
+use model::view::PoolView;
 use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Said, route};
-use pool_core::sample::Sample;
-use pool_core::view::PoolView;
-use pool_core::writer::{self, Standing, Writer};
-use pool_core::{board, directory, discovery};
+use pools::queue::{self, PoolQueue};
+use pools::{directory, discovery};
+use reporting::board;
+use reporting::events::{self, Emitter, Event, Severity};
 use simulator_models::arm::{ArmModel, PoolSpec, Settings, VirtualNetwork};
+use writer::Writer;
 
 use crate::profile::{NETWORK, Profile};
 

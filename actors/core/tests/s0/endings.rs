@@ -1,6 +1,6 @@
 //! How attempts end: conflicts, exhaustion, terminal failures, missing pools (S0 cases 6, 11-14, 22, 23).
 
-use pool_core::ids::LbName;
+use model::ids::LbName;
 use simulator_models::arm::{FaultTarget, Settings};
 
 use crate::bench::{Bench, Request, web};

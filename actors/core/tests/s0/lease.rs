@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::Document;
-use pool_core::ids::CallId;
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
-use pool_core::machine::Now;
-use pool_core::object::{RequestFailure, ResourceVersion};
+use model::arm::Document;
+use model::ids::CallId;
+use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName};
+use model::machine::Now;
+use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::writer;
 
 use crate::bench::Bench;
 

@@ -3,9 +3,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use pool_core::ids::NetworkId;
-use pool_core::writer::LeaseParams;
-use pool_core::{queue, writer};
+use model::ids::NetworkId;
+use pools::queue;
+use writer::LeaseParams;
 
 /// The virtual network of every pool here.
 pub const NETWORK: &str =

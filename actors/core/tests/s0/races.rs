@@ -7,12 +7,12 @@
 //! *requeued first* is the moment after the outcome, when Retrying was rightly told, and the requeued operation is
 //! dropped quietly. Every interleaving must end like one of the two.
 
-use pool_core::arm::{ArmAnswer, ArmRequest};
-use pool_core::ids::{Epoch, PoolId};
-use pool_core::queue;
+use model::arm::{ArmAnswer, ArmRequest};
+use model::ids::{Epoch, PoolId};
+use model::leadership::Standing;
+use model::sample::AttemptEnd;
 use pool_core::route::{ArmMessage, Delivery, PoolMessage};
-use pool_core::sample::AttemptEnd;
-use pool_core::writer::{self, Standing};
+use pools::queue;
 use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
 
 use crate::bench::{Bench, pool, web};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::ids::PoolId;
-use pool_core::sample::Sample;
-use pool_core::view::PoolView;
+use model::ids::PoolId;
+use model::sample::Sample;
+use model::view::PoolView;
 use simulator_models::arm::Kind;
 
 use crate::bench::{Bench, web};

@@ -5,8 +5,8 @@
 
 use std::ops::RangeInclusive;
 
-use pool_core::queue;
 use pool_core::route::{Delivery, PoolMessage};
+use pools::queue;
 use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
 
 use crate::bench::{Bench, Request, pool, web};

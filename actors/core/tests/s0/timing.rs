@@ -1,9 +1,9 @@
 //! The arithmetic of S0 "Retry Timing", and the sentences of "Expected Behavior" and "Retry Model" about time.
 
-use pool_core::ids::Epoch;
-use pool_core::machine::Now;
+use model::ids::Epoch;
+use model::leadership::Standing;
+use model::machine::Now;
 use pool_core::route::Delivery;
-use pool_core::writer::Standing;
 use simulator_models::arm::{FaultTarget, Latency, Settings};
 
 use crate::bench::{Bench, Locked, web};

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest, EntryNetwork, FailureKind, Provisioning, RetryAfter};
-use pool_core::ids::{Etag, LbName};
-use pool_core::machine::Now;
-use pool_core::sample::GateClass;
+use model::arm::{ArmAnswer, ArmCall, ArmRequest, EntryNetwork, FailureKind, Provisioning, RetryAfter};
+use model::ids::{Etag, LbName};
+use model::machine::Now;
+use model::sample::GateClass;
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, Reply, Request, Response};
 

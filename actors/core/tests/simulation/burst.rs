@@ -1,7 +1,7 @@
 //! A burst in a world in which nothing goes wrong, but that what is read is taken in late: every Service changes five times
 //! within a second (Q2).
 
-use pool_core::ids::Family;
+use model::ids::Family;
 
 use crate::cluster::{Pod, Service};
 use crate::replica::Actor;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pool_core::machine::Now;
+use model::machine::Now;
 use simulator_models::kube::rfc3339;
 
 use crate::random::Random;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use pool_core::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
+use model::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 use serde_json::{Value, json};
 use simulator_models::kube::build::{self, Endpoint};
 use simulator_models::kube::{KubeModel, Resource};

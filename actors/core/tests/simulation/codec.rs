@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::{
+use model::arm::{
     AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, EntryNetwork, Failure, FailureKind, LbFacts,
     OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted, RetryAfter, RuleFacts,
 };
-use pool_core::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName, SubnetId};
+use model::ids::{Etag, InstanceId, LbName, NetworkId, Operation, PoolId, PoolName, SubnetId};
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, Method, Reply, Request, Response};
 

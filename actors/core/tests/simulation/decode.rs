@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::admin_state::signals::{not_before, says_preempt};
-use pool_core::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
-use pool_core::machine::Wall;
-use pool_core::object::{
+use model::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
+use model::machine::Wall;
+use model::object::{
     AddressType, Due, Endpoint, Kind, LeftOut, NodeObject, Object, Owner, Preempt, PreemptionObject,
     ResourceVersion, ServiceObject, ServiceType, SliceObject, TO_BE_DELETED, Taint,
 };
-use pool_core::watch::{Line, WatchFailure};
+use model::signals::{not_before, says_preempt};
 use serde_json::Value;
+use sources::watch::{Line, WatchFailure};
 
 /// The text of a value; empty where there is none.
 pub fn text(value: &Value) -> &str {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::ids::{Family, PoolId};
+use model::ids::{Family, PoolId};
 use simulator_models::arm::Latency;
 
 use crate::cluster::{Pod, Service};

@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::admin_state;
-use pool_core::admin_state::signals::{DRAINING, SPOT_EVICTION};
-use pool_core::config_map::Keeper;
-use pool_core::events::{self, PostFailure};
-use pool_core::ids::CallId;
+use model::config_map::Keeper;
+use model::ids::CallId;
+use model::lease::LeaseName;
+use model::machine::Now;
+use model::object::{Due, Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
+use model::signals::{DRAINING, SPOT_EVICTION};
 use pool_core::intake::Intake;
-use pool_core::lease::LeaseName;
-use pool_core::machine::Now;
-use pool_core::object::{Due, Kind, Object, RequestFailure, TaintAnswer, TaintAsk, TaintEdit};
 use pool_core::route::Delivery;
-use pool_core::watch::{Ask, In, Line, WatchFailure};
+use reporting::events::{self, PostFailure};
+use sources::watch::{Ask, In, Line, WatchFailure};
 
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId};
@@ -601,7 +600,7 @@ fn lost() -> TaintAnswer {
 }
 
 fn tainted(call: CallId, answer: TaintAnswer) -> Delivery {
-    Delivery::AdminState(admin_state::In::Tainted(call, answer))
+    Delivery::AdminState(nodes::In::Tainted(call, answer))
 }
 
 /// The delivery of an answer to a post.

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::Document;
-use pool_core::ids::{CallId, LbName, PoolId, PoolName};
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
-use pool_core::machine::Now;
-use pool_core::object::{RequestFailure, ResourceVersion};
+use coordination::leader;
+use model::arm::Document;
+use model::ids::{CallId, LbName, PoolId, PoolName};
+use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
+use model::machine::Now;
+use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::{leader, writer};
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, WatchId, rfc3339};
 

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool_core::arm::Document;
-use pool_core::ask::Scope;
-use pool_core::config_map::{
+use coordination::pauses;
+use model::arm::Document;
+use model::ask::Scope;
+use model::config_map::{
     ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Keeper, Text, Value as Noted,
 };
-use pool_core::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
-use pool_core::machine::{Now, Wall};
-use pool_core::object::{RequestFailure, ResourceVersion};
+use model::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
+use model::machine::{Now, Wall};
+use model::object::{RequestFailure, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::{admin_state, pauses};
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};
 
@@ -108,7 +108,7 @@ impl NotesPort {
                 };
                 vec![Effect::Tell(match keeper {
                     Keeper::Pauses => Delivery::Pauses(pauses::In::ConfigMap(call, answer)),
-                    Keeper::AdminState => Delivery::AdminState(admin_state::In::ConfigMap(call, answer)),
+                    Keeper::AdminState => Delivery::AdminState(nodes::In::ConfigMap(call, answer)),
                 })]
             }
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::resource_cache::Policy;
-use pool_core::xds::client::{Ended, Request, Server as Named, StreamId};
-use pool_core::xds::facts::{Code, Kind as Asked, Reported, Response};
+use model::xds::cache::Policy;
+use model::xds::facts::{Code, Kind as Asked, Reported, Response};
+use model::xds::stream::{Ended, Request, Server as Named, StreamId};
 use simulator_models::control_plane::{Catalogue, Due, Kind, Subscriptions};
 
 use crate::random::Random;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pool_core::sample::PoolState;
-use pool_core::view::Snapshot;
+use model::sample::PoolState;
+use model::view::Snapshot;
 
 use crate::plant::Plant;
 use crate::process::{Life, Process};

@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::directory::Listing;
-use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{LbName, NetworkId, PoolId, PoolName};
-use pool_core::informer::{Counts, Selector};
-use pool_core::view::Snapshot;
-use pool_core::writer::{LeaseParams, RateLimit, Throttling};
-use pool_core::xds::client::{self, Waits};
-use pool_core::xds::membership::{self, AdminStates};
-use pool_core::xds::sources::Name;
-use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, writer, xds_source,
-};
+use coordination::{leader, pauses};
+use model::guard::{Fraction, GuardMode};
+use model::ids::{LbName, NetworkId, PoolId, PoolName};
+use model::view::Snapshot;
+use model::xds::name::Name;
+use pools::directory::Listing;
+use pools::membership::{self, AdminStates};
+use pools::{directory, discovery, queue};
+use reporting::events;
+use sources::informer::{Counts, Selector};
+use sources::xds::client::{self, Waits};
+use sources::{informer, xds_source};
+use writer::{LeaseParams, RateLimit, Throttling};
 
 use crate::azure::ArmPort;
 use crate::ccm;
@@ -242,7 +243,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             network: Some(NetworkId::new(ccm::NETWORK)),
         },
         pauses: pauses::Params {
-            mode: pool_core::wishes::Mode::Enforce,
+            mode: model::wishes::Mode::Enforce,
             keeping: pauses::Keeping::ConfigMap,
             heeding: pauses::Heeding::Pauses,
         },
@@ -289,16 +290,16 @@ fn following(settings: Settings) -> xds_source::Params {
     }
 }
 
-fn admin_state_params(settings: Settings) -> admin_state::Params {
-    let (on, off) = (admin_state::Role::On, admin_state::Role::Off);
-    admin_state::Params {
+fn admin_state_params(settings: Settings) -> nodes::Params {
+    let (on, off) = (nodes::Role::On, nodes::Role::Off);
+    nodes::Params {
         role: if settings.admin_state_off { off } else { on },
         load_balancers: looked_at(settings),
         excluded: BTreeSet::from([PoolName::new(ccm::EXCLUDED)]),
         only_listed: only_listed(settings),
         listed: listings(settings).into_iter().map(|listing| listing.pool).collect(),
         max_backoff: Duration::from_secs(15),
-        keeping: admin_state::Keeping::ConfigMap,
+        keeping: nodes::Keeping::ConfigMap,
     }
 }
 

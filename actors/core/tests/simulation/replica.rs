@@ -4,26 +4,27 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::admin_state::AdminState;
-use pool_core::board::Board;
-use pool_core::directory::Directory;
-use pool_core::discovery::Discovery;
-use pool_core::events::Emitter;
-use pool_core::ids::PoolId;
-use pool_core::informer::Informer;
-use pool_core::leader::Leader;
-use pool_core::machine::{Machine, Now};
-use pool_core::object::Kind;
+use coordination::leader::Leader;
+use coordination::pauses::Pauses;
+use coordination::{leader, pauses};
+use model::ids::PoolId;
+use model::machine::{Machine, Now};
+use model::object::Kind;
+use nodes::AdminState;
 use pool_core::outbox::Outbox;
-use pool_core::pauses::Pauses;
-use pool_core::queue::PoolQueue;
 use pool_core::route::{Address, Delivery, Said, route};
-use pool_core::watch::Watcher;
-use pool_core::writer::Writer;
-use pool_core::xds_source::XdsSource;
-use pool_core::{
-    admin_state, directory, discovery, events, informer, leader, pauses, queue, watch, writer, xds_source,
-};
+use pools::directory::Directory;
+use pools::discovery::Discovery;
+use pools::queue::PoolQueue;
+use pools::{directory, discovery, queue};
+use reporting::board::Board;
+use reporting::events;
+use reporting::events::Emitter;
+use sources::informer::Informer;
+use sources::watch::Watcher;
+use sources::xds_source::XdsSource;
+use sources::{informer, watch, xds_source};
+use writer::Writer;
 
 /// How often a machine may act on its deadline in one turn.
 const TICKS_PER_TURN: usize = 32;
@@ -113,7 +114,7 @@ pub struct Params {
     /// The writer's.
     pub writer: writer::Params,
     /// The admin state's.
-    pub admin_state: admin_state::Params,
+    pub admin_state: nodes::Params,
     /// The Leader's.
     pub leader: leader::Params,
     /// The keeper of notes'.

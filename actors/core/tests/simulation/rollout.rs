@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pool_core::ids::Family;
+use model::ids::Family;
 use simulator_models::arm::{Latency, Settings, Visibility};
 
 use crate::ccm::{balancer, pool_name};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pool_core::ids::Family;
-use pool_core::xds::facts::{
+use model::ids::Family;
+use model::xds::facts::{
     AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
     Raw, Received,
 };

@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use pool_core::level::Source;
-use pool_core::resource_cache::State;
-use pool_core::view::{PoolView, Snapshot};
-use pool_core::xds::Value;
-use pool_core::xds::assignment::{LoadAssignment, Standing};
-use pool_core::xds::client::Dump;
-use pool_core::xds::facts::{Key, Kind};
-use pool_core::xds::membership::Remark;
-use pool_core::xds::sources::{self, Assigned};
+use model::level::Source;
+use model::view::{PoolView, Snapshot};
+use model::xds::Value;
+use model::xds::assignment::{LoadAssignment, Standing};
+use model::xds::cache::State;
+use model::xds::dump::Dump;
+use model::xds::facts::{Key, Kind};
+use model::xds::remark::Remark;
+use model::xds::source::Assigned;
+use sources::xds::sources;
 
 use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants};
 use crate::truth::{Wanted, members};

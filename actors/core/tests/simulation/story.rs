@@ -1,7 +1,7 @@
 //! What happens in the cluster, by the seed: pods come and go, nodes and Services change, operators pause.
 
-use pool_core::ids::Family;
-use pool_core::object::TO_BE_DELETED;
+use model::ids::Family;
+use model::object::TO_BE_DELETED;
 use simulator_models::kube::KubeModel;
 
 use crate::cluster::{Cluster, Pod, Service};

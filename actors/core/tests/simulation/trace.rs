@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use pool_core::arm::{ArmAnswer, ArmRequest};
+use model::arm::{ArmAnswer, ArmRequest};
 use pool_core::route::Delivery;
 
 use crate::replica::Actor;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use pool_core::object::TO_BE_DELETED;
+use model::object::TO_BE_DELETED;
 use serde_json::Value;
 use simulator_models::arm::ArmModel;
 use simulator_models::kube::{KubeModel, Resource};

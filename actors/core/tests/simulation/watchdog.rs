@@ -43,13 +43,13 @@ mod wishes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool_core::events;
-use pool_core::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
-use pool_core::leader;
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseName};
-use pool_core::machine::Now;
+use coordination::leader;
+use model::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
+use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
+use model::machine::Now;
+use model::sample::{GateClass, PoolState, Sample};
 use pool_core::route::{Delivery, Said};
-use pool_core::sample::{GateClass, PoolState, Sample};
+use reporting::events;
 use serde_json::Value;
 
 use crate::azure::Throttled;

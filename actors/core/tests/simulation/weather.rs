@@ -1,6 +1,6 @@
 //! What goes wrong around the controller, by the seed: a new weather for ARM and for the API server every while.
 
-use pool_core::object::Kind;
+use model::object::Kind;
 use simulator_models::arm::{
     ArmModel, BadEnd, ConcurrentWrite, Fault, FaultAnswer, FaultBody, FaultEffect, FaultTarget, Latency,
     Settings, UnfinishedWrite, Visibility,

@@ -24,15 +24,15 @@ mod wishes;
 
 use std::collections::BTreeMap;
 
-use pool_core::arm::{ArmAnswer, ArmCall};
-use pool_core::config_map::Keeper;
-use pool_core::ids::CallId;
-use pool_core::lease::LeaseName;
-use pool_core::machine::Now;
-use pool_core::object::{Kind, TaintAsk};
+use model::arm::{ArmAnswer, ArmCall};
+use model::config_map::Keeper;
+use model::ids::CallId;
+use model::lease::LeaseName;
+use model::machine::Now;
+use model::object::{Kind, TaintAsk};
 use pool_core::route::Delivery;
-use pool_core::writer;
-use pool_core::xds::client::{Request, StreamId};
+
+use model::xds::stream::{Request, StreamId};
 use simulator_models::arm::{ArmModel, Latency};
 use simulator_models::ccm::{Answer, CallId as CcmCall};
 use simulator_models::kube::{self, KubeModel};

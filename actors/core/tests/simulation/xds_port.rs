@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pool_core::xds::client::{Call, Ended, Heard, Request, StreamId};
-use pool_core::xds::facts::{Code, Kind};
+use model::xds::facts::{Code, Kind};
+use model::xds::stream::{Call, Ended, Heard, Request, StreamId};
 
 use crate::planes::{Answer, Manner, Sent, ended};
 use crate::random::Random;

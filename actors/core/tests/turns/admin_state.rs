@@ -7,18 +7,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pool_core::admin_state::{AdminState, In, Keeping, Out, Params, Role};
-use pool_core::arm::Document;
-use pool_core::arm::{AdminState as State, LbFacts, PoolFacts};
-use pool_core::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
-use pool_core::directory;
-use pool_core::discovery::{LbObservation, OurPuts};
-use pool_core::ids::{Epoch, NodeName, PoolId};
-use pool_core::informer::NodeFact;
-use pool_core::machine::{Machine, Now, Wall};
-use pool_core::object::{Object, ResourceVersion, Taint};
-use pool_core::wishes::Wishes;
-use pool_core::writer::{Draining, Standing};
+use model::arm::Document;
+use model::arm::{AdminState as State, LbFacts, PoolFacts};
+use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts, Text, Value};
+use model::draining::Draining;
+use model::ids::{Epoch, NodeName, PoolId};
+use model::leadership::Standing;
+use model::load_balancers::{LbObservation, OurPuts};
+use model::machine::{Machine, Now, Wall};
+use model::node::NodeFact;
+use model::node::Role;
+use model::object::{Object, ResourceVersion, Taint};
+use model::wishes::Wishes;
+use nodes::{AdminState, In, Keeping, Out, Params};
+use pools::directory;
 
 use super::{BATCH, TICKS, world};
 

@@ -5,18 +5,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
-use pool_core::directory;
-use pool_core::discovery::LbObservation;
-use pool_core::guard::{Fraction, GuardMode};
-use pool_core::ids::{
+use model::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
+use model::guard::{Fraction, GuardMode};
+use model::ids::{
     Family, LbName, NodeName, NodeUid, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid, SliceKey,
 };
-use pool_core::informer::{self, Counts, Selector};
-use pool_core::machine::Now;
-use pool_core::object::{
+use model::load_balancers::LbObservation;
+use model::machine::Now;
+use model::object::{
     AddressType, Endpoint, NodeObject, Object, ResourceVersion, ServiceObject, ServiceType, SliceObject,
 };
+use pools::directory;
+use sources::informer::{self, Counts, Selector};
 
 pub const SERVICES: usize = 10_000;
 const ENDPOINTS: usize = 10;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pool_core::machine::Now;
+use model::machine::Now;
 use serde_json::Value;
 
 use super::goal::Goal;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pool_core::machine::{Now, step_of};
+use model::machine::{Now, step_of};
 
 use super::goal::Goal;
 use crate::call::{Meaning, Reply, operation_error};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pool_core::machine::{Machine, Now, step_of};
+use model::machine::{Machine, Now, step_of};
 use serde_json::Value;
 
 use super::scope::{Scope, balancers_of};

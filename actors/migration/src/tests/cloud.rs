@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::machine::{Machine, Now};
+use model::machine::{Machine, Now};
 use serde_json::{Value, json};
 
 use crate::call::{Address, Call, Method, Reply};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pool_core::arm::Document;
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
-use pool_core::machine::{Machine, Now};
-use pool_core::object::ResourceVersion;
+use model::arm::Document;
+use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseFacts, LeaseName};
+use model::machine::{Machine, Now};
+use model::object::ResourceVersion;
 
 use crate::lease::{LeaseHold, LeaseIn, LeaseOut, LeaseParams};
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pool_core::machine::{Machine, Now};
+use model::machine::{Machine, Now};
 use serde_json::Value;
 use simulator_models::arm::topology::{POOL, Topology};
 use simulator_models::arm::{self, ArmModel, Settings};

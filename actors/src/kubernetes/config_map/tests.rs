@@ -1,7 +1,7 @@
 //! Our ConfigMap against the model of an API server behind real HTTP, and documents that none would give.
 
 use kube::Client;
-use pool_core::object::GIVE_UP_AFTER;
+use model::object::GIVE_UP_AFTER;
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};
 

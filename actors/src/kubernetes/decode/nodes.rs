@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use pool_core::admin_state::signals::says_preempt;
-use pool_core::ids::{InstanceId, NodeName, NodeUid};
-use pool_core::object::{LeftOut, NodeObject, Preempt, TO_BE_DELETED, Taint};
+use model::ids::{InstanceId, NodeName, NodeUid};
+use model::object::{LeftOut, NodeObject, Preempt, TO_BE_DELETED, Taint};
+use model::signals::says_preempt;
 use serde::Deserialize;
 
 use super::preemptions::{age, due};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pool_core::admin_state::signals;
-use pool_core::ids::{EventKey, NodeName, NodeUid};
-use pool_core::object::{Due, PreemptionObject};
+use model::ids::{EventKey, NodeName, NodeUid};
+use model::object::{Due, PreemptionObject};
+use model::signals;
 use serde::Deserialize;
 
 use super::{Meta, named, said, time, unreadable, version, wall_of};

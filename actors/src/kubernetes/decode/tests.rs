@@ -1,8 +1,8 @@
 //! Objects, lines and pages as the API server writes them, recorded ones too, and whatever else may come.
 
 use super::*;
-use pool_core::ids::{InstanceId, NodeUid};
-use pool_core::object::{Due, LeftOut, NodeObject, PreemptionObject};
+use model::ids::{InstanceId, NodeUid};
+use model::object::{Due, LeftOut, NodeObject, PreemptionObject};
 use serde_json::{Value, json};
 use simulator::models::kube::build;
 use std::io::Write as _;

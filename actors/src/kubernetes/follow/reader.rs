@@ -9,12 +9,12 @@ use actix::Recipient;
 use futures::future::{BoxFuture, FutureExt};
 use futures::{Stream, StreamExt};
 use jiff::Timestamp;
+use model::machine::Now;
+use model::object::Kind;
 use pool_core::intake::{Intake, MOST_UNREAD};
-use pool_core::machine::Now;
-use pool_core::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
-use pool_core::watch::{In, WatchFailure};
+use sources::watch::{In, WatchFailure};
 use tokio::time::MissedTickBehavior;
 use tokio_util::codec::LinesCodecError;
 

@@ -1,14 +1,14 @@
 //! The requests for each kind, a stream of a simulated API server over HTTP that breaks, and watches that a server
 //! accepts and closes without a line.
 
-use pool_core::machine::{Machine, Now};
-use pool_core::object::{Object, PreemptionObject, ResourceVersion};
+use model::machine::{Machine, Now};
+use model::object::{Object, PreemptionObject, ResourceVersion};
 use pool_core::route::Delivery;
-use pool_core::watch::{Out, Watcher};
 use serde_json::Value;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::{node_event, node_event_v1};
 use simulator::{Fakes, Settings};
+use sources::watch::{Out, Watcher};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pool_core::arm::Document;
-use pool_core::ids::{LbName, PoolId, PoolName};
-use pool_core::lease::{GateTimes, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
-use pool_core::machine::Now;
-use pool_core::object::ResourceVersion;
+use model::arm::Document;
+use model::ids::{LbName, PoolId, PoolName};
+use model::lease::{GateTimes, LeaseEdit, LeaseFacts, LeaseName, OutOfSyncTimes};
+use model::machine::Now;
+use model::object::ResourceVersion;
 use serde_json::{Map, Value, json};
 
 use super::Place;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use pool_core::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseName};
-use pool_core::object::RequestFailure;
+use model::lease::{LeaseAnswer, LeaseAsk, LeaseEdit, LeaseName};
+use model::object::RequestFailure;
 
 use super::Place;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
 use kube::Client;
-use pool_core::ids::{LbName, PoolId, PoolName};
-use pool_core::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, WATCH_MARGIN};
-use pool_core::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
+use model::ids::{LbName, PoolId, PoolName};
+use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, LeaseName, WATCH_MARGIN};
+use model::object::{GIVE_UP_AFTER, RequestFailure, ResourceVersion};
 use serde_json::{Value, json};
 use simulator::models::kube::Resource;
 use simulator::{Fakes, Settings};

@@ -1,8 +1,8 @@
 //! What reaches an API server of an event, over loopback HTTP, and what its answers become.
 
-use pool_core::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
-use pool_core::machine::Now;
-use pool_core::report::ServiceRef;
+use model::ids::{NodeName, NodeUid, ServiceKey, ServiceUid};
+use model::machine::Now;
+use model::report::ServiceRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -82,7 +82,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use pool_core::object::RequestFailure;
+    use model::object::RequestFailure;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Patches of taints against the model of an API server behind real HTTP.
 
-use pool_core::ids::{NodeName, NodeUid};
+use model::ids::{NodeName, NodeUid};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::node;
 use simulator::{Fakes, Settings};

@@ -8,11 +8,11 @@ use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
 use futures::stream;
 use http::uri::PathAndQuery;
-use pool_core::level::Provenance;
-use pool_core::resource_cache::{Cached, Reason, Rejected};
-use pool_core::xds::client::Dump;
-use pool_core::xds::facts::{AssignmentFacts, Body, Code, Key, Kind, Received};
-use pool_core::xds::{Value, validate};
+use model::level::Provenance;
+use model::xds::cache::{Cached, Reason, Rejected};
+use model::xds::dump::Dump;
+use model::xds::facts::{AssignmentFacts, Body, Code, Key, Kind, Received};
+use model::xds::{Value, validate};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;

@@ -3,7 +3,7 @@
 //! An empty message takes two bytes on the wire and about a hundred in memory, so everything that repeats is counted
 //! before it is decoded.
 
-use pool_core::xds::facts::{AddressFacts, AssignmentFacts, Body, EndpointFacts, Locality, LocalityFacts};
+use model::xds::facts::{AddressFacts, AssignmentFacts, Body, EndpointFacts, Locality, LocalityFacts};
 use prost::Message;
 
 use super::messages::{

@@ -24,10 +24,8 @@ use envoy_types::pb::envoy::r#type::v3::FractionalPercent;
 use envoy_types::pb::google::protobuf::{Any, Duration, Struct, UInt32Value};
 use envoy_types::pb::google::rpc::Status;
 use envoy_types::util::pack_any;
-use pool_core::xds::facts::{
-    AddressFacts, AssignmentFacts, EndpointFacts, Locality, LocalityFacts, Response,
-};
-use pool_core::xds::validate;
+use model::xds::facts::{AddressFacts, AssignmentFacts, EndpointFacts, Locality, LocalityFacts, Response};
+use model::xds::validate;
 use proptest::prelude::*;
 
 use super::{

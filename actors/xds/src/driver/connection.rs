@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use pool_core::redact::chain;
-use pool_core::xds::client::Ended;
-use pool_core::xds::facts::Code;
+use model::redact::chain;
+use model::xds::facts::Code;
+use model::xds::stream::Ended;
 use proxy::{Connector, Proxies};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pool_core::redact::{Recipient, chain, sent};
+use model::redact::{Recipient, chain, sent};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::AsyncReadExt;

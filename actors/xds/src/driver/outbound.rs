@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
-use pool_core::xds::facts::Kind;
+use model::xds::facts::Kind;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// A request, encoded.

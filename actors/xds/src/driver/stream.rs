@@ -4,9 +4,9 @@
 use std::pin::pin;
 
 use http::uri::PathAndQuery;
-use pool_core::redact;
-use pool_core::xds::client::{Ended, Heard, StreamId};
-use pool_core::xds::facts::Code;
+use model::redact;
+use model::xds::facts::Code;
+use model::xds::stream::{Ended, Heard, StreamId};
 use prost::bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tonic::client::Grpc;

@@ -20,8 +20,8 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse, ResourceError};
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use envoy_types::util::pack_any;
-use pool_core::xds::client::Ended;
-use pool_core::xds::facts::{Code, Kind, Response};
+use model::xds::facts::{Code, Kind, Response};
+use model::xds::stream::Ended;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;

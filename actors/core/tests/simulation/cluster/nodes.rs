@@ -1,7 +1,7 @@
 //! Nodes as they are written to the modelled API server. Their taints and conditions stand there alone: others write
 //! them, too.
 
-use pool_core::ids::Family;
+use model::ids::Family;
 use serde_json::{Value, json};
 use simulator_models::kube::build;
 use simulator_models::kube::{KubeModel, Resource};

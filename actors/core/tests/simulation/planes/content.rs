@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::ids::Family;
-use pool_core::xds::facts::Code;
+use model::ids::Family;
+use model::xds::facts::Code;
 use simulator_models::control_plane::Kind;
 
 use crate::random::Random;

@@ -1,6 +1,6 @@
 //! What happens to control planes, by the seed: what they serve changes, they fail, cut streams and come back.
 
-use pool_core::xds::facts::Code;
+use model::xds::facts::Code;
 
 use super::content::Change;
 use super::{Manner, Planes, Sendings, Server};

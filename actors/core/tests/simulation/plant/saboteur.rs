@@ -3,23 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::assignment::Assignment;
-use pool_core::error::NotManageable;
-use pool_core::ids::{Epoch, Family, NodeName, NodeUid};
-use pool_core::informer::NodeFact;
-use pool_core::level::{Keeps, Provenance};
-use pool_core::machine::Now;
-use pool_core::object::{AddressType, LeftOut, Object};
-use pool_core::resource_cache::Cached;
+use model::assignment::Assignment;
+use model::error::NotManageable;
+use model::ids::{Epoch, Family, NodeName, NodeUid};
+use model::leadership::Standing;
+use model::level::{Keeps, Provenance};
+use model::machine::Now;
+use model::node::NodeFact;
+use model::object::{AddressType, LeftOut, Object};
+use model::xds::Value;
+use model::xds::cache::Cached;
+use model::xds::dump::XdsView;
+use model::xds::facts::{Body, Key, Received};
+use model::xds::source::{Assigned, Note, SourceFact};
+use model::xds::stream::Heard;
 use pool_core::route::{Delivery, HostMessage, PoolMessage};
-use pool_core::writer::Standing;
-use pool_core::xds::Value;
-use pool_core::xds::client::Heard;
-use pool_core::xds::facts::{Body, Key, Received};
-use pool_core::xds::sources::{Assigned, Note, SourceFact};
-use pool_core::xds_source;
-use pool_core::xds_source::XdsView;
-use pool_core::{admin_state, board, directory, events, informer, queue, watch, writer};
+use pools::{directory, queue};
+use reporting::{board, events};
+use sources::xds_source;
+use sources::{informer, watch};
 
 use super::Plant;
 use crate::cluster::address;
@@ -140,7 +142,7 @@ impl Saboteur {
                 false
             }
             (Plant::ConfirmedAtOnce, Delivery::Watcher(kind, watch::In::Confirm { epoch, .. })) => {
-                if *kind == pool_core::object::Kind::Nodes {
+                if *kind == model::object::Kind::Nodes {
                     delivery = Delivery::Directory(directory::In::Confirmed(*epoch));
                     false
                 } else {
@@ -258,22 +260,22 @@ impl Saboteur {
     }
 
     /// What a planted bug makes of what an admin state is told; whether that is lost.
-    fn spoil_admin_state(&mut self, plant: Plant, input: &mut admin_state::In) -> bool {
+    fn spoil_admin_state(&mut self, plant: Plant, input: &mut nodes::In) -> bool {
         match (plant, input) {
-            (Plant::UidIgnored, admin_state::In::Node(name, Some(fact))) => {
+            (Plant::UidIgnored, nodes::In::Node(name, Some(fact))) => {
                 let uid = self.uids.entry(name.clone()).or_insert_with(|| fact.uid.clone());
                 Arc::make_mut(fact).uid = uid.clone();
                 false
             }
-            (Plant::BreakerOfDownsOff, admin_state::In::Node(_, Some(fact))) => {
+            (Plant::BreakerOfDownsOff, nodes::In::Node(_, Some(fact))) => {
                 Arc::make_mut(fact).left_out = Some(LeftOut::ControlPlane);
                 false
             }
-            (Plant::CreationIgnored, admin_state::In::Node(_, Some(fact))) => {
+            (Plant::CreationIgnored, nodes::In::Node(_, Some(fact))) => {
                 Arc::make_mut(fact).created = None;
                 false
             }
-            (Plant::GoneIsRestored, admin_state::In::Node(name, fact)) => {
+            (Plant::GoneIsRestored, nodes::In::Node(name, fact)) => {
                 if let Some(fact) = fact {
                     self.nodes.insert(name.clone(), Arc::clone(fact));
                 } else if let Some(known) = self.nodes.get(name) {
@@ -282,11 +284,11 @@ impl Saboteur {
                 }
                 false
             }
-            (Plant::OffUnheard, admin_state::In::Wishes { wishes, .. }) => {
+            (Plant::OffUnheard, nodes::In::Wishes { wishes, .. }) => {
                 Arc::make_mut(wishes).admin_state_off = false;
                 false
             }
-            (Plant::FailureForgotten, admin_state::In::Finished { result, .. }) => result.is_err(),
+            (Plant::FailureForgotten, nodes::In::Finished { result, .. }) => result.is_err(),
             (_, _) => false,
         }
     }
@@ -307,7 +309,7 @@ fn at_once(delivery: &mut Delivery) -> bool {
     let Delivery::Watcher(kind, watch::In::Reread(read)) = delivery else {
         return false;
     };
-    let is_last = *kind == pool_core::object::Kind::Nodes;
+    let is_last = *kind == model::object::Kind::Nodes;
     *delivery = Delivery::Directory(directory::In::Reread(*read));
     !is_last
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::admin_state;
-use pool_core::arm::ArmRequest;
-use pool_core::ids::{AttemptId, LbName, PoolId};
-use pool_core::queue::{Class, Outcome};
+use model::arm::ArmRequest;
+use model::attempt::{Class, Outcome};
+use model::draining::AdminUrgency;
+use model::ids::{AttemptId, LbName, PoolId};
 use pool_core::route::{Delivery, Said};
-use pool_core::writer::{self, AdminUrgency};
 
 use super::Watchdog;
 
@@ -131,11 +130,11 @@ impl Downs {
 
 impl Watchdog {
     /// What an admin state says to its writer: how urgent what is due is meant to be.
-    pub(super) fn asks_for_admin(&mut self, process: usize, said: &admin_state::Out) {
+    pub(super) fn asks_for_admin(&mut self, process: usize, said: &nodes::Out) {
         let meant = &mut self.within[process].downs.meant;
-        if let admin_state::Out::Due(pool, due) = said {
+        if let nodes::Out::Due(pool, due) = said {
             meant.insert(pool.clone(), due.urgency);
-        } else if let admin_state::Out::Withdraw(pool, _) = said {
+        } else if let nodes::Out::Withdraw(pool, _) = said {
             meant.remove(pool);
         }
     }

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::admin_state;
-use pool_core::config_map::ConfigMapAsk;
-use pool_core::report::What;
+use model::config_map::ConfigMapAsk;
+use model::leadership::Standing;
+use model::report::What;
+use model::wishes::Wishes;
 use pool_core::route::{Delivery, Said};
-use pool_core::wishes::Wishes;
-use pool_core::writer::Standing;
 use serde_json::Value;
 
 use super::entries::{DOWN, EntryId, UP, entries_of};
@@ -170,9 +169,9 @@ impl Watchdog {
     ) -> Result<(), String> {
         let heard = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
-            if let admin_state::In::Wishes { wishes, .. } = input {
+            if let nodes::In::Wishes { wishes, .. } = input {
                 heard.wishes = Some(Arc::clone(wishes));
-            } else if let admin_state::In::Standing(standing) = input {
+            } else if let nodes::In::Standing(standing) = input {
                 heard.leads = match standing {
                     Standing::Leading { .. } => true,
                     Standing::Standby => false,
@@ -184,35 +183,35 @@ impl Watchdog {
         for said in said {
             let Said::AdminState(said) = said else { continue };
             let writes = match said {
-                admin_state::Out::Taint(..) => Some("a taint"),
-                admin_state::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
+                nodes::Out::Taint(..) => Some("a taint"),
+                nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
                     Some("a record")
                 }
-                admin_state::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
+                nodes::Out::Draining(set) if is_off && !set.addresses.is_empty() => {
                     return Err(format!("N4: the set holds {:?} while it is switched off", set.addresses));
                 }
-                admin_state::Out::Due(pool, _) if pool.pool.as_str() == EXCLUDED => {
+                nodes::Out::Due(pool, _) if pool.pool.as_str() == EXCLUDED => {
                     return Err(format!("N2: {pool} is due, which is left out"));
                 }
-                admin_state::Out::Report(report) => {
+                nodes::Out::Report(report) => {
                     self.reports += 1;
                     self.left.waits += u64::from(matches!(report.what, What::AdminHeld { .. }));
                     None
                 }
-                admin_state::Out::Ended(_)
-                | admin_state::Out::Draining(_)
-                | admin_state::Out::Leaving(_)
-                | admin_state::Out::Due(..)
-                | admin_state::Out::Withdraw(..)
-                | admin_state::Out::Opened(_)
-                | admin_state::Out::Look
-                | admin_state::Out::NoticeIgnored(..)
-                | admin_state::Out::ConfigMap(_, ConfigMapAsk::Get)
-                | admin_state::Out::Node(..)
-                | admin_state::Out::View(_)
-                | admin_state::Out::Answer(..)
-                | admin_state::Out::Release(..)
-                | admin_state::Out::Sample(_) => None,
+                nodes::Out::Ended(_)
+                | nodes::Out::Draining(_)
+                | nodes::Out::Leaving(_)
+                | nodes::Out::Due(..)
+                | nodes::Out::Withdraw(..)
+                | nodes::Out::Opened(_)
+                | nodes::Out::Look
+                | nodes::Out::NoticeIgnored(..)
+                | nodes::Out::ConfigMap(_, ConfigMapAsk::Get)
+                | nodes::Out::Node(..)
+                | nodes::Out::View(_)
+                | nodes::Out::Answer(..)
+                | nodes::Out::Release(..)
+                | nodes::Out::Sample(_) => None,
             };
             if let Some(what) = writes.filter(|_| !acts) {
                 return Err(format!("G6, N4: process {process} writes {what}, and does not act"));

@@ -17,13 +17,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pool_core::assignment::{Assignment, HeldReason};
-use pool_core::directory;
-use pool_core::ids::{Family, PoolId, ServiceUid};
-use pool_core::informer::{Part, ServiceFact};
-use pool_core::level::{Level, Provenance, Source};
-use pool_core::object::{Kind, LeftOut};
-use pool_core::watch::{self, Ask, Seen};
+use model::assignment::{Assignment, HeldReason};
+use model::ids::{Family, PoolId, ServiceUid};
+use model::level::{Level, Provenance, Source};
+use model::object::{Kind, LeftOut};
+use model::services::{Part, ServiceFact};
+use model::watch::Seen;
+use pools::directory;
+use sources::watch::{self, Ask};
 
 use losses::{Losses, Lost};
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::ids::{PoolId, PoolName};
-use pool_core::machine::Now;
-use pool_core::object::Kind;
+use model::ids::{PoolId, PoolName};
+use model::machine::Now;
+use model::object::Kind;
 use pool_core::route::{Delivery, Said};
-use pool_core::{informer, writer};
+use sources::informer;
 
 use super::Watchdog;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::ids::LbName;
+use model::ids::LbName;
 
 use super::Watchdog;
 use crate::process::{Settings, used};

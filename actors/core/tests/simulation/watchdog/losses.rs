@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pool_core::ids::ServiceUid;
-use pool_core::informer::{Part, ServiceFact};
-use pool_core::level::Provenance;
+use model::ids::ServiceUid;
+use model::level::Provenance;
+use model::services::{Part, ServiceFact};
 
 use super::asks;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::ids::{LbName, PoolId};
-use pool_core::machine::Now;
-use pool_core::sample::GateClass;
-use pool_core::view::LaneView;
+use model::ids::{LbName, PoolId};
+use model::machine::Now;
+use model::sample::GateClass;
+use model::view::LaneView;
 use simulator_models::arm::ArmModel;
 
 use super::Watchdog;

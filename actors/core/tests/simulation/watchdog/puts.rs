@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::ids::{AttemptId, Etag, LbName, PoolId};
-use pool_core::sample::GateClass;
+use model::ids::{AttemptId, Etag, LbName, PoolId};
+use model::sample::GateClass;
 use serde_json::Value;
 use simulator_models::arm::{ArmModel, Reply};
 

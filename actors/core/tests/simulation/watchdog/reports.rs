@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::events::{self, Event};
-use pool_core::ids::Epoch;
-use pool_core::report::{Condition, Subject};
+use model::ids::Epoch;
+use model::report::{Condition, Subject};
 use pool_core::route::{Delivery, Said};
+use reporting::events::{self, Event};
 
 use super::Watchdog;
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pool_core::admin_state::NodeState;
-use pool_core::arm::AdminState;
-use pool_core::view::{NodePoolState, NodeView, Snapshot};
+use model::arm::AdminState;
+use model::node::NodeState;
+use model::view::{NodePoolState, NodeView, Snapshot};
 use simulator_models::arm::ArmModel;
 
 use super::Watchdog;
@@ -202,7 +202,7 @@ impl Watchdog {
                 return Err(format!("H3: {entry} of {} is {state}, and shown as {known:?}", node.name));
             }
         }
-        let is_there = |foreign: &&pool_core::view::ForeignState| {
+        let is_there = |foreign: &&model::view::ForeignState| {
             entries.iter().any(|(entry, state)| {
                 *state != NONE
                     && foreign.backend.to_string() == entry.backend

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pool_core::error::NotManageable;
-use pool_core::ids::{AttemptId, PoolId};
-use pool_core::queue::Outcome;
+use model::attempt::Outcome;
+use model::error::NotManageable;
+use model::ids::{AttemptId, PoolId};
 use pool_core::route::Said;
-use pool_core::writer;
 
 use super::Watchdog;
 

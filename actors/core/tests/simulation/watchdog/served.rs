@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use pool_core::ids::PoolId;
-use pool_core::xds::facts::Code;
+use model::ids::PoolId;
+use model::xds::facts::Code;
 use serde_json::Value;
 use simulator_models::control_plane::Kind;
 

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pool_core::ask::{Answer, Done, Scope};
-use pool_core::ids::{AttemptId, Epoch, PoolId, ServiceUid};
-use pool_core::lease::LeaseAnswer;
-use pool_core::machine::Now;
-use pool_core::report::{Report, Subject, What};
+use coordination::leader;
+use model::ask::{Answer, Done, Scope};
+use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
+use model::leadership::Standing;
+use model::lease::LeaseAnswer;
+use model::machine::Now;
+use model::report::{Report, Subject, What};
+use model::sample::{PoolState, Sample};
 use pool_core::route::{Delivery, PoolMessage, Said};
-use pool_core::sample::{PoolState, Sample};
-use pool_core::writer::Standing;
-use pool_core::{admin_state, directory, informer, leader, queue, writer};
+use pools::{directory, queue};
+use sources::informer;
 
 use super::{ASSIGNED_US, MAX_RETRIES, POSTS_US, UNTOLD, Watchdog};
 use crate::replica::Actor;
@@ -126,8 +128,8 @@ impl Watchdog {
     fn on_nodes_let_go(&mut self, now: u64, said: &[Said]) {
         for said in said {
             if let Said::AdminState(
-                admin_state::Out::Release(_, nodes)
-                | admin_state::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
+                nodes::Out::Release(_, nodes)
+                | nodes::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
             ) = said
             {
                 self.let_nodes_go(now, nodes.iter().map(|name| name.as_str()));

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::ids::PoolId;
-use pool_core::lease::LeaseName;
+use model::ids::PoolId;
+use model::lease::LeaseName;
 use serde_json::Value;
 
 use crate::clock::wall;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pool_core::sample::GateClass;
+use model::sample::GateClass;
 
 use crate::process::Settings;
 

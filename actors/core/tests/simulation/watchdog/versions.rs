@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pool_core::assignment::Assignment;
-use pool_core::ids::{AttemptId, PoolId, ServiceUid};
-use pool_core::informer::{self, ServiceFact};
-use pool_core::object::{Kind, Object, ResourceVersion};
-use pool_core::watch::Seen;
+use model::assignment::Assignment;
+use model::ids::{AttemptId, PoolId, ServiceUid};
+use model::object::{Kind, Object, ResourceVersion};
+use model::services::ServiceFact;
+use model::watch::Seen;
+use sources::informer;
 
 /// The stamp of each Service in a level.
 pub type Stamp = BTreeMap<ServiceUid, u64>;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool_core::arm::ArmRequest;
-use pool_core::ask::{Answer, Done, RequestId, Scope};
-use pool_core::ids::{Epoch, PoolId};
-use pool_core::lease::LeaseAsk;
+use coordination::leader;
+use model::arm::ArmRequest;
+use model::ask::{Answer, Done, RequestId, Scope};
+use model::ids::{Epoch, PoolId};
+use model::lease::LeaseAsk;
+use model::wishes::Wishes;
 use pool_core::route::{Delivery, Said};
-use pool_core::wishes::Wishes;
-use pool_core::{leader, writer};
 
 use super::Watchdog;
 

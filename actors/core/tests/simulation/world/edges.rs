@@ -1,6 +1,6 @@
 //! The edges of processes: what is said departs, arrives after a while, and makes a machine take a turn.
 
-use pool_core::machine::Now;
+use model::machine::Now;
 use pool_core::route::{Delivery, HostMessage, PoolMessage, to_nobody};
 
 use super::{Happening, Inner, World};

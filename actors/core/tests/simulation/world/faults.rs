@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pool_core::leader::Free;
-use pool_core::lease::LeaseName;
-use pool_core::object::Kind;
+use coordination::leader;
+use coordination::leader::Free;
+use model::lease::LeaseName;
+use model::object::Kind;
 use pool_core::route::Delivery;
-use pool_core::{leader, writer, xds_source};
+use sources::xds_source;
 
 use super::{Happening, World};
 use crate::ccm::lease_object;

@@ -1,7 +1,7 @@
 //! Nodes that leave service: what happens to them, what is noted of them, and what others do to their entries (N1, N4).
 
-use pool_core::ids::CallId;
-use pool_core::object::TaintAsk;
+use model::ids::CallId;
+use model::object::TaintAsk;
 use simulator_models::kube::Resource;
 
 use super::{Happening, World};

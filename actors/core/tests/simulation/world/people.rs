@@ -1,7 +1,7 @@
 //! What operators do by hand: they take Leases from their holders, write another client into them, delete them, and remove
 //! the notes of starts (W7, W8, A4).
 
-use pool_core::lease::LeaseName;
+use model::lease::LeaseName;
 use serde_json::Value;
 use simulator_models::kube::Resource;
 

@@ -1,11 +1,11 @@
 //! Control planes and the processes' ports to them at work: what is said on which stream, and when it is heard (X2).
 
-use pool_core::ids::Family;
-use pool_core::machine::Wall;
+use model::ids::Family;
+use model::machine::Wall;
+use model::xds::stream::{Heard, Request, StreamId};
 use pool_core::route::Delivery;
-use pool_core::xds::client::{Heard, Request, StreamId};
-use pool_core::xds_source;
 use simulator_models::arm::PoolSpec;
+use sources::xds_source;
 
 use super::{Happening, Inner, World};
 use crate::planes::{Planes, Sendings};

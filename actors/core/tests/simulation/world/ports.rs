@@ -1,13 +1,13 @@
 //! The ports of processes at work: what they are asked, what lands at the API server and at ARM, and when.
 
-use pool_core::arm::{ArmAnswer, ArmCall, ArmRequest};
-use pool_core::config_map::Keeper;
-use pool_core::ids::CallId;
-use pool_core::lease::LeaseName;
-use pool_core::machine::Now;
+use model::arm::{ArmAnswer, ArmCall, ArmRequest};
+use model::config_map::Keeper;
+use model::ids::CallId;
+use model::lease::LeaseName;
+use model::machine::Now;
+use model::sample::GateClass;
 use pool_core::route::{ArmMessage, Delivery, KubernetesCall};
-use pool_core::sample::GateClass;
-use pool_core::writer;
+
 use serde_json::Value;
 use simulator_models::arm::Reply;
 

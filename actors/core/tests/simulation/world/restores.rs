@@ -12,8 +12,8 @@ use super::{Happening, World};
 use crate::ccm::lease_object;
 use crate::cluster::Cluster;
 use crate::watchdog::Holds;
-use pool_core::leader::SetBack;
-use pool_core::lease::LeaseName;
+use coordination::leader::SetBack;
+use model::lease::LeaseName;
 
 /// The longest time for which a hold of our Lease counts (W8), with some room.
 const OUTLIVES_HOLDS_US: u64 = 70_000_000;

@@ -1,9 +1,9 @@
 //! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
 //! back (G4, G5).
 
-use pool_core::admin_state::NodeState;
-use pool_core::ask::{Request, RequestId, Scope, Wanted};
-use pool_core::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
+use model::ask::{Request, RequestId, Scope, Wanted};
+use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
+use model::node::NodeState;
 use pool_core::route::Said;
 
 use super::{Happening, World};

@@ -2,10 +2,9 @@
 
 use futures::SinkExt;
 use futures::channel::mpsc;
-use pool_core::ids::CallId;
-use pool_core::object::{Object, ResourceVersion};
-use pool_core::watch::{Ask, Line};
-use pool_core::writer;
+use model::ids::CallId;
+use model::object::{Object, ResourceVersion};
+use sources::watch::{Ask, Line};
 
 use super::*;
 use crate::shell::tests::board_of_sinks;

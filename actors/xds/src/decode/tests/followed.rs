@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pool_core::machine::{Machine, Now, Wall};
-use pool_core::resource_cache::Policy;
-use pool_core::xds::assignment::LoadAssignment;
-use pool_core::xds::client::{self, Heard, Request, Server, ServerId, StreamId, Waits};
-use pool_core::xds::sources::{Assigned, Name, SourceFact};
-use pool_core::xds_source::{Call, In, Out, Params, XdsSource};
+use model::machine::{Machine, Now, Wall};
+use model::xds::assignment::LoadAssignment;
+use model::xds::cache::Policy;
+use model::xds::name::Name;
+use model::xds::source::{Assigned, SourceFact};
+use model::xds::stream::Call;
+use model::xds::stream::{Heard, Request, Server, ServerId, StreamId};
 use proptest::test_runner::TestCaseResult;
+use sources::xds::client::{self, Waits};
+use sources::xds_source::{In, Out, Params, XdsSource};
 
 use super::*;
 

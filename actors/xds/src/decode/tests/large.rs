@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use pool_core::machine::Wall;
-use pool_core::xds::client::Heard;
+use model::machine::Wall;
+use model::xds::stream::Heard;
 
 use super::super::assignment::{MOST_ENDPOINTS, MOST_IN_RESPONSE, MOST_LOCALITIES};
 use super::super::{LONGEST_VERSION, MOST_ERRORS, MOST_RESOURCES};
-use pool_core::xds::{Invalid, Value};
+use model::xds::{Invalid, Value};
 
 use super::followed::Following;
 use super::*;

@@ -2,10 +2,12 @@
 
 use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
 use envoy_types::pb::google::rpc::Status;
-use pool_core::machine::{Machine, Now};
-use pool_core::resource_cache::{News, State};
-use pool_core::xds::client::{Call, Client, In, Out, Params, Told, Waits, Watcher};
-use pool_core::xds::facts::Key;
+use model::machine::{Machine, Now};
+use model::xds::cache::State;
+use model::xds::facts::Key;
+use model::xds::stream::Call;
+use sources::resource_cache::News;
+use sources::xds::client::{Client, In, Out, Params, Told, Waits, Watcher};
 
 use super::server::Ads;
 use super::*;
@@ -66,14 +68,8 @@ impl Shell {
         let news = self.told.remove(0).news;
         match news {
             News::Changed(Ok(cached)) => {
-                let pool_core::resource_cache::Cached { raw, version, updated, provenance, .. } = cached;
-                News::Changed(Ok(pool_core::resource_cache::Cached {
-                    value: (),
-                    raw,
-                    version,
-                    updated,
-                    provenance,
-                }))
+                let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
+                News::Changed(Ok(model::xds::cache::Cached { value: (), raw, version, updated, provenance }))
             }
             News::Changed(Err(error)) => News::Changed(Err(error)),
             News::Ambient(error) => News::Ambient(error),

@@ -1,0 +1,1276 @@
+//! Leader election on the test's clock: alone, and several processes against one Lease.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use model::arm::Document;
+use model::ids::{LbName, PoolId, PoolName};
+use model::lease::{LeaseEdit, LeaseFacts, LeaseName};
+use model::object::{ANSWER_WITHIN, RequestFailure, ResourceVersion};
+
+const TIMES: Times = Times::W8;
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn at(second: u64) -> Now {
+    Now::from_millis(second * 1_000)
+}
+
+/// The Lease as the API server has it.
+#[derive(Clone, Debug, Default)]
+struct Server {
+    lease: Option<Stored>,
+    version: u64,
+    /// All its states, the newest last.
+    history: Vec<Arc<LeaseFacts>>,
+    set_backs: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Stored {
+    holder: Option<Arc<str>>,
+    duration: Duration,
+    transitions: u64,
+    version: u64,
+    gates: GateTimes,
+    out_of_sync: OutOfSyncTimes,
+}
+
+impl Server {
+    fn facts(&self) -> Option<Arc<LeaseFacts>> {
+        let stored = self.lease.as_ref()?;
+        Some(Arc::new(LeaseFacts {
+            lease: LeaseName::Own,
+            holder: stored.holder.clone(),
+            duration: Some(stored.duration),
+            renewed_ago: None,
+            transitions: stored.transitions,
+            version: ResourceVersion(Arc::from(stored.version.to_string())),
+            gates: stored.gates,
+            out_of_sync: Arc::clone(&stored.out_of_sync),
+            document: Document::new(()),
+        }))
+    }
+
+    fn store(&mut self, edit: &LeaseEdit) {
+        self.version += 1_000;
+        let before = self.lease.take();
+        let (transitions, gates, out_of_sync) =
+            before.map_or_else(Default::default, |b| (b.transitions, b.gates, b.out_of_sync));
+        self.lease = Some(Stored {
+            holder: edit.holder.clone(),
+            duration: edit.duration,
+            transitions: transitions + u64::from(edit.transition),
+            version: self.version,
+            gates: edit.gates.unwrap_or(gates),
+            out_of_sync: edit.out_of_sync.clone().unwrap_or(out_of_sync),
+        });
+        self.history.extend(self.facts());
+    }
+
+    /// The storage is set back to this state of the Lease, and counts on from there. No version comes twice, as it is
+    /// next to never the Lease that has the same version again.
+    fn set_back(&mut self, to: usize) {
+        self.history.truncate(to + 1);
+        let facts = self.history.last();
+        self.lease = facts.map(|facts| Stored {
+            holder: facts.holder.clone(),
+            duration: facts.duration.unwrap_or_default(),
+            transitions: facts.transitions,
+            version: facts.version.0.parse().expect("a number"),
+            gates: facts.gates,
+            out_of_sync: Arc::clone(&facts.out_of_sync),
+        });
+        self.version = self.lease.as_ref().map_or(0, |stored| stored.version);
+        self.set_backs += 1;
+        self.version += self.set_backs;
+    }
+
+    /// Carries out a request; `None`: an await whose state is still the newest.
+    fn carry_out(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
+        let newest = self.facts();
+        Some(match (ask, newest) {
+            (LeaseAsk::Get, Some(facts)) => LeaseAnswer::Seen(facts),
+            (LeaseAsk::Get | LeaseAsk::Replace(..), None) => LeaseAnswer::Absent,
+            (LeaseAsk::Create(_), Some(_)) => LeaseAnswer::Conflict,
+            (LeaseAsk::Create(edit), None) => {
+                self.store(edit);
+                LeaseAnswer::Seen(self.facts().expect("it was just stored"))
+            }
+            (LeaseAsk::Replace(base, edit), Some(facts)) => {
+                if base.version != facts.version {
+                    return Some(LeaseAnswer::Conflict);
+                }
+                self.store(edit);
+                LeaseAnswer::Seen(self.facts().expect("it was just stored"))
+            }
+            (LeaseAsk::Await(..), None) => LeaseAnswer::Absent,
+            (LeaseAsk::Await(version, _), Some(facts)) => {
+                if *version == facts.version {
+                    return None;
+                }
+                LeaseAnswer::Seen(facts)
+            }
+        })
+    }
+}
+
+/// One process on the test's clock.
+struct Drive {
+    leader: Leader,
+    now: Now,
+    asked: VecDeque<(CallId, LeaseAsk)>,
+    standing: Standing,
+    confirms: Vec<(Epoch, bool)>,
+    remembered: Vec<GateTimes>,
+    out_of_sync: Vec<OutOfSyncTimes>,
+    rounds: usize,
+    done: bool,
+    free: Option<Free>,
+    unmatched: usize,
+    /// What it said at its end because the storage was set back.
+    set_back: Option<SetBack>,
+}
+
+impl Drive {
+    fn new(identity: &str, contest: Contest) -> Drive {
+        let params = Params { identity: Arc::from(identity), contest };
+        Drive {
+            leader: Leader::new(params),
+            now: Now::ZERO,
+            asked: VecDeque::new(),
+            standing: Standing::Standby,
+            confirms: Vec::new(),
+            remembered: Vec::new(),
+            out_of_sync: Vec::new(),
+            rounds: 0,
+            done: false,
+            free: None,
+            unmatched: 0,
+            set_back: None,
+        }
+    }
+
+    fn elected(identity: &str) -> Drive {
+        let mut drive = Drive::new(identity, Contest::Elected(TIMES));
+        drive.tell(In::Start);
+        drive
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        self.leader.check().expect("the invariants hold");
+        for said in out {
+            match said {
+                Out::Lease(call, ask) => self.asked.push_back((call, ask)),
+                Out::Confirm { epoch, anew } => self.confirms.push((epoch, anew)),
+                Out::Standing(standing) => self.standing = standing,
+                Out::Remembered(gates) => self.remembered.push(gates),
+                Out::OutOfSync(pools) => self.out_of_sync.push(pools),
+                Out::SetBack(set_back) => {
+                    assert!(!self.leads() && self.asked.is_empty() && self.set_back.is_none());
+                    self.set_back = Some(set_back);
+                }
+                Out::Round => self.rounds += 1,
+                Out::Done(free) => {
+                    self.done = true;
+                    self.free = Some(free);
+                }
+                Out::Sample(Sample::UnmatchedAnswer) => self.unmatched += 1,
+                Out::View(_) | Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.leader.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn at(&mut self, now: Now) {
+        while let Some(due) = self.leader.deadline().filter(|due| *due <= now) {
+            self.now = self.now.max(due);
+            let mut out = Vec::new();
+            self.leader.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// The API server answers all that is asked, awaits apart that have nothing to tell.
+    fn served(&mut self, server: &mut Server) {
+        let mut waiting = VecDeque::new();
+        while let Some((call, ask)) = self.asked.pop_front() {
+            match server.carry_out(&ask) {
+                Some(answer) => self.tell(In::Lease(call, answer)),
+                None => waiting.push_back((call, ask)),
+            }
+        }
+        self.asked = waiting;
+    }
+
+    /// The Directory opens the newest term that was asked for.
+    fn opened(&mut self) {
+        if let Some((epoch, _)) = self.confirms.last().copied() {
+            self.tell(In::Opened(epoch));
+        }
+    }
+
+    fn leads(&self) -> bool {
+        matches!(self.standing, Standing::Leading { .. })
+    }
+
+    /// Until when it leads; a process whose writer is quiet sends nothing any more.
+    fn until(&self) -> Option<Now> {
+        if matches!(self.leader.ending, Ending::Releasing { .. }) {
+            return None;
+        }
+        match self.standing {
+            Standing::Standby => None,
+            Standing::Leading { until, .. } => Some(until),
+        }
+    }
+}
+
+/// A leader in its term, at second 0.
+fn leading(identity: &str, server: &mut Server) -> Drive {
+    let mut drive = Drive::elected(identity);
+    drive.served(server);
+    drive.opened();
+    assert!(drive.leads());
+    drive
+}
+
+#[test]
+fn w8_whoever_creates_the_lease_leads_at_once_and_needs_no_list_twice() {
+    let mut server = Server::default();
+    let mut one = Drive::elected("one");
+    one.served(&mut server);
+    assert_eq!(one.confirms, [(Epoch(1), false)]);
+    assert!(!one.leads(), "not before the Directory has opened the term");
+    one.opened();
+    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(45) });
+    assert_eq!(one.rounds, 1);
+    let lease = server.lease.expect("it was created");
+    assert_eq!((lease.holder.as_deref(), lease.duration), (Some("one"), seconds(45)));
+}
+
+#[test]
+fn w8_a_leader_renews_every_5_s_and_leadership_counts_from_the_sending() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(Now::from_millis(4_999));
+    assert!(one.asked.is_empty());
+    one.at(at(5));
+    assert_eq!(one.asked.len(), 1);
+    one.at(at(7));
+    one.served(&mut server);
+    assert_eq!(one.until(), Some(at(50)), "the answer came at 7 s, the request was sent at 5 s");
+    one.at(at(10));
+    one.served(&mut server);
+    assert_eq!(one.until(), Some(at(55)));
+    assert_eq!(one.standing, Standing::Leading { epoch: Epoch(1), until: at(55) });
+}
+
+#[test]
+fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(Now::from_millis(29_999));
+    assert!(one.leads());
+    one.at(at(30));
+    assert_eq!(one.standing, Standing::Standby);
+    // The API server is back, and no other client has come: a new term, with most recent lists.
+    one.at(at(40));
+    one.served(&mut server);
+    one.served(&mut server);
+    assert_eq!(one.confirms.last(), Some(&(Epoch(2), false)), "no other client has written since");
+    one.opened();
+    assert!(one.leads());
+}
+
+#[test]
+fn w8_taking_an_expired_lease_again_lists_again() {
+    // Until the Lease expires, no other process can lead. Afterwards etcd may be restored to the hold that this process
+    // knows.
+    for (second, relists) in [(44, false), (45, true)] {
+        let mut server = Server::default();
+        let mut one = leading("one", &mut server);
+        one.at(at(second));
+        for _ in 0..2 {
+            one.served(&mut server);
+        }
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), relists)), "at {second} s");
+    }
+}
+
+#[test]
+fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
+    one.tell(In::Shutdown);
+    assert!(one.leads(), "what is sent is still waited for");
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: true, shared: true }));
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.clone()), None);
+    two.served(&mut server);
+    assert_eq!(two.confirms, [(Epoch(2), true)], "another has led before: lists are made again");
+    two.opened();
+    assert!(two.leads(), "no settling after a release");
+}
+
+#[test]
+fn w8_after_a_crash_the_lease_is_taken_after_45_s_and_writes_wait_20_s() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.at(at(3));
+    two.served(&mut server);
+    two.at(Now::from_millis(47_999));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
+    two.at(at(48));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    for second in 49..68 {
+        two.at(at(second));
+        two.served(&mut server);
+        assert!(two.confirms.is_empty(), "at {second} s the last write may still arrive");
+    }
+    two.at(at(68));
+    two.opened();
+    assert!(two.leads(), "45 s and 20 s after the last change that it saw: under 75 s");
+}
+
+#[test]
+fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.at(at(45));
+    // Awaits that were given up have no answer.
+    let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
+    assert!(matches!(ask, LeaseAsk::Replace(..)));
+    server.carry_out(&ask);
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+    two.at(at(50));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    assert!(two.confirms.is_empty());
+    two.at(at(65));
+    assert_eq!(two.confirms.len(), 1);
+}
+
+#[test]
+fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.at(at(45));
+    two.served(&mut server);
+    two.at(at(50));
+    two.served(&mut server);
+    two.tell(In::Shutdown);
+    two.asked.clear();
+    two.tell(In::WriterQuiet { shared_is_free: true });
+    assert!(two.done);
+    assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
+    assert_eq!(two.free, Some(Free { own: false, shared: true }));
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    let mut three = Drive::elected("three");
+    three.served(&mut server);
+    assert!(three.confirms.is_empty(), "the last write of the first one may still arrive");
+}
+
+#[test]
+fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    for term in 2..5 {
+        one.at(one.now.plus(seconds(31)));
+        assert!(!one.leads());
+        one.at(one.now.plus(seconds(10)));
+        one.served(&mut server);
+        one.served(&mut server);
+        one.opened();
+        assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
+    }
+    let mut two = Drive::elected("two");
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(two.confirms.last(), Some(&(Epoch(5), true)));
+}
+
+#[test]
+fn w8_a_renewal_that_meets_another_holder_ends_the_term() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let edit = LeaseEdit {
+        holder: Some("two".into()),
+        duration: seconds(45),
+        acquired: true,
+        transition: true,
+        previous_holder: None,
+        gates: None,
+        out_of_sync: None,
+    };
+    server.store(&edit);
+    one.at(at(5));
+    one.served(&mut server);
+    assert!(!one.leads());
+    assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Await(..)))));
+}
+
+#[test]
+fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
+    for delete in [false, true] {
+        let mut server = Server::default();
+        let mut one = leading("one", &mut server);
+        if delete {
+            server.lease = None;
+        } else {
+            let stored = server.lease.as_mut().expect("it exists");
+            (stored.holder, stored.version) = (None, 7_000);
+            server.version = 7_000;
+        }
+        one.at(at(5));
+        one.served(&mut server);
+        assert!(!one.leads(), "others may have taken it meanwhile");
+        one.served(&mut server);
+        one.opened();
+        assert_eq!(one.standing, Standing::Leading { epoch: Epoch(2), until: at(50) });
+        assert_eq!(one.confirms.last(), Some(&(Epoch(2), true)));
+    }
+}
+
+#[test]
+fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let stored = server.lease.as_mut().expect("it exists");
+    (stored.holder, stored.version) = (None, 7_000);
+    server.version = 7_000;
+    two.at(at(2));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    two.at(Now::from_millis(64_999));
+    assert!(
+        two.confirms.is_empty(),
+        "the holder may not know of it yet, and its last write may still arrive"
+    );
+}
+
+#[test]
+fn w8_an_absurd_duration_keeps_nobody_out_for_ever() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    server.lease.as_mut().expect("it exists").duration = Duration::from_secs(i32::MAX.unsigned_abs().into());
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    for minute in 1..17 {
+        two.at(at(60 * minute));
+        two.served(&mut server);
+    }
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+}
+
+#[test]
+fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.lease = None;
+    two.at(at(2));
+    two.served(&mut server);
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    two.at(Now::from_millis(64_999));
+    assert!(two.confirms.is_empty());
+}
+
+/// The request that is under way.
+fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
+    drive.asked.back().map(|(_, ask)| ask)
+}
+
+/// Answers the await that is under way.
+fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
+    let (call, ask) = drive.asked.pop_back().expect("something is asked");
+    assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
+    drive.tell(In::Lease(call, answer));
+}
+
+/// A standby that has seen a renewal of "one" at second 5, and the first state, that of second 0.
+fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
+    let mut one = leading("one", server);
+    let first = server.facts().expect("it is held");
+    one.at(at(5));
+    one.served(server);
+    let mut two = Drive::elected("two");
+    two.at(at(5));
+    two.served(server);
+    (two, first)
+}
+
+#[test]
+fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    for second in [20, 30, 40, 49] {
+        two.at(at(second));
+        awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older)));
+        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)), "the Lease is looked at");
+        two.served(&mut server);
+    }
+    two.at(at(50));
+    two.served(&mut server);
+    assert_eq!(
+        server.lease.as_ref().and_then(|lease| lease.holder.as_deref()),
+        Some("two"),
+        "45 s after the last change that was seen"
+    );
+    two.at(at(70));
+    two.opened();
+    assert!(two.leads(), "nor is there a longer wait");
+}
+
+#[test]
+fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
+    let mut server = Server::default();
+    let (two, first) = standby(&mut server);
+    let released = LeaseFacts { holder: None, duration: Some(seconds(1)), ..LeaseFacts::clone(&first) };
+    drop(two);
+    for old in [LeaseAnswer::Seen(Arc::new(released)), LeaseAnswer::Absent] {
+        let mut two = Drive::elected("two");
+        two.served(&mut server);
+        two.at(at(20));
+        awaited(&mut two, old);
+        assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+        assert_eq!(two.leader.sight.holder().as_deref(), Some("one"));
+        // A look that fails leaves things as they are.
+        two.at(at(27));
+        two.served(&mut server);
+        two.served(&mut server);
+        assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
+        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
+    }
+}
+
+#[test]
+fn w8_a_state_whose_version_is_no_number_is_read_before_it_is_believed() {
+    let mut server = Server::default();
+    let (mut two, first) = standby(&mut server);
+    let version = ResourceVersion("later".into());
+    two.at(at(20));
+    awaited(&mut two, LeaseAnswer::Seen(Arc::new(LeaseFacts { version, ..LeaseFacts::clone(&first) })));
+    assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
+    two.served(&mut server);
+    two.at(at(50));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+}
+
+#[test]
+fn w8_a_watch_that_goes_on_lagging_is_asked_once_a_second() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    let mut looks = 0;
+    for tenth in 60..150 {
+        two.at(Now::from_millis(tenth * 100));
+        match under_way(&two) {
+            Some(LeaseAsk::Await(..)) => awaited(&mut two, LeaseAnswer::Seen(Arc::clone(&older))),
+            Some(LeaseAsk::Get) => {
+                looks += 1;
+                two.served(&mut server);
+            }
+            Some(LeaseAsk::Create(_) | LeaseAsk::Replace(..)) | None => {}
+        }
+    }
+    assert!((5..=9).contains(&looks), "{looks} in 9 s");
+}
+
+#[test]
+fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
+    let mut server = Server::default();
+    let (mut two, older) = standby(&mut server);
+    let (call, _) = two.asked.back().cloned().expect("it awaits the end of the hold");
+    two.at(at(50));
+    two.served(&mut server);
+    two.at(at(70));
+    two.opened();
+    assert!(two.leads());
+    two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
+    assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
+}
+
+#[test]
+fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
+    one.tell(In::Gates(gates));
+    one.at(at(5));
+    one.served(&mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.opened();
+    assert_eq!(two.remembered, [gates]);
+    let mut late = Drive::elected("late");
+    late.now = at(501);
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.served(&mut server);
+    late.served(&mut server);
+    late.opened();
+    assert!(late.leads() && late.remembered.is_empty(), "what has passed is not remembered");
+}
+
+#[test]
+fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
+    let late: OutOfSyncTimes = Arc::new([(pool, at(3))].into());
+    one.tell(In::OutOfSync(Arc::clone(&late)));
+    one.at(at(5));
+    one.served(&mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    let mut two = Drive::elected("two");
+    two.tell(In::OutOfSync(Arc::default()));
+    two.served(&mut server);
+    two.opened();
+    assert_eq!(two.out_of_sync, [late], "what a standby believes is not noted before");
+    two.at(at(20));
+    two.served(&mut server);
+    assert!(server.facts().expect("a Lease").out_of_sync.is_empty(), "the leader's word counts");
+}
+
+#[test]
+fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
+    let mut server = Server::default();
+    let mut one = Drive::elected("one");
+    let (call, ask) = one.asked.pop_front().expect("it looks");
+    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    let (call, ask) = one.asked.pop_front().expect("it takes");
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    assert!(!one.done, "the Lease may be ours");
+    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.served(&mut server);
+    assert!(one.done && one.confirms.is_empty());
+    assert_eq!(server.lease.and_then(|lease| lease.holder), None);
+}
+
+#[test]
+fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.at(Now::from_millis(2_999));
+    assert!(!one.done);
+    one.at(at(3));
+    assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: false, shared: true }), "it lapses");
+    assert_eq!(one.leader.deadline(), None);
+}
+
+#[test]
+fn w8_a_lease_that_was_lost_for_want_of_renewals_is_not_told_to_be_free() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.at(at(25));
+    one.tell(In::Shutdown);
+    one.at(Now::from_millis(29_000));
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.at(at(32));
+    assert!(one.done && !one.leads());
+    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"), "and it is not");
+}
+
+#[test]
+fn w8_a_standby_that_ends_asks_for_nothing() {
+    let mut server = Server::default();
+    drop(leading("one", &mut server));
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet { shared_is_free: false });
+    assert!(two.done);
+    assert_eq!(
+        two.free,
+        Some(Free { own: true, shared: false }),
+        "what the writer says of its own is passed on"
+    );
+}
+
+#[test]
+fn c4_a_dry_run_leads_without_a_lease() {
+    let mut alone = Drive::new("alone", Contest::Alone);
+    alone.tell(In::Start);
+    assert_eq!(alone.confirms, [(Epoch(1), false)]);
+    alone.opened();
+    assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
+    alone.at(at(1_000));
+    assert!(alone.asked.is_empty());
+    alone.tell(In::Shutdown);
+    alone.tell(In::WriterQuiet { shared_is_free: true });
+    assert!(alone.done);
+}
+
+#[test]
+fn a3_answers_that_nobody_waits_for_change_nothing() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    one.tell(In::Lease(CallId(99), LeaseAnswer::Absent));
+    one.tell(In::Opened(Epoch(7)));
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    assert_eq!(one.unmatched, 3);
+    assert!(one.leads() && !one.done);
+}
+
+/// A leader that has renewed the Lease twice, so that it has had three states, at second 10.
+fn renewed_twice(server: &mut Server) -> Drive {
+    let mut one = leading("one", server);
+    for second in [5, 10] {
+        one.at(at(second));
+        one.served(server);
+    }
+    assert_eq!(server.history.len(), 3);
+    one
+}
+
+/// The versions that prove that the storage was set back.
+fn proof(known: u64, read: u64) -> Option<SetBack> {
+    let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
+    Some(SetBack { known: version(known), read: version(read) })
+}
+
+#[test]
+fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
+    let mut server = Server::default();
+    let mut one = renewed_twice(&mut server);
+    server.set_back(0);
+    one.at(at(15));
+    // It wants to renew, another client seems to have been faster, and it looks.
+    one.served(&mut server);
+    assert_eq!(one.set_back, proof(3_000, 1_000));
+    assert!(!one.leads(), "nothing is written by what it knows of another past");
+    one.at(at(500));
+    assert!(one.asked.is_empty() && one.leader.deadline().is_none() && one.confirms.len() == 1);
+    let lease = server.lease.clone().expect("the Lease stays as it is");
+    assert_eq!((lease.holder.as_deref(), lease.version), (Some("one"), 1_000));
+}
+
+#[test]
+fn w8_a_process_after_a_storage_was_set_back_waits_for_the_last_hold() {
+    let mut server = Server::default();
+    let _gone = renewed_twice(&mut server);
+    server.set_back(0);
+    let mut fresh = Drive::elected("fresh");
+    fresh.served(&mut server);
+    for second in 1..65 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
+        assert!(fresh.confirms.is_empty(), "at {second} s");
+    }
+    fresh.at(at(65));
+    assert_eq!((fresh.confirms, fresh.set_back), (vec![(Epoch(2), true)], None));
+}
+
+#[test]
+fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
+    let mut server = Server::default();
+    let _one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.set_back(1);
+    let (call, ask) = two.asked.pop_front().expect("it awaits");
+    assert!(matches!(ask, LeaseAsk::Await(..)));
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(5));
+    two.served(&mut server);
+    assert_eq!(two.set_back, proof(3_000, 2_000));
+    assert!(!two.leads() && two.confirms.is_empty());
+}
+
+#[test]
+fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
+    let mut server = Server::default();
+    let one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    server.set_back(0);
+    drop(one);
+    // Another process leads, and renews, before the standby looks.
+    let mut fresh = Drive::elected("fresh");
+    for second in 0..=80 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
+        fresh.opened();
+    }
+    assert!(fresh.leads());
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(80));
+    two.served(&mut server);
+    assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists again for a term of its own");
+}
+
+#[test]
+fn w8_another_state_of_the_same_version_is_of_another_past() {
+    let mut server = Server::default();
+    let one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let known = server.version;
+    server.set_back(0);
+    server.version = known - 1_000;
+    drop(one);
+    let mut fresh = Drive::elected("fresh");
+    for second in 0..=45 {
+        fresh.at(at(second));
+        fresh.served(&mut server);
+    }
+    assert_eq!(server.version, known, "the new term's Lease has the version of before");
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.at(at(45));
+    two.served(&mut server);
+    assert_eq!(two.set_back, proof(known, known));
+}
+
+#[test]
+fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
+    let mut server = Server::default();
+    let _one = renewed_twice(&mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let (call, _) = two.asked.pop_front().expect("it awaits");
+    two.tell(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
+    two.at(at(5));
+    two.served(&mut server);
+    assert_eq!(two.set_back, None, "the server lagged behind");
+}
+
+#[test]
+fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
+    for (version, proves) in [(500, true), (7_000, false)] {
+        let mut server = Server::default();
+        let mut one = renewed_twice(&mut server);
+        (server.lease, server.version) = (None, version);
+        one.at(at(15));
+        one.served(&mut server);
+        assert_eq!(one.set_back.is_some(), proves, "the operator may have deleted it");
+        let last = if proves { (Epoch(1), false) } else { (Epoch(2), true) };
+        assert_eq!(one.confirms.last(), Some(&last));
+    }
+}
+
+#[test]
+fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_set_back() {
+    let mut server = Server::default();
+    let mut one = renewed_twice(&mut server);
+    one.tell(In::Shutdown);
+    server.set_back(0);
+    one.at(at(15));
+    one.served(&mut server);
+    assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    assert_eq!(one.free, Some(Free { own: false, shared: true }));
+    assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
+}
+
+/// What happens in a world of several processes.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// So many milliseconds pass.
+    Pass(u64),
+    /// The API server carries out the oldest request of a process, and whether the answer arrives.
+    Serve(usize, bool),
+    /// The oldest request of a process is lost before it arrives.
+    Lose(usize),
+    /// The await of a process is answered by an API server that lags behind, with the state of so many versions ago
+    /// or, where there was none, by telling that it was deleted.
+    Lag(usize, usize),
+    /// The Directory of a process opens its term.
+    Open(usize),
+    /// A process stands still, or goes on.
+    Stop(usize, bool),
+    /// A process ends in good order.
+    End(usize),
+    /// A process vanishes, and another one starts in its place.
+    Crash(usize),
+    /// No request of this process, or of none, reaches the API server from now on.
+    Cut(Option<usize>),
+    /// The API server is down for 41 s, and its storage is set back to the state of so many versions ago.
+    SetBack(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let process = || 0..3_usize;
+    prop_oneof![
+        8 => (1..9_000_u64).prop_map(Event::Pass),
+        1 => (9_000..90_000_u64).prop_map(Event::Pass),
+        20 => (process(), prop::bool::weighted(0.9)).prop_map(|(who, answered)| Event::Serve(who, answered)),
+        2 => process().prop_map(Event::Lose),
+        3 => (process(), 0..6_usize).prop_map(|(who, behind)| Event::Lag(who, behind)),
+        10 => process().prop_map(Event::Open),
+        1 => (process(), any::<bool>()).prop_map(|(who, stop)| Event::Stop(who, stop)),
+        1 => process().prop_map(Event::End),
+        1 => process().prop_map(Event::Crash),
+        2 => prop::option::of(process()).prop_map(Event::Cut),
+        1 => (0..8_usize).prop_map(Event::SetBack),
+    ]
+}
+
+struct World {
+    server: Server,
+    now: Now,
+    processes: Vec<(Drive, bool)>,
+    started: usize,
+    /// Whose requests do not reach the API server.
+    cut: Option<usize>,
+    /// Until when the last PUT of a process that has crashed may arrive.
+    danger_until: Now,
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            server: Server::default(),
+            now: Now::ZERO,
+            processes: Vec::new(),
+            started: 0,
+            cut: None,
+            danger_until: Now::ZERO,
+        };
+        for _ in 0..3 {
+            let process = world.start();
+            world.processes.push((process, false));
+        }
+        world
+    }
+
+    fn start(&mut self) -> Drive {
+        self.started += 1;
+        let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
+        drive.now = self.now;
+        drive.tell(In::Start);
+        drive
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Pass(millis) => {
+                let end = self.now.plus(Duration::from_millis(millis));
+                while self.now < end {
+                    self.now = self.now.plus(Duration::from_millis(500)).min(end);
+                    for (drive, stopped) in &mut self.processes {
+                        if !*stopped {
+                            drive.at(self.now);
+                        }
+                    }
+                    self.check();
+                }
+            }
+            Event::Serve(who, _) if self.cut == Some(who) => {}
+            Event::Cut(who) => self.cut = who,
+            Event::SetBack(back) => self.set_back(back),
+            Event::Serve(who, answered) => {
+                let (drive, stopped) = &mut self.processes[who];
+                let Some((call, ask)) = drive.asked.pop_front() else { return };
+                match self.server.carry_out(&ask) {
+                    None => drive.asked.push_back((call, ask)),
+                    Some(answer) if answered && !*stopped => drive.tell(In::Lease(call, answer)),
+                    Some(_) => {}
+                }
+            }
+            Event::Lose(who) => {
+                self.processes[who].0.asked.pop_front();
+            }
+            Event::Lag(who, _) if self.cut == Some(who) => {}
+            Event::Lag(who, behind) => {
+                let (drive, stopped) = &mut self.processes[who];
+                let waits = matches!(drive.asked.front(), Some((_, LeaseAsk::Await(..))));
+                if let Some((call, _)) = drive.asked.pop_front_if(|_| waits && !*stopped) {
+                    let old = self.server.history.iter().rev().nth(behind).cloned();
+                    drive.tell(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
+                }
+            }
+            Event::Open(who) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if !*stopped {
+                    drive.opened();
+                }
+            }
+            Event::Stop(who, stop) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if std::mem::replace(stopped, stop) && !stop {
+                    // It goes on with the clock as it is: what was due meanwhile is done now.
+                    drive.now = self.now;
+                    drive.at(self.now);
+                }
+            }
+            Event::End(who) => {
+                let (drive, stopped) = &mut self.processes[who];
+                if !*stopped {
+                    drive.tell(In::Shutdown);
+                    drive.tell(In::WriterQuiet { shared_is_free: true });
+                }
+            }
+            Event::Crash(who) => {
+                let fresh = self.start();
+                let (gone, _) = std::mem::replace(&mut self.processes[who], (fresh, false));
+                self.note_danger(&gone);
+            }
+        }
+        self.restart_ended();
+        self.check();
+    }
+
+    /// The API server is down for a while, and its storage is set back.
+    fn set_back(&mut self, back: usize) {
+        self.happen(Event::Pass(41_000));
+        self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
+        if let Some(to) = self.server.history.len().checked_sub(1 + back) {
+            self.server.set_back(to);
+        }
+    }
+
+    /// The kubelet starts a process again that has ended because the storage was set back.
+    fn restart_ended(&mut self) {
+        for who in 0..self.processes.len() {
+            if self.processes[who].0.set_back.is_some() {
+                assert!(self.server.set_backs > 0, "the storage was not set back");
+                self.processes[who] = (self.start(), false);
+            }
+        }
+    }
+
+    fn note_danger(&mut self, drive: &Drive) {
+        if let Some(until) = drive.until() {
+            let last_sent = until.minus(seconds(25)).min(self.now);
+            self.danger_until = self.danger_until.max(last_sent.plus(TIMES.settle));
+        }
+    }
+
+    /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
+    fn check(&mut self) {
+        let may_send =
+            |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
+        let sending: Vec<&str> = self
+            .processes
+            .iter()
+            .filter(|(drive, _)| may_send(drive))
+            .map(|(drive, _)| &*drive.leader.params.identity)
+            .collect();
+        assert!(sending.len() <= 1, "at {:?} {sending:?} may send", self.now);
+        if let [one] = sending[..] {
+            assert!(
+                self.danger_until <= self.now,
+                "{one} sends while a crashed process's PUT may still arrive"
+            );
+            for (drive, _) in &self.processes {
+                let other = &*drive.leader.params.identity;
+                let last = drive.until().map(|until| until.minus(seconds(25)).plus(TIMES.settle));
+                assert!(other == one || last.is_none_or(|last| last <= self.now), "{one} and {other}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn w8_no_two_processes_may_write_at_once_and_in_the_end_one_does(
+        events in prop::collection::vec(event(), 1..250),
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
+        world.happen(Event::Cut(None));
+        for who in 0..3 {
+            world.happen(Event::Stop(who, false));
+            if world.processes[who].0.leader.ending != Ending::Not {
+                world.happen(Event::Crash(who));
+            }
+        }
+        for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
+            for who in 0..3 {
+                for _ in 0..4 {
+                    world.happen(Event::Serve(who, true));
+                }
+                world.happen(Event::Open(who));
+            }
+            world.happen(Event::Pass(1_000));
+        }
+        let leaders = world.processes.iter().filter(|(drive, _)| drive.leads()).count();
+        prop_assert_eq!(leaders, 1, "{:?}", world.processes.iter().map(|(d, _)| &d.leader).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
+    let mut drive = Drive::new("a", Contest::Elected(TIMES));
+    drive.tell(In::Shutdown);
+    drive.tell(In::WriterQuiet { shared_is_free: true });
+    assert!(drive.done);
+    drive.tell(In::Start);
+    assert!(drive.asked.is_empty());
+}
+
+#[test]
+fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
+    for second in 1..=40 {
+        one.at(at(second));
+        // What the port says of a request that is not answered.
+        for (call, since) in std::mem::take(&mut under_way) {
+            if at(since).plus(ANSWER_WITHIN) > one.now {
+                under_way.push((call, since));
+                continue;
+            }
+            one.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+            one.at(at(second));
+        }
+        sent.extend(one.asked.drain(..).map(|(call, _)| {
+            under_way.push((call, second));
+            second
+        }));
+        stood_by = stood_by.or((!one.leads()).then_some(second));
+    }
+    assert_eq!((&sent[..5], stood_by), (&[5, 10, 15, 20, 25][..], Some(30)));
+    // A PUT needs 25 s that remain of 45: up to second 20.
+    assert_eq!(one.unmatched, 0, "no answer comes after it was given up");
+}
+
+#[test]
+fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    // It is cut off, and gives up.
+    one.at(at(31));
+    assert!(!one.leads());
+    one.asked.clear();
+    // Two leads meanwhile, and lets go in good order.
+    let mut two = Drive::elected("two");
+    for second in [0, 46, 70] {
+        two.at(at(second));
+        two.served(&mut server);
+    }
+    two.opened();
+    assert!(two.leads());
+    two.tell(In::Shutdown);
+    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.served(&mut server);
+    assert!(two.done);
+    // One is back; the answer of its taking is lost, so that it finds the Lease its own.
+    let mut lost = false;
+    for second in 100..120 {
+        one.at(at(second));
+        while let Some((call, ask)) = one.asked.pop_front() {
+            let Some(answer) = server.carry_out(&ask) else { continue };
+            let loses = !lost && matches!(ask, LeaseAsk::Replace(..));
+            lost |= loses;
+            let failure = || LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
+            one.tell(In::Lease(call, if loses { failure() } else { answer }));
+        }
+    }
+    assert!(lost && one.confirms.len() == 2, "{:?}", one.confirms);
+    assert!(one.confirms[1].1, "lists from before the cut do not know what two has written");
+}
+
+#[test]
+fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
+    for leads in [false, true] {
+        let mut server = Server::default();
+        let mut one = if leads { leading("one", &mut server) } else { Drive::elected("one") };
+        let mut requests = 0;
+        for second in 0..20 {
+            one.at(at(second));
+            while let Some((call, ask)) = one.asked.pop_front() {
+                requests += 1;
+                assert!(requests < 100, "a storm of requests");
+                let answer = match ask {
+                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => Some(LeaseAnswer::Conflict),
+                    LeaseAsk::Get | LeaseAsk::Await(..) => server.carry_out(&ask),
+                };
+                let Some(answer) = answer else { continue };
+                one.tell(In::Lease(call, answer));
+            }
+        }
+        assert!(requests <= 45, "{requests} in 20 s");
+    }
+}
+
+#[test]
+fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    for second in [5, 10, 15] {
+        one.at(at(second));
+        let (call, ask) = one.asked.pop_front().expect("it renews");
+        assert!(matches!(ask, LeaseAsk::Replace(..)));
+        one.tell(In::Lease(call, LeaseAnswer::Conflict));
+        one.at(at(second));
+        assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Get))), "at second {second}");
+        one.served(&mut server);
+        assert_eq!(one.until(), Some(at(second + 45)), "it was renewed");
+    }
+}
+
+#[test]
+fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
+    let mut server = Server::default();
+    let mut one = leading("one", &mut server);
+    let mut two = Drive::elected("two");
+    two.served(&mut server);
+    let error = |drive: &Drive| drive.leader.shown.as_ref().and_then(|view| view.last_error.clone());
+    for second in [5, 10, 15] {
+        let failed = RequestFailure::Other("the watch ended without a line".into());
+        awaited(&mut two, LeaseAnswer::Failed(failed));
+        one.at(at(second));
+        one.served(&mut server);
+        two.at(at(second));
+        two.served(&mut server);
+        let shown = error(&two);
+        assert_eq!(shown.as_deref(), (second > 5).then_some("the watch ended without a line"), "{second}");
+    }
+    one.tell(In::Shutdown);
+    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.served(&mut server);
+    let failed = RequestFailure::Other("the watch ended without a line".into());
+    awaited(&mut two, LeaseAnswer::Failed(failed));
+    two.at(at(20));
+    two.served(&mut server);
+    assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("two"));
+    assert_eq!(error(&two), None, "the holder does not watch the Lease");
+}

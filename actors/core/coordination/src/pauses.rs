@@ -1,0 +1,382 @@
+//! The pauses that operators have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them
+//! at the start, again for each term and every 15 s, and carries out requests to pause and to resume
+//! (docs/design/pools.md, G6; D1).
+//!
+//! What it knows is sent as a whole, with the term for which it was read: no component writes in a new term before it
+//! has received the current pauses, so a pause that was noted holds for every leader that follows. What a pause means
+//! for writes is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in
+//! `pauses/notes.rs`, the requests in `pauses/asking.rs`.
+//!
+//! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
+//! it may never come to take it away.
+//!
+//! A pause is always written, even where there is one already: a write that was lost on its way names an older state
+//! from then on, so that it cannot end a pause that was answered for.
+
+mod asking;
+mod notes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asking::{ANSWERED_WITHIN, Work};
+use mechanisms::config_map::Errand;
+use model::ask::{Answer, Refusal, RequestId, Scope};
+use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
+use model::ids::{CallId, Epoch};
+use model::machine::{Machine, Now, earliest};
+use model::sample::Sample;
+use model::view::WishesView;
+use model::wishes::{Mode, Pause, Wishes};
+use notes::Noted;
+
+/// How long the note is heeded that switches the admin state off, from when it was first seen.
+const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
+
+/// What the machine is told once, at start.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// `mode`.
+    pub mode: Mode,
+    /// Where pauses are kept.
+    pub keeping: Keeping,
+    /// How this process goes by them.
+    pub heeding: Heeding,
+}
+
+/// How a process goes by pauses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heeding {
+    /// It does not write what is paused.
+    Pauses,
+    /// It puts pre-images back.
+    Restoring(Restoring),
+}
+
+/// How a process goes by pauses that puts pre-images back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restoring {
+    /// Whether it writes only while everything is paused for all others, so that no other replica undoes immediately
+    /// what it has done. Otherwise a pause of everything does not count for it.
+    pub reversed: bool,
+    /// Whether it leaves alone what is paused by itself. It does not where the operator has named the pools.
+    pub heeds_single: bool,
+}
+
+/// Where pauses are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeping {
+    /// In our ConfigMap.
+    ConfigMap,
+    /// Nowhere: in a dry run the mode alone counts (C4).
+    Nothing,
+}
+
+/// What the machine can be told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// Begin.
+    Start,
+    /// A term begins: what operators wish in it is to be read after this moment (W8).
+    Confirm(Epoch),
+    /// The answer to a request about our ConfigMap.
+    ConfigMap(CallId, ConfigMapAnswer),
+    /// The operator pauses something.
+    Pause {
+        /// The id of the request.
+        id: RequestId,
+        /// What.
+        scope: Scope,
+        /// Who.
+        by: Option<Arc<str>>,
+        /// Why.
+        reason: Option<Arc<str>>,
+    },
+    /// The operator ends a pause.
+    Resume {
+        /// The id of the request.
+        id: RequestId,
+        /// Of what.
+        scope: Scope,
+    },
+}
+
+/// What the machine can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the kubernetes port, about our ConfigMap.
+    ConfigMap(CallId, ConfigMapAsk),
+    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that operators wish, as it
+    /// was after this term had begun.
+    Wishes {
+        /// The newest term that had begun when it was read; `None`: none had.
+        term: Option<Epoch>,
+        /// All of it.
+        wishes: Arc<Wishes>,
+    },
+    /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
+    Answer(RequestId, Answer),
+    /// To the board.
+    View(WishesView),
+    /// To the metrics.
+    Sample(Sample),
+}
+
+/// What operators wish, and where that is kept (G6).
+#[derive(Debug)]
+pub struct Pauses {
+    params: Params,
+    /// What was read last; `None`: nothing yet.
+    known: Option<Known>,
+    /// The newest term that has begun.
+    begun: Option<Epoch>,
+    /// The newest one that had begun when what is known was asked for.
+    term: Option<Epoch>,
+    /// What was said last.
+    said: Option<(Option<Epoch>, Arc<Wishes>)>,
+    /// Its requests carry the newest term that had begun when they were made.
+    errand: Errand<Option<Epoch>>,
+    /// Operators' requests, in the order in which they came; the first is worked on.
+    work: VecDeque<Work>,
+    shown: Option<WishesView>,
+}
+
+/// A state of the ConfigMap.
+#[derive(Clone, Debug)]
+struct Known {
+    /// `None`: there is none.
+    facts: Option<Arc<ConfigMapFacts>>,
+    noted: Noted,
+    /// The note in it that switches the admin state off.
+    off: Option<Off>,
+}
+
+/// The note that switches the admin state off.
+#[derive(Clone, Copy, Debug)]
+enum Off {
+    /// It is heeded; it was first seen then.
+    Heeded { since: Now },
+    /// It has stood for too long.
+    Outlived,
+}
+
+impl Known {
+    fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&Known>) -> Known {
+        let noted = facts.as_deref().map(Noted::of).unwrap_or_default();
+        let stood = before.and_then(|before| before.off).unwrap_or(Off::Heeded { since: now });
+        let off = noted.admin_state_off.then_some(stood);
+        Known { facts, noted, off }
+    }
+
+    /// Until when the admin state is switched off; `None`: it is not.
+    fn off_until(&self) -> Option<Now> {
+        match self.off {
+            Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
+            Some(Off::Outlived) | None => None,
+        }
+    }
+}
+
+/// The pauses that a state of our ConfigMap says, under the default mode, and the keys that cannot be read, with the
+/// reason: for those who look at it beside the machine.
+#[must_use]
+pub fn noted(facts: &ConfigMapFacts) -> (Wishes, BTreeMap<Arc<str>, &'static str>) {
+    let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
+    (Wishes { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
+}
+
+impl Pauses {
+    /// One that knows nothing yet.
+    #[must_use]
+    pub fn new(params: Params) -> Pauses {
+        Pauses {
+            params,
+            known: None,
+            begun: None,
+            term: None,
+            said: None,
+            errand: Errand::new(),
+            work: VecDeque::new(),
+            shown: None,
+        }
+    }
+
+    fn on_start(&mut self, now: Now) {
+        match self.params.keeping {
+            Keeping::ConfigMap if self.errand.is_idle() => self.errand.look_at(now),
+            Keeping::ConfigMap => {}
+            Keeping::Nothing => self.known = Some(Known::of(now, None, None)),
+        }
+    }
+
+    /// A term begins. What was asked before does not count for it: a look that is under way is asked again.
+    fn on_confirm(&mut self, now: Now, epoch: Epoch) {
+        if self.begun >= Some(epoch) {
+            return;
+        }
+        self.begun = Some(epoch);
+        match self.params.keeping {
+            Keeping::ConfigMap => self.errand.look_anew(now),
+            Keeping::Nothing => self.term = self.begun,
+        }
+    }
+
+    fn on_request(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
+        if work.is_of_a_node() {
+            out.push(Out::Answer(work.id, Answer::Refused(Refusal::Unknown)));
+            return;
+        }
+        match self.params.keeping {
+            Keeping::ConfigMap => {
+                self.work.push_back(work);
+                self.errand.hurry(now);
+            }
+            Keeping::Nothing => out.push(Out::Answer(work.id, Answer::Refused(Refusal::DryRun))),
+        }
+    }
+
+    /// What operators wish, as this process goes by it, as far as it is known.
+    fn heeded(&self) -> Option<Wishes> {
+        let noted = self.wishes()?;
+        Some(match self.params.heeding {
+            Heeding::Pauses => noted,
+            Heeding::Restoring(Restoring { reversed, heeds_single }) => {
+                let others_write = reversed && noted.everything.is_none();
+                let single =
+                    if heeds_single { noted } else { Wishes { mode: noted.mode, ..Wishes::default() } };
+                Wishes { everything: others_write.then(Pause::default), ..single }
+            }
+        })
+    }
+
+    /// What operators wish, as far as it is known.
+    fn wishes(&self) -> Option<Wishes> {
+        let known = self.known.as_ref()?;
+        let Noted { everything, pools, services, .. } = &known.noted;
+        Some(Wishes {
+            mode: self.params.mode,
+            everything: everything.clone(),
+            pools: pools.clone(),
+            services: services.clone(),
+            admin_state_off: known.off_until().is_some(),
+        })
+    }
+
+    /// A note that has stood for too long switches nothing off any more.
+    fn outlive_off(&mut self, now: Now) {
+        if let Some(known) = self.known.as_mut().filter(|known| known.off_until().is_some_and(|at| at <= now))
+        {
+            known.off = Some(Off::Outlived);
+        }
+    }
+
+    /// Says what has changed for those who act by it.
+    fn say(&mut self, out: &mut Vec<Out>) {
+        let Some(wishes) = self.heeded() else { return };
+        let same = self.said.as_ref().is_some_and(|(_, said)| **said == wishes);
+        if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
+            return;
+        }
+        let wishes = match &self.said {
+            Some((_, said)) if same => Arc::clone(said),
+            Some(_) | None => Arc::new(wishes),
+        };
+        self.said = Some((self.term, Arc::clone(&wishes)));
+        out.push(Out::Wishes { term: self.term, wishes });
+    }
+
+    /// Does what time and the last input allow; the end of every step and tick.
+    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.outlive_off(now);
+        self.give_up_overdue(now, out);
+        self.go_on(now, out);
+        self.say(out);
+        self.show(out);
+        debug_assert!(self.check().is_ok(), "{:?}", self.check());
+    }
+
+    /// The invariants that hold between any two steps.
+    ///
+    /// # Errors
+    /// The one that does not hold.
+    fn check(&self) -> Result<(), &'static str> {
+        let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
+        rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
+        rule(self.work.is_empty() || !self.errand.is_idle(), "the operator waits and nothing is asked")?;
+        let said = self.said.as_ref().and_then(|(term, _)| *term);
+        rule(said == self.term || self.known.is_none(), "a term was not told of")
+    }
+
+    fn show(&mut self, out: &mut Vec<Out>) {
+        let (wishes, unreadable) = match (&self.said, &self.known) {
+            (Some((_, wishes)), Some(known)) => {
+                let unreadable = known.noted.unreadable.clone();
+                let noted = match self.params.heeding {
+                    Heeding::Pauses => Some(Arc::clone(wishes)),
+                    Heeding::Restoring(_) => self.wishes().map(Arc::new),
+                };
+                (noted, unreadable.into_iter().collect())
+            }
+            (Some(_) | None, _) => (None, Vec::new()),
+        };
+        let view = WishesView {
+            mode: self.params.mode,
+            wishes,
+            unreadable,
+            term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
+            last_error: self.errand.last_error().cloned(),
+        };
+        if self.shown.as_ref() == Some(&view) {
+            return;
+        }
+        out.push(Out::Sample(Sample::Wishes {
+            mode: view.mode,
+            everything: view.wishes.as_ref().is_some_and(|wishes| wishes.everything.is_some()),
+            pools: count(view.wishes.as_ref().map_or(0, |wishes| wishes.pools.len())),
+            services: count(view.wishes.as_ref().map_or(0, |wishes| wishes.services.len())),
+            unreadable: count(view.unreadable.len()),
+            fresh: self.known.is_some() && view.last_error.is_none(),
+            term_waits: view.term_waits,
+        }));
+        self.shown = Some(view.clone());
+        out.push(Out::View(view));
+    }
+}
+
+fn count(many: usize) -> u64 {
+    u64::try_from(many).unwrap_or(u64::MAX)
+}
+
+impl Machine for Pauses {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Start => self.on_start(now),
+            In::Confirm(epoch) => self.on_confirm(now, epoch),
+            In::ConfigMap(call, answer) => self.on_answer(now, call, answer, out),
+            In::Pause { id, scope, by, reason } => {
+                let work = Work::pause(id, scope, by, reason, now, self.errand.calls());
+                self.on_request(now, work, out);
+            }
+            In::Resume { id, scope } => {
+                self.on_request(now, Work::resume(id, scope, now, self.errand.calls()), out);
+            }
+        }
+        self.advance(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let waits = self.work.front().map(|work| work.received.plus(ANSWERED_WITHIN));
+        let off = self.known.as_ref().and_then(Known::off_until);
+        earliest(off, earliest(self.errand.deadline(), waits))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.advance(now, out);
+    }
+}

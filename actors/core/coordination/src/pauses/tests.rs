@@ -1,0 +1,541 @@
+//! Pauses on the test's clock, against a ConfigMap that others write too.
+
+mod off;
+mod properties;
+
+use std::collections::BTreeMap;
+
+use super::*;
+use model::arm::Document;
+use model::ask::{Done, Effect};
+use model::config_map::{ConfigMapEdit, Text, Value};
+use model::ids::{LbName, PoolId, PoolName, ServiceKey};
+use model::machine::Wall;
+use model::object::{RequestFailure, ResourceVersion};
+use model::wishes::Pause;
+
+fn at(second: u64) -> Now {
+    Now::from_millis(second * 1_000)
+}
+
+fn wall(now: Now) -> Wall {
+    Wall::from_micros(1_700_000_000_000_000 + i64::try_from(now.as_micros()).expect("a short test"))
+}
+
+fn pool(name: &str) -> PoolId {
+    PoolId::new(LbName::new("kubernetes"), PoolName::new(name))
+}
+
+/// The ConfigMap as the API server has it; a time is written `@` and its microseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Server {
+    data: Option<BTreeMap<Arc<str>, Arc<str>>>,
+    binary: Vec<Arc<str>>,
+    version: u64,
+}
+
+impl Server {
+    fn with(all: &[(&str, &str)]) -> Server {
+        let data = all.iter().map(|(key, text)| (Arc::from(*key), Arc::from(*text))).collect();
+        Server { data: Some(data), binary: Vec::new(), version: 1 }
+    }
+
+    fn facts(&self, now: Now) -> Option<ConfigMapFacts> {
+        let text = |said: &Arc<str>| {
+            let time = said.lines().find_map(|line| line.strip_prefix("since: @"));
+            let micros = time.and_then(|micros| micros.parse().ok());
+            Text { text: Arc::clone(said), time: micros.map(|micros| wall(Now::from_micros(micros))) }
+        };
+        Some(ConfigMapFacts {
+            data: self.data.as_ref()?.iter().map(|(key, said)| (Arc::clone(key), text(said))).collect(),
+            binary: self.binary.iter().cloned().collect(),
+            read: wall(now),
+            version: ResourceVersion(Arc::from(self.version.to_string())),
+            document: Document::new(()),
+        })
+    }
+
+    fn store(&mut self, edit: &ConfigMapEdit) {
+        let before = self.data.clone();
+        let data = self.data.get_or_insert_default();
+        data.retain(|key, _| !edit.remove.contains(key));
+        self.binary.retain(|key| !edit.remove.contains(key) && !edit.set.contains_key(key));
+        for (key, value) in &edit.set {
+            let Value::Since { head, at, tail } = value else { panic!("no pause: {value:?}") };
+            data.insert(Arc::clone(key), format!("{head}\nsince: @{}\n{tail}", at.as_micros()).into());
+        }
+        // A write that changes nothing makes no new version, as at the API server.
+        if before != self.data {
+            self.version += 1;
+        }
+    }
+
+    fn carry_out(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
+        match ask {
+            ConfigMapAsk::Get => {}
+            ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
+            ConfigMapAsk::Create(edit) => self.store(edit),
+            ConfigMapAsk::Replace(..) if self.data.is_none() => return ConfigMapAnswer::Absent,
+            ConfigMapAsk::Replace(base, _) if *base.version.0 != *self.version.to_string() => {
+                return ConfigMapAnswer::Conflict;
+            }
+            ConfigMapAsk::Replace(_, edit) => self.store(edit),
+        }
+        let facts = self.facts(now);
+        facts.map_or(ConfigMapAnswer::Absent, |facts| ConfigMapAnswer::Seen(Arc::new(facts)))
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.data.iter().flatten().map(|(key, _)| &**key).collect()
+    }
+}
+
+/// One process and the ConfigMap.
+struct Bench {
+    pauses: Pauses,
+    server: Server,
+    now: Now,
+    asked: VecDeque<(CallId, ConfigMapAsk)>,
+    answers: Vec<(RequestId, Answer)>,
+    wishes: Option<(Option<Epoch>, Arc<Wishes>)>,
+    view: Option<WishesView>,
+    /// Whether the pauses could be read last, and whether a term waits for them, as it is measured.
+    measured: Option<(bool, bool)>,
+}
+
+impl Bench {
+    fn new(server: Server, keeping: Keeping) -> Bench {
+        let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: Heeding::Pauses });
+        let (asked, answers) = (VecDeque::new(), Vec::new());
+        let mut bench =
+            Bench { pauses, server, now: at(1), asked, answers, wishes: None, view: None, measured: None };
+        bench.tell(In::Start);
+        bench
+    }
+
+    /// One whose first look was answered.
+    fn begun(server: Server) -> Bench {
+        let mut bench = Bench::new(server, Keeping::ConfigMap);
+        bench.serve();
+        bench
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.pauses.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::ConfigMap(call, ask) => self.asked.push_back((call, ask)),
+                Out::Wishes { term, wishes } => self.wishes = Some((term, wishes)),
+                Out::Answer(id, answer) => self.answers.push((id, answer)),
+                Out::View(view) => self.view = Some(view),
+                Out::Sample(Sample::Wishes { fresh, term_waits, .. }) => {
+                    self.measured = Some((fresh, term_waits))
+                }
+                Out::Sample(_) => {}
+            }
+        }
+        assert_eq!(self.pauses.check(), Ok(()));
+    }
+
+    /// Lets its timers run up to a moment.
+    fn wait(&mut self, until: Now) {
+        while let Some(due) = self.pauses.deadline().filter(|due| *due <= until) {
+            self.now = self.now.max(due);
+            let mut out = Vec::new();
+            self.pauses.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = until;
+    }
+
+    /// The next request, and what it asks.
+    fn next(&mut self) -> (CallId, ConfigMapAsk) {
+        self.asked.pop_front().expect("something is asked")
+    }
+
+    /// Carries out what is asked, and answers, until nothing is asked any more.
+    fn serve(&mut self) {
+        while let Some((call, ask)) = self.asked.pop_front() {
+            let answer = self.server.carry_out(self.now, &ask);
+            self.tell(In::ConfigMap(call, answer));
+        }
+    }
+
+    fn pause(&mut self, n: u64, scope: Scope) {
+        let (by, reason) = (Some("alice".into()), Some("a drill".into()));
+        self.tell(In::Pause { id: RequestId(n), scope, by, reason });
+    }
+
+    fn resume(&mut self, n: u64, scope: Scope) {
+        self.tell(In::Resume { id: RequestId(n), scope });
+    }
+
+    fn known(&self) -> (Option<u64>, Wishes) {
+        let (term, wishes) = self.wishes.as_ref().expect("wishes were said");
+        (term.map(|term| term.0), Wishes::clone(wishes))
+    }
+}
+
+#[test]
+fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_anew() {
+    let mut bench = Bench::begun(Server::default());
+    assert_eq!(bench.known(), (None, Wishes::default()));
+    bench.tell(In::Confirm(Epoch(4)));
+    assert_eq!(bench.known().0, None, "nothing was read since the term began");
+    bench.serve();
+    assert_eq!(bench.known(), (Some(4), Wishes::default()));
+    bench.tell(In::Confirm(Epoch(4)));
+    assert!(bench.asked.is_empty(), "it has been read for this term");
+}
+
+#[test]
+fn w8_a_look_that_began_before_the_term_does_not_count_for_it() {
+    let mut bench = Bench::begun(Server::default());
+    bench.wait(at(20));
+    let (old, ask) = bench.next();
+    let stale = bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::Confirm(Epoch(2)));
+    bench.server = Server::with(&[("pause.everything", "")]);
+    bench.tell(In::ConfigMap(old, stale));
+    assert_eq!(bench.known().0, None);
+    bench.serve();
+    let (term, wishes) = bench.known();
+    assert_eq!((term, wishes.only_observes()), (Some(2), true));
+}
+
+#[test]
+fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
+    let mut bench = Bench::begun(Server::default());
+    bench.tell(In::Confirm(Epoch(3)));
+    for n in 0..5 {
+        bench.wait(at(2 + 10 * n));
+        while let Some((call, _)) = bench.asked.pop_front() {
+            let denied = RequestFailure::Denied("configmaps is forbidden".into());
+            bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+        }
+        assert_eq!(bench.known().0, None);
+    }
+    let view = bench.view.clone().expect("it is shown");
+    assert!(view.term_waits);
+    assert_eq!(view.last_error.as_deref(), Some("configmaps is forbidden"));
+    bench.wait(at(60));
+    bench.serve();
+    assert_eq!(bench.known().0, Some(3));
+    assert!(!bench.view.clone().expect("it is shown").term_waits);
+}
+
+#[test]
+fn g6_what_a_person_edits_is_seen_within_15_seconds() {
+    let mut bench = Bench::begun(Server::default());
+    bench.server =
+        Server::with(&[("pause.everything", "the network is being rebuilt"), ("snapshot.a_1", "x")]);
+    bench.wait(at(16));
+    bench.serve();
+    let reason = Some("the network is being rebuilt".into());
+    assert_eq!(bench.known().1.everything, Some(Pause { since: None, by: None, reason }));
+    bench.server = Server::with(&[]);
+    bench.wait(at(31));
+    bench.serve();
+    assert_eq!(bench.known().1, Wishes::default());
+}
+
+#[test]
+fn g6_a_pause_is_answered_when_its_write_is_seen() {
+    let mut bench = Bench::begun(Server::with(&[("snapshot.a_1", "x"), ("kept", "y")]));
+    bench.pause(7, Scope::Pool(pool("shop-web")));
+    let (call, ask) = bench.next();
+    assert!(matches!(ask, ConfigMapAsk::Get));
+    let seen = bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::ConfigMap(call, seen));
+    assert!(bench.answers.is_empty(), "nothing is written yet");
+    bench.serve();
+    assert_eq!(bench.answers, [(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert_eq!(bench.server.keys(), ["kept", "pause.pool.kubernetes.shop-web", "snapshot.a_1"]);
+    let text = &bench.server.data.as_ref().expect("it exists")["pause.pool.kubernetes.shop-web"];
+    assert_eq!(&**text, "kubernetes/shop-web\nsince: @1000000\nby: alice\nreason: a drill\n");
+    let (by, reason) = (Some("alice".into()), Some("a drill".into()));
+    let pause = Pause { since: Some(wall(at(1))), by, reason };
+    assert_eq!(bench.known().1.pools, BTreeMap::from([(pool("shop-web"), pause)]));
+    bench.resume(8, Scope::Pool(pool("Shop-Web")));
+    bench.serve();
+    bench.resume(9, Scope::Pool(pool("shop-web")));
+    bench.serve();
+    let resumed = |n, was| (RequestId(n), Answer::Done(Done::Resumed { was, effect: Effect::WhenRead }));
+    assert_eq!(bench.answers[1..], [resumed(8, true), resumed(9, false)]);
+    assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
+}
+
+/// A write that begins between the two would be one that the operator was told cannot begin.
+#[test]
+fn g6_a_pause_is_told_before_the_operator_is_answered() {
+    let mut bench = Bench::begun(Server::default());
+    bench.pause(7, Scope::Everything);
+    let (call, ask) = bench.next();
+    let absent = bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::ConfigMap(call, absent));
+    let (call, ask) = bench.next();
+    let seen = bench.server.carry_out(bench.now, &ask);
+    let mut out = Vec::new();
+    bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
+    let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
+    let pause = place(|said| matches!(said, Out::Wishes { wishes, .. } if wishes.only_observes()));
+    let answer = place(|said| matches!(said, Out::Answer(RequestId(7), Answer::Done(Done::Paused(_)))));
+    assert!(pause < answer, "{out:?}");
+}
+
+#[test]
+fn g6_a_failed_read_in_a_term_is_repeated_soon() {
+    let mut bench = Bench::begun(Server::default());
+    bench.tell(In::Confirm(Epoch(1)));
+    bench.serve();
+    bench.wait(at(16));
+    let (call, _) = bench.next();
+    bench.server = Server::with(&[("pause.everything", "")]);
+    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    bench.wait(at(17));
+    bench.serve();
+    assert!(bench.known().1.everything.is_some());
+    let mut looks = 0;
+    for second in 18..=318 {
+        bench.wait(at(second));
+        for (call, _) in std::mem::take(&mut bench.asked) {
+            looks += 1;
+            let failed = RequestFailure::Denied("configmaps is forbidden".into());
+            bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
+        }
+    }
+    assert!((18..=25).contains(&looks), "a right that is gone is not asked for all the time: {looks}");
+}
+
+#[test]
+fn g6_a_lost_answer_of_a_write_is_read_back_before_the_person_is_answered() {
+    let mut bench = Bench::begun(Server::default());
+    bench.pause(1, Scope::Everything);
+    let (call, ask) = bench.next();
+    let absent = bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::ConfigMap(call, absent));
+    let (call, ask) = bench.next();
+    bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    assert!(bench.answers.is_empty());
+    bench.wait(at(2));
+    assert!(matches!(bench.asked.front(), Some((_, ConfigMapAsk::Get))));
+    bench.serve();
+    assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert_eq!(bench.server.version, 1, "it is not written twice");
+}
+
+#[test]
+fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
+    let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
+    bench.resume(1, Scope::Everything);
+    let (call, ask) = bench.next();
+    let seen = bench.server.carry_out(bench.now, &ask);
+    bench.tell(In::ConfigMap(call, seen));
+    let (_, lost) = bench.next();
+    bench.wait(at(20));
+    assert!(matches!(bench.answers[..], [(RequestId(1), Answer::Refused(Refusal::Failed(_)))]));
+    bench.asked.clear();
+    bench.wait(at(40));
+    bench.serve();
+    bench.pause(2, Scope::Everything);
+    bench.serve();
+    assert_eq!(bench.answers[1], (RequestId(2), Answer::Done(Done::Paused(Effect::WhenRead))));
+    assert!(matches!(bench.server.carry_out(bench.now, &lost), ConfigMapAnswer::Conflict));
+}
+
+#[test]
+fn h3_the_operator_is_answered_within_10_seconds() {
+    let mut bench = Bench::begun(Server::default());
+    bench.pause(1, Scope::Everything);
+    bench.pause(2, Scope::Service(ServiceKey::new("shop", "web")));
+    bench.wait(at(10));
+    assert!(bench.answers.is_empty());
+    bench.wait(at(11));
+    let failed = |said: &(RequestId, Answer)| matches!(&said.1, Answer::Refused(Refusal::Failed(_)));
+    assert_eq!(bench.answers.iter().filter(|said| failed(said)).count(), 2);
+    bench.wait(at(60));
+    bench.asked.drain(..bench.asked.len() - 1);
+    bench.serve();
+    assert_eq!(bench.answers.len(), 2, "no request is answered twice");
+}
+
+#[test]
+fn g6_whoever_may_not_write_the_config_map_is_told_so_at_once() {
+    let mut bench = Bench::begun(Server::default());
+    bench.pause(1, Scope::Everything);
+    let (call, _) = bench.next();
+    let denied = RequestFailure::Denied("configmaps is forbidden".into());
+    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+    let why = Refusal::Failed("configmaps is forbidden".into());
+    assert_eq!(bench.answers, [(RequestId(1), Answer::Refused(why))]);
+}
+
+#[test]
+fn g6_pools_whose_names_meet_in_one_key_are_paused_and_resumed_apart() {
+    let of = |lb: &str, name: &str| Scope::Pool(PoolId::new(LbName::new(lb), PoolName::new(name)));
+    let mut bench = Bench::begun(Server::default());
+    for (n, scope) in [(1, of("a.b", "c")), (2, of("a", "b.c")), (3, of("a", "b.c"))] {
+        bench.wait(at(n));
+        bench.pause(n, scope);
+        bench.serve();
+    }
+    assert_eq!(bench.server.keys(), ["pause.pool.a.b.c", "pause.pool.a.b.c-2"]);
+    assert_eq!(bench.known().1.pools.len(), 2);
+    bench.resume(4, of("a.b", "c"));
+    bench.serve();
+    let left: Vec<String> = bench.known().1.pools.keys().map(ToString::to_string).collect();
+    assert_eq!(left, ["a/b.c"]);
+}
+
+#[test]
+fn g6_an_unreadable_key_is_told_and_an_unreadable_global_pause_pauses() {
+    let server = Server::with(&[
+        ("pause.pool.x", "kubernetes"),
+        ("pause.pool.y", "kubernetes/a b"),
+        ("pause.service.z", "shop/"),
+        ("pause.al", ""),
+        ("Pause.Pool.w", "kubernetes/shop-web\nbecause of tests"),
+        ("pause.service.v", "\n shop/api \nreason: moves\nby: bob"),
+        ("paused", "is another key"),
+    ]);
+    let mut bench = Bench::begun(Server { binary: vec!["pause.everything".into()], ..server });
+    let view = bench.view.clone().expect("it is shown");
+    let keys: Vec<&str> = view.unreadable.iter().map(|(key, _)| &**key).collect();
+    assert_eq!(keys, ["pause.al", "pause.everything", "pause.pool.x", "pause.pool.y", "pause.service.z"]);
+    let wishes = bench.known().1;
+    assert!(wishes.only_observes());
+    assert_eq!(wishes.pools[&pool("shop-web")].reason.as_deref(), Some("because of tests"));
+    let api = &wishes.services[&ServiceKey::new("shop", "api")];
+    assert_eq!((api.by.as_deref(), api.reason.as_deref()), (Some("bob"), Some("moves")));
+    bench.resume(1, Scope::Everything);
+    bench.serve();
+    assert_eq!(
+        bench.answers,
+        [(RequestId(1), Answer::Done(Done::Resumed { was: true, effect: Effect::WhenRead }))]
+    );
+    assert!(!bench.known().1.only_observes());
+}
+
+#[test]
+fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
+    let mut bench = Bench::begun(Server::default());
+    let reason = Some(format!("one\nby: mallory\r\n{}", "x".repeat(5_000)).into());
+    bench.tell(In::Pause { id: RequestId(1), scope: Scope::Everything, by: Some("al\nice".into()), reason });
+    bench.serve();
+    let pause = bench.known().1.everything.expect("it is paused");
+    assert_eq!(pause.by.as_deref(), Some("al ice"));
+    let reason = pause.reason.expect("a reason");
+    assert!(reason.starts_with("one by: mallory") && reason.chars().count() == 500, "{reason}");
+}
+
+#[test]
+fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
+    let mut bench = Bench::new(Server::default(), Keeping::Nothing);
+    assert_eq!(bench.known(), (None, Wishes::default()));
+    bench.tell(In::Confirm(Epoch(1)));
+    assert_eq!(bench.known().0, Some(1));
+    bench.pause(1, Scope::Everything);
+    bench.resume(2, Scope::Everything);
+    let refused = |n| (RequestId(n), Answer::Refused(Refusal::DryRun));
+    assert_eq!(bench.answers, [refused(1), refused(2)]);
+    bench.wait(at(600));
+    assert!(bench.asked.is_empty());
+}
+
+#[test]
+fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
+    let mut bench = Bench::begun(Server::default());
+    let mut looks = 0;
+    for second in 2..=602 {
+        bench.wait(at(second));
+        looks += bench.asked.len();
+        bench.serve();
+        assert!(bench.pauses.deadline().is_some_and(|due| due > bench.now));
+    }
+    assert_eq!(looks, 40);
+}
+
+/// A process that restores, after its first look.
+fn restoring(how: Restoring) -> Bench {
+    let params =
+        Params { mode: Mode::Enforce, keeping: Keeping::ConfigMap, heeding: Heeding::Restoring(how) };
+    let mut bench = Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), Keeping::Nothing) };
+    bench.tell(In::Start);
+    bench.serve();
+    bench
+}
+
+#[test]
+fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
+    for heeds_single in [true, false] {
+        for reversed in [true, false] {
+            let mut bench = restoring(Restoring { reversed, heeds_single });
+            let service = ServiceKey::new("shop", "web");
+            for (id, scope) in [Scope::Everything, Scope::Pool(pool("shop-web")), Scope::Service(service)]
+                .into_iter()
+                .enumerate()
+            {
+                let id = RequestId(id as u64);
+                bench.tell(In::Pause { id, scope, by: None, reason: None });
+                bench.serve();
+            }
+            let (_, heeded) = bench.wishes.clone().expect("told");
+            let single = usize::from(heeds_single);
+            assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
+            assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
+        }
+    }
+}
+
+#[test]
+fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
+    let mut bench = restoring(Restoring { reversed: true, heeds_single: false });
+    let heeded = |bench: &Bench| bench.wishes.clone().expect("told").1;
+    let shown = |bench: &Bench| bench.view.clone().expect("shown").wishes.expect("known");
+    assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
+    assert_eq!(*shown(&bench), Wishes::default(), "what is shown is what is noted");
+
+    let by = Some(Arc::from("restore"));
+    bench.tell(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
+    bench.serve();
+    assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
+    assert!(!heeded(&bench).only_observes());
+    assert!(shown(&bench).everything.is_some());
+
+    bench.tell(In::Pause { id: RequestId(2), scope: Scope::Pool(pool("shop-web")), by: None, reason: None });
+    bench.serve();
+    assert_eq!(heeded(&bench).pools.len(), 0, "no other pause counts");
+    assert_eq!(shown(&bench).pools.len(), 1);
+
+    bench.tell(In::Resume { id: RequestId(3), scope: Scope::Everything });
+    bench.serve();
+    assert!(heeded(&bench).only_observes(), "resuming ends the restoring too");
+}
+
+#[test]
+fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
+    let mut bench = Bench::new(Server::default(), Keeping::ConfigMap);
+    let fails = |bench: &mut Bench| {
+        let (call, _) = bench.next();
+        bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Denied("403".into()))));
+    };
+    assert_eq!(bench.measured, Some((false, false)));
+    fails(&mut bench);
+    assert_eq!(bench.measured, Some((false, false)));
+    bench.tell(In::Confirm(Epoch(1)));
+    assert_eq!(bench.measured, Some((false, true)));
+    bench.wait(at(120));
+    bench.asked.drain(..bench.asked.len() - 1);
+    bench.serve();
+    assert_eq!(bench.measured, Some((true, false)));
+    bench.wait(at(240));
+    bench.asked.drain(..bench.asked.len() - 1);
+    fails(&mut bench);
+    assert_eq!(bench.measured, Some((false, false)), "the term that has begun goes on");
+}

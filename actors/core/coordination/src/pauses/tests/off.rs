@@ -1,0 +1,78 @@
+//! The note that switches the admin state off (N4).
+
+use super::*;
+
+const KEY: &str = "admin-state.off";
+
+/// Lets time pass in steps, with every request answered.
+fn live(bench: &mut Bench, until: Now) {
+    while bench.now < until {
+        bench.wait(bench.now.plus(Duration::from_secs(5)).min(until));
+        bench.serve();
+    }
+}
+
+fn is_off(bench: &Bench) -> bool {
+    bench.known().1.admin_state_off
+}
+
+fn somebody(bench: &mut Bench, change: impl FnOnce(&mut BTreeMap<Arc<str>, Arc<str>>)) {
+    bench.server.version += 1;
+    change(bench.server.data.get_or_insert_default());
+}
+
+#[test]
+fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
+    let mut bench = Bench::begun(Server::with(&[("down.uid-7", "node-7")]));
+    assert!(!is_off(&bench));
+    somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));
+    live(&mut bench, at(20));
+    assert_eq!(bench.known().1, Wishes { admin_state_off: true, ..Wishes::default() });
+    assert!(bench.view.as_ref().expect("a view").unreadable.is_empty());
+    somebody(&mut bench, |data| drop(data.remove(KEY)));
+    live(&mut bench, at(40));
+    assert!(!is_off(&bench));
+    bench.server.binary.push(KEY.into());
+    live(&mut bench, at(60));
+    assert!(is_off(&bench));
+    let facts = bench.server.facts(bench.now).expect("it exists");
+    assert!(noted(&facts).0.admin_state_off);
+}
+
+#[test]
+fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
+    let mut bench = Bench::begun(Server::with(&[(KEY, "by: retire")]));
+    assert!(is_off(&bench));
+    bench.tell(In::Confirm(Epoch(2)));
+    live(&mut bench, at(600));
+    assert!(is_off(&bench), "whatever else is read");
+    bench.wait(at(601));
+    assert!(!is_off(&bench), "a broken hook does not switch it off forever");
+    bench.serve();
+    live(&mut bench, at(2_000));
+    assert!(!is_off(&bench));
+    // One that is made again counts again.
+    somebody(&mut bench, |data| drop(data.remove(KEY)));
+    live(&mut bench, at(2_020));
+    somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire".into())));
+    live(&mut bench, at(2_040));
+    assert!(is_off(&bench));
+}
+
+#[test]
+fn n4_in_a_dry_run_the_note_is_not_read() {
+    let mut bench = Bench::new(Server::with(&[(KEY, "by: retire")]), Keeping::Nothing);
+    bench.serve();
+    assert!(!is_off(&bench));
+}
+
+#[test]
+fn g6_nobody_pauses_a_node() {
+    let mut bench = Bench::begun(Server::default());
+    let node = Scope::Node(model::ids::NodeName::new("node-7"));
+    bench.pause(1, node.clone());
+    bench.resume(2, node);
+    let refused = |n| (RequestId(n), Answer::Refused(Refusal::Unknown));
+    assert_eq!(bench.answers, [refused(1), refused(2)]);
+    assert!(bench.asked.is_empty());
+}

@@ -1,0 +1,155 @@
+//! How long a retry waits: each item by its own failures, and all together by a bucket (S4).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::bucket::Bucket;
+use crate::work_queue::Params;
+use model::machine::Now;
+
+/// The failures of each item, and the bucket that all share.
+#[derive(Debug)]
+pub(super) struct Limiter<Item> {
+    params: Params,
+    failures: BTreeMap<Item, u32>,
+    overall: Bucket,
+}
+
+impl<Item: Ord + Clone> Limiter<Item> {
+    /// A limiter that knows of no failure yet.
+    pub fn new(params: Params) -> Limiter<Item> {
+        Limiter {
+            params,
+            failures: BTreeMap::new(),
+            overall: Bucket::per_second(params.per_second, params.burst),
+        }
+    }
+
+    /// Counts a failure; how long the item waits after it. The longer of both waits counts, and a token is taken also
+    /// where the item's own wait is the longer one.
+    pub fn count_failure(&mut self, now: Now, item: &Item) -> Duration {
+        let own = self.backoff(item);
+        let overall = self.overall.reserve(now).map_or(Duration::MAX, |at| at.since(now));
+        own.max(overall)
+    }
+
+    /// How often the item has failed since it was last forgotten.
+    pub fn failures(&self, item: &Item) -> u32 {
+        self.failures.get(item).copied().unwrap_or_default()
+    }
+
+    /// Forgets the item's failures. What it has taken of the bucket stays taken.
+    pub fn forget(&mut self, item: &Item) {
+        self.failures.remove(item);
+    }
+
+    /// Whether no item's failures are remembered.
+    pub fn is_empty(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// Counts a failure; the item's own wait after it, which doubles up to the cap.
+    fn backoff(&mut self, item: &Item) -> Duration {
+        let failures = self.failures.entry(item.clone()).or_default();
+        let wait = self.params.backoff(*failures);
+        *failures = failures.saturating_add(1);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const N3: Params = Params { max_backoff: Duration::from_secs(15), ..Params::S4 };
+
+    /// The waits after so many failures of one item that are so far apart that the bucket is always full.
+    fn waits(params: Params, failures: u64) -> Vec<Duration> {
+        let mut limiter = Limiter::new(params);
+        (0..failures).map(|n| limiter.count_failure(Now::from_millis(n * 1_000_000), &"demo")).collect()
+    }
+
+    #[test]
+    fn s4_an_item_waits_5_ms_doubling_with_each_failure_up_to_1000_s() {
+        let waits = waits(Params::S4, 20);
+        for (wait, millis) in waits.iter().zip([5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_120]) {
+            assert_eq!(*wait, Duration::from_millis(millis));
+        }
+        assert_eq!(waits[17..], [655_360, 1_000_000, 1_000_000].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn n3_an_item_waits_15_s_at_most() {
+        assert_eq!(waits(N3, 14)[10..], [5_120, 10_240, 15_000, 15_000].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn s4_ten_thousand_failures_do_not_make_the_wait_overflow() {
+        let waits = waits(Params::S4, 10_000);
+        assert!(waits[18..].iter().all(|wait| *wait == Duration::from_secs(1_000)));
+        let uncapped = Params { max_backoff: Duration::MAX, ..Params::S4 };
+        assert!(self::waits(uncapped, 10_000).is_sorted());
+    }
+
+    #[test]
+    fn a_cap_below_the_first_wait_counts() {
+        let params = Params { max_backoff: Duration::from_millis(2), ..Params::S4 };
+        assert_eq!(waits(params, 2), [Duration::from_millis(2); 2]);
+    }
+
+    #[test]
+    fn s4_a_hundred_items_are_let_through_at_once_and_then_ten_in_each_second() {
+        let mut limiter = Limiter::new(Params::S4);
+        let waits: Vec<Duration> = (0..150).map(|item| limiter.count_failure(Now::ZERO, &item)).collect();
+        assert!(waits[..100].iter().all(|wait| *wait == Duration::from_millis(5)), "each has failed once");
+        for (n, wait) in (1..).zip(&waits[100..]) {
+            assert_eq!(*wait, Duration::from_millis(100 * n));
+        }
+        let later = Now::from_millis(60_000);
+        let again: Vec<Duration> = (200..301).map(|item| limiter.count_failure(later, &item)).collect();
+        assert_eq!(again[99..], [5, 100].map(Duration::from_millis), "a minute fills it again");
+    }
+
+    #[test]
+    fn s4_the_longer_of_both_waits_counts() {
+        let mut limiter = Limiter::new(Params { burst: 2, ..Params::S4 });
+        let now = Now::from_millis(7);
+        let table = [("one", 5), ("one", 10), ("two", 100), ("one", 200), ("two", 300)];
+        for (item, millis) in table {
+            assert_eq!(limiter.count_failure(now, &item), Duration::from_millis(millis));
+        }
+        let later = Now::from_millis(9_000);
+        assert_eq!(
+            limiter.count_failure(later, &"one"),
+            Duration::from_millis(40),
+            "its own is the longer one again"
+        );
+    }
+
+    #[test]
+    fn s4_a_token_is_taken_also_where_an_item_s_own_wait_is_longer() {
+        let mut limiter = Limiter::new(Params { burst: 11, ..Params::S4 });
+        let own: Vec<Duration> = (0..11).map(|_| limiter.count_failure(Now::ZERO, &"often")).collect();
+        assert_eq!(own[10], Duration::from_millis(5_120));
+        assert_eq!(limiter.count_failure(Now::ZERO, &"once"), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn s4_items_fail_by_themselves_and_a_forgotten_one_begins_again() {
+        let mut limiter = Limiter::new(Params::S4);
+        assert_eq!([0; 3].map(|_| limiter.count_failure(Now::ZERO, &"one").as_millis()), [5, 10, 20]);
+        assert_eq!(limiter.count_failure(Now::ZERO, &"two"), Duration::from_millis(5));
+        assert_eq!((limiter.failures(&"one"), limiter.failures(&"two")), (3, 1));
+        limiter.forget(&"one");
+        assert_eq!((limiter.failures(&"one"), limiter.failures(&"two")), (0, 1));
+        assert_eq!(limiter.count_failure(Now::ZERO, &"one"), Duration::from_millis(5));
+        ["one", "two"].iter().for_each(|item| limiter.forget(item));
+        assert!(limiter.is_empty());
+    }
+
+    #[test]
+    fn without_rate_or_room_a_retry_waits_for_ever() {
+        let mut limiter = Limiter::new(Params { burst: 0, ..Params::S4 });
+        assert_eq!(limiter.count_failure(Now::ZERO, &"demo"), Duration::MAX);
+    }
+}

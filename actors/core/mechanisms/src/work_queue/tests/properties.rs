@@ -1,0 +1,376 @@
+//! Random histories of a queue, beside a plain account of what it should do.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::*;
+use pool_testing::planted::each_is_found;
+
+/// How many items there are: few, so that they meet.
+const ITEMS: u8 = 5;
+/// The most things that happen in a history.
+const LENGTH: usize = 120;
+/// The longest wait that is asked for, in milliseconds.
+const LONGEST_WAIT: u64 = 500;
+/// One token of the bucket, in microseconds.
+const TOKEN: i64 = 100_000;
+const BURST: u32 = 3;
+/// The cap of an item's own wait.
+const CAP: Duration = Duration::from_millis(300);
+/// Within which time everything must have had its turn when nothing is new: the longest wait, and a token for each
+/// retry.
+const BOUND: Duration = Duration::from_millis(LONGEST_WAIT + 100 * LENGTH as u64);
+
+const PARAMS: Params =
+    Params { base: Duration::from_millis(5), max_backoff: CAP, per_second: 10, burst: BURST };
+
+/// One thing that happens; items in work are chosen by a number.
+#[derive(Clone, Debug)]
+enum Op {
+    Add(u8),
+    AddAfter(u8, u64),
+    AddRateLimited(u8),
+    Forget(u8),
+    Retire(u8),
+    Take,
+    Finish(usize, Result<Done, Failed>),
+    Done(usize),
+    Wait(u64),
+}
+
+/// A bug between the world and the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plant {
+    /// What is added while it is worked on has no further turn.
+    LosesWhatIsAddedDuringWork,
+    /// What is added while it is worked on has its further turn at once.
+    WorksTwiceAtOnce,
+    /// The one behind the first is taken.
+    TakesTheSecond,
+    /// Of two moments, the one that was told first counts.
+    KeepsTheLaterMoment,
+    /// Success leaves the failures remembered.
+    RemembersTheFailures,
+    /// Errors are tried again without the limiter.
+    DoesNotLimit,
+    /// An item that is gone stays.
+    KeepsWhatIsGone,
+}
+
+impl Plant {
+    const ALL: [Plant; 7] = [
+        Plant::LosesWhatIsAddedDuringWork,
+        Plant::WorksTwiceAtOnce,
+        Plant::TakesTheSecond,
+        Plant::KeepsTheLaterMoment,
+        Plant::RemembersTheFailures,
+        Plant::DoesNotLimit,
+        Plant::KeepsWhatIsGone,
+    ];
+}
+
+fn result() -> impl Strategy<Value = Result<Done, Failed>> {
+    let after = (0..=LONGEST_WAIT).prop_map(|wait| Done::RequeueAfter(millis(wait)));
+    prop_oneof![
+        4 => Just(ERROR),
+        1 => after.clone().prop_map(|asked| Err(Failed { asked })),
+        4 => Just(Ok(Done::Success)),
+        2 => Just(Ok(Done::Requeue)),
+        2 => after.prop_map(Ok),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let wait = prop_oneof![1 => Just(0_u64), 9 => 1..=LONGEST_WAIT];
+    prop_oneof![
+        8 => (0..ITEMS).prop_map(Op::Add),
+        4 => (0..ITEMS, wait).prop_map(|(item, wait)| Op::AddAfter(item, wait)),
+        2 => (0..ITEMS).prop_map(Op::AddRateLimited),
+        1 => (0..ITEMS).prop_map(Op::Forget),
+        1 => (0..ITEMS).prop_map(Op::Retire),
+        12 => Just(Op::Take),
+        8 => (any::<usize>(), result()).prop_map(|(n, result)| Op::Finish(n, result)),
+        1 => any::<usize>().prop_map(Op::Done),
+        6 => (1..=LONGEST_WAIT).prop_map(Op::Wait),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    prop::collection::vec(op(), 1..=LENGTH)
+}
+
+/// The queue, its workers, and the account.
+struct World {
+    queue: WorkQueue<u8>,
+    plant: Option<Plant>,
+    now: Now,
+    /// What is to have a turn, by the order in which it came to be so; for what was in work then, in which that ended.
+    wanted: BTreeMap<u8, u64>,
+    /// What is worked on, and whether it was retired since.
+    work: BTreeMap<u8, bool>,
+    /// What waits, until when and in which order.
+    due: BTreeMap<u8, (Now, u64)>,
+    failures: BTreeMap<u8, u32>,
+    /// When the token that was taken last was refilled, in microseconds.
+    token: i64,
+    order: u64,
+}
+
+impl World {
+    fn new(plant: Option<Plant>) -> World {
+        World {
+            queue: WorkQueue::new(PARAMS),
+            plant,
+            now: Now::ZERO,
+            wanted: BTreeMap::new(),
+            work: BTreeMap::new(),
+            due: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            token: -TOKEN * i64::from(BURST),
+            order: 0,
+        }
+    }
+
+    fn has(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn want(&mut self, item: u8) {
+        let order = self.number();
+        self.wanted.entry(item).or_insert(order);
+    }
+
+    fn want_after(&mut self, item: u8, wait: Duration) {
+        let at = self.now.plus(wait);
+        if wait.is_zero() {
+            self.want(item);
+        } else if self.due.get(&item).is_none_or(|(known, _)| *known > at) {
+            let order = self.number();
+            self.due.insert(item, (at, order));
+        }
+    }
+
+    /// How long the limiter makes the item wait: of the tokens, each is refilled a while after the one before it, and
+    /// those of the burst lie in the past.
+    fn limited(&mut self, item: u8) -> Duration {
+        let now = i64::try_from(self.now.as_micros()).expect("small");
+        let failures = self.failures.entry(item).or_default();
+        let own = Duration::from_millis(5_u64.saturating_mul(2_u64.saturating_pow(*failures))).min(CAP);
+        *failures += 1;
+        self.token = self.token.max(now - TOKEN * i64::from(BURST)) + TOKEN;
+        own.max(Duration::from_micros(u64::try_from(self.token - now).unwrap_or(0)))
+    }
+
+    /// What has become due is wanted.
+    fn ripen(&mut self) {
+        let mut ripe: Vec<(Now, u64, u8)> =
+            self.due.iter().map(|(item, (at, order))| (*at, *order, *item)).collect();
+        ripe.retain(|(at, _, _)| *at <= self.now);
+        ripe.sort_unstable();
+        for (_, _, item) in ripe {
+            self.due.remove(&item);
+            self.want(item);
+        }
+    }
+
+    fn apply(&mut self, op: Op) -> TestCaseResult {
+        self.ripen();
+        match op {
+            Op::Add(item) => self.add(item),
+            Op::AddAfter(item, wait) => {
+                let later = self.due.contains_key(&item) && wait > 0;
+                if !(later && self.has(Plant::KeepsTheLaterMoment)) {
+                    self.queue.add_after(self.now, item, millis(wait));
+                }
+                self.want_after(item, millis(wait));
+            }
+            Op::AddRateLimited(item) => {
+                self.queue.add_rate_limited(self.now, item);
+                let wait = self.limited(item);
+                self.want_after(item, wait);
+            }
+            Op::Forget(item) => {
+                self.queue.forget(&item);
+                self.failures.remove(&item);
+            }
+            Op::Retire(item) => self.retire(item),
+            Op::Take => {
+                self.take()?;
+            }
+            Op::Finish(n, result) => {
+                if let Some(item) = self.in_work(n) {
+                    self.finish(item, result);
+                }
+            }
+            Op::Done(n) => {
+                if let Some(item) = self.in_work(n) {
+                    self.queue.done(self.now, &item);
+                    self.end(item);
+                }
+            }
+            Op::Wait(wait) => {
+                // The queue is not told that time has passed: whatever comes next finds what has become due.
+                self.now = self.now.plus(millis(wait));
+                return Ok(());
+            }
+        }
+        self.judge()
+    }
+
+    fn in_work(&self, n: usize) -> Option<u8> {
+        self.work.keys().nth(n.checked_rem(self.work.len())?).copied()
+    }
+
+    fn add(&mut self, item: u8) {
+        let in_work = self.work.contains_key(&item);
+        if in_work && self.has(Plant::WorksTwiceAtOnce) {
+            self.queue.done(self.now, &item);
+        }
+        if !(in_work && self.has(Plant::LosesWhatIsAddedDuringWork)) {
+            self.queue.add(self.now, item);
+        }
+        self.want(item);
+    }
+
+    fn retire(&mut self, item: u8) {
+        if !self.has(Plant::KeepsWhatIsGone) {
+            self.queue.retire(&item);
+        }
+        self.wanted.remove(&item);
+        self.due.remove(&item);
+        self.failures.remove(&item);
+        if let Some(retired) = self.work.get_mut(&item) {
+            *retired = true;
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<u8>, TestCaseError> {
+        let free = self.wanted.iter().filter(|(item, _)| !self.work.contains_key(*item));
+        let expected = free.min_by_key(|(_, order)| **order).map(|(item, _)| *item);
+        prop_assert_eq!(self.queue.is_ready(self.now), expected.is_some());
+        let taken = self.taken();
+        if let Some(item) = taken {
+            let before = self.work.insert(item, false);
+            prop_assert!(before.is_none(), "{} is worked on twice at the same time", item);
+            self.wanted.remove(&item);
+        }
+        prop_assert_eq!(taken, expected, "not the one that has been ready for longest");
+        Ok(taken)
+    }
+
+    fn taken(&mut self) -> Option<u8> {
+        let first = self.queue.take(self.now)?;
+        let second = if self.has(Plant::TakesTheSecond) { self.queue.take(self.now) } else { None };
+        if second.is_some() {
+            self.queue.done(self.now, &first);
+            self.queue.add(self.now, first);
+        }
+        second.or(Some(first))
+    }
+
+    fn finish(&mut self, item: u8, result: Result<Done, Failed>) {
+        if result == Ok(Done::Success) && self.has(Plant::RemembersTheFailures) {
+            self.queue.done(self.now, &item);
+        } else if result.is_err() && self.has(Plant::DoesNotLimit) {
+            self.queue.finish(self.now, &item, Ok(Done::RequeueAfter(millis(1))));
+        } else {
+            self.queue.finish(self.now, &item, result);
+        }
+        if self.work.get(&item) == Some(&false) {
+            match result {
+                Err(_) | Ok(Done::Requeue) => {
+                    let wait = self.limited(item);
+                    self.want_after(item, wait);
+                }
+                Ok(Done::Success) => {
+                    self.failures.remove(&item);
+                }
+                Ok(Done::RequeueAfter(wait)) => {
+                    self.failures.remove(&item);
+                    if !wait.is_zero() {
+                        self.want_after(item, wait);
+                    }
+                }
+            }
+        }
+        self.end(item);
+    }
+
+    fn end(&mut self, item: u8) {
+        self.work.remove(&item);
+        if self.wanted.remove(&item).is_some() {
+            self.want(item);
+        }
+    }
+
+    /// What can be seen of the queue is as in the account.
+    fn judge(&mut self) -> TestCaseResult {
+        self.queue.tick(self.now);
+        prop_assert_eq!(self.queue.check(), Ok(()));
+        prop_assert_eq!(self.queue.deadline(), self.due.values().map(|(at, _)| *at).min());
+        for item in 0..ITEMS {
+            let failures = self.failures.get(&item).copied().unwrap_or_default();
+            prop_assert_eq!(self.queue.requeues(&item), failures, "the failures of {}", item);
+        }
+        let at_rest = self.wanted.is_empty() && self.work.is_empty() && self.due.is_empty();
+        prop_assert_eq!(self.queue.is_idle(), at_rest && self.failures.is_empty(), "{:?}", self.queue);
+        Ok(())
+    }
+
+    /// From now on all work succeeds and nothing is new: everything has its turn, and the queue comes to rest.
+    fn calm(&mut self) -> TestCaseResult {
+        let until = self.now.plus(BOUND);
+        self.ripen();
+        let work: Vec<u8> = self.work.keys().copied().collect();
+        work.into_iter().for_each(|item| self.finish(item, Ok(Done::Success)));
+        loop {
+            self.ripen();
+            while let Some(item) = self.take()? {
+                self.finish(item, Ok(Done::Success));
+                self.judge()?;
+            }
+            let Some(due) = self.queue.deadline() else { break };
+            prop_assert!(due > self.now && due <= until, "it waits until {:?}", due);
+            self.now = due;
+        }
+        let left = (&self.wanted, &self.due);
+        prop_assert!(self.wanted.is_empty() && self.due.is_empty(), "left undone: {:?}", left);
+        // Work that has ended without a result leaves failures; work that succeeds in the end leaves none.
+        for item in 0..ITEMS {
+            self.add(item);
+            let taken = self.take()?;
+            prop_assert_eq!(taken, Some(item));
+            self.finish(item, Ok(Done::Success));
+        }
+        self.judge()?;
+        prop_assert!(self.queue.is_idle(), "something is left behind: {:?}", self.queue);
+        Ok(())
+    }
+}
+
+fn play(ops: Vec<Op>, plant: Option<Plant>) -> TestCaseResult {
+    let mut world = World::new(plant);
+    for op in ops {
+        world.apply(op)?;
+    }
+    world.calm()
+}
+
+proptest! {
+    #[test]
+    fn s4_items_have_turns_in_order_in_bounded_time_and_never_two_at_once(
+        ops in ops(),
+    ) {
+        play(ops, None)?;
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    each_is_found(Plant::ALL, 500, ops, |ops, plant| play(ops, Some(plant)));
+}

@@ -1,0 +1,383 @@
+//! The names of things: newtypes, so that no identifier is ever a bare string.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps the text as it stands.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// The shared text, for storing it elsewhere without a copy.
+            #[must_use]
+            pub fn shared(&self) -> Arc<str> {
+                Arc::clone(&self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:?})"), &*self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+/// Equality, order and hash of a name by its `folded()`, and what is shown of it.
+macro_rules! case_blind {
+    ($name:ident) => {
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.folded() == other.folded()
+            }
+        }
+        impl Eq for $name {}
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.folded().cmp(other.folded())
+            }
+        }
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.folded().hash(state);
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:?})"), self.as_str())
+            }
+        }
+    };
+}
+
+macro_rules! case_blind_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        ///
+        /// Azure compares these names without regard to case: so do equality, order and hash. The spelling
+        /// first seen is kept for URLs and operators.
+        #[derive(Clone)]
+        pub struct $name { shown: Arc<str>, folded: Arc<str> }
+
+        impl $name {
+            /// Wraps the text; remembers its spelling.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                let shown: Arc<str> = text.into();
+                let folded = if shown.bytes().any(|b| b.is_ascii_uppercase()) {
+                    Arc::from(shown.to_ascii_lowercase())
+                } else {
+                    Arc::clone(&shown)
+                };
+                Self { shown, folded }
+            }
+
+            /// The text as it was first seen.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.shown
+            }
+
+            /// The text in lower case, by which it is compared.
+            #[must_use]
+            pub fn folded(&self) -> &str {
+                &self.folded
+            }
+        }
+
+        case_blind!($name);
+    };
+}
+
+mod instance;
+
+pub use instance::InstanceId;
+
+case_blind_id! {
+    /// The name of an Azure load balancer.
+    LbName
+}
+case_blind_id! {
+    /// The name of a backend pool within its load balancer.
+    PoolName
+}
+text_id! {
+    /// The UID of a Service.
+    ServiceUid
+}
+text_id! {
+    /// The name of a Node.
+    NodeName
+}
+text_id! {
+    /// The UID of a Node: a node re-created under the same name has another one.
+    NodeUid
+}
+text_id! {
+    /// The name of an address entry in a pool: unique there, at most 80 characters (W3).
+    AddressName
+}
+text_id! {
+    /// The entity tag of a load balancer, shared by all its pools; `W/"…"` as ARM writes it.
+    Etag
+}
+text_id! {
+    /// The opaque URL under which ARM tells how an asynchronous operation stands.
+    Operation
+}
+text_id! {
+    /// The id of a virtual network, as ARM writes it.
+    NetworkId
+}
+text_id! {
+    /// The id of a subnet, as ARM writes it.
+    SubnetId
+}
+
+/// A pool: a load balancer and the name of one of its backend pools.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PoolId {
+    /// The load balancer.
+    pub lb: LbName,
+    /// The backend pool within it.
+    pub pool: PoolName,
+}
+
+impl PoolId {
+    /// Names the pool `pool` of the load balancer `lb`.
+    #[must_use]
+    pub fn new(lb: LbName, pool: PoolName) -> PoolId {
+        PoolId { lb, pool }
+    }
+}
+
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.lb, self.pool)
+    }
+}
+
+impl PoolName {
+    /// The names of the pools of the cluster as a whole, for IPv4 and for IPv6: no Service owns them (D2).
+    #[must_use]
+    pub fn of_cluster(cluster_name: &str) -> [PoolName; 2] {
+        [PoolName::new(cluster_name), PoolName::new(format!("{cluster_name}-IPv6"))]
+    }
+}
+
+/// The family of a pool's members: a pool holds addresses of one family only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// A namespaced name of a Service.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ServiceKey {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name within it.
+    pub name: Arc<str>,
+}
+
+impl ServiceKey {
+    /// Names the Service `namespace/name`.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> ServiceKey {
+        ServiceKey { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// What stands in the place of a Service's name where a pool's members come from an xDS source (X2): the name of the
+    /// source as it is configured, in no namespace.
+    #[must_use]
+    pub fn of_source(source: &str) -> ServiceKey {
+        ServiceKey::new("", source)
+    }
+
+    /// Whether it names a Service, and not an xDS source.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        !self.namespace.is_empty()
+    }
+
+    /// The name that the cloud-controller-manager gives this Service's own pool (D2).
+    #[must_use]
+    pub fn pool_name(&self, family: Family) -> PoolName {
+        let suffix = match family {
+            Family::V4 => "",
+            Family::V6 => "-ipv6",
+        };
+        PoolName::new(format!("{}-{}{suffix}", self.namespace, self.name).to_lowercase())
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_service() {
+            write!(f, "{}/{}", self.namespace, self.name)
+        } else {
+            f.write_str(&self.name)
+        }
+    }
+}
+
+/// A namespaced name of an EndpointSlice.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SliceKey {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name within it.
+    pub name: Arc<str>,
+}
+
+/// An Event of Kubernetes: namespace and name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EventKey {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// The entries of a map by pool that are of pools on this load balancer, in order.
+pub fn of_balancer<'m, V>(
+    map: &'m BTreeMap<PoolId, V>,
+    lb: &'m LbName,
+) -> impl Iterator<Item = (&'m PoolId, &'m V)> {
+    let first = PoolId::new(lb.clone(), PoolName::new(""));
+    map.range(first..).take_while(move |(id, _)| id.lb == *lb)
+}
+
+/// The prefix of the load-balancing rules that the cloud-controller-manager makes for one Service (D1):
+/// `("a" + uid without dashes)[:32]`, compared without regard to case.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RulePrefix(Arc<str>);
+
+impl RulePrefix {
+    /// The length of every prefix, in characters.
+    pub const LENGTH: usize = 32;
+
+    /// The prefix of the Service with this UID.
+    #[must_use]
+    pub fn of(uid: &ServiceUid) -> RulePrefix {
+        let whole: String = std::iter::once('a')
+            .chain(uid.as_str().chars().filter(|c| *c != '-'))
+            .take(RulePrefix::LENGTH)
+            .collect();
+        RulePrefix(Arc::from(whole.to_ascii_lowercase()))
+    }
+
+    /// Whether a rule of this name belongs to any Service (D2): `^a[0-9a-f]{31}`, without regard to case.
+    #[must_use]
+    pub fn is_any(rule: &str) -> bool {
+        let head = rule.as_bytes().get(..RulePrefix::LENGTH);
+        head.is_some_and(|head| head[0].eq_ignore_ascii_case(&b'a') && head.iter().all(u8::is_ascii_hexdigit))
+    }
+
+    /// Whether a rule of this name belongs to the Service.
+    #[must_use]
+    pub fn owns(&self, rule: &str) -> bool {
+        rule.get(..self.0.len()).is_some_and(|head| head.eq_ignore_ascii_case(&self.0))
+    }
+
+    /// The text, in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One term of leadership; it rises with each term, so that answers of an older one are told apart (W8).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Epoch(pub u64);
+
+/// One attempt to bring a pool to its level (A3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AttemptId {
+    /// The term of leadership it belongs to.
+    pub epoch: Epoch,
+    /// Its number within this process.
+    pub n: u64,
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch.0, self.n)
+    }
+}
+
+/// One call to ARM or to the Kubernetes API; the answer carries the same id (A3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CallId(pub u64);
+
+/// One second read of all three kinds of objects, by which doubt is resolved (G1); later ones are greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ReadId(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d1_the_rule_prefix_is_an_a_and_31_digits_of_the_uid() {
+        let prefix = RulePrefix::of(&ServiceUid::new("12345678-90ab-cdef-1234-567890abcdef"));
+        assert_eq!(prefix.as_str(), "a1234567890abcdef1234567890abcde");
+        assert!(prefix.owns("A1234567890ABCDEF1234567890ABCDE-TCP-80"));
+        assert!(!prefix.owns("a1234567890abcdef1234567890abcdf-TCP-80"));
+        assert!(!prefix.owns("a123"));
+        assert!(!prefix.owns("a1234567890abcdef1234567890abcd\u{e9}-TCP"));
+    }
+
+    #[test]
+    fn names_of_azure_are_compared_without_regard_to_case_and_shown_as_seen() {
+        assert_eq!(LbName::new("Kubernetes"), LbName::new("kubernetes"));
+        assert_eq!(LbName::new("Kubernetes").to_string(), "Kubernetes");
+    }
+
+    #[test]
+    fn d2_the_pool_name_is_lower_case_and_ends_in_ipv6_for_the_second_family() {
+        let key = ServiceKey::new("Shop", "web");
+        assert_eq!(key.pool_name(Family::V4).as_str(), "shop-web");
+        assert_eq!(key.pool_name(Family::V6).as_str(), "shop-web-ipv6");
+    }
+}

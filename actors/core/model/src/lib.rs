@@ -1,0 +1,31 @@
+//! The types that machines exchange: ids, time, facts of Kubernetes, ARM and xDS, levels, and what operators see
+//! (docs/design/model-and-mechanisms.md). It has pure functions over them, and no machine.
+
+pub mod arm;
+pub mod ask;
+pub mod assignment;
+pub mod attempt;
+pub mod config_map;
+pub mod draining;
+pub mod error;
+pub mod guard;
+pub mod ids;
+pub mod leadership;
+pub mod lease;
+pub mod level;
+pub mod load_balancers;
+pub mod machine;
+pub mod node;
+pub mod object;
+pub mod pins;
+pub mod proof;
+pub mod redact;
+pub mod report;
+pub mod sample;
+pub mod services;
+pub mod signals;
+pub mod view;
+pub mod watch;
+pub mod wishes;
+pub mod write_record;
+pub mod xds;

@@ -1,0 +1,124 @@
+//! What one state of our ConfigMap holds of records, and what is to be changed in it (docs/design/nodes.md, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::records::{self, LONGEST, LONGEST_OF_ALL, Record};
+use model::config_map::{ConfigMapEdit, ConfigMapFacts};
+use model::ids::NodeUid;
+use model::machine::Now;
+use model::object::ResourceVersion;
+
+/// Why a record is refused whose key holds something else.
+const UNREADABLE: &str = "its key down.<UID> of the ConfigMap that is named like our Lease cannot be read: correct \
+                          or remove it";
+/// Why a record is refused that would be too much.
+const NO_ROOM: &str = "the ConfigMap that is named like our Lease has no room for its record: all records together \
+                       have 384 KiB";
+
+/// A state of the ConfigMap.
+#[derive(Debug)]
+pub(super) struct State {
+    /// `None`: there is no ConfigMap.
+    facts: Option<Arc<ConfigMapFacts>>,
+    records: BTreeMap<NodeUid, Record>,
+    unreadable: BTreeMap<Arc<str>, &'static str>,
+    /// Keys that a write may still remove of which nothing was heard.
+    doubted: BTreeSet<Arc<str>>,
+    /// How many bytes all of it is, with the keys.
+    size: usize,
+}
+
+/// What is to be changed in a state, and what is left out of that.
+#[derive(Debug, Default)]
+pub(super) struct Change {
+    pub edit: ConfigMapEdit,
+    /// The records that it writes.
+    pub records: BTreeMap<NodeUid, Record>,
+    /// Those that it cannot write, and why.
+    pub refused: BTreeMap<NodeUid, &'static str>,
+}
+
+impl State {
+    /// What a state says that was seen now.
+    pub(super) fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>) -> State {
+        let (records, unreadable) = facts.as_deref().map(|facts| records::of(facts, now)).unwrap_or_default();
+        let records = records.into_iter().map(|record| (record.uid.clone(), record)).collect();
+        let size = facts.as_deref().map_or(0, records::size_of);
+        State { facts, records, unreadable, doubted: BTreeSet::new(), size }
+    }
+
+    pub(super) fn facts(&self) -> Option<&Arc<ConfigMapFacts>> {
+        self.facts.as_ref()
+    }
+
+    /// Which state it is; `None`: there is no ConfigMap.
+    pub(super) fn version(&self) -> Option<&ResourceVersion> {
+        self.facts.as_ref().map(|facts| &facts.version)
+    }
+
+    /// These keys may still be removed by a write of which nothing was heard.
+    pub(super) fn doubt(&mut self, keys: &BTreeSet<Arc<str>>) {
+        self.doubted.clone_from(keys);
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.values()
+    }
+
+    pub(super) fn record(&self, uid: &NodeUid) -> Option<&Record> {
+        self.records.get(uid)
+    }
+
+    pub(super) fn unreadable(&self) -> &BTreeMap<Arc<str>, &'static str> {
+        &self.unreadable
+    }
+
+    /// Whether it says this of the node, and goes on to say so.
+    pub(super) fn holds(&self, record: &Record) -> bool {
+        let is_doubted = || records::key(&record.uid).is_some_and(|key| self.doubted.contains(&key));
+        self.record(&record.uid).is_some_and(|there| there.says_the_same(record)) && !is_doubted()
+    }
+
+    /// What makes it hold what is wanted, without what is leaving. Records that are there already come first, the others
+    /// in the order of their signals.
+    pub(super) fn change(&self, wanted: &BTreeMap<NodeUid, Record>, leaving: &BTreeSet<NodeUid>) -> Change {
+        let mut change = Change::default();
+        let mut size = self.size;
+        for there in leaving.iter().filter_map(|uid| self.record(uid)) {
+            size = size.saturating_sub(there.size());
+            change.edit.remove.extend(records::key(&there.uid));
+        }
+        let mut missing: Vec<&Record> = wanted.values().filter(|record| !self.holds(record)).collect();
+        missing.sort_by_key(|record| (self.record(&record.uid).is_none(), record.since, &record.node));
+        for record in missing {
+            // Unknown lines survive.
+            let rest = self.record(&record.uid).map(|there| there.rest.clone()).unwrap_or_default();
+            let record = Record { rest, ..record.clone() };
+            match self.room(&record, size) {
+                Ok((key, next)) => {
+                    size = next;
+                    change.edit.set.insert(key, record.written());
+                    change.records.insert(record.uid.clone(), record);
+                }
+                Err(why) => drop(change.refused.insert(record.uid.clone(), why)),
+            }
+        }
+        change
+    }
+
+    /// The key of a record that has room in addition to so many bytes, and how many it makes them.
+    fn room(&self, record: &Record, size: usize) -> Result<(Arc<str>, usize), &'static str> {
+        let key = records::key(&record.uid).ok_or("its UID is none that a key of a ConfigMap can hold")?;
+        if self.unreadable.contains_key(&key) {
+            return Err(UNREADABLE);
+        }
+        let long = record.size();
+        if long > LONGEST {
+            return Err("its record is longer than 16 KiB");
+        }
+        let before = self.record(&record.uid).map_or(0, Record::size);
+        let next = size.saturating_sub(before) + long;
+        if next > LONGEST_OF_ALL { Err(NO_ROOM) } else { Ok((key, next)) }
+    }
+}

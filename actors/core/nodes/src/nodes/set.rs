@@ -1,0 +1,254 @@
+//! The draining set, and what is noted of a node before it enters it (docs/design/nodes.md, N2, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Nodes;
+use crate::keeping::Records;
+use crate::pools::Pools;
+use crate::records::{Exceptions, Record};
+use model::arm::Backend;
+use model::draining::Draining;
+use model::ids::{NodeUid, PoolId, PoolName};
+use model::load_balancers::LbObservation;
+use model::machine::Now;
+use model::node::NodeFact;
+
+/// The record of a node that is about to be cut out.
+pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Records) -> Record {
+    let backends: BTreeSet<Backend> = fact.backends().collect();
+    let mut foreign = Exceptions::default();
+    for (pool, backend) in pools.downs(&backends) {
+        if !is_explained(records, pools, &fact.uid, pool, &backend) {
+            foreign.add(pool);
+        }
+    }
+    Record {
+        node: fact.name.clone(),
+        uid: fact.uid.clone(),
+        ips: fact.ips.clone(),
+        instance: fact.instance.clone(),
+        since,
+        foreign,
+        taint_ours: false,
+        rest: Vec::new(),
+    }
+}
+
+/// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
+/// source of the pool says (X2).
+fn is_explained(records: &Records, pools: &Pools, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
+    let is_ours = |record: &Record| {
+        record.uid != *uid && !record.foreign.holds(pool) && record.backends().any(|other| other == *backend)
+    };
+    pools.is_claimed(pool, backend) || records.all().any(is_ours)
+}
+
+impl Nodes {
+    /// The set, if it is another one than the last. With `gives_back`, Downs that outlived their nodes are taken back,
+    /// too, and those in pools of which it is not known what their sources say.
+    pub(crate) fn set(
+        &mut self,
+        pools: &Pools,
+        listed: &BTreeSet<PoolId>,
+        records: &Records,
+        gives_back: bool,
+        last: &Draining,
+    ) -> Option<Draining> {
+        if !std::mem::take(&mut self.stale) {
+            return None;
+        }
+        let kept = || self.busy().filter(|(_, node)| node.phase.course().is_some());
+        let kept = || kept().filter_map(|(uid, node)| Some((records.kept(uid)?, node)));
+        let concerned: BTreeSet<Backend> = kept().flat_map(|(record, _)| record.backends()).collect();
+        let (mut drains, mut stays) = (BTreeMap::new(), BTreeSet::new());
+        for (uid, node) in self.nodes.iter().filter(|_| !concerned.is_empty()) {
+            let Some(fact) = &node.fact else { continue };
+            for backend in fact.backends().filter(|backend| concerned.contains(backend)) {
+                if node.phase.drains() {
+                    // An address that is not noted yet waits for that.
+                    let noted = records.kept(uid).is_some_and(|record| record.has(&backend));
+                    if noted {
+                        drains.insert(backend, uid.clone());
+                    }
+                } else if !node.phase.is_recording() {
+                    stays.insert(backend);
+                }
+            }
+        }
+        let outlived = kept().filter(|(_, node)| gives_back && node.phase.is_gone());
+        stays.extend(outlived.flat_map(|(record, _)| record.backends()));
+        // Where a node that is about to vanish has its successor's address, the successor counts.
+        drains.retain(|backend, _| !stays.contains(backend));
+        let (mut restores, mut foreign) = (BTreeMap::new(), BTreeSet::new());
+        for (record, _) in kept() {
+            for backend in record.backends().filter(|backend| stays.contains(backend)) {
+                restores.entry(backend).or_insert_with(|| record.uid.clone());
+            }
+            // What was found since it was confirmed counts at once; what is over, when that is confirmed.
+            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let has_any = !newest.foreign.is_empty() || !record.foreign.is_empty();
+            let is_one = |pool: &&PoolId| newest.foreign.holds(pool) || record.foreign.holds(pool);
+            let pools = pools.ids().filter(|_| has_any).filter(is_one);
+            let pairs = |pool: &PoolId| {
+                let pool = pool.clone();
+                newest.backends().map(move |backend| (pool.clone(), backend))
+            };
+            foreign.extend(pools.flat_map(pairs));
+        }
+        let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
+        // A source that is not known may ask for a Down that is there (X3).
+        let unknown = listed.iter().filter(|pool| !gives_back && !pools.has_word(pool));
+        let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
+        let kept = kept.chain(unknown);
+        let next = Draining {
+            generation: last.generation,
+            addresses: drains,
+            restorable: restores.keys().cloned().collect(),
+            foreign,
+            kept: kept.map(|(pool, backend)| (pool.clone(), backend)).collect(),
+            excluded: last.excluded.clone(),
+        };
+        self.restores = restores;
+        (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
+    }
+
+    /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
+    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it another client's.
+    pub(crate) fn outlived(
+        &self,
+        listed: &BTreeSet<PoolId>,
+        excluded: &BTreeSet<PoolName>,
+        records: &Records,
+    ) -> BTreeSet<(PoolId, Backend)> {
+        let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
+        let gone = gone.filter_map(|(uid, _)| records.kept(uid));
+        let of = |record: &Record| -> Vec<(PoolId, Backend)> {
+            let newest = records.wanted(&record.uid).unwrap_or(record);
+            let is_foreign = |pool: &PoolId| record.foreign.holds(pool) || newest.foreign.holds(pool);
+            let pools = listed.iter().filter(|pool| !excluded.contains(&pool.pool) && !is_foreign(pool));
+            pools.flat_map(|pool| record.backends().map(|backend| (pool.clone(), backend))).collect()
+        };
+        gone.flat_map(of).collect()
+    }
+
+    /// Whether the set may be another one.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The set may be another one.
+    pub(crate) fn make_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Of which node each Down is that may be taken back.
+    pub(crate) fn restores(&self) -> &BTreeMap<Backend, NodeUid> {
+        &self.restores
+    }
+
+    /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
+    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. One of
+    /// a node that is gone ends likewise if a node that drains has an address of it. Any ends where the source of the pool
+    /// accounts for all that is Down (X2).
+    pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut Records) {
+        let (mut found, mut over) = (Vec::new(), Vec::new());
+        let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
+        for (pool, backend) in pools.downs_of(&seen.lb).filter(|(pool, _)| pools.is_as_seen(pool, seen.began))
+        {
+            downs.entry(backend).or_default().insert(pool);
+        }
+        for (uid, node) in self.busy() {
+            let Some(record) = records.wanted(uid) else { continue };
+            if !node.phase.precedes(None) && record.foreign.is_empty() {
+                continue;
+            }
+            let backends: BTreeSet<Backend> = record.backends().collect();
+            let ends = node.phase.drains() || node.phase.is_gone() && self.is_drained(&backends);
+            let is_foreign = |pool: &&PoolId| record.foreign.holds(pool);
+            if !record.foreign.is_empty() {
+                for pool in
+                    pools.of(&seen.lb).filter(|pool| pools.is_as_seen(pool, seen.began)).filter(is_foreign)
+                {
+                    let mut downs = pools.downs_in(pool, &backends).peekable();
+                    let is_over = if downs.peek().is_none() { ends } else { pools.accounts_for(pool, downs) };
+                    if is_over {
+                        over.push((uid.clone(), pool.clone()));
+                    }
+                }
+            }
+            let with_downs: BTreeSet<&PoolId> =
+                backends.iter().filter_map(|backend| downs.get(backend)).flatten().copied().collect();
+            for pool in with_downs.into_iter().filter(|pool| !is_foreign(pool)) {
+                if node.phase.precedes(seen.puts.sent.get(&pool.pool).copied())
+                    && pools
+                        .downs_in(pool, &backends)
+                        .any(|backend| !is_explained(records, pools, uid, pool, &backend))
+                {
+                    found.push((uid.clone(), pool.clone()));
+                }
+            }
+        }
+        self.note_exceptions(&found, &over, records);
+        // A pool that comes back may be an exception.
+        self.stale |= records.all().any(|record| !record.foreign.is_empty());
+    }
+
+    /// Whether a node that drains has one of these.
+    fn is_drained(&self, backends: &BTreeSet<Backend>) -> bool {
+        let mut facts =
+            self.busy().filter(|(_, node)| node.phase.drains()).filter_map(|(_, node)| node.fact.as_ref());
+        facts.any(|fact| fact.backends().any(|backend| backends.contains(&backend)))
+    }
+
+    /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).
+    pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut Records) {
+        let mut over = Vec::new();
+        for (uid, _) in self.busy() {
+            let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {
+                continue;
+            };
+            let backends: BTreeSet<Backend> = record.backends().collect();
+            let mut downs = pools.downs_in(pool, &backends).peekable();
+            if downs.peek().is_some() && pools.accounts_for(pool, downs) {
+                over.push((uid.clone(), pool.clone()));
+            }
+        }
+        self.note_exceptions(&[], &over, records);
+        self.stale = true;
+    }
+
+    /// Before a write, these were Down in a pool, to which a PUT of ours was last sent at that moment.
+    pub(crate) fn downs_found(
+        &mut self,
+        pool: &PoolId,
+        sent: Option<Now>,
+        downs: &BTreeSet<Backend>,
+        pools: &Pools,
+        records: &mut Records,
+    ) {
+        let mut found = Vec::new();
+        for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
+            let record = records.wanted(uid).filter(|record| !record.foreign.holds(pool));
+            let mut of = record.into_iter().flat_map(Record::backends).filter(|of| downs.contains(of));
+            if of.any(|backend| !is_explained(records, pools, uid, pool, &backend)) {
+                found.push((uid.clone(), pool.clone()));
+            }
+        }
+        self.note_exceptions(&found, &[], records);
+    }
+
+    fn note_exceptions(
+        &mut self,
+        found: &[(NodeUid, PoolId)],
+        over: &[(NodeUid, PoolId)],
+        records: &mut Records,
+    ) {
+        for (uid, pool) in found {
+            records.add_foreign(uid, pool);
+        }
+        for (uid, pool) in over {
+            records.end_foreign(uid, pool);
+        }
+        self.stale |= !found.is_empty() || !over.is_empty();
+    }
+}

@@ -1,0 +1,356 @@
+//! What is known of the entries of all pools, and what each pool lacks for a draining set (docs/design/nodes.md, N2,
+//! N4; D3).
+//!
+//! What a write has carried out counts at once; an observation whose GET began before that write ended is not believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::arm::{AdminState, Backend, PoolFacts};
+use model::draining::{AdminUrgency, Draining};
+use model::ids::{LbName, NodeUid, PoolId, of_balancer};
+use model::level::Word;
+use model::load_balancers::LbObservation;
+use model::machine::Now;
+
+/// What a pool lacks: for which nodes, and whether they are to go down or to come back.
+pub(super) type Lacks = BTreeMap<NodeUid, AdminUrgency>;
+
+/// The more urgent of what a pool lacks; `None`: it lacks nothing.
+#[must_use]
+pub(super) fn urgency(lacks: &Lacks) -> Option<AdminUrgency> {
+    lacks.values().min().copied()
+}
+
+/// The pools of all managed load balancers, as far as they were seen.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    pools: BTreeMap<PoolId, Pool>,
+    /// The pools that have an entry for each backend: the inverse of [`Pool::entries`].
+    pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>>,
+    /// What the sources of pools have said of admin states, of each that is known (X2).
+    words: BTreeMap<PoolId, Arc<Word>>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// As it was seen last; `None`: it was not, or it does not exist.
+    facts: Option<Arc<PoolFacts>>,
+    /// Its entries in the order of what they send to, with what was written since.
+    entries: Vec<(Backend, AdminState)>,
+    /// Whether that is another thing than was seen.
+    written: bool,
+    /// When the last write of it ended.
+    ended: Now,
+    /// The newest set that was carried out in a dry run, which changes nothing.
+    withheld: Option<u64>,
+}
+
+fn is_among(ips: &BTreeSet<IpAddr>, backend: &Backend) -> bool {
+    match backend {
+        Backend::Address(ip) => ips.contains(ip),
+        Backend::Instance(_) => false,
+    }
+}
+
+fn entries_of(facts: Option<&PoolFacts>) -> Vec<(Backend, AdminState)> {
+    let entries = facts.into_iter().flat_map(|facts| &facts.entries);
+    let mut entries: Vec<(Backend, AdminState)> =
+        entries.filter_map(|entry| Some((entry.backend()?, entry.admin_state))).collect();
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+    entries
+}
+
+/// Adds a pool to the index of these backends.
+fn add_to_index(
+    pools_by_backend: &mut BTreeMap<Backend, BTreeSet<PoolId>>,
+    id: &PoolId,
+    backends: impl IntoIterator<Item = Backend>,
+) {
+    for backend in backends {
+        pools_by_backend.entry(backend).or_default().insert(id.clone());
+    }
+}
+
+/// Removes a pool from the index of this backend, for which it has no entry any more.
+fn remove_from_index(
+    pools_by_backend: &mut BTreeMap<Backend, BTreeSet<PoolId>>,
+    id: &PoolId,
+    backend: &Backend,
+) {
+    if let Some(pools) = pools_by_backend.get_mut(backend) {
+        pools.remove(id);
+        if pools.is_empty() {
+            pools_by_backend.remove(backend);
+        }
+    }
+}
+
+impl Pool {
+    /// The entries that send to this; one, unless another client has made several.
+    fn of(&self, backend: &Backend) -> &[(Backend, AdminState)] {
+        let from = self.entries.partition_point(|(other, _)| other < backend);
+        let long = self.entries[from..].partition_point(|(other, _)| other == backend);
+        &self.entries[from..from + long]
+    }
+
+    /// The entries whose required state may change with this set. The lookup iterates over the smaller side.
+    fn affected_by<'a>(&'a self, set: &'a Draining) -> Vec<&'a (Backend, AdminState)> {
+        let concerned = set.addresses.len() + set.restorable.len();
+        if self.entries.len() <= concerned {
+            let is_concerned =
+                |backend: &Backend| set.addresses.contains_key(backend) || set.restorable.contains(backend);
+            return self.entries.iter().filter(|(backend, _)| is_concerned(backend)).collect();
+        }
+        let backends: BTreeSet<&Backend> = set.addresses.keys().chain(&set.restorable).collect();
+        backends.into_iter().flat_map(|backend| self.of(backend)).collect()
+    }
+
+    /// Applies what a GET has read that began at `began`. Returns the entries that were known before, if something has
+    /// changed.
+    fn see(&mut self, began: Now, facts: Option<&Arc<PoolFacts>>) -> Option<Vec<(Backend, AdminState)>> {
+        if began < self.ended {
+            return None;
+        }
+        let before = self.facts.as_deref().map(|facts| &facts.entries);
+        let is_same = !self.written && before == facts.map(|facts| &facts.entries);
+        self.facts = facts.cloned();
+        if is_same {
+            return None;
+        }
+        let entries = entries_of(facts.map(Arc::as_ref));
+        self.written = false;
+        let before = std::mem::replace(&mut self.entries, entries);
+        (before != self.entries).then_some(before)
+    }
+
+    /// Applies the states that a finished write has set. Returns the backends that had no entry.
+    fn set(&mut self, now: Now, states: impl IntoIterator<Item = (Backend, AdminState)>) -> Vec<Backend> {
+        self.ended = now;
+        let mut new = Vec::new();
+        for (backend, state) in states {
+            let from = self.entries.partition_point(|(other, _)| *other < backend);
+            let known = self.entries[from..].iter_mut().take_while(|(other, _)| *other == backend);
+            let known = known.map(|(_, of)| *of = state).count();
+            if known == 0 {
+                new.push(backend.clone());
+                self.entries.insert(from, (backend, state));
+            }
+            self.written = true;
+        }
+        new
+    }
+}
+
+impl Pools {
+    /// Takes in an observation; gives the pools about which it says something new.
+    pub(super) fn observe(&mut self, seen: &LbObservation) -> BTreeSet<PoolId> {
+        let facts = seen.facts.iter().flat_map(|facts| &facts.pools);
+        let facts: BTreeMap<&PoolId, &Arc<PoolFacts>> = facts.map(|pool| (&pool.id, pool)).collect();
+        let known = self.of(&seen.lb).cloned().collect::<Vec<PoolId>>();
+        let gone = known.iter().filter(|id| !facts.contains_key(id)).map(|id| (id, None));
+        let seen_now = facts.iter().map(|(id, pool)| (*id, Some(*pool)));
+        let mut news = BTreeSet::new();
+        for (id, facts) in gone.chain(seen_now) {
+            let pool = self.pools.entry(id.clone()).or_default();
+            if let Some(before) = pool.see(seen.began, facts) {
+                let after: Vec<Backend> = pool.entries.iter().map(|(backend, _)| backend.clone()).collect();
+                for (backend, _) in before {
+                    remove_from_index(&mut self.pools_by_backend, id, &backend);
+                }
+                add_to_index(&mut self.pools_by_backend, id, after);
+                news.insert(id.clone());
+            }
+        }
+        let is_over = |pool: &Pool| pool.facts.is_none() && pool.ended <= seen.began;
+        let over = of_balancer(&self.pools, &seen.lb).filter(|(_, pool)| is_over(pool));
+        for id in over.map(|(id, _)| id.clone()).collect::<Vec<PoolId>>() {
+            self.pools.remove(&id);
+        }
+        news
+    }
+
+    /// A write of this pool has ended, which carried this set out.
+    pub(super) fn carried_out(&mut self, now: Now, id: &PoolId, set: &Draining) {
+        let pool = self.pools.get(id);
+        let entries = pool.into_iter().flat_map(|pool| pool.affected_by(set));
+        let wanted = entries.filter_map(|(backend, state)| {
+            let wanted = set.wants_of(id, backend, *state)?;
+            Some((backend.clone(), wanted))
+        });
+        let wanted: BTreeMap<Backend, AdminState> = wanted.collect();
+        self.set(now, id, wanted);
+    }
+
+    /// Applies the states that a finished write of this pool has set.
+    fn set(&mut self, now: Now, id: &PoolId, states: impl IntoIterator<Item = (Backend, AdminState)>) {
+        let new = self.pools.entry(id.clone()).or_default().set(now, states);
+        add_to_index(&mut self.pools_by_backend, id, new);
+    }
+
+    /// A write of this pool has ended in a dry run, which was to carry out the set of this generation: it lacks nothing
+    /// for it from now on, as far as is shown.
+    pub(super) fn withheld(&mut self, id: &PoolId, generation: u64) {
+        let pool = self.pools.entry(id.clone()).or_default();
+        pool.withheld = pool.withheld.max(Some(generation));
+    }
+
+    /// A write has added these to a pool, and they are not Down.
+    pub(super) fn missed(&mut self, now: Now, id: &PoolId, backends: BTreeSet<Backend>) {
+        let states = backends.into_iter().map(|backend| (backend, AdminState::None));
+        self.set(now, id, states);
+    }
+
+    /// A GET has shown these Down, which are to be: what was seen before it does not count.
+    pub(super) fn found(&mut self, now: Now, id: &PoolId, downs: &BTreeSet<Backend>) {
+        let states = downs.iter().map(|backend| (backend.clone(), AdminState::Down));
+        self.set(now, id, states);
+    }
+
+    /// What the source of a pool says of admin states has changed; `None`: it is not known.
+    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<Word>>) {
+        match word {
+            Some(word) => drop(self.words.insert(id.clone(), word)),
+            None => drop(self.words.remove(id)),
+        }
+    }
+
+    /// Whether it is known what the source of a pool says.
+    pub(super) fn has_word(&self, id: &PoolId) -> bool {
+        self.words.contains_key(id)
+    }
+
+    /// Whether a Down in a pool is ours by what its source says, or has said.
+    pub(super) fn is_claimed(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.words.get(id).is_some_and(|word| is_among(&word.ours, backend))
+    }
+
+    /// Whether all of these Downs in a pool are ours by what its source says, or has said.
+    pub(super) fn accounts_for(&self, id: &PoolId, mut downs: impl Iterator<Item = Backend>) -> bool {
+        downs.all(|backend| self.is_claimed(id, &backend))
+    }
+
+    /// Whether the source of a pool asks for a Down.
+    pub(super) fn is_asked_for(&self, id: &PoolId, backend: &Backend) -> bool {
+        self.words.get(id).is_some_and(|word| is_among(&word.down, backend))
+    }
+
+    /// Every Down that a source asks for.
+    pub(super) fn asked_for(&self) -> impl Iterator<Item = (&PoolId, Backend)> {
+        self.words.iter().flat_map(|(id, word)| word.down.iter().map(move |ip| (id, Backend::from(*ip))))
+    }
+
+    /// A write of this pool has ended, and it is not there.
+    pub(super) fn absent(&mut self, now: Now, id: &PoolId) {
+        let before = self.pools.insert(id.clone(), Pool { ended: now, ..Pool::default() });
+        for (backend, _) in before.into_iter().flat_map(|pool| pool.entries) {
+            remove_from_index(&mut self.pools_by_backend, id, &backend);
+        }
+    }
+
+    /// What a pool lacks for this set; `restores` says of which node each Down is that may be taken back.
+    #[must_use]
+    pub(super) fn lacks(&self, id: &PoolId, set: &Draining, restores: &BTreeMap<Backend, NodeUid>) -> Lacks {
+        let mut lacks = Lacks::new();
+        let Some(pool) = self.pools.get(id).filter(|pool| pool.withheld < Some(set.generation)) else {
+            return lacks;
+        };
+        for (backend, state) in pool.affected_by(set) {
+            let of = match set.wants_of(id, backend, *state) {
+                Some(AdminState::Down) => (set.addresses.get(backend), AdminUrgency::Down),
+                Some(AdminState::None) => (restores.get(backend), AdminUrgency::Restore),
+                Some(AdminState::Up | AdminState::Unknown) | None => continue,
+            };
+            if let (Some(uid), urgency) = of {
+                let known = lacks.entry(uid.clone()).or_insert(urgency);
+                *known = (*known).min(urgency);
+            }
+        }
+        lacks
+    }
+
+    /// Where one of these backends is Down.
+    pub(super) fn downs<'a>(
+        &'a self,
+        backends: &'a BTreeSet<Backend>,
+    ) -> impl Iterator<Item = (&'a PoolId, Backend)> + 'a {
+        let downs = self.states_of(backends).filter(|(_, _, state)| *state == AdminState::Down);
+        downs.map(|(id, backend, _)| (id, backend))
+    }
+
+    /// Which of these backends are Down in this pool.
+    pub(super) fn downs_in<'a>(
+        &'a self,
+        id: &PoolId,
+        backends: &'a BTreeSet<Backend>,
+    ) -> impl Iterator<Item = Backend> + 'a {
+        let pool = self.pools.get(id).into_iter();
+        let entries = pool.flat_map(|pool| backends.iter().flat_map(|backend| pool.of(backend)));
+        entries.filter(|(_, state)| *state == AdminState::Down).map(|(backend, _)| backend.clone())
+    }
+
+    /// Every entry that sends to one of these.
+    pub(super) fn states_of<'a>(
+        &'a self,
+        backends: &'a BTreeSet<Backend>,
+    ) -> impl Iterator<Item = (&'a PoolId, Backend, AdminState)> + 'a {
+        backends.iter().flat_map(move |backend| {
+            let pools = self.with_backend(backend).filter_map(|id| Some((id, self.pools.get(id)?)));
+            pools.flat_map(move |(id, pool)| {
+                pool.of(backend).iter().map(move |(_, state)| (id, backend.clone(), *state))
+            })
+        })
+    }
+
+    /// The Down entries of a load balancer.
+    pub(super) fn downs_of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = (&'a PoolId, &'a Backend)> {
+        of_balancer(&self.pools, lb).flat_map(|(id, pool)| {
+            let downs = pool.entries.iter().filter(|(_, state)| *state == AdminState::Down);
+            downs.map(move |(backend, _)| (id, backend))
+        })
+    }
+
+    /// The pools that have an entry for this backend.
+    pub(super) fn with_backend(&self, backend: &Backend) -> impl Iterator<Item = &PoolId> {
+        self.pools_by_backend.get(backend).into_iter().flatten()
+    }
+
+    /// The invariant between any two steps. It reads every entry.
+    #[cfg(test)]
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
+        let mut pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>> = BTreeMap::new();
+        for (id, pool) in &self.pools {
+            add_to_index(&mut pools_by_backend, id, pool.entries.iter().map(|(backend, _)| backend.clone()));
+        }
+        rule(pools_by_backend == self.pools_by_backend, "a pool is not found by its entries")
+    }
+
+    /// Every entry whose admin state is set.
+    pub(super) fn set_states(&self) -> impl Iterator<Item = (&PoolId, Backend, AdminState)> {
+        self.pools.iter().flat_map(|(id, pool)| {
+            let is_set = |state: AdminState| match state {
+                AdminState::Down | AdminState::Up => true,
+                AdminState::None | AdminState::Unknown => false,
+            };
+            let entries = pool.entries.iter().filter(move |(_, state)| is_set(*state));
+            entries.map(move |(backend, state)| (id, backend.clone(), *state))
+        })
+    }
+
+    /// Whether no write of the pool has ended since this moment: what is known of it is what was seen.
+    pub(super) fn is_as_seen(&self, id: &PoolId, began: Now) -> bool {
+        self.pools.get(id).is_some_and(|pool| pool.ended <= began)
+    }
+
+    /// All that are known.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &PoolId> {
+        self.pools.keys()
+    }
+
+    /// Those of a load balancer.
+    pub(super) fn of<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
+        of_balancer(&self.pools, lb).map(|(id, _)| id)
+    }
+}

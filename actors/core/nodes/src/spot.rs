@@ -1,0 +1,256 @@
+//! Notices that a node's virtual machine is taken away, and the taint that makes them last (docs/design/nodes.md, N1).
+//!
+//! A notice is an event or a condition. It stands at once, and a taint is added to the node, so that it outlives this
+//! process. Whether the taint is ours is noted in the node's record before; only what is ours is taken off, when the
+//! node has stayed Ready for long after the notice passed.
+//!
+//! - `events`: which events are news;
+//! - `node`: the notice, the taint and the patch of one node.
+
+mod events;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Out;
+use events::{Events, Notified};
+use model::ids::{CallId, NodeName, NodeUid};
+use model::machine::Now;
+use model::node::NodeFact;
+use model::object::TaintAnswer;
+use model::sample::{Sample, TaintResult};
+use model::watch::Seen;
+use node::Node;
+
+/// A notice counts while its eviction is less than this time overdue. A notice about an unknown node waits this long.
+const YOUNG: Duration = Duration::from_secs(60);
+/// When a notice without a date has passed.
+const PASSES_AFTER: Duration = Duration::from_secs(30);
+/// How long a node is Ready without a break until it is no longer taken for one that is evicted.
+const READY_FOR: Duration = Duration::from_secs(600);
+/// How long a deleted node is remembered as one that has our taint.
+const GONE_FOR: Duration = READY_FOR;
+/// After how long a patch is tried again.
+const RETRIES: [Duration; 5] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(15),
+];
+
+/// Why a notice of an eviction is ignored (N1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IgnoredNotice {
+    /// The eviction was due this long ago, and the node is Ready.
+    Old(Duration),
+    /// It has neither a date nor a time of its own, and the node is Ready.
+    Undated,
+    /// No node of this name, with the UID that the notice gives, has become known within 60 s.
+    UnknownNode,
+}
+
+/// The notices of all nodes, and the taints that they ask for.
+#[derive(Debug, Default)]
+pub(super) struct Spots {
+    nodes: BTreeMap<NodeUid, Node>,
+    names: BTreeMap<NodeName, NodeUid>,
+    /// Nodes with a notice, a taint of ours, or a patch under way.
+    busy: BTreeSet<NodeUid>,
+    /// Nodes that are not known yet, whose records say that the taint is ours.
+    read: BTreeSet<NodeUid>,
+    /// Deleted nodes that have our taint, and the time of their deletion: a list may have lacked them.
+    gone: BTreeMap<NodeUid, Now>,
+    events: Events,
+    ignored: Vec<(NodeName, IgnoredNotice)>,
+    changed: BTreeSet<NodeUid>,
+    calls: u64,
+    samples: Vec<Sample>,
+}
+
+impl Spots {
+    /// Takes in what the watcher of events saw.
+    pub(super) fn on_seen(&mut self, now: Now, seen: &Seen) {
+        let Some(notified) = self.events.on_seen(now, seen) else { return };
+        if !self.notify(now, &notified) {
+            self.events.keep(notified);
+        }
+    }
+
+    /// Whether the node that an event is about is known, which hears of it then.
+    fn notify(&mut self, now: Now, notified: &Notified) -> bool {
+        let event = &notified.event;
+        let uid = self.names.get(&event.node).filter(|uid| event.uid.as_ref().is_none_or(|of| of == *uid));
+        let Some(uid) = uid.cloned() else { return false };
+        let mut ignored = None;
+        self.change(&uid, |node| {
+            ignored = node.on_event(notified);
+            node.settle(now)
+        });
+        self.ignored.extend(ignored.map(|why| (event.node.clone(), why)));
+        true
+    }
+
+    /// Takes in a fact of a node that exists.
+    pub(super) fn on_fact(&mut self, now: Now, fact: &NodeFact) {
+        let uid = &fact.uid;
+        if !self.nodes.contains_key(uid) {
+            self.names.insert(fact.name.clone(), uid.clone());
+            self.nodes.insert(uid.clone(), Node::new(fact));
+        }
+        let mut ignored = None;
+        self.change(uid, |node| {
+            node.on_fact(now, fact);
+            ignored = node.on_condition(now, fact.preempt.as_ref());
+            false
+        });
+        self.ignored.extend(ignored.map(|why| (fact.name.clone(), why)));
+        for notified in self.events.of(now, &fact.name) {
+            if self.notify(now, &notified) {
+                self.events.release(&notified);
+            }
+        }
+        let returns = self.gone.remove(uid).is_some_and(|since| now < since.plus(GONE_FOR));
+        if self.read.remove(uid) || returns {
+            self.on_read(uid);
+        }
+        self.change(uid, |node| node.settle(now));
+    }
+
+    /// A node was deleted, as far as is known.
+    pub(super) fn on_gone(&mut self, now: Now, uid: &NodeUid) {
+        self.read.remove(uid);
+        self.busy.remove(uid);
+        let Some(node) = self.nodes.remove(uid) else { return };
+        if self.names.get(node.name()) == Some(uid) {
+            self.names.remove(node.name());
+        }
+        self.gone.retain(|_, since| now < since.plus(GONE_FOR));
+        if node.may_be_marked_by_us() {
+            self.gone.insert(uid.clone(), now);
+        }
+        if node.is_noticed() || node.is_ours() {
+            self.changed.insert(uid.clone());
+        }
+    }
+
+    /// A record that was read at the start of a term says that the node's taint is ours.
+    pub(super) fn on_read(&mut self, uid: &NodeUid) {
+        if self.nodes.contains_key(uid) {
+            self.change(uid, |node| {
+                node.on_read();
+                false
+            });
+        } else {
+            self.read.insert(uid.clone());
+        }
+        // The record may be wrong.
+        self.changed.insert(uid.clone());
+    }
+
+    /// What became of a patch.
+    pub(super) fn on_tainted(&mut self, now: Now, call: CallId, answer: &TaintAnswer) {
+        let asked = |uid: &&NodeUid| self.nodes.get(*uid).is_some_and(|node| node.asked() == Some(call));
+        let Some(uid) = self.busy.iter().find(asked).cloned() else {
+            self.samples.push(Sample::UnmatchedAnswer);
+            return;
+        };
+        self.samples.push(Sample::TaintPatch(result(answer)));
+        self.change(&uid, |node| {
+            node.on_answer(now, answer);
+            node.settle(now)
+        });
+    }
+
+    /// Whether a notice of eviction stands for this node.
+    pub(super) fn is_noticed(&self, uid: &NodeUid) -> bool {
+        self.nodes.get(uid).is_some_and(Node::is_noticed)
+    }
+
+    /// Whether the record of the node must say that the taint is ours: from before the patch until it is gone.
+    pub(super) fn is_ours(&self, uid: &NodeUid) -> bool {
+        self.nodes.get(uid).map_or_else(|| self.read.contains(uid), Node::is_ours)
+    }
+
+    /// The nodes for which one of the two may have changed since the last call.
+    pub(super) fn changed(&mut self) -> BTreeSet<NodeUid> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The notices that were ignored since the last call, and why.
+    pub(super) fn take_ignored(&mut self, now: Now) -> Vec<(NodeName, IgnoredNotice)> {
+        let unknown = self.events.expire(now).into_iter();
+        self.ignored.extend(unknown.map(|late| (late.event.node.clone(), IgnoredNotice::UnknownNode)));
+        std::mem::take(&mut self.ignored)
+    }
+
+    /// When a notice that waits for its node is ignored.
+    pub(super) fn waits_until(&self) -> Option<Now> {
+        self.events.deadline()
+    }
+
+    /// Says what is to be patched now; `recorded` tells whether a node's record that the taint is ours is kept. To be
+    /// called only while this process acts. What [`Spots::changed`] gives may change by it.
+    pub(super) fn advance(&mut self, now: Now, recorded: impl Fn(&NodeUid) -> bool, out: &mut Vec<Out>) {
+        let busy: Vec<NodeUid> = self.busy.iter().cloned().collect();
+        for uid in &busy {
+            let call = CallId(self.calls + 1);
+            let mut ask = None;
+            self.change(uid, |node| {
+                let gave_up = node.settle(now);
+                node.take_up();
+                ask = node.ask(now, call, || recorded(uid));
+                gave_up
+            });
+            if let Some(ask) = ask {
+                self.calls += 1;
+                out.push(Out::Taint(call, ask));
+            }
+        }
+        out.extend(self.samples.drain(..).map(Out::Sample));
+    }
+
+    /// When time alone changes something.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.busy.iter().filter_map(|uid| self.nodes.get(uid)?.deadline()).min()
+    }
+
+    /// A term begins: of calls under way nothing will be heard.
+    pub(super) fn begin(&mut self) {
+        for uid in &self.busy {
+            if let Some(node) = self.nodes.get_mut(uid) {
+                node.begin();
+            }
+        }
+    }
+
+    /// Changes a node, which says whether a patch was given up, and keeps what follows from it.
+    fn change(&mut self, uid: &NodeUid, change: impl FnOnce(&mut Node) -> bool) {
+        let Some(node) = self.nodes.get_mut(uid) else { return };
+        let before = (node.is_noticed(), node.is_ours());
+        if change(node) {
+            self.samples.push(Sample::TaintPatch(TaintResult::Failed));
+        }
+        if before != (node.is_noticed(), node.is_ours()) {
+            self.changed.insert(uid.clone());
+        }
+        if node.is_noticed() || node.is_ours() || node.asked().is_some() {
+            self.busy.insert(uid.clone());
+        } else {
+            self.busy.remove(uid);
+        }
+    }
+}
+
+fn result(answer: &TaintAnswer) -> TaintResult {
+    match answer {
+        TaintAnswer::Done => TaintResult::Done,
+        TaintAnswer::Overtaken => TaintResult::Overtaken,
+        TaintAnswer::Gone => TaintResult::Gone,
+        TaintAnswer::Withheld => TaintResult::Withheld,
+        TaintAnswer::Failed(_) => TaintResult::Failed,
+    }
+}

@@ -1,0 +1,531 @@
+//! One node: the notice that stands for it, whether its taint is ours, and the patch that this asks for
+//! (docs/design/nodes.md, N1).
+
+use std::time::Duration;
+
+use super::IgnoredNotice;
+use super::events::Notified;
+use super::{PASSES_AFTER, READY_FOR, RETRIES, YOUNG};
+use model::ids::{CallId, NodeName, NodeUid};
+use model::machine::{Now, Wall, earliest, step_of};
+use model::node::NodeFact;
+use model::object::{
+    Due, GIVE_UP_AFTER, Preempt, RequestFailure, ResourceVersion, Taint, TaintAnswer, TaintAsk, TaintEdit,
+};
+use model::signals::{EFFECT, says_evicted, says_preempt};
+
+/// A node that exists.
+#[derive(Debug)]
+pub(super) struct Node {
+    name: NodeName,
+    uid: NodeUid,
+    created: Option<Wall>,
+    /// Its newest state that was told.
+    version: ResourceVersion,
+    taints: Taints,
+    /// Since when it is Ready without a break.
+    ready_since: Option<Now>,
+    /// The last condition about an eviction that was not ignored.
+    heard: Option<Preempt>,
+    /// The last condition that was ignored.
+    ignored: Option<Preempt>,
+    notice: Option<Notice>,
+    /// When the last notice came to its end: what was said before is used up.
+    used_up: Option<Now>,
+    ours: Ours,
+    /// From when on being Ready counts, where the taint is ours and no notice stands.
+    quiet: Option<Now>,
+    patch: Patch,
+    /// Tries in a row that were not carried out.
+    failures: u32,
+    /// Whether one of the tries to add the taint may have been carried out, although nothing said so.
+    doubt: bool,
+    /// Our taint was taken off the state of this version: any other is newer.
+    removed: Option<ResourceVersion>,
+}
+
+/// What a node's taints are to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taints {
+    /// It has none.
+    Bare,
+    /// It has others.
+    Others,
+    /// It is marked as evicted. `place`: of the mark that is as we make it.
+    Marked { place: Option<usize> },
+}
+
+/// A notice of eviction.
+#[derive(Debug)]
+struct Notice {
+    /// When the eviction is due; without a date, when the notice was given.
+    due: Now,
+    /// When it has passed.
+    passes: Now,
+    /// Whether this process acts on it. A notice that became too old before that has no effect.
+    taken_up: bool,
+    /// Whether the node was seen marked since.
+    marked: bool,
+    /// Whether a patch was sent for it.
+    tried: bool,
+}
+
+/// Whose the taint is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ours {
+    /// Not ours, if it is there.
+    No,
+    /// It is to be ours; nothing was sent, or nothing of what was sent has been carried out.
+    Wanted,
+    /// A patch was sent that may have been carried out: what shows up is ours.
+    Sent,
+    /// It is there.
+    There,
+}
+
+#[derive(Debug)]
+enum Patch {
+    Idle,
+    /// One is under way.
+    Asked {
+        call: CallId,
+        give_up: Now,
+        version: ResourceVersion,
+        edit: TaintEdit,
+    },
+    /// The next try. Of one that was overtaken, by which version: another one is reason to try at once.
+    Waits {
+        until: Now,
+        overtaken: Option<ResourceVersion>,
+    },
+    /// Nothing more is asked for the notice, or for the removal.
+    Stopped,
+}
+
+impl Taints {
+    fn of(taints: &[Taint]) -> Taints {
+        let is_as_ours = |taint: &Taint| says_evicted(taint) && &*taint.effect == EFFECT;
+        if taints.is_empty() {
+            Taints::Bare
+        } else if taints.iter().any(says_evicted) {
+            Taints::Marked { place: taints.iter().position(is_as_ours) }
+        } else {
+            Taints::Others
+        }
+    }
+
+    fn are_marked(self) -> bool {
+        match self {
+            Taints::Marked { .. } => true,
+            Taints::Bare | Taints::Others => false,
+        }
+    }
+
+    /// The place of the taint that is as ours.
+    fn place(self) -> Option<usize> {
+        match self {
+            Taints::Marked { place } => place,
+            Taints::Bare | Taints::Others => None,
+        }
+    }
+}
+
+fn adds(edit: TaintEdit) -> bool {
+    match edit {
+        TaintEdit::AddTo | TaintEdit::AddFirst => true,
+        TaintEdit::Remove { .. } => false,
+    }
+}
+
+/// Returns when a notice is due and when it has passed.
+fn times(arrived: Now, age: Option<Duration>, due: Option<Due>) -> (Now, Now) {
+    match due {
+        Some(Due::In(ahead)) => (arrived.plus(ahead), arrived.plus(ahead)),
+        Some(Due::Ago(ago)) => (arrived.minus(ago), arrived.minus(ago)),
+        None => {
+            let at = arrived.minus(age.unwrap_or_default());
+            (at, at.plus(PASSES_AFTER))
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn new(fact: &NodeFact) -> Node {
+        Node {
+            name: fact.name.clone(),
+            uid: fact.uid.clone(),
+            created: fact.created,
+            version: fact.version.clone(),
+            taints: Taints::of(&fact.taints),
+            ready_since: None,
+            heard: None,
+            ignored: None,
+            notice: None,
+            used_up: None,
+            ours: Ours::No,
+            quiet: None,
+            patch: Patch::Idle,
+            failures: 0,
+            doubt: false,
+            removed: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    pub(super) fn is_noticed(&self) -> bool {
+        self.notice.is_some()
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.ours != Ours::No
+    }
+
+    /// Whether the taint that it has, or may get by a request in flight, is ours.
+    pub(super) fn may_be_marked_by_us(&self) -> bool {
+        match self.ours {
+            Ours::Sent | Ours::There => true,
+            Ours::No | Ours::Wanted => false,
+        }
+    }
+
+    /// The patch under way.
+    pub(super) fn asked(&self) -> Option<CallId> {
+        match &self.patch {
+            Patch::Asked { call, .. } => Some(*call),
+            Patch::Idle | Patch::Waits { .. } | Patch::Stopped => None,
+        }
+    }
+
+    fn removes(&self) -> bool {
+        match &self.patch {
+            Patch::Asked { edit, .. } => !adds(*edit),
+            Patch::Idle | Patch::Waits { .. } | Patch::Stopped => false,
+        }
+    }
+
+    /// Nothing is asked any more because of what was before; what is under way goes on.
+    fn rest_patch(&mut self) {
+        self.failures = 0;
+        match self.patch {
+            Patch::Asked { .. } => {}
+            Patch::Idle | Patch::Waits { .. } | Patch::Stopped => self.patch = Patch::Idle,
+        }
+    }
+
+    /// Takes in its newest state, but for the condition.
+    pub(super) fn on_fact(&mut self, now: Now, fact: &NodeFact) {
+        self.created = fact.created;
+        self.version = fact.version.clone();
+        self.taints = Taints::of(&fact.taints);
+        self.ready_since = fact.ready.then(|| self.ready_since.unwrap_or(now));
+        let again = match &self.patch {
+            Patch::Waits { overtaken: Some(version), .. } => *version != self.version,
+            Patch::Waits { overtaken: None, .. } | Patch::Idle | Patch::Asked { .. } | Patch::Stopped => {
+                false
+            }
+        };
+        if again {
+            self.patch = Patch::Idle;
+        }
+        self.on_taints(now);
+    }
+
+    fn on_taints(&mut self, now: Now) {
+        let gone_by_us = self.removed.take_if(|version| *version != self.version).is_some();
+        let there = self.taints.place().is_some();
+        self.ours = match self.ours {
+            Ours::There if gone_by_us || !there => Ours::No,
+            Ours::Sent if there => Ours::There,
+            // Another client was faster.
+            Ours::Wanted if self.taints.are_marked() => Ours::No,
+            Ours::No | Ours::Wanted | Ours::Sent | Ours::There => self.ours,
+        };
+        let by_us = gone_by_us || self.removes();
+        match &mut self.notice {
+            Some(notice) if self.taints.are_marked() => notice.marked = true,
+            Some(notice) if notice.marked && by_us => {
+                // It came while the taint of an older one was taken off: it needs one of its own.
+                notice.marked = false;
+                self.want();
+                self.rest_patch();
+            }
+            Some(notice) if notice.marked => self.end_notice(now),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Applies the condition of the newest state. Returns why it is ignored, the first time that it is.
+    pub(super) fn on_condition(&mut self, now: Now, condition: Option<&Preempt>) -> Option<IgnoredNotice> {
+        let condition = condition.filter(|condition| says_preempt(&condition.message))?;
+        let at = now.minus(condition.age.unwrap_or_default());
+        let is_news = match &self.heard {
+            Some(before) if before.is_same_as(condition) => false,
+            // The time of a condition need not change with what it says.
+            Some(before) if before.at.is_some() && before.at == condition.at => true,
+            Some(_) | None => !self.is_used_up(at),
+        };
+        if is_news && self.outlived(condition.at) {
+            if let Some(why) = self.too_old(condition.age, condition.due) {
+                let before = self.ignored.replace(condition.clone());
+                return before.is_none_or(|before| !before.is_same_as(condition)).then_some(why);
+            }
+            let (due, passes) = times(now, condition.age, condition.due);
+            self.hear(due, passes);
+        }
+        self.heard = Some(condition.clone());
+        None
+    }
+
+    /// Applies a new event. Returns why it is ignored.
+    pub(super) fn on_event(&mut self, notified: &Notified) -> Option<IgnoredNotice> {
+        let event = &notified.event;
+        if !self.outlived(event.at) || self.is_used_up(notified.at()) {
+            return None;
+        }
+        let why = self.too_old(event.age, event.due);
+        if why.is_none() {
+            let (due, passes) = times(notified.arrived, event.age, event.due);
+            self.hear(due, passes);
+        }
+        why
+    }
+
+    /// Returns why a notice of this age, with this date, is ignored. While the node is not Ready, no notice is.
+    fn too_old(&self, age: Option<Duration>, due: Option<Due>) -> Option<IgnoredNotice> {
+        let ago = match due {
+            Some(Due::In(_)) => Some(Duration::ZERO),
+            Some(Due::Ago(ago)) => Some(ago),
+            None => age,
+        };
+        let counts = self.ready_since.is_none() || ago.is_some_and(|ago| ago < YOUNG);
+        (!counts).then(|| ago.map_or(IgnoredNotice::Undated, IgnoredNotice::Old))
+    }
+
+    /// Whether something of this time can be about this node, and not about one that had its name before.
+    fn outlived(&self, at: Option<Wall>) -> bool {
+        match (self.created, at) {
+            (Some(created), Some(at)) => created <= at,
+            (None, _) | (_, None) => true,
+        }
+    }
+
+    fn is_used_up(&self, at: Now) -> bool {
+        self.used_up.is_some_and(|used_up| at <= used_up)
+    }
+
+    /// The first notice has an effect; those that follow while it stands only put off its end (S1).
+    fn hear(&mut self, due: Now, passes: Now) {
+        if let Some(notice) = &mut self.notice {
+            notice.due = notice.due.max(due);
+            notice.passes = notice.passes.max(passes);
+            return;
+        }
+        let marked = self.taints.are_marked();
+        self.notice = Some(Notice { due, passes, taken_up: false, marked, tried: false });
+        self.quiet = None;
+        self.rest_patch();
+        if !marked && self.ours == Ours::No {
+            self.want();
+        }
+    }
+
+    fn want(&mut self) {
+        self.ours = Ours::Wanted;
+        self.doubt = false;
+    }
+
+    fn end_notice(&mut self, now: Now) {
+        self.notice = None;
+        self.used_up = Some(now);
+        self.rest_patch();
+        if self.ours == Ours::Wanted {
+            self.ours = Ours::No;
+        }
+    }
+
+    /// Its record says that the taint is ours.
+    pub(super) fn on_read(&mut self) {
+        self.ours = match (self.taints.place(), &self.notice) {
+            (Some(_), _) => Ours::There,
+            (None, Some(_)) => {
+                self.doubt = true;
+                Ours::Sent
+            }
+            (None, None) => Ours::No,
+        };
+    }
+
+    /// A term begins: of a patch under way nothing will be heard, and a notice counts only while it is young.
+    pub(super) fn begin(&mut self) {
+        if let Patch::Asked { edit, .. } = &self.patch {
+            self.doubt |= adds(*edit);
+            self.patch = Patch::Idle;
+        }
+        if let Some(notice) = &mut self.notice {
+            notice.taken_up = false;
+        }
+    }
+
+    /// Does what time does; whether the patch under way was given up.
+    pub(super) fn settle(&mut self, now: Now) -> bool {
+        let gives_up = match &self.patch {
+            Patch::Asked { give_up, .. } => *give_up <= now,
+            Patch::Idle | Patch::Waits { .. } | Patch::Stopped => false,
+        };
+        if gives_up {
+            self.on_answer(now, &TaintAnswer::Failed(RequestFailure::Other("no answer".into())));
+        }
+        let waited = match &self.patch {
+            Patch::Waits { until, .. } => *until <= now,
+            Patch::Asked { .. } | Patch::Idle | Patch::Stopped => false,
+        };
+        if waited {
+            self.patch = Patch::Idle;
+        }
+        let is_ready = self.ready_since.is_some();
+        let is_old = |notice: &Notice| !notice.taken_up && is_ready && now.since(notice.due) >= YOUNG;
+        if self.notice.as_ref().is_some_and(is_old) && !self.taints.are_marked() {
+            self.end_notice(now);
+        }
+        if self.rests_at().is_some_and(|at| at <= now) {
+            if let Some(passed) = self.notice.as_ref().map(|notice| notice.passes) {
+                self.end_notice(now);
+                self.quiet = Some(passed);
+            }
+            // What has not shown up by now will not.
+            if self.ours == Ours::Sent && self.asked().is_none() {
+                self.ours = Ours::No;
+            }
+        }
+        if self.is_ours() && self.notice.is_none() {
+            // The notice was another process's: when it passes is not known here.
+            self.quiet.get_or_insert(now.plus(PASSES_AFTER));
+        } else {
+            self.quiet = None;
+        }
+        gives_up
+    }
+
+    /// This process acts.
+    pub(super) fn take_up(&mut self) {
+        if let Some(notice) = &mut self.notice {
+            notice.taken_up = true;
+        }
+    }
+
+    /// When the notice has passed and the node was Ready for long enough, if nothing comes between.
+    fn rests_at(&self) -> Option<Now> {
+        let from = self.notice.as_ref().map(|notice| notice.passes).or(self.quiet)?;
+        Some(self.ready_since?.max(from).plus(READY_FOR))
+    }
+
+    /// What is to be patched, as far as nothing is under way.
+    fn wants(&self, now: Now) -> Option<TaintEdit> {
+        match &self.notice {
+            Some(notice) => {
+                let goes_on = self.is_ours() && (!notice.tried || now < notice.passes);
+                match self.taints {
+                    Taints::Bare if goes_on => Some(TaintEdit::AddFirst),
+                    Taints::Others if goes_on => Some(TaintEdit::AddTo),
+                    Taints::Bare | Taints::Others | Taints::Marked { .. } => None,
+                }
+            }
+            None if self.ours == Ours::There && self.removed.is_none() => {
+                let at = self.taints.place().filter(|_| self.rests_at().is_some_and(|at| at <= now))?;
+                Some(TaintEdit::Remove { at })
+            }
+            None => None,
+        }
+    }
+
+    /// The patch that is due now, under this number. One that adds the taint is not sent before the record says so.
+    pub(super) fn ask(
+        &mut self,
+        now: Now,
+        call: CallId,
+        recorded: impl FnOnce() -> bool,
+    ) -> Option<TaintAsk> {
+        let is_free = match &self.patch {
+            Patch::Idle => true,
+            Patch::Waits { .. } | Patch::Asked { .. } | Patch::Stopped => false,
+        };
+        let edit = self.wants(now).filter(|edit| is_free && (!adds(*edit) || recorded()))?;
+        if let Some(notice) = self.notice.as_mut().filter(|_| adds(edit)) {
+            notice.tried = true;
+            self.ours = Ours::Sent;
+        }
+        let give_up = now.plus(GIVE_UP_AFTER);
+        self.patch = Patch::Asked { call, give_up, version: self.version.clone(), edit };
+        Some(TaintAsk { node: self.name.clone(), uid: self.uid.clone(), edit })
+    }
+
+    /// What became of the patch under way.
+    pub(super) fn on_answer(&mut self, now: Now, answer: &TaintAnswer) {
+        let Patch::Asked { version, edit, .. } = std::mem::replace(&mut self.patch, Patch::Idle) else {
+            return;
+        };
+        if adds(edit) {
+            self.on_added(answer);
+        } else if *answer == TaintAnswer::Done && self.ours == Ours::There {
+            if self.version == version {
+                self.removed = Some(version.clone());
+            } else {
+                self.ours = Ours::No;
+            }
+        }
+        let overtaken = match answer {
+            TaintAnswer::Done => {
+                self.failures = 0;
+                self.patch = if self.notice.is_some() && adds(edit) { Patch::Stopped } else { Patch::Idle };
+                return;
+            }
+            TaintAnswer::Gone | TaintAnswer::Withheld => {
+                self.patch = Patch::Stopped;
+                return;
+            }
+            TaintAnswer::Overtaken if version != self.version => return,
+            TaintAnswer::Overtaken => Some(version),
+            TaintAnswer::Failed(_) => None,
+        };
+        let until = now.plus(step_of(&RETRIES, self.failures));
+        self.failures = self.failures.saturating_add(1);
+        self.patch = Patch::Waits { until, overtaken };
+    }
+
+    /// What an answer says of whose the taint is.
+    fn on_added(&mut self, answer: &TaintAnswer) {
+        match answer {
+            TaintAnswer::Done | TaintAnswer::Failed(RequestFailure::Other(_)) => self.doubt = true,
+            TaintAnswer::Overtaken
+            | TaintAnswer::Gone
+            | TaintAnswer::Withheld
+            | TaintAnswer::Failed(RequestFailure::Denied(_)) => {}
+        }
+        if !self.is_ours() || self.doubt {
+            return;
+        }
+        let goes_on = match answer {
+            TaintAnswer::Overtaken | TaintAnswer::Failed(_) => self.notice.is_some(),
+            TaintAnswer::Done | TaintAnswer::Gone | TaintAnswer::Withheld => false,
+        };
+        self.ours = if goes_on && !self.taints.are_marked() { Ours::Wanted } else { Ours::No };
+    }
+
+    /// When time alone changes something.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let tries = match &self.patch {
+            Patch::Asked { give_up, .. } => return Some(*give_up),
+            Patch::Waits { until, .. } => Some(*until).filter(|until| self.wants(*until).is_some()),
+            Patch::Idle | Patch::Stopped => None,
+        };
+        let rests = match (&self.notice, self.ours, &self.patch) {
+            (Some(_), _, _) | (None, Ours::Sent, _) => self.rests_at(),
+            (None, Ours::There, Patch::Idle) if self.removed.is_none() => self.rests_at(),
+            (None, Ours::There | Ours::No | Ours::Wanted, _) => None,
+        };
+        earliest(tries, rests)
+    }
+}

@@ -1,0 +1,429 @@
+//! Whatever order facts, events and answers come in: at most one patch of a node is under way, none takes off what is not
+//! as ours, and in the end no taint of ours is left on a node that is Ready.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use model::object::GIVE_UP_AFTER;
+
+const NODES: usize = 3;
+
+/// What happens; nodes and patches by their places.
+#[derive(Clone, Debug)]
+enum Act {
+    /// An event of this age, in seconds; of a list, or as a change.
+    Event(usize, u16, bool),
+    /// A condition of this age; `None`: it ends.
+    Condition(usize, Option<u16>),
+    Ready(usize, bool),
+    /// Another client adds one of the taints, or takes it off.
+    Taint(usize, usize, bool),
+    Recreated(usize),
+    /// The next state of a node is told, or the newest.
+    Told(usize, bool),
+    /// What becomes of a patch that is under way.
+    Ends(usize, End),
+    Passes(u16),
+    /// A term of this process ends, or begins.
+    Leads(bool),
+    Restarts,
+    /// Whether records can be written.
+    Records(bool),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// It is carried out, where nothing speaks against it, and answered later.
+    CarriedOut,
+    Answered,
+    /// It is carried out and the answer is lost, or neither.
+    Lost(bool),
+    Denied,
+    Withheld,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let n = 0..NODES;
+    let end = prop_oneof![
+        6 => Just(End::CarriedOut),
+        6 => Just(End::Answered),
+        2 => any::<bool>().prop_map(End::Lost),
+        1 => Just(End::Denied),
+        1 => Just(End::Withheld),
+    ];
+    prop_oneof![
+        4 => (n.clone(), 0_u16..90, any::<bool>()).prop_map(|(n, age, listed)| Act::Event(n, age, listed)),
+        2 => (n.clone(), prop::option::of(0_u16..90)).prop_map(|(n, age)| Act::Condition(n, age)),
+        2 => (n.clone(), any::<bool>()).prop_map(|(n, ready)| Act::Ready(n, ready)),
+        3 => (n.clone(), 0_usize..4, any::<bool>()).prop_map(|(n, which, add)| Act::Taint(n, which, add)),
+        1 => n.clone().prop_map(Act::Recreated),
+        8 => (n, any::<bool>()).prop_map(|(n, newest)| Act::Told(n, newest)),
+        9 => (0_usize..4, end).prop_map(|(at, end)| Act::Ends(at, end)),
+        4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Act::Passes),
+        1 => any::<bool>().prop_map(Act::Leads),
+        1 => Just(Act::Restarts),
+        1 => any::<bool>().prop_map(Act::Records),
+    ]
+}
+
+/// A node as it is.
+struct Real {
+    fact: NodeFact,
+    /// States that were not told yet.
+    untold: VecDeque<NodeFact>,
+    told: NodeFact,
+    /// Since when what was told says that it is Ready.
+    ready_since: Option<Now>,
+    /// Whether the mark that is on it was added by a patch of ours.
+    by_us: bool,
+    /// Whether a patch of ours that adds the mark was sent.
+    sent: bool,
+}
+
+/// A patch that was sent, and its answer, once it is carried out.
+struct Sent {
+    call: CallId,
+    ask: TaintAsk,
+    at: Now,
+    answer: Option<TaintAnswer>,
+}
+
+struct World {
+    spots: Spots,
+    now: Now,
+    acts: bool,
+    writes: bool,
+    /// The nodes whose records say that the taint is ours.
+    records: BTreeSet<NodeUid>,
+    nodes: Vec<Real>,
+    sent: Vec<Sent>,
+    /// How many states, events and nodes there were.
+    count: u64,
+}
+
+impl Real {
+    fn new(fact: NodeFact, now: Now) -> Real {
+        let untold = VecDeque::new();
+        Real { told: fact.clone(), fact, untold, ready_since: Some(now), by_us: false, sent: false }
+    }
+
+    fn is_marked(&self) -> bool {
+        self.fact.taints.contains(&mark())
+    }
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            spots: Spots::default(),
+            now: Now::from_millis(10_000_000),
+            acts: true,
+            writes: true,
+            records: BTreeSet::new(),
+            nodes: Vec::new(),
+            sent: Vec::new(),
+            count: 1,
+        };
+        for n in 0..NODES {
+            let real = Real::new(node(&format!("n{n}")), world.now);
+            world.spots.on_fact(world.now, &real.fact);
+            world.nodes.push(real);
+        }
+        world
+    }
+
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    fn change(&mut self, n: usize, change: impl FnOnce(&mut NodeFact)) {
+        let version = version(self.next());
+        let real = &mut self.nodes[n];
+        change(&mut real.fact);
+        real.fact.version = version;
+        real.by_us &= real.is_marked();
+        real.untold.push_back(real.fact.clone());
+    }
+
+    fn tell(&mut self, n: usize, newest: bool) {
+        let real = &mut self.nodes[n];
+        let next = if newest { real.untold.drain(..).next_back() } else { real.untold.pop_front() };
+        let Some(fact) = next else { return };
+        real.ready_since = fact.ready.then(|| real.ready_since.unwrap_or(self.now));
+        real.told = fact.clone();
+        self.spots.on_fact(self.now, &fact);
+    }
+
+    fn tell_all(&mut self) {
+        for n in 0..NODES {
+            while !self.nodes[n].untold.is_empty() {
+                self.tell(n, false);
+            }
+        }
+    }
+
+    /// The API server's word on a patch.
+    fn carry_out(&mut self, ask: &TaintAsk) -> TaintAnswer {
+        let Some(n) = self.nodes.iter().position(|real| real.fact.name == ask.node) else {
+            return TaintAnswer::Gone;
+        };
+        let fact = &self.nodes[n].fact;
+        let has_ours =
+            fact.taints.iter().any(|taint| taint.key == mark().key && taint.effect == mark().effect);
+        let allowed = match ask.edit {
+            TaintEdit::AddTo => !fact.taints.is_empty() && !has_ours,
+            TaintEdit::AddFirst => fact.taints.is_empty(),
+            TaintEdit::Remove { at } => fact.taints.get(at) == Some(&mark()),
+        };
+        if fact.uid != ask.uid || !allowed {
+            return TaintAnswer::Overtaken;
+        }
+        self.change(n, |fact| match ask.edit {
+            TaintEdit::AddTo | TaintEdit::AddFirst => fact.taints.push(mark()),
+            TaintEdit::Remove { at } => drop(fact.taints.remove(at)),
+        });
+        self.nodes[n].by_us = self.nodes[n].is_marked();
+        TaintAnswer::Done
+    }
+
+    fn carry_out_all(&mut self, n: usize) {
+        let uid = self.nodes[n].fact.uid.clone();
+        for at in 0..self.sent.len() {
+            if self.sent[at].ask.uid == uid && self.sent[at].answer.is_none() {
+                let ask = self.sent[at].ask.clone();
+                self.sent[at].answer = Some(self.carry_out(&ask));
+            }
+        }
+    }
+
+    fn end(&mut self, at: usize, end: End) {
+        if self.sent.is_empty() {
+            return;
+        }
+        let at = at % self.sent.len();
+        let answer = match (end, self.sent[at].answer.take()) {
+            (End::CarriedOut, None) => {
+                let ask = self.sent[at].ask.clone();
+                self.sent[at].answer = Some(self.carry_out(&ask));
+                return;
+            }
+            (End::Answered, None) => return,
+            (_, Some(answer)) => answer,
+            (End::Lost(carried_out), None) => {
+                if carried_out {
+                    let ask = self.sent[at].ask.clone();
+                    self.carry_out(&ask);
+                }
+                lost()
+            }
+            // Where nothing is written there is nothing to take off either.
+            (End::Withheld, None) if !matches!(self.sent[at].ask.edit, TaintEdit::Remove { .. }) => {
+                TaintAnswer::Withheld
+            }
+            (End::Denied | End::Withheld, None) => denied(),
+        };
+        let sent = self.sent.remove(at);
+        self.spots.on_tainted(self.now, sent.call, &answer);
+    }
+
+    /// What is under way comes to an end, one way or the other, and is told.
+    fn drain(&mut self) {
+        while let Some(sent) = self.sent.pop() {
+            let answer = sent.answer.unwrap_or_else(|| self.carry_out(&sent.ask));
+            if sent.call.0 % 3 > 0 {
+                self.spots.on_tainted(self.now, sent.call, &answer);
+            }
+        }
+        self.tell_all();
+    }
+
+    fn begin(&mut self) {
+        self.drain();
+        for uid in self.records.clone() {
+            self.spots.on_read(&uid);
+        }
+        self.spots.begin();
+        self.acts = true;
+    }
+
+    fn happen(&mut self, act: Act) {
+        match act {
+            Act::Event(n, age, listed) => {
+                let (number, name) = (self.next(), format!("n{n}"));
+                let age = Some(seconds(age.into()));
+                let event = PreemptionObject { key: key(&number.to_string()), age, at: None, ..event(&name) };
+                let list = [Seen::ListBegan(Provenance::Relist), seen(event.clone()), Seen::ListAborted];
+                let all = if listed { list.to_vec() } else { vec![seen(event)] };
+                all.iter().for_each(|seen| self.spots.on_seen(self.now, seen));
+            }
+            Act::Condition(n, age) => {
+                let second = i64::try_from(self.next()).expect("it is small");
+                let preempt = age.and_then(|age| {
+                    let age = Some(seconds(age.into()));
+                    Some(Preempt { age, ..condition(NOTICE, 2_000 + second)? })
+                });
+                self.change(n, |fact| fact.preempt = preempt);
+            }
+            Act::Ready(n, ready) => self.change(n, |fact| fact.ready = ready),
+            Act::Taint(n, which, add) => {
+                let drains = taint(DRAINING, SPOT_EVICTION, "NoExecute");
+                let other = taint(DRAINING, "maintenance", "NoSchedule");
+                let taint = [mark(), drains, other, spot_pool()][which].clone();
+                let same = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
+                // No other client adds the same taint and takes it off within the time that a patch and its watch event
+                // take.
+                self.carry_out_all(n);
+                self.change(n, |fact| {
+                    fact.taints.retain(|known| !same(known));
+                    fact.taints.extend(add.then(|| taint.clone()));
+                });
+                self.nodes[n].by_us &= which != 0;
+                self.tell_all();
+            }
+            Act::Recreated(n) => {
+                self.tell_all();
+                let old = self.nodes[n].fact.clone();
+                let number = self.next();
+                let fact = NodeFact {
+                    uid: uid(&number.to_string()),
+                    version: version(number),
+                    ..node(old.name.as_str())
+                };
+                self.spots.on_fact(self.now, &fact);
+                self.spots.on_gone(self.now, &old.uid);
+                self.records.remove(&old.uid);
+                self.nodes[n] = Real::new(fact, self.now);
+            }
+            Act::Told(n, newest) => self.tell(n, newest),
+            Act::Ends(at, end) => self.end(at, end),
+            Act::Passes(span) => self.pass(seconds(span.into())),
+            Act::Leads(true) if !self.acts => self.begin(),
+            Act::Leads(true) => {}
+            Act::Leads(false) => self.acts = false,
+            Act::Restarts => {
+                self.drain();
+                self.spots = Spots { calls: self.spots.calls, ..Spots::default() };
+                for real in &mut self.nodes {
+                    real.ready_since = real.fact.ready.then_some(self.now);
+                    real.sent |= self.records.contains(&real.fact.uid);
+                    self.spots.on_fact(self.now, &real.fact);
+                }
+                self.begin();
+            }
+            Act::Records(writes) => self.writes = writes,
+        }
+        self.advance();
+    }
+
+    /// No patch is answered, and no state told, later than a few seconds after it was due.
+    fn pass(&mut self, span: Duration) {
+        let until = self.now.plus(span);
+        if span >= seconds(5) {
+            self.drain();
+        }
+        let mut turns = 0;
+        while let Some(at) = self.spots.deadline().filter(|at| self.acts && *at <= until) {
+            turns += 1;
+            assert!(turns < 2_000, "it does not come to rest");
+            self.now = at.max(self.now);
+            self.advance();
+            if span >= seconds(5) {
+                self.drain();
+                self.advance();
+            }
+        }
+        self.now = until;
+    }
+
+    fn advance(&mut self) {
+        if !self.acts {
+            return;
+        }
+        for turn in 0.. {
+            assert!(turn < 10, "it does not come to rest");
+            let mut out = Vec::new();
+            let (records, now) = (self.records.clone(), self.now);
+            self.spots.advance(now, |uid| records.contains(uid), &mut out);
+            for said in out {
+                if let Out::Taint(call, ask) = said {
+                    self.sends(call, ask);
+                }
+            }
+            let changed = self.spots.changed();
+            if changed.is_empty() || !self.writes {
+                break;
+            }
+            for uid in changed {
+                if self.spots.is_ours(&uid) {
+                    self.records.insert(uid);
+                } else {
+                    self.records.remove(&uid);
+                }
+            }
+        }
+    }
+
+    fn sends(&mut self, call: CallId, ask: TaintAsk) {
+        let (spots, now) = (&self.spots, self.now);
+        let is_under_way = |sent: &Sent| sent.ask.uid == ask.uid && now < sent.at.plus(GIVE_UP_AFTER);
+        assert!(!self.sent.iter().any(is_under_way), "one patch at a time: {ask:?}");
+        let real = self.nodes.iter_mut().find(|real| real.fact.uid == ask.uid).expect("it exists");
+        assert_eq!(real.told.name, ask.node);
+        let is_marked =
+            real.told.taints.iter().any(|taint| taint.value == mark().value && taint.key == mark().key);
+        match ask.edit {
+            TaintEdit::AddTo | TaintEdit::AddFirst => {
+                assert!(spots.is_noticed(&ask.uid) && spots.is_ours(&ask.uid) && !is_marked, "{ask:?}");
+                assert!(self.records.contains(&ask.uid), "not without a record");
+                assert_eq!(ask.edit == TaintEdit::AddFirst, real.told.taints.is_empty());
+                real.sent = true;
+            }
+            TaintEdit::Remove { at } => {
+                assert!(real.sent, "nothing of it can be ours");
+                assert_eq!(real.told.taints.get(at), Some(&mark()), "only what is as ours");
+                let since = real.ready_since.expect("it is Ready");
+                assert!(now >= since.plus(READY_FOR) && !spots.is_noticed(&ask.uid), "not before");
+            }
+        }
+        self.sent.push(Sent { call, ask, at: now, answer: None });
+    }
+
+    /// Everything works, and time goes by.
+    fn come_to_rest(&mut self) {
+        self.writes = true;
+        if !self.acts {
+            self.begin();
+        }
+        for n in 0..NODES {
+            self.change(n, |fact| fact.ready = true);
+        }
+        self.drain();
+        self.advance();
+        self.pass(seconds(4_000));
+        self.drain();
+        self.advance();
+        self.pass(seconds(4_000));
+        assert_eq!(self.spots.deadline(), None);
+        for real in &self.nodes {
+            let uid = &real.fact.uid;
+            assert!(!self.spots.is_noticed(uid), "{uid}");
+            assert!(!self.spots.is_ours(uid) && !real.by_us, "{uid}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn n1_one_patch_at_a_time_only_our_taints_and_none_left_at_the_end(
+        acts in prop::collection::vec(act(), 0..80),
+    ) {
+        let mut world = World::new();
+        for act in acts {
+            world.happen(act);
+        }
+        world.come_to_rest();
+    }
+}

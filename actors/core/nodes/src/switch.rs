@@ -1,0 +1,76 @@
+//! The key `admin-state.off` of our ConfigMap, by which the controller restores the nodes that are Down by it, and the
+//! records of these nodes, as a command reads them (docs/design/nodes.md, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::records;
+use model::config_map::{ADMIN_STATE_OFF, ConfigMapEdit, ConfigMapFacts, Value};
+use model::machine::Now;
+
+/// What the key holds above its time.
+const BY: &str = "by: retire";
+/// The most characters of a node's name that are shown.
+const LONGEST_NAME: usize = 253;
+
+/// The nodes that are recorded as Down by the controller.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DownNodes {
+    /// Their names.
+    pub nodes: BTreeSet<String>,
+    /// Keys that cannot be read, so that the controller restores nothing for them.
+    unreadable: BTreeSet<String>,
+}
+
+impl DownNodes {
+    /// Those of a state of the ConfigMap that was read at this moment.
+    #[must_use]
+    pub fn of(facts: &ConfigMapFacts, now: Now) -> DownNodes {
+        let (records, unreadable) = records::of(facts, now);
+        DownNodes {
+            nodes: records.iter().map(|record| plain(record.node.as_str())).collect(),
+            unreadable: unreadable.keys().map(|key| plain(key)).collect(),
+        }
+    }
+
+    /// The names of the nodes, and the keys that cannot be read.
+    #[must_use]
+    pub fn all(self) -> BTreeSet<String> {
+        let unreadable = self.unreadable.into_iter().map(|key| format!("{key} (cannot be read)"));
+        self.nodes.into_iter().chain(unreadable).collect()
+    }
+}
+
+/// Any client that may write the ConfigMap chooses the characters.
+fn plain(name: &str) -> String {
+    name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect()
+}
+
+/// Whether the admin state is switched off.
+#[must_use]
+pub fn is_off(facts: &ConfigMapFacts) -> bool {
+    facts.admin_state_is_off()
+}
+
+/// Switches it off.
+#[must_use]
+pub fn off(now: Now) -> ConfigMapEdit {
+    let value = Value::Since { head: BY.into(), at: now, tail: "".into() };
+    ConfigMapEdit { set: BTreeMap::from([(Arc::from(ADMIN_STATE_OFF), value)]), ..ConfigMapEdit::default() }
+}
+
+/// Switches it on again.
+#[must_use]
+pub fn on() -> ConfigMapEdit {
+    ConfigMapEdit { remove: BTreeSet::from([Arc::from(ADMIN_STATE_OFF)]), ..ConfigMapEdit::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n4_names_are_shown_without_control_characters() {
+        assert_eq!(plain("node\u{1b}[2J\n"), "node[2J");
+    }
+}

@@ -1,0 +1,110 @@
+//! Terms: when one may begin, what counts at its beginning, and what may be done in it (docs/design/nodes.md, N4; W8,
+//! G6).
+
+use std::sync::Arc;
+
+use super::records::Record;
+use super::{AdminState, Out, Role};
+use model::config_map::ConfigMapAnswer;
+use model::ids::{CallId, Epoch, NodeUid, PoolId};
+use model::machine::Now;
+use model::wishes::Wishes;
+
+impl AdminState {
+    /// Whether this process leads in the term that was opened, and no newer one has begun.
+    pub(super) fn leads(&self) -> bool {
+        self.open.is_some() && self.leads == self.open && self.confirmed <= self.open
+    }
+
+    /// Whether anything may be begun: this process leads, and operators let it (G6).
+    pub(super) fn acts(&self) -> bool {
+        let lets = |wishes: &Arc<Wishes>| !wishes.only_observes();
+        self.leads() && self.wished >= self.open && self.wishes.as_ref().is_some_and(lets)
+    }
+
+    /// Whether the note stands that switches the admin state off.
+    pub(super) fn is_switched_off(&self) -> bool {
+        self.wishes.as_ref().is_some_and(|wishes| wishes.admin_state_off)
+    }
+
+    /// Whether signals count for anything.
+    pub(super) fn heeds_signals(&self) -> bool {
+        match self.params.role {
+            Role::On => !self.is_switched_off(),
+            Role::Off | Role::Silent => false,
+        }
+    }
+
+    /// The term that may begin: the Directory is ready for it, and the nodes and the records are known.
+    pub(super) fn may_begin(&self) -> Option<Epoch> {
+        let knows = |epoch: &Epoch| self.confirmed >= Some(*epoch) && self.records.read_for() >= Some(*epoch);
+        self.opening.filter(knows)
+    }
+
+    pub(super) fn on_config_map(
+        &mut self,
+        now: Now,
+        call: CallId,
+        answer: ConfigMapAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let found = self.records.on_answer(now, call, answer, out);
+        let leads = self.leads();
+        for record in found.into_iter().filter(|_| leads) {
+            self.read(&record);
+            self.nodes.find(now, &record);
+            self.turn(now, record.uid.clone());
+            let uid = record.uid.clone();
+            self.records.adopt(record);
+            self.note_fact(&uid);
+        }
+        self.changed = true;
+    }
+
+    /// A node may have changed since its record was written, by which this process has not seen it.
+    fn note_fact(&mut self, uid: &NodeUid) {
+        if let Some(fact) = self.nodes.fact(uid) {
+            self.records.note(uid, fact);
+        }
+    }
+
+    /// A record says that the taint of its node is ours.
+    fn read(&mut self, record: &Record) {
+        if record.taint_ours {
+            self.spots.on_read(&record.uid);
+        }
+    }
+
+    /// A term may begin: what was posted in another one may be lost, and others may have noted what this process did not
+    /// see.
+    pub(super) fn begin(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
+        self.opening = None;
+        self.open = Some(epoch);
+        self.posts.clear();
+        self.dirty.extend(self.pools.ids().cloned());
+        let (pools, excluded) = (&self.pools, &self.params.excluded);
+        self.records.begin(|record| {
+            let backends = record.backends().collect();
+            let is_ours = |pool: &PoolId| !record.foreign.holds(pool) && !excluded.contains(&pool.pool);
+            pools.downs(&backends).any(|(pool, _)| is_ours(pool))
+        });
+        self.spots.begin();
+        let records: Vec<Record> = self.records.all().cloned().collect();
+        records.iter().for_each(|record| self.read(record));
+        let begun = self.nodes.begin(now, &self.records);
+        for uid in &begun.before {
+            self.drop_work(now, uid);
+        }
+        for uid in begun.after {
+            self.turn(now, uid);
+        }
+        self.heed_notices(now);
+        for Record { uid, .. } in &records {
+            self.records.note_taint(uid, self.spots.is_ours(uid));
+            self.note_fact(uid);
+        }
+        self.changed = true;
+        self.send_set(out);
+        out.push(Out::Opened(epoch));
+    }
+}

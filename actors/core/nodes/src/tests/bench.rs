@@ -1,0 +1,400 @@
+//! The bench that the tests stand on.
+
+use std::collections::VecDeque;
+
+use super::server::Server;
+use super::*;
+use model::load_balancers::OurPuts;
+use model::object::RequestFailure;
+
+/// The machine, a writer, the pools and our ConfigMap.
+pub(super) struct Bench {
+    pub(super) now: Now,
+    pub(super) machine: AdminState,
+    pub(super) params: Params,
+    /// When PUTs were sent to pools.
+    pub(super) sent: BTreeMap<PoolId, Now>,
+    /// The oldest set of which a PUT may be under way.
+    pub(super) oldest: Option<u64>,
+    /// The nodes as the cluster has them.
+    pub(super) cluster: BTreeMap<NodeName, NodeFact>,
+    pub(super) server: Server,
+    /// What is asked about our ConfigMap and not answered yet.
+    pub(super) asks: VecDeque<(CallId, ConfigMapAsk)>,
+    /// Whether it is answered at once.
+    pub(super) answers: bool,
+    /// How many times it was read and written.
+    pub(super) gets: usize,
+    pub(super) writes: usize,
+    /// What is due at the writer, and the set that it was told.
+    pub(super) due: BTreeMap<PoolId, AdminDue>,
+    pub(super) set: Arc<Draining>,
+    /// Every set that was sent.
+    sets: Vec<Arc<Draining>>,
+    /// The pool of which a write has begun, whose end answers what is withdrawn meanwhile.
+    pub(super) under_way: Option<PoolId>,
+    pub(super) azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
+    /// The Dues that were said since they were last asked for, and how often a look was.
+    pub(super) said: Vec<(PoolId, AdminUrgency)>,
+    pub(super) looks: usize,
+    pub(super) opened: Option<Epoch>,
+    pub(super) taints: Vec<(CallId, TaintAsk)>,
+    pub(super) answered: Vec<(RequestId, Answer)>,
+    pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
+    pub(super) reports: Vec<Report>,
+    /// What the Directory was told.
+    pub(super) leaving: Arc<Leaving>,
+}
+
+impl Bench {
+    /// One that has heard nothing; the pool `web` of both load balancers holds the IPv4 addresses of the first nodes,
+    /// `web-ipv6` the others.
+    pub(super) fn silent(role: Role, nodes: u8) -> Bench {
+        Bench::keeping(role, Keeping::ConfigMap, nodes)
+    }
+
+    pub(super) fn keeping(role: Role, keeping: Keeping, nodes: u8) -> Bench {
+        let of =
+            |family: usize| (1..=nodes).map(|n| (ips(n)[family], State::None)).collect::<BTreeMap<_, _>>();
+        let pools = LBS.iter().flat_map(|lb| [(pool(lb, "web"), of(0)), (pool(lb, "web-ipv6"), of(1))]);
+        let params = Params {
+            role,
+            load_balancers: LBS.map(LbName::new).into(),
+            excluded: [PoolName::new("aksOutboundBackendPool")].into(),
+            only_listed: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            max_backoff: Duration::from_secs(15),
+            keeping,
+        };
+        Bench {
+            now: Now::from_millis(1_000),
+            machine: AdminState::new(params.clone()),
+            params,
+            cluster: BTreeMap::new(),
+            server: Server::default(),
+            asks: VecDeque::new(),
+            answers: true,
+            gets: 0,
+            writes: 0,
+            due: BTreeMap::new(),
+            set: Arc::default(),
+            sets: vec![Arc::default()],
+            under_way: None,
+            sent: BTreeMap::new(),
+            oldest: None,
+            azure: pools.collect(),
+            said: Vec::new(),
+            looks: 0,
+            opened: None,
+            taints: Vec::new(),
+            answered: Vec::new(),
+            released: Vec::new(),
+            reports: Vec::new(),
+            leaving: Arc::default(),
+        }
+    }
+
+    /// One that leads, and has seen these nodes and all pools.
+    pub(super) fn new(nodes: u8) -> Bench {
+        Bench::leading(Role::On, Keeping::ConfigMap, nodes)
+    }
+
+    pub(super) fn leading(role: Role, keeping: Keeping, nodes: u8) -> Bench {
+        let mut bench = Bench::keeping(role, keeping, nodes);
+        for n in 1..=nodes {
+            bench.tell(node(n, &[]));
+        }
+        bench.look();
+        bench.lead(1);
+        bench
+    }
+
+    pub(super) fn lead(&mut self, n: u64) {
+        let epoch = Epoch(n);
+        self.hear(In::Confirmed(epoch));
+        self.hear(In::Opened(epoch));
+        self.wish(n, Wishes::default());
+        self.hear(In::Reporting(Some(epoch)));
+        self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
+    }
+
+    /// The process ends, and another one hears of all nodes and pools; it does not lead yet.
+    pub(super) fn restart(&mut self, role: Role) {
+        self.params.role = role;
+        self.machine = AdminState::new(self.params.clone());
+        (self.set, self.leaving, self.opened) = (Arc::default(), Arc::default(), None);
+        self.sent.clear();
+        self.due.clear();
+        self.asks.clear();
+        for fact in self.cluster.clone().into_values() {
+            self.tell(fact);
+        }
+        self.look();
+        self.said.clear();
+        self.looks = 0;
+    }
+
+    pub(super) fn wish(&mut self, term: u64, wishes: Wishes) {
+        self.hear(In::Wishes { term: Some(Epoch(term)), wishes: Arc::new(wishes) });
+    }
+
+    pub(super) fn tell(&mut self, fact: NodeFact) {
+        self.cluster.insert(fact.name.clone(), fact.clone());
+        self.hear(In::Node(fact.name.clone(), Some(Arc::new(fact))));
+    }
+
+    pub(super) fn delete(&mut self, n: u8) {
+        let name = NodeName::new(format!("node-{n}"));
+        self.cluster.remove(&name);
+        self.hear(In::Node(name, None));
+    }
+
+    pub(super) fn hear(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        while self.machine.deadline().is_some_and(|at| at <= self.now) {
+            self.machine.tick(self.now, &mut out);
+        }
+        self.obey(out);
+    }
+
+    pub(super) fn pass(&mut self, millis: u64) {
+        let until = self.now.plus(Duration::from_millis(millis));
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            let mut out = Vec::new();
+            self.machine.tick(self.now, &mut out);
+            self.obey(out);
+            assert!(
+                self.machine.deadline() > Some(self.now) || self.machine.deadline().is_none(),
+                "it stands still"
+            );
+        }
+        self.now = until;
+    }
+
+    fn obey(&mut self, out: Vec<Out>) {
+        assert_eq!(self.machine.check(), Ok(()));
+        for said in out {
+            match said {
+                Out::Draining(set) => {
+                    assert!(set.generation > self.set.generation, "raised with each change");
+                    self.is_noted_before(&set);
+                    self.sets.push(Arc::clone(&set));
+                    self.set = set;
+                }
+                Out::Leaving(leaving) => self.leaving = leaving,
+                Out::Due(pool, due) => {
+                    assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
+                    self.said.push((pool.clone(), due.urgency));
+                    self.due.insert(pool, due);
+                }
+                Out::Withdraw(pool, generation) => {
+                    let was_due = self.due.remove(&pool).is_some();
+                    if was_due && self.under_way.as_ref() != Some(&pool) {
+                        self.hear(In::Withdrawn(pool, generation));
+                    }
+                }
+                Out::Opened(epoch) => self.opened = Some(epoch),
+                Out::Look => self.looks += 1,
+                Out::ConfigMap(call, ask) => {
+                    match ask {
+                        ConfigMapAsk::Get => self.gets += 1,
+                        ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..) => self.writes += 1,
+                    }
+                    self.asks.push_back((call, ask));
+                    if self.answers {
+                        self.answer();
+                    }
+                }
+                Out::Taint(call, ask) => self.taints.push((call, ask)),
+                Out::Report(report) => self.reports.push(report),
+                Out::Answer(id, answer) => self.answered.push((id, answer)),
+                Out::Release(id, nodes) => self.released.push((id, nodes)),
+                Out::Ended(_) | Out::Node(..) | Out::View(_) | Out::Sample(_) | Out::NoticeIgnored(..) => {}
+            }
+        }
+    }
+
+    /// Whatever goes Down is noted by then (N4).
+    fn is_noted_before(&self, set: &Draining) {
+        for (backend, uid) in &set.addresses {
+            if self.params.keeping == Keeping::Nothing || self.set.addresses.contains_key(backend) {
+                continue;
+            }
+            let text = self.server.text(&format!("down.{uid}")).expect("it is noted");
+            assert!(text.lines().nth(1).expect("addresses").contains(&backend.to_string()), "{text}");
+        }
+    }
+
+    /// The API server carries out the oldest request about our ConfigMap.
+    pub(super) fn answer(&mut self) {
+        let (call, ask) = self.asks.pop_front().expect("something is asked");
+        let answer = self.server.carry_out(self.now, &ask);
+        self.hear(In::ConfigMap(call, answer));
+    }
+
+    /// The same, if anything is asked.
+    pub(super) fn answer_all(&mut self) {
+        while !self.asks.is_empty() {
+            self.answer();
+        }
+    }
+
+    /// The oldest request fails; it is carried out all the same, or not.
+    pub(super) fn fail_ask(&mut self, carried_out: bool, failure: RequestFailure) {
+        let (call, ask) = self.asks.pop_front().expect("something is asked");
+        if carried_out {
+            self.server.carry_out(self.now, &ask);
+        }
+        self.hear(In::ConfigMap(call, ConfigMapAnswer::Failed(failure)));
+    }
+
+    /// What was said to be due since this was last asked.
+    pub(super) fn said(&mut self) -> Vec<(String, AdminUrgency)> {
+        let mut said: Vec<_> =
+            self.said.drain(..).map(|(pool, urgency)| (pool.to_string(), urgency)).collect();
+        said.sort();
+        said
+    }
+
+    /// The writer carries out what is due in a pool.
+    pub(super) fn write(&mut self, id: &PoolId) {
+        self.due.remove(id);
+        let set = Arc::clone(&self.set);
+        self.under_way = Some(id.clone());
+        self.carry_out(id, &set);
+        self.pass(1);
+        self.under_way = None;
+        self.finished(id, set.generation, None);
+        // Whatever was withdrawn meanwhile has ended with it.
+        self.hear(In::Withdrawn(id.clone(), self.set.generation));
+    }
+
+    /// The writer reads a pool, tells what it finds Down, and sends a PUT where this set wants one.
+    pub(super) fn carry_out(&mut self, id: &PoolId, set: &Draining) {
+        let entries = self.azure.entry(id.clone()).or_default();
+        let is_found =
+            |(ip, state): &(&IpAddr, &State)| **state == State::Down && set.would_set(id, &(**ip).into());
+        let found: BTreeSet<Backend> = entries.iter().filter(is_found).map(|(ip, _)| (*ip).into()).collect();
+        let mut puts = false;
+        for (ip, state) in entries {
+            if let Some(wanted) = set.wants_of(id, &(*ip).into(), *state) {
+                (*state, puts) = (wanted, true);
+            }
+        }
+        if !found.is_empty() {
+            self.hear(In::Found(id.clone(), self.sent.get(id).copied(), found));
+        }
+        if puts {
+            self.sent.insert(id.clone(), self.now);
+        }
+    }
+
+    pub(super) fn finished(&mut self, id: &PoolId, generation: u64, failure: Option<Arc<Failure>>) {
+        let set = self.sets.iter().rev().find(|set| set.generation == generation).cloned();
+        let result = failure.map_or_else(|| Ok(set.expect("the set was sent")), Err);
+        self.hear(In::Finished { pool: id.clone(), generation, result });
+    }
+
+    /// The writer fails at a pool.
+    pub(super) fn fail(&mut self, id: &PoolId, status: u16) {
+        let due = self.due.remove(id).expect("it is due");
+        self.finished(id, due.generation, Some(failure(status)));
+    }
+
+    pub(super) fn write_all(&mut self) {
+        while let Some((id, _)) = self.due.first_key_value() {
+            self.write(&id.clone());
+        }
+    }
+
+    /// Discovery reads every load balancer.
+    pub(super) fn look(&mut self) {
+        self.pass(1);
+        for lb in LBS {
+            self.look_at(lb, self.now);
+        }
+    }
+
+    pub(super) fn look_at(&mut self, lb: &str, began: Now) {
+        let lb = LbName::new(lb);
+        let entry = |(ip, state): (&IpAddr, &State)| Entry {
+            name: ip.to_string().into(),
+            ip: Some(*ip),
+            admin_state: *state,
+            network: None,
+            instance: None,
+        };
+        let pools = self.azure.iter().filter(|(id, _)| id.lb == lb).map(|(id, entries)| {
+            Arc::new(PoolFacts::at_rest(id.clone(), entries.iter().map(entry).collect()))
+        });
+        let facts = LbFacts {
+            lb: lb.clone(),
+            etag: None,
+            guid: None,
+            provisioning: Provisioning::Succeeded,
+            pools: pools.collect(),
+            rules: Vec::new(),
+        };
+        let sent = self.sent.iter().filter(|(id, _)| id.lb == lb).map(|(id, at)| (id.pool.clone(), *at));
+        let sent = Arc::new(sent.collect());
+        let puts = OurPuts { sent, oldest: self.oldest };
+        self.hear(In::Lb(LbObservation { lb, began, facts: Some(Arc::new(facts)), puts }));
+    }
+
+    /// Discovery finds that a load balancer does not exist.
+    pub(super) fn hear_absent(&mut self, lb: &str) {
+        let (lb, began) = (LbName::new(lb), self.now);
+        self.hear(In::Lb(LbObservation { lb, began, facts: None, puts: OurPuts::default() }));
+    }
+
+    /// Writes what is due and looks until nothing changes.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..4 {
+            self.answer_all();
+            self.write_all();
+            self.look();
+        }
+        assert!(self.due.is_empty());
+    }
+
+    /// Another client sets the admin state of an entry of `lb/web`.
+    pub(super) fn somebody_sets(&mut self, n: u8, state: State) {
+        self.azure.get_mut(&pool("lb", "web")).expect("a pool").insert(ips(n)[0], state);
+    }
+
+    /// The addresses that are Down, with how often.
+    pub(super) fn downs(&self) -> BTreeMap<IpAddr, usize> {
+        let mut downs = BTreeMap::new();
+        for (ip, state) in self.azure.values().flatten() {
+            if *state == State::Down {
+                *downs.entry(*ip).or_default() += 1;
+            }
+        }
+        downs
+    }
+
+    /// The nodes in the set.
+    pub(super) fn drains(&self) -> Vec<&str> {
+        let uids: BTreeSet<&NodeUid> = self.set.addresses.values().collect();
+        uids.into_iter().map(|uid| uid.as_str().trim_start_matches("uid-of-")).collect()
+    }
+
+    /// The nodes that have a record.
+    pub(super) fn noted(&self) -> Vec<&str> {
+        let keys = self.server.keys().into_iter();
+        keys.filter_map(|key| key.strip_prefix("down.uid-of-")).collect()
+    }
+
+    /// How a node stands.
+    pub(super) fn state(&self, n: u8) -> Option<NodeState> {
+        let name = NodeName::new(format!("node-{n}"));
+        let mut stands = self.machine.nodes.stands(&self.machine.records);
+        stands.find(|stand| *stand.name == name).map(|stand| stand.state)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.machine.queue.is_idle()
+    }
+}

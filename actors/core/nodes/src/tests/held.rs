@@ -1,0 +1,132 @@
+//! Nodes that wait for their turn, and those that the operator lets go (N5).
+
+use super::*;
+use model::ask::{Done, Refusal, Stays};
+use model::assignment::PausedBy;
+
+/// One of six nodes of which the first four leave service: three of them go.
+fn held() -> Bench {
+    let mut bench = Bench::new(6);
+    for n in 1..=4 {
+        bench.tell(node(n, &[SHUTDOWN]));
+        bench.pass(1);
+    }
+    assert_eq!((bench.drains().len(), bench.state(4)), (3, Some(NodeState::Held)));
+    bench
+}
+
+fn name(n: u8) -> NodeName {
+    NodeName::new(format!("node-{n}"))
+}
+
+fn release(bench: &mut Bench, scope: Scope) -> Answer {
+    bench.hear(In::Release(RequestId(7), scope));
+    bench.answered.pop().expect("an answer").1
+}
+
+fn nothing(stays: Stays) -> Answer {
+    Answer::Refused(Refusal::NothingReleased(stays))
+}
+
+#[test]
+fn n5_nodes_that_are_being_noted_count() {
+    let mut bench = Bench::new(6);
+    bench.answers = false;
+    for n in 1..=5 {
+        bench.tell(node(n, &[SHUTDOWN]));
+    }
+    let states: Vec<_> = (1..=5).filter_map(|n| bench.state(n)).map(NodeState::as_str).collect();
+    assert_eq!(states, ["recording", "recording", "recording", "held", "held"]);
+    bench.tell(node(1, &[]));
+    assert_eq!(bench.state(4), Some(NodeState::Recording), "there is room");
+    bench.answer_all();
+    assert_eq!(bench.drains(), ["node-2", "node-3", "node-4"]);
+}
+
+#[test]
+fn n5_people_are_told_what_the_bound_goes_by() {
+    let mut bench = held();
+    bench.pass(1_000);
+    let what = model::report::What::AdminHeld { down: 3, ready: 6 };
+    let says_so = |report: &Report| report.what == what;
+    assert!(bench.reports.iter().any(says_so), "{:?}", bench.reports);
+}
+
+#[test]
+fn n5_what_is_recorded_goes_on_at_once_whatever_else_is_down() {
+    let mut bench = held();
+    release(&mut bench, Scope::Node(name(4)));
+    bench.settle();
+    for n in [5, 6] {
+        bench.delete(n);
+    }
+    bench.restart(Role::On);
+    bench.lead(2);
+    assert_eq!(bench.drains().len(), 4, "they are Down already, and stay so");
+}
+
+#[test]
+fn n5_a_person_lets_a_node_go() {
+    let mut bench = held();
+    let done = Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name(4)] });
+    assert_eq!(release(&mut bench, Scope::Node(name(4))), done);
+    assert_eq!(bench.drains().len(), 4);
+    assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
+    assert_eq!(release(&mut bench, Scope::Node(name(5))), nothing(Stays::NodeNotHeld));
+    assert_eq!(release(&mut bench, Scope::Node(name(9))), Answer::Refused(Refusal::Unknown));
+    // It takes room: no other client has any.
+    bench.tell(node(5, &[SHUTDOWN]));
+    assert_eq!(bench.state(5), Some(NodeState::Held));
+}
+
+#[test]
+fn n5_a_released_node_stays_released_until_its_signals_end() {
+    let mut bench = held();
+    bench.answers = false;
+    release(&mut bench, Scope::Node(name(4)));
+    // Another term begins before it was noted.
+    bench.asks.clear();
+    bench.hear(In::Standing(Standing::Standby));
+    bench.answers = true;
+    bench.lead(2);
+    bench.pass(7_000);
+    assert_eq!(bench.drains().len(), 4);
+    bench.tell(node(4, &[]));
+    bench.settle();
+    bench.tell(node(4, &[SHUTDOWN]));
+    assert_eq!(bench.state(4), Some(NodeState::Held));
+}
+
+#[test]
+fn n5_a_release_of_everything_is_passed_on_with_the_nodes_that_go() {
+    let mut bench = held();
+    bench.tell(node(5, &[SHUTDOWN]));
+    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    assert_eq!(bench.released, [(RequestId(3), vec![name(4), name(5)])]);
+    assert_eq!((bench.drains().len(), bench.answered.len()), (5, 0), "the Directory answers");
+}
+
+#[test]
+fn n5_only_who_cuts_nodes_out_lets_them_go() {
+    let mut bench = held();
+    let refused = |bench: &mut Bench| match release(bench, Scope::Node(name(4))) {
+        Answer::Refused(refusal) => refusal,
+        Answer::Done(done) => panic!("{done:?}"),
+    };
+    bench.wish(1, Wishes { mode: Mode::Observe, ..Wishes::default() });
+    assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Mode));
+    bench.wish(1, Wishes { everything: Some(Pause::default()), ..Wishes::default() });
+    assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Everything));
+    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory says why not");
+    bench.wish(1, Wishes::default());
+    bench.hear(In::Standing(Standing::Standby));
+    assert_eq!(refused(&mut bench), Refusal::NotLeading);
+    assert_eq!(bench.state(4), Some(NodeState::Held));
+    let mut bench = Bench::leading(Role::On, Keeping::Nothing, 6);
+    assert_eq!(release(&mut bench, Scope::Node(name(4))), Answer::Refused(Refusal::DryRun));
+    let mut bench = Bench::leading(Role::Silent, Keeping::ConfigMap, 6);
+    assert_eq!(release(&mut bench, Scope::Node(name(4))), nothing(Stays::NodeNotHeld));
+    bench.hear(In::Release(RequestId(3), Scope::Everything));
+    assert_eq!(bench.released, [(RequestId(3), vec![])], "the request is answered");
+}

@@ -1,0 +1,408 @@
+//! Whatever happens, also while our ConfigMap answers late or not at all and processes end: no Down without a signal, and
+//! none before it was noted; no foreign Down taken back; and in the end every entry is right, and only what is Down is
+//! noted.
+
+use proptest::prelude::*;
+
+use super::*;
+use model::object::RequestFailure;
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Event {
+    Node(u8, NodeEvent),
+    Write(WriteEvent),
+    Server(ServerEvent),
+    Term(TermEvent),
+    /// Another client sets an entry.
+    Foreign(usize, u8, bool),
+    Look(usize),
+    Pass(u16),
+}
+
+#[derive(Clone, Debug)]
+enum NodeEvent {
+    /// It has these taints now.
+    Taints(u8),
+    /// It becomes Ready, or ceases to be.
+    Ready(bool),
+    /// Its object goes, or comes back as another one.
+    Replaced,
+    Deleted,
+    /// The operator releases it.
+    Released,
+}
+
+#[derive(Clone, Debug)]
+enum WriteEvent {
+    /// The writer writes the pool of this place among those that are due, or fails at it.
+    Done(usize),
+    Fails(usize, u16),
+    /// It begins: what is withdrawn from now on is carried out all the same, and ends later.
+    Begins(usize),
+    Ends,
+}
+
+/// What our ConfigMap does.
+#[derive(Clone, Debug)]
+enum ServerEvent {
+    /// It answers the oldest request.
+    Answers,
+    /// It fails, where a write may be carried out all the same.
+    Fails {
+        carried_out: bool,
+        denied: bool,
+    },
+    SomebodyWrites,
+}
+
+#[derive(Clone, Debug)]
+enum TermEvent {
+    Standby,
+    Leads,
+    Paused(bool),
+    Off(bool),
+    /// The process ends, and a request that was under way is carried out or not; another one takes over.
+    Restarts {
+        carried_out: bool,
+    },
+}
+
+const NODES: u8 = 6;
+
+fn event() -> impl Strategy<Value = Event> {
+    let node = prop_oneof![
+        6 => (0_u8..4).prop_map(NodeEvent::Taints),
+        1 => any::<bool>().prop_map(NodeEvent::Ready),
+        1 => Just(NodeEvent::Replaced),
+        1 => Just(NodeEvent::Deleted),
+        1 => Just(NodeEvent::Released),
+    ];
+    let write = prop_oneof![
+        8 => (0_usize..4).prop_map(WriteEvent::Done),
+        2 => (0_usize..4, prop_oneof![Just(404_u16), Just(500)])
+            .prop_map(|(at, code)| WriteEvent::Fails(at, code)),
+        3 => (0_usize..4).prop_map(WriteEvent::Begins),
+        3 => Just(WriteEvent::Ends),
+    ];
+    let server = prop_oneof![
+        12 => Just(ServerEvent::Answers),
+        1 => any::<(bool, bool)>()
+            .prop_map(|(carried_out, denied)| ServerEvent::Fails { carried_out, denied }),
+        1 => Just(ServerEvent::SomebodyWrites),
+    ];
+    let term = prop_oneof![
+        1 => Just(TermEvent::Standby),
+        2 => Just(TermEvent::Leads),
+        1 => any::<bool>().prop_map(TermEvent::Paused),
+        1 => any::<bool>().prop_map(TermEvent::Off),
+        1 => any::<bool>().prop_map(|carried_out| TermEvent::Restarts { carried_out }),
+    ];
+    prop_oneof![
+        10 => (1..=NODES, node).prop_map(|(n, event)| Event::Node(n, event)),
+        16 => write.prop_map(Event::Write),
+        14 => server.prop_map(Event::Server),
+        6 => term.prop_map(Event::Term),
+        1 => (0_usize..4, 1..=NODES, any::<bool>()).prop_map(|(at, n, down)| Event::Foreign(at, n, down)),
+        4 => (0_usize..2).prop_map(Event::Look),
+        4 => (0_u16..2_000).prop_map(Event::Pass),
+    ]
+}
+
+struct World {
+    bench: Bench,
+    /// What the cluster says of each node; `None`: it is gone.
+    nodes: BTreeMap<u8, Option<NodeFact>>,
+    replaced: u32,
+    term: u64,
+    /// The write that has begun, with the set that it carries out, and a withdrawal that came since.
+    begun: Option<(PoolId, Arc<Draining>)>,
+    /// The entries that another client has set Down, and that was seen, while nothing was noted of their address.
+    foreign: BTreeSet<(PoolId, IpAddr)>,
+}
+
+impl World {
+    fn new() -> World {
+        let mut bench = Bench::new(NODES);
+        bench.answers = false;
+        let nodes = (1..=NODES).map(|n| (n, Some(node(n, &[])))).collect();
+        World { bench, nodes, replaced: 0, term: 1, begun: None, foreign: BTreeSet::new() }
+    }
+
+    fn change(&mut self, n: u8, change: impl FnOnce(&mut NodeFact)) {
+        let Some(Some(fact)) = self.nodes.get_mut(&n) else { return };
+        change(fact);
+        self.bench.tell(fact.clone());
+    }
+
+    fn nth_due(&self, at: usize) -> Option<PoolId> {
+        let due = &self.bench.due;
+        due.keys().nth(at % due.len().max(1)).cloned()
+    }
+
+    /// In a term of its own everything that is due is carried out, retries and looks too.
+    fn comes_to_rest(&mut self) {
+        self.bench.answers = true;
+        self.lead();
+        self.bench.pass(60_000);
+        self.bench.look();
+        self.bench.settle();
+    }
+
+    /// A term begins, in this process or another one: what is noted counts. A record that was on its way when the last one
+    /// ended may lack what was seen meanwhile.
+    fn lead(&mut self) {
+        self.term += 1;
+        self.bench.hear(In::Standing(Standing::Standby));
+        self.bench.answer_all();
+        let noted = |ip: &IpAddr, pool: &PoolId| {
+            let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
+            let mut of_it = texts.filter(|text| text.contains(&ip.to_string()));
+            of_it.any(|text| !text.contains(&pool.to_string()))
+        };
+        let lost: Vec<_> = self.foreign.iter().filter(|(pool, ip)| noted(ip, pool)).cloned().collect();
+        for known in lost {
+            self.foreign.remove(&known);
+        }
+        self.bench.lead(self.term);
+    }
+
+    /// Another client sets an entry, and that is seen.
+    fn set(&mut self, at: usize, n: u8, down: bool) {
+        let (id, entries) = self.bench.azure.iter_mut().nth(at).expect("four pools");
+        let id = id.clone();
+        let state = if down { State::Down } else { State::None };
+        let mut set: Vec<(IpAddr, State)> = Vec::new();
+        for (ip, of) in entries.iter_mut().filter(|(ip, _)| ips(n).contains(ip)) {
+            set.push((*ip, std::mem::replace(of, state)));
+        }
+        self.bench.look_at(id.lb.as_str(), self.bench.now);
+        for (ip, before) in set {
+            let texts = self.bench.server.data.iter().flatten().map(|(_, text)| &text.text);
+            let is_noted = texts.into_iter().any(|text| text.contains(&ip.to_string()));
+            if !down {
+                self.foreign.remove(&(id.clone(), ip));
+            } else if before != State::Down && !is_noted {
+                self.foreign.insert((id.clone(), ip));
+            }
+        }
+    }
+
+    /// No write has taken back what another client has set.
+    fn no_foreign_down_is_taken_back(&self) {
+        for (pool, ip) in &self.foreign {
+            let state = self.bench.azure[pool].get(ip);
+            assert!(state.is_none_or(|state| *state == State::Down), "{ip} in {pool} is {state:?}");
+        }
+    }
+
+    /// The write that has begun is carried out by the set that it began with.
+    fn end(&mut self) {
+        let Some((id, set)) = self.begun.take() else { return };
+        self.bench.under_way = None;
+        self.bench.oldest = None;
+        self.bench.carry_out(&id, &set);
+        self.bench.pass(1);
+        self.bench.finished(&id, set.generation, None);
+        // Whatever was withdrawn meanwhile has ended with it.
+        let generation = self.bench.set.generation;
+        self.bench.hear(In::Withdrawn(id, generation));
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Node(n, event) => self.node(n, event),
+            Event::Write(event) => self.writer(event),
+            Event::Server(event) => self.server(event),
+            Event::Term(event) => self.term(event),
+            Event::Foreign(at, n, down) => {
+                self.bench.pass(1);
+                self.set(at, n, down);
+            }
+            Event::Look(at) => {
+                self.bench.pass(1);
+                self.bench.look_at(LBS[at], self.bench.now);
+            }
+            Event::Pass(millis) => self.bench.pass(millis.into()),
+        }
+        self.no_down_without_a_signal();
+        self.no_foreign_down_is_taken_back();
+    }
+
+    fn node(&mut self, n: u8, event: NodeEvent) {
+        match event {
+            NodeEvent::Taints(bits) => {
+                let keys = [SHUTDOWN, OUT_OF_SERVICE];
+                let chosen = keys.iter().enumerate().filter(|(at, _)| bits & (1 << at) != 0);
+                let taints = chosen.map(|(_, key)| taint(key)).collect();
+                self.change(n, |fact| fact.taints = taints);
+            }
+            NodeEvent::Ready(ready) => self.change(n, |fact| fact.ready = ready),
+            NodeEvent::Replaced => {
+                self.replaced += 1;
+                let other = uid(&format!("node-{n}-{}", self.replaced));
+                let fact = NodeFact { uid: other, ..node(n, &[]) };
+                self.nodes.insert(n, Some(fact.clone()));
+                self.bench.tell(fact);
+            }
+            NodeEvent::Deleted => {
+                self.nodes.insert(n, None);
+                self.bench.delete(n);
+            }
+            NodeEvent::Released => {
+                let name = NodeName::new(format!("node-{n}"));
+                self.bench.hear(In::Release(RequestId(1), Scope::Node(name)));
+            }
+        }
+    }
+
+    fn writer(&mut self, event: WriteEvent) {
+        match event {
+            WriteEvent::Done(at) => {
+                if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
+                    self.bench.write(&id);
+                }
+            }
+            WriteEvent::Fails(at, code) => {
+                // A lane writes one pool at a time.
+                let busy = self.begun.as_ref().map(|(id, _)| id);
+                let Some(id) = self.nth_due(at).filter(|id| Some(id) != busy) else { return };
+                if code == 404 {
+                    // It was deleted, and is made again.
+                    let entries = self.bench.azure.entry(id.clone()).or_default();
+                    entries.values_mut().for_each(|state| *state = State::None);
+                    self.foreign.retain(|(pool, _)| *pool != id);
+                }
+                self.bench.fail(&id, code);
+            }
+            WriteEvent::Begins(at) => {
+                if let Some(id) = self.nth_due(at).filter(|_| self.begun.is_none()) {
+                    self.bench.due.remove(&id);
+                    self.bench.under_way = Some(id.clone());
+                    self.bench.oldest = Some(self.bench.set.generation);
+                    self.begun = Some((id, Arc::clone(&self.bench.set)));
+                }
+            }
+            WriteEvent::Ends => self.end(),
+        }
+    }
+
+    fn server(&mut self, event: ServerEvent) {
+        let is_asked = !self.bench.asks.is_empty();
+        match event {
+            ServerEvent::Answers if is_asked => self.bench.answer(),
+            ServerEvent::Fails { carried_out, denied } if is_asked => {
+                let why = "no".into();
+                let failure = if denied { RequestFailure::Denied(why) } else { RequestFailure::Other(why) };
+                self.bench.fail_ask(carried_out, failure);
+            }
+            ServerEvent::Answers | ServerEvent::Fails { .. } => {}
+            ServerEvent::SomebodyWrites => self.bench.server.put("start.somebody", "else"),
+        }
+    }
+
+    fn term(&mut self, event: TermEvent) {
+        match event {
+            TermEvent::Standby => {
+                // What is under way ends before another term begins.
+                self.end();
+                self.bench.due.clear();
+                self.bench.hear(In::Standing(Standing::Standby));
+            }
+            TermEvent::Leads => {
+                self.end();
+                self.bench.due.clear();
+                self.lead();
+            }
+            TermEvent::Paused(is) => {
+                let everything = is.then(Pause::default);
+                self.bench.wish(self.term, Wishes { everything, ..Wishes::default() });
+            }
+            TermEvent::Off(admin_state_off) => {
+                self.bench.wish(self.term, Wishes { admin_state_off, ..Wishes::default() });
+            }
+            TermEvent::Restarts { carried_out } => {
+                self.end();
+                if let Some((_, ask)) = self.bench.asks.pop_front().filter(|_| carried_out) {
+                    self.bench.server.carry_out(self.bench.now, &ask);
+                }
+                self.bench.restart(Role::On);
+                self.lead();
+            }
+        }
+    }
+
+    fn no_down_without_a_signal(&self) {
+        if !self.bench.machine.acts() {
+            return;
+        }
+        for uid in self.bench.set.addresses.values() {
+            let signalled = |fact: &NodeFact| fact.uid == *uid && !fact.taints.is_empty();
+            assert!(self.nodes.values().flatten().any(signalled), "{uid} has no signal");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn n1_n2_n4_whatever_happens_every_entry_is_right_in_the_end(
+        events in prop::collection::vec(event(), 0..80),
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        world.end();
+        world.bench.due.clear();
+        // In the end all nodes are Ready, few of them drain, and the writer does its work.
+        for n in 1..=NODES {
+            if let Some(Some(mut fact)) = world.nodes.get(&n).cloned() {
+                fact.ready = true;
+                if n > 2 {
+                    fact.taints.clear();
+                }
+                world.nodes.insert(n, Some(fact.clone()));
+                world.bench.tell(fact);
+            }
+        }
+        world.comes_to_rest();
+        let bench = &world.bench;
+        for (n, fact) in &world.nodes {
+            let drains = fact.as_ref().is_some_and(|fact| !fact.taints.is_empty());
+            for (id, entries) in &bench.azure {
+                for (ip, state) in entries.iter().filter(|(ip, _)| ips(*n).contains(ip)) {
+                    prop_assert!(!drains || *state == State::Down, "{ip} of node {n} in {id} is {state:?}");
+                }
+            }
+        }
+        // A node that has returned is not noted any more, and one that leaves service is.
+        for fact in world.nodes.values().flatten() {
+            let is_noted = bench.server.text(&format!("down.{}", fact.uid)).is_some();
+            prop_assert_eq!(is_noted, !fact.taints.is_empty(), "{:?}: {:?}", fact, bench.server.keys());
+        }
+        world.no_foreign_down_is_taken_back();
+        prop_assert!(bench.is_idle(), "{:?}", bench.machine.queue);
+        let restores = bench.machine.nodes.restores().keys().collect::<Vec<_>>();
+        prop_assert!(bench.due.is_empty() && world.begun.is_none(), "{restores:?}");
+    }
+
+    #[test]
+    fn n4_without_foreign_writes_no_node_stays_down_that_does_not_drain(
+        events in prop::collection::vec(event(), 0..80),
+    ) {
+        let mut world = World::new();
+        for event in events.into_iter().filter(|event| !matches!(event, Event::Foreign(..))) {
+            world.happen(event);
+        }
+        world.end();
+        world.bench.due.clear();
+        for n in 1..=NODES {
+            let fact = NodeFact { uid: uid(&format!("node-{n}-last")), ..node(n, &[]) };
+            let fact = world.nodes.get(&n).cloned().flatten().map_or(fact, |known| NodeFact { taints: Vec::new(), ..known });
+            world.bench.tell(fact);
+        }
+        world.comes_to_rest();
+        prop_assert_eq!(world.bench.downs(), BTreeMap::new());
+        prop_assert!(world.bench.is_idle() && world.bench.set.restorable.is_empty());
+    }
+}

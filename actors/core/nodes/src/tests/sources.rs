@@ -1,0 +1,706 @@
+//! A pool that is filled from a source, and nodes of it that leave service: the machine beside the Directory, the pool and
+//! the plan of each write (X2, N4). An entry is Down where its node leaves service, where the source calls it draining, or
+//! where the operator has set it; and writes come to an end.
+
+use proptest::prelude::*;
+
+use super::*;
+use model::assignment::Assignment;
+use model::attempt::Outcome;
+use model::guard::{Fraction, GuardMode};
+use model::ids::{AttemptId, Family};
+use model::level::{Leaving, Level, Provenance, Source};
+use model::xds::assignment::{LoadAssignment, Priority, Standing};
+use model::xds::name::Name;
+use model::xds::remark::Remark;
+use model::xds::source::{Assigned, SourceFact};
+use pools::directory::{self, Directory, Listing};
+use pools::membership;
+use pools::queue::{self, PoolQueue};
+use sources::xds::sources;
+use writer::plan::{Change, Plan, plan};
+
+const UP: Standing = Standing::Healthy;
+const DRAINS: Standing = Standing::Draining;
+const NODES: u8 = 3;
+
+fn shop() -> Name {
+    Name::Endpoints("shop".into())
+}
+
+fn web() -> PoolId {
+    pool("lb", "web")
+}
+
+/// `lb/web` is filled from a source; the nodes of these numbers are behind its addresses.
+struct World {
+    bench: Bench,
+    directory: Directory,
+    queue: PoolQueue,
+    assigned: Option<Arc<Assignment>>,
+    due: bool,
+    term: u64,
+    attempts: u64,
+    /// How many PUTs were made of the pool.
+    puts: usize,
+    /// The departures that were last sent to the Directory.
+    leaving: Option<Arc<Leaving>>,
+    /// What the source says, if anything is known of it.
+    says: Option<BTreeMap<u8, Standing>>,
+}
+
+fn directory_of() -> Directory {
+    let membership = membership::Params::default();
+    let listing = Listing { pool: web(), source: shop(), family: Family::V4, membership };
+    Directory::new(directory::Params {
+        removal_delay: Duration::from_secs(30),
+        empty_confirm: Duration::from_secs(60),
+        guards: GuardMode::Off,
+        max_removal: Fraction::millionths(500_000),
+        cluster_name: "kubernetes".into(),
+        pins: None,
+        listed: vec![listing],
+        only_listed: BTreeSet::new(),
+        shows_only: false,
+    })
+}
+
+fn queue_of() -> PoolQueue {
+    let params = queue::Params {
+        quiet_period: Duration::from_millis(500),
+        max_delay: Duration::from_secs(2),
+        min_interval: Duration::from_secs(5),
+        retry_interval: Duration::from_secs(30),
+        max_retries: 3,
+        after_failure: None,
+        drift: true,
+        compare_after_stale: true,
+        fights: true,
+    };
+    PoolQueue::new(web(), params)
+}
+
+impl World {
+    /// All nodes are in the pool and in service, and the source says so.
+    fn new() -> World {
+        let mut world = World::unknown();
+        world.source(&[(1, UP), (2, UP), (3, UP)]);
+        world.rest();
+        world
+    }
+
+    /// Nothing is known of the source.
+    fn unknown() -> World {
+        World::excluding(None)
+    }
+
+    /// The same, with such a pool left out.
+    fn excluding(excluded: Option<PoolId>) -> World {
+        let mut bench = Bench::silent(Role::On, NODES);
+        bench.params.listed = [web()].into();
+        bench.params.excluded = excluded.into_iter().map(|pool| pool.pool).collect();
+        bench.machine = AdminState::new(bench.params.clone());
+        let mut world = World {
+            bench,
+            directory: directory_of(),
+            queue: queue_of(),
+            assigned: None,
+            due: false,
+            term: 0,
+            attempts: 0,
+            puts: 0,
+            leaving: None,
+            says: None,
+        };
+        (1..=NODES).for_each(|n| world.bench.tell(node(n, &[])));
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        self.term += 1;
+        self.tell(directory::In::ListsSynced);
+        self.tell(directory::In::DiscoverySynced);
+        let wishes = Arc::new(Wishes::default());
+        self.tell(directory::In::Wishes { term: Some(Epoch(self.term)), wishes });
+        self.tell(directory::In::Confirmed(Epoch(self.term)));
+        self.tell(directory::In::Reporting(Some(Epoch(self.term))));
+        self.bench.lead(self.term);
+        self.look();
+    }
+
+    /// The process ends, and another one takes over, which knows what is noted and nothing of the source.
+    fn restart(&mut self) {
+        self.bench.restart(Role::On);
+        (self.directory, self.queue) = (directory_of(), queue_of());
+        (self.assigned, self.due, self.says, self.leaving) = (None, false, None, None);
+        self.begin();
+    }
+
+    fn tell(&mut self, input: directory::In) {
+        let mut out = Vec::new();
+        self.directory.step(self.bench.now, input, &mut out);
+        self.directory.tick(self.bench.now, &mut out);
+        self.directory_said(out);
+    }
+
+    fn directory_said(&mut self, out: Vec<directory::Out>) {
+        for said in out {
+            match said {
+                directory::Out::Assign(assignment) => {
+                    self.assigned = Some(Arc::clone(&assignment));
+                    self.pool(queue::In::Assigned(assignment));
+                }
+                directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
+                directory::Out::Word(pool, word) => self.bench.hear(In::Word(pool, word)),
+                directory::Out::Forget(_)
+                | directory::Out::Rewrite(_)
+                | directory::Out::Opened(_)
+                | directory::Out::Reread(_)
+                | directory::Out::ReadUpTo(_)
+                | directory::Out::Answer(..)
+                | directory::Out::Report(_)
+                | directory::Out::Ended(_)
+                | directory::Out::Refused(..)
+                | directory::Out::Guards(_)
+                | directory::Out::Service(..)
+                | directory::Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn pool(&mut self, input: queue::In) {
+        let mut out = Vec::new();
+        self.queue.step(self.bench.now, input, &mut out);
+        self.pool_said(out);
+    }
+
+    fn pool_said(&mut self, out: Vec<queue::Out>) {
+        for said in out {
+            match said {
+                queue::Out::Due(..) => self.due = true,
+                queue::Out::Withdraw(_) => self.due = false,
+                queue::Out::Taken(_, attempt, Some(taken)) => self.write(attempt, &taken.level),
+                queue::Out::Taken(_, _, None)
+                | queue::Out::Retired(_)
+                | queue::Out::Members(..)
+                | queue::Out::Missing(_)
+                | queue::Out::Answer(..)
+                | queue::Out::Report(_)
+                | queue::Out::Ended(_)
+                | queue::Out::View(_)
+                | queue::Out::Gone(_)
+                | queue::Out::Quarantined(..)
+                | queue::Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn facts(&self) -> PoolFacts {
+        let entry = |(ip, state): (&IpAddr, &State)| Entry {
+            name: ip.to_string().into(),
+            ip: Some(*ip),
+            admin_state: *state,
+            network: None,
+            instance: None,
+        };
+        PoolFacts::at_rest(web(), self.bench.azure[&web()].iter().map(entry).collect())
+    }
+
+    /// One write of the pool, with what is due of the admin state.
+    fn write(&mut self, attempt: AttemptId, level: &Level) {
+        let members = self.facts().members();
+        let set = Arc::clone(&self.bench.set);
+        let outcome = match plan(&self.facts(), Some(level), &set, None) {
+            Plan::Unchanged => Outcome::Unchanged { members },
+            Plan::Edit(change) => {
+                self.put(&change);
+                let Change { members, added, removed, .. } = *change;
+                Outcome::Written { members, added, removed, record: Arc::default() }
+            }
+        };
+        self.bench.pass(1);
+        if self.bench.due.remove(&web()).is_some() {
+            self.bench.finished(&web(), set.generation, None);
+        }
+        self.pool(queue::In::Finished(attempt, outcome));
+    }
+
+    fn put(&mut self, change: &Change) {
+        let facts = self.facts();
+        let pool = self.bench.azure.get_mut(&web()).expect("it is there");
+        for at in &change.edit.remove {
+            pool.remove(&facts.entries[*at].ip.expect("an address"));
+        }
+        for (at, state) in &change.edit.set_admin {
+            pool.insert(facts.entries[*at].ip.expect("an address"), *state);
+        }
+        for new in &change.edit.add {
+            pool.insert(new.ip, new.admin_state.unwrap_or(State::None));
+        }
+        self.bench.sent.insert(web(), self.bench.now);
+        self.puts += 1;
+    }
+
+    /// What is due at the writer is done, and the Directory hears which nodes leave.
+    fn work(&mut self) {
+        self.tell_departures();
+        self.bench.answer_all();
+        if std::mem::take(&mut self.due) {
+            self.attempts += 1;
+            self.pool(queue::In::Take(AttemptId { epoch: Epoch(self.term), n: self.attempts }));
+        }
+        while let Some((id, _)) = self.bench.due.first_key_value() {
+            let (id, before) = (id.clone(), self.bench.azure[&web()].clone());
+            self.bench.write(&id);
+            self.puts += usize::from(before != self.bench.azure[&web()]);
+        }
+        self.tell_departures();
+    }
+
+    /// Sends a fact if it has changed.
+    fn tell_departures(&mut self) {
+        let leaving = Some(Arc::clone(&self.bench.leaving));
+        if self.leaving != leaving {
+            self.leaving = leaving;
+            self.tell(directory::In::Leaving(Arc::clone(&self.bench.leaving)));
+        }
+    }
+
+    fn look(&mut self) {
+        self.bench.look();
+        let facts = LbFacts {
+            lb: web().lb,
+            etag: None,
+            guid: None,
+            provisioning: Provisioning::Succeeded,
+            pools: vec![Arc::new(self.facts())],
+            rules: Vec::new(),
+        };
+        let (lb, began, facts) = (web().lb, self.bench.now, Some(Arc::new(facts)));
+        self.tell(directory::In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
+    }
+
+    /// So many seconds, with work whenever there is any.
+    fn pass(&mut self, seconds: u16) {
+        for _ in 0..seconds {
+            self.bench.pass(1_000);
+            let now = self.bench.now;
+            if self.directory.deadline().is_some_and(|at| at <= now) {
+                let mut out = Vec::new();
+                self.directory.tick(now, &mut out);
+                self.directory_said(out);
+            }
+            if self.queue.deadline().is_some_and(|at| at <= now) {
+                let mut out = Vec::new();
+                self.queue.tick(now, &mut out);
+                self.pool_said(out);
+            }
+            self.work();
+        }
+    }
+
+    /// Some minutes with their looks.
+    fn rest(&mut self) {
+        for _ in 0..5 {
+            self.pass(60);
+            self.look();
+        }
+    }
+
+    fn source(&mut self, endpoints: &[(u8, Standing)]) {
+        self.says = Some(endpoints.iter().copied().collect());
+        let addresses = endpoints.iter().map(|(n, stands)| (ips(*n)[0], *stands)).collect();
+        let priorities = vec![Priority { addresses, weighted: false }];
+        let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
+        let note = sources::Note::Node("replica-1".into());
+        self.tell(directory::In::Source(
+            shop(),
+            SourceFact { assigned, provenance: Provenance::Watch, note },
+        ));
+        self.work();
+    }
+
+    fn node(&mut self, n: u8, leaves: bool) {
+        self.bench.tell(node(n, if leaves { &[SHUTDOWN] } else { &[] }));
+        self.work();
+    }
+
+    /// The nodes whose addresses are Down in the pool.
+    fn down(&self) -> Vec<u8> {
+        (1..=NODES).filter(|n| self.bench.azure[&web()].get(&ips(*n)[0]) == Some(&State::Down)).collect()
+    }
+
+    /// How many members are shown to be Down by another client's doing.
+    fn told(&self) -> usize {
+        let assignment = self.assigned.as_ref().expect("it is assigned");
+        let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
+        let told =
+            |note: &Remark| if let Remark::ForeignDown(members) = note { Some(*members) } else { None };
+        remarks.iter().find_map(told).unwrap_or(0)
+    }
+
+    /// Nothing is written any more, whatever is looked at.
+    fn is_quiet(&mut self) {
+        let before = (self.puts, self.attempts);
+        self.rest();
+        let after = (self.puts, self.attempts);
+        assert_eq!(after, before, "tried though nothing happens: {:?}", self.bench.azure[&web()]);
+        assert!(!self.due && self.bench.due.is_empty());
+    }
+}
+
+#[test]
+fn n4_x2_a_down_of_the_source_outlives_its_node_and_writes_end() {
+    let mut world = World::new();
+    world.node(2, true);
+    world.rest();
+    world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+    world.rest();
+    let puts = world.puts;
+    world.node(2, false);
+    world.rest();
+    assert_eq!((world.down(), world.puts), (vec![2], puts), "it drains");
+    world.is_quiet();
+    assert!(world.bench.noted().is_empty(), "the source has it from now on");
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![], 0));
+    world.is_quiet();
+}
+
+#[test]
+fn x2_n4_a_node_that_leaves_stays_down_when_the_source_lifts_its_down() {
+    let mut world = World::new();
+    world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+    world.rest();
+    world.node(2, true);
+    world.rest();
+    assert!(world.bench.server.text("down.uid-of-node-2").is_some_and(|text| !text.contains("foreign")));
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![2], 0));
+    world.is_quiet();
+    world.restart();
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![2], 0));
+    world.node(2, false);
+    world.rest();
+    assert_eq!(world.down(), [], "it is noted as ours");
+    world.is_quiet();
+}
+
+#[test]
+fn n4_x2_an_exception_ends_when_the_source_turns_out_to_account_for_it() {
+    let mut world = World::unknown();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.node(2, true);
+    world.rest();
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    assert!(text.contains("foreign: lb/web"), "{text}");
+    world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+    world.rest();
+    let text = world.bench.server.text("down.uid-of-node-2").expect("it is noted");
+    assert!(!text.contains("foreign"), "{text}");
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.node(2, false);
+    world.rest();
+    assert_eq!(world.down(), []);
+    world.is_quiet();
+}
+
+#[test]
+fn n4_x2_a_down_that_outlives_its_node_ends_where_the_source_assigns_it() {
+    let mut world = World::new();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![], 0));
+    world.is_quiet();
+    // Where the operator had set it before, it is theirs.
+    let mut world = World::new();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.node(2, true);
+    world.rest();
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![2], 1));
+    world.is_quiet();
+}
+
+#[test]
+fn n2_x2_in_an_excluded_pool_a_foreign_down_outlives_its_node() {
+    let mut world = World::excluding(Some(web()));
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), []);
+    // A PUT of ours: what is Down after it could be ours.
+    world.source(&[(1, UP), (2, UP)]);
+    world.rest();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.bench.delete(2);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    assert_eq!(world.bench.noted().len(), 1, "it is Down in other pools");
+    world.is_quiet();
+}
+
+#[test]
+fn x3_n4_what_is_never_taken_back_waits_for_no_source() {
+    let mut world = World::unknown();
+    world.bench.somebody_sets(2, State::Down);
+    world.look();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.bench.noted().len(), 1);
+    world.node(2, false);
+    world.rest();
+    assert_eq!((world.down(), world.bench.noted().len()), (vec![2], 0));
+    world.is_quiet();
+}
+
+#[test]
+fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
+    let mut directory = directory_of();
+    let mut words = |input: Vec<directory::In>| -> Vec<bool> {
+        let mut out = Vec::new();
+        for input in input {
+            directory.step(Now::ZERO, input, &mut out);
+        }
+        directory.tick(Now::ZERO, &mut out);
+        let word = |said: &directory::Out| {
+            if let directory::Out::Word(_, word) = said { Some(word.is_some()) } else { None }
+        };
+        out.iter().filter_map(word).collect()
+    };
+    let assigned = Assigned::Usable(Arc::default());
+    let note = sources::Note::Node("replica-1".into());
+    let fact = SourceFact { assigned, provenance: Provenance::Watch, note };
+    let synced = [directory::In::ListsSynced, directory::In::DiscoverySynced];
+    let known = synced.into_iter().chain([directory::In::Source(shop(), fact)]);
+    assert_eq!(words(known.collect()), [], "there may be a Down that it asks for");
+    let seen = LbObservation { lb: web().lb, began: Now::ZERO, facts: None, puts: Default::default() };
+    assert_eq!(words(vec![directory::In::Lb(seen)]), [true], "there is none");
+}
+
+#[test]
+fn x3_n4_a_down_is_not_taken_back_before_the_source_is_known() {
+    for (says, down) in [(DRAINS, &[2_u8][..]), (UP, &[])] {
+        let mut world = World::new();
+        world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+        world.node(2, true);
+        world.rest();
+        let puts = world.puts;
+        world.restart();
+        world.node(2, false);
+        world.rest();
+        assert_eq!((world.down(), world.puts), (vec![2], puts), "the source may ask for it");
+        assert_eq!(world.bench.noted().len(), 1, "and it may not");
+        world.source(&[(1, UP), (2, says), (3, UP)]);
+        world.rest();
+        assert_eq!((world.down(), world.told()), (down.to_vec(), 0));
+        assert!(world.bench.noted().is_empty());
+        world.is_quiet();
+    }
+}
+
+#[test]
+fn n4_switching_off_takes_downs_back_before_the_source_is_known() {
+    let mut world = World::unknown();
+    world.node(2, true);
+    world.rest();
+    assert_eq!(world.down(), [2]);
+    world.bench.restart(Role::Off);
+    (world.directory, world.queue) = (directory_of(), queue_of());
+    world.begin();
+    world.rest();
+    assert_eq!(world.down(), []);
+}
+
+#[test]
+fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
+    let mut world = World::new();
+    world.bench.somebody_sets(1, State::Down);
+    world.look();
+    let told = |world: &World| {
+        let of = |report: &&Report| matches!(&report.what, What::AdminForeign { .. });
+        world.bench.reports.iter().filter(of).count()
+    };
+    assert_eq!((world.told(), told(&world)), (1, 1));
+    world.is_quiet();
+    assert_eq!(world.down(), [1]);
+    // The same of an endpoint that came back into service while no process was there.
+    world.source(&[(1, UP), (2, DRAINS), (3, UP)]);
+    world.rest();
+    assert_eq!((world.down(), world.told()), (vec![1, 2], 1));
+    world.restart();
+    assert_eq!(told(&world), 1, "nothing is told while it is not known what the source says");
+    world.source(&[(1, UP), (2, UP), (3, UP)]);
+    world.rest();
+    assert_eq!((world.down(), world.told(), told(&world)), (vec![1, 2], 2, 3));
+    world.is_quiet();
+}
+
+#[test]
+fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
+    let mut bench = Bench::silent(Role::On, NODES);
+    bench.params.listed = [web()].into();
+    bench.params.only_listed = [web().lb].into();
+    bench.machine = AdminState::new(bench.params.clone());
+    (1..=NODES).for_each(|n| bench.tell(node(n, &[])));
+    bench.look();
+    bench.lead(1);
+    bench.hear(In::Word(web(), Some(Arc::default())));
+    bench.said();
+    let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
+    for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {
+        bench.tell(node(2, signals));
+        let mut ours = all(urgency);
+        ours.retain(|(pool, _)| pool != "lb/web-ipv6");
+        assert_eq!(bench.said(), ours);
+        bench.settle();
+        assert_eq!(bench.azure[&pool("lb", "web-ipv6")], others, "another client's");
+    }
+    assert!(bench.downs().is_empty() && bench.noted().is_empty() && bench.is_idle());
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Node(u8, bool),
+    Says([u8; 3]),
+    /// The operator sets an entry Down, or takes that back.
+    Hand(u8, bool),
+    Restart,
+    Look,
+    Pass(u16),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (1..=NODES, any::<bool>()).prop_map(|(n, leaves)| Event::Node(n, leaves)),
+        6 => prop::array::uniform3(0_u8..3).prop_map(Event::Says),
+        2 => (1..=NODES, any::<bool>()).prop_map(|(n, down)| Event::Hand(n, down)),
+        1 => Just(Event::Restart),
+        4 => Just(Event::Look),
+        5 => (0_u16..90).prop_map(Event::Pass),
+    ]
+}
+
+/// What an outsider knows.
+struct Outsider {
+    world: World,
+    leaves: BTreeSet<u8>,
+    /// Whose Down the operator has set, while nothing here asked for it.
+    by_hand: BTreeSet<u8>,
+    /// Those whose Down may be anyone's: nothing was noted of it, and the process has ended.
+    unknown: BTreeSet<u8>,
+}
+
+impl Outsider {
+    fn happen(&mut self, event: Event) {
+        let world = &mut self.world;
+        match event {
+            // More than two would wait for each other (N5).
+            Event::Node(n, true) if self.leaves.len() == 2 && !self.leaves.contains(&n) => {}
+            Event::Node(n, leaves) => {
+                if leaves {
+                    self.leaves.insert(n)
+                } else {
+                    self.leaves.remove(&n)
+                };
+                world.node(n, leaves);
+            }
+            Event::Says(states) => {
+                let of = |(n, state): (u8, u8)| match state {
+                    0 => None,
+                    1 => Some((n, DRAINS)),
+                    _ => Some((n, UP)),
+                };
+                let says: Vec<(u8, Standing)> = (1..=NODES).zip(states).filter_map(of).collect();
+                world.source(&says);
+                for (n, _) in says.iter().filter(|(_, stands)| *stands == DRAINS) {
+                    self.by_hand.remove(n);
+                    self.unknown.remove(n);
+                }
+            }
+            Event::Hand(n, down) => {
+                // Everything that is ours has ended long ago, and that was seen.
+                world.rest();
+                world.rest();
+                let noted = !world.bench.noted().is_empty();
+                let known = world.says.as_ref().is_some_and(|says| says.get(&n) == Some(&UP));
+                let is_there = world.bench.azure[&web()].contains_key(&ips(n)[0]);
+                if !is_there || !known || noted {
+                    return;
+                }
+                if down && !world.down().contains(&n) {
+                    world.bench.somebody_sets(n, State::Down);
+                    self.by_hand.insert(n);
+                } else if !down {
+                    world.bench.somebody_sets(n, State::None);
+                    self.by_hand.remove(&n);
+                    self.unknown.remove(&n);
+                }
+                world.look();
+            }
+            Event::Restart => {
+                let noted = |n: &u8| world.bench.noted().contains(&format!("node-{n}").as_str());
+                self.unknown.extend(world.down().into_iter().filter(|n| !noted(n)));
+                world.restart();
+            }
+            Event::Look => world.look(),
+            Event::Pass(seconds) => world.pass(seconds),
+        }
+        let there = &self.world.bench.azure[&web()];
+        let is_there = |n: &u8| there.contains_key(&ips(*n)[0]);
+        self.by_hand.retain(is_there);
+        self.unknown.retain(is_there);
+        let down = self.world.down();
+        assert!(self.by_hand.iter().all(|n| down.contains(n)), "the operator's Down is taken back");
+    }
+
+    /// Liveness: once nothing happens any more, everything is as it is to be, and nothing is written.
+    fn come_to_rest(&mut self) {
+        if self.world.says.is_none() {
+            self.happen(Event::Says([2, 2, 2]));
+        }
+        self.world.rest();
+        self.world.rest();
+        self.world.is_quiet();
+        let says = self.world.says.clone().expect("it is known");
+        let down = self.world.down();
+        let mut foreign = 0;
+        for n in (1..=NODES).filter(|n| self.world.bench.azure[&web()].contains_key(&ips(*n)[0])) {
+            let (leaves, is_down) = (self.leaves.contains(&n), down.contains(&n));
+            let drains = says.get(&n) == Some(&DRAINS);
+            let theirs = self.by_hand.contains(&n) || self.unknown.contains(&n);
+            assert!(is_down || !(leaves || drains || self.by_hand.contains(&n)), "{n} is not Down");
+            assert!(!is_down || leaves || drains || theirs, "{n} is Down without a reason");
+            foreign += usize::from(is_down && !leaves && !drains);
+        }
+        assert_eq!(self.world.told(), foreign, "what none of our sources asks for is told");
+    }
+}
+
+proptest! {
+    #[test]
+    fn x2_n4_an_entry_is_down_only_for_a_reason_and_writes_end(
+        events in prop::collection::vec(event(), 0..24),
+    ) {
+        let (leaves, by_hand, unknown) = Default::default();
+        let mut outsider = Outsider { world: World::new(), leaves, by_hand, unknown };
+        for event in events {
+            outsider.happen(event);
+        }
+        outsider.come_to_rest();
+    }
+}

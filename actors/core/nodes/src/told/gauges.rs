@@ -1,0 +1,118 @@
+//! What the metrics show of the admin state; they are told of what has changed (docs/design/reporting.md, E2).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Seen;
+use super::foreign::Foreign;
+use crate::Out;
+use crate::nodes::NodeStatus;
+use mechanisms::work_queue::{Results, WorkQueue};
+use model::ids::NodeUid;
+use model::machine::Now;
+use model::node::NodeState;
+use model::sample::Sample;
+use model::sample::WorkResult;
+use model::signals::Signal;
+
+/// What was said last; at first every series stands at zero.
+#[derive(Debug, Default)]
+pub(super) struct NodeGauges {
+    states: BTreeMap<NodeState, u64>,
+    signals: BTreeMap<Signal, u64>,
+    /// The Downs that are ours, and the others.
+    downs: [u64; 2],
+    /// In whole seconds.
+    oldest: Option<u64>,
+    queue: u64,
+    /// Records that are kept, unreadable and refused.
+    records: [u64; 3],
+    results: Results,
+}
+
+impl NodeGauges {
+    /// Says how work has ended since the last time (S4).
+    pub(super) fn tell_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
+        let now = queue.results();
+        if now == self.results {
+            return;
+        }
+        let before = std::mem::replace(&mut self.results, now);
+        for kind in WorkResult::ALL {
+            let times = of_kind(&now, kind).saturating_sub(of_kind(&before, kind));
+            out.extend((0..times).map(|_| Out::Sample(Sample::Reconciled(kind))));
+        }
+    }
+
+    /// Says how many nodes stand how.
+    pub(super) fn tell_nodes(
+        &mut self,
+        now: Now,
+        stands: &[NodeStatus<'_>],
+        seen: &Seen<'_>,
+        out: &mut Vec<Out>,
+    ) {
+        for state in NodeState::ALL {
+            let nodes = count(stands.iter().filter(|stand| stand.state == state).count());
+            if self.states.insert(state, nodes).unwrap_or_default() != nodes {
+                out.push(Out::Sample(Sample::AdminNodes { state, nodes }));
+            }
+        }
+        for signal in Signal::ALL {
+            let nodes = count(stands.iter().filter(|stand| stand.signals.contains(&signal)).count());
+            if self.signals.insert(signal, nodes).unwrap_or_default() != nodes {
+                out.push(Out::Sample(Sample::DrainingNodes { signal, nodes }));
+            }
+        }
+        let oldest = stands.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
+        if oldest != self.oldest {
+            self.oldest = oldest;
+            out.push(Out::Sample(Sample::AdminOldest(oldest.map(Duration::from_secs))));
+        }
+        let queue = count(stands.iter().filter(|stand| seen.queue.requeues(stand.uid) > 0).count());
+        if queue != self.queue {
+            self.queue = queue;
+            out.push(Out::Sample(Sample::ReconcileQueue(queue)));
+        }
+        let kept = &seen.records;
+        let records = [count(kept.count), count(kept.unreadable.len()), count(kept.refused.len())];
+        if records != self.records {
+            self.records = records;
+            let [kept, unreadable, refused] = records;
+            out.push(Out::Sample(Sample::AdminRecords { kept, unreadable, refused }));
+        }
+    }
+
+    /// Says how many entries are Down.
+    pub(super) fn tell_entries(&mut self, found: &Foreign, out: &mut Vec<Out>) {
+        let downs = [found.ours, found.downs];
+        for (foreign, at) in [(false, 0), (true, 1)] {
+            if self.downs[at] != downs[at] {
+                out.push(Out::Sample(Sample::DownEntries { foreign, entries: downs[at] }));
+            }
+        }
+        self.downs = downs;
+    }
+}
+
+/// Since when a node waits for work of ours; what is held back has a count of its own, and one that is gone waits for
+/// others.
+fn waits_since(stand: &NodeStatus<'_>) -> Option<Now> {
+    match stand.state {
+        NodeState::Recording | NodeState::Draining | NodeState::Restoring => stand.since,
+        NodeState::Held | NodeState::Down | NodeState::Gone => None,
+    }
+}
+
+fn of_kind(results: &Results, kind: WorkResult) -> u64 {
+    match kind {
+        WorkResult::Success => results.success,
+        WorkResult::Error => results.error,
+        WorkResult::Requeue => results.requeue,
+        WorkResult::RequeueAfter => results.requeue_after,
+    }
+}
+
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,121 @@
+//! What the metrics are told.
+
+use super::*;
+use model::sample::WorkResult;
+
+fn drained(said: &Said) -> Vec<Duration> {
+    let of = |sample: &Sample| if let Sample::Drained(took) = sample { Some(*took) } else { None };
+    said.samples.iter().filter_map(of).collect()
+}
+
+#[test]
+fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
+    let mut bench = Bench::new(3);
+    bench.put(1, NodeState::Draining);
+    let signals = |nodes: u64| Sample::DrainingNodes { signal: Signal::Shutdown, nodes };
+    let states = |state: NodeState, nodes: u64| Sample::AdminNodes { state, nodes };
+    let records = |kept: u64| Sample::AdminRecords { kept, unreadable: 0, refused: 0 };
+    let waited = |seconds: u64| Sample::AdminOldest(Some(Duration::from_secs(seconds)));
+    let draining = [states(NodeState::Draining, 1), signals(1), waited(1), records(1)];
+    assert_eq!(bench.later().samples, draining);
+    assert_eq!(bench.later().samples, [waited(2)]);
+    bench.set_all(1, State::Down);
+    bench.put(1, NodeState::Down);
+    let down = [
+        states(NodeState::Draining, 0),
+        states(NodeState::Down, 1),
+        Sample::AdminOldest(None),
+        Sample::DownEntries { foreign: false, entries: 2 },
+    ];
+    assert_eq!(bench.later().samples, down);
+    assert_eq!(bench.later().samples, []);
+    bench.set_all(1, State::None);
+    bench.put(1, None);
+    let over = [
+        states(NodeState::Down, 0),
+        signals(0),
+        records(0),
+        Sample::DownEntries { foreign: false, entries: 0 },
+    ];
+    assert_eq!(bench.later().samples, over);
+}
+
+#[test]
+fn e2_who_does_not_lead_counts_nothing() {
+    let mut bench = Bench::new(3);
+    bench.put(1, NodeState::Held);
+    bench.set(&pools()[0], 2, State::Down);
+    let said = bench.later();
+    assert!(said.samples.contains(&Sample::AdminNodes { state: NodeState::Held, nodes: 1 }), "{said:?}");
+    assert!(said.samples.contains(&Sample::DownEntries { foreign: true, entries: 1 }), "{said:?}");
+    bench.leads = false;
+    bench.acts = false;
+    let said = bench.later();
+    assert!(said.samples.contains(&Sample::AdminNodes { state: NodeState::Held, nodes: 0 }), "{said:?}");
+    assert!(said.samples.contains(&Sample::DownEntries { foreign: true, entries: 0 }), "{said:?}");
+}
+
+#[test]
+fn e2_a_drain_takes_from_the_signal_to_the_end_of_its_last_operation() {
+    let mut bench = Bench::new(3);
+    let [web, internal] = pools();
+    bench.put(1, NodeState::Recording);
+    bench.later();
+    bench.put(1, NodeState::Draining);
+    bench.post(&web, 1);
+    bench.post(&internal, 1);
+    bench.later();
+    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
+    bench.later();
+    bench.posts.ended(bench.now, &internal, 1, Duration::ZERO);
+    assert_eq!(drained(&bench.later()), [], "pools are looked at once more");
+    bench.put(1, NodeState::Down);
+    assert_eq!(drained(&bench.later()), [Duration::from_secs(4)]);
+    bench.put(1, NodeState::Draining);
+    bench.post(&web, 1);
+    bench.later();
+    bench.posts.ended(bench.now, &web, 1, Duration::ZERO);
+    bench.later();
+    bench.put(1, NodeState::Down);
+    assert_eq!(drained(&bench.later()), [], "what is mended later is no drain");
+}
+
+#[test]
+fn e2_a_drain_of_another_term_or_without_work_has_no_duration() {
+    let mut bench = Bench::new(3);
+    let web = &pools()[0];
+    bench.put(3, NodeState::Recording);
+    bench.later();
+    bench.put(3, NodeState::Down);
+    assert_eq!(drained(&bench.later()), [], "nothing was written for it");
+    bench.put(1, NodeState::Draining);
+    bench.nodes[0].since = Now::from_millis(1);
+    bench.post(web, 1);
+    bench.later();
+    bench.posts.ended(bench.now, web, 1, Duration::ZERO);
+    bench.later();
+    bench.put(1, NodeState::Down);
+    assert_eq!(drained(&bench.later()), []);
+}
+
+#[test]
+fn s4_each_result_of_the_queue_is_counted() {
+    let mut bench = Bench::new(3);
+    bench.put(1, NodeState::Draining);
+    bench.later();
+    bench.fail(&pools()[0], 1);
+    let said = bench.tell();
+    assert!(said.samples.contains(&Sample::Reconciled(WorkResult::Error)), "{said:?}");
+    assert!(said.samples.contains(&Sample::ReconcileQueue(1)), "{said:?}");
+    let uid = bench.uid(1);
+    for _ in 0..2 {
+        bench.queue.add(bench.now, uid.clone());
+        assert_eq!(bench.queue.take(bench.now), Some(uid.clone()));
+        bench.queue.finish(bench.now, &uid, Ok(work_queue::Done::Success));
+    }
+    let said = bench.later();
+    let successes = said.samples.iter().filter(|sample| **sample == Sample::Reconciled(WorkResult::Success));
+    assert_eq!(successes.count(), 2);
+    assert!(said.samples.contains(&Sample::ReconcileQueue(0)), "{said:?}");
+    assert!(!bench.later().samples.iter().any(|sample| matches!(sample, Sample::Reconciled(_))));
+}

@@ -1,0 +1,99 @@
+//! Load balancers whose provisioning state stays `Failed`: Azure may not have programmed what their pools hold. One pool of
+//! each is written once more after 10, 20, 40 minutes and so on, at most 6 hours apart. A write that succeeds ends the
+//! state for the whole load balancer.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Directory, Out};
+use model::arm::{LbFacts, Provisioning};
+use model::ids::{LbName, PoolId, of_balancer};
+use model::machine::Now;
+
+/// How long a load balancer must have been seen as failed before a pool of it is written.
+const FIRST: Duration = Duration::from_secs(600);
+/// How long until a load balancer is looked at again of which no pool may be written.
+const AGAIN: Duration = Duration::from_secs(60);
+/// The longest time between two such writes.
+const LONGEST: Duration = Duration::from_secs(6 * 3600);
+
+/// The load balancers that were last seen as failed.
+#[derive(Default, Debug)]
+pub(super) struct FailedBalancers(BTreeMap<LbName, Rewrite>);
+
+/// When a pool of a load balancer is written once more.
+#[derive(Debug)]
+struct Rewrite {
+    at: Now,
+    /// How long that is after the last time.
+    delay: Duration,
+    /// How many pools were chosen.
+    chosen: usize,
+}
+
+impl FailedBalancers {
+    /// Takes in what a GET saw. While an operation runs, or nothing is known, it is as it was.
+    pub(super) fn saw(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
+        let states = facts.map(|facts| {
+            let pools = facts.pools.iter().map(|pool| pool.provisioning);
+            pools.chain([facts.provisioning]).collect::<Vec<_>>()
+        });
+        match states {
+            Some(states) if states.contains(&Provisioning::Updating) => {}
+            Some(states) if states.contains(&Provisioning::Failed) => {
+                let first = Rewrite { at: now.plus(FIRST), delay: FIRST, chosen: 0 };
+                self.0.entry(lb.clone()).or_insert(first);
+            }
+            Some(_) | None => drop(self.0.remove(lb)),
+        }
+    }
+
+    /// When the next pool is written.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        self.0.values().map(|rewrite| rewrite.at).min()
+    }
+
+    fn due(&self, now: Now) -> Vec<LbName> {
+        self.0.iter().filter(|(_, rewrite)| rewrite.at <= now).map(|(lb, _)| lb.clone()).collect()
+    }
+}
+
+impl Directory {
+    /// When the next pool of a failed load balancer is written by this process, which must lead.
+    pub(super) fn rewrite_at(&self) -> Option<Now> {
+        self.failed.deadline().filter(|_| self.reporting.is_some())
+    }
+
+    /// Has one pool of each failed load balancer written whose time has come.
+    pub(super) fn rewrite_failed(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.reporting.is_none() {
+            return;
+        }
+        for lb in self.failed.due(now) {
+            let pools = self.rewritable(&lb);
+            let Some(rewrite) = self.failed.0.get_mut(&lb) else { continue };
+            if pools.is_empty() {
+                rewrite.at = now.plus(AGAIN);
+                continue;
+            }
+            let pool = pools[rewrite.chosen % pools.len()].clone();
+            rewrite.chosen += 1;
+            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST);
+            rewrite.at = now.plus(rewrite.delay);
+            out.push(Out::Rewrite(pool));
+        }
+    }
+
+    /// Our failed pools of a load balancer that are neither paused nor held.
+    fn rewritable(&self, lb: &LbName) -> Vec<PoolId> {
+        let is_failed = |id: &PoolId| {
+            let seen = self.balancers.get(lb).and_then(|balancer| balancer.pools.get(&id.pool));
+            seen.is_some_and(|seen| seen.facts.provisioning == Provisioning::Failed)
+        };
+        let may_be = |pool: &super::pool::Pool| {
+            pool.said().is_some_and(|said| !said.is_paused() && said.held.is_none())
+        };
+        let pools = of_balancer(&self.pools, lb);
+        pools.filter(|(id, pool)| is_failed(id) && may_be(pool)).map(|(id, _)| id.clone()).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! How many pools are held back or not manageable, and for which reason: kept exactly, said when they change.
+
+use std::collections::BTreeMap;
+
+use super::Out;
+use model::assignment::HeldReason;
+use model::error::ReasonLabel;
+use model::sample::Sample;
+
+/// What one pool counts under.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counted {
+    /// The reason for which a removal of it is held back.
+    pub(super) held: Option<HeldReason>,
+    /// The reason for which one would be if guards were enforced.
+    pub(super) would_hold: Option<HeldReason>,
+    /// The reason for which it is not manageable.
+    pub(super) refused: Option<ReasonLabel>,
+}
+
+/// The numbers of pools by reason.
+pub(super) struct DirectoryGauges {
+    held: BTreeMap<HeldReason, Gauge>,
+    would_hold: BTreeMap<HeldReason, Gauge>,
+    refused: BTreeMap<ReasonLabel, Gauge>,
+}
+
+#[derive(Default)]
+struct Gauge {
+    pools: u64,
+    said: Option<u64>,
+}
+
+impl Gauge {
+    fn news(&mut self) -> Option<u64> {
+        let news = (self.said != Some(self.pools)).then_some(self.pools);
+        self.said = Some(self.pools);
+        news
+    }
+}
+
+impl DirectoryGauges {
+    /// Nothing is held back and nothing is refused; that is said at the first opportunity.
+    pub(super) fn new() -> DirectoryGauges {
+        let all = || HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
+        DirectoryGauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
+    }
+
+    /// A pool counts under something else than before.
+    pub(super) fn moved(&mut self, before: Counted, after: Counted) {
+        if let Some(gauge) = before.held.and_then(|reason| self.held.get_mut(&reason)) {
+            gauge.pools -= 1;
+        }
+        if let Some(gauge) = before.would_hold.and_then(|reason| self.would_hold.get_mut(&reason)) {
+            gauge.pools -= 1;
+        }
+        if let Some(gauge) = before.refused.and_then(|label| self.refused.get_mut(&label)) {
+            gauge.pools -= 1;
+        }
+        if let Some(reason) = after.held {
+            self.held.entry(reason).or_default().pools += 1;
+        }
+        if let Some(reason) = after.would_hold {
+            self.would_hold.entry(reason).or_default().pools += 1;
+        }
+        if let Some(label) = after.refused {
+            self.refused.entry(label).or_default().pools += 1;
+        }
+    }
+
+    /// Says what changed since it was last said.
+    pub(super) fn say(&mut self, out: &mut Vec<Out>) {
+        for (&reason, gauge) in &mut self.held {
+            if let Some(pools) = gauge.news() {
+                out.push(Out::Sample(Sample::Held { reason, pools }));
+            }
+        }
+        for (&reason, gauge) in &mut self.would_hold {
+            if let Some(pools) = gauge.news() {
+                out.push(Out::Sample(Sample::WouldHold { reason, pools }));
+            }
+        }
+        for (&reason, gauge) in &mut self.refused {
+            if let Some(pools) = gauge.news() {
+                out.push(Out::Sample(Sample::NotManageable { reason, pools }));
+            }
+        }
+    }
+
+    /// How many pools count under this reason; for the invariants.
+    #[cfg(test)]
+    pub(super) fn counted(&self) -> (BTreeMap<HeldReason, u64>, BTreeMap<ReasonLabel, u64>) {
+        let held = self.held.iter().map(|(reason, gauge)| (*reason, gauge.pools)).collect();
+        let refused = self.refused.iter().map(|(label, gauge)| (*label, gauge.pools)).collect();
+        (held, refused)
+    }
+}

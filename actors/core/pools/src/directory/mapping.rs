@@ -1,0 +1,169 @@
+//! Who is who: which Service a rule belongs to, and which pools and rules a load balancer was last seen with
+//! (D1). Whether a pool may be written is decided elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::discovery::rules::folded;
+use model::arm::{LbFacts, PoolFacts, Provisioning};
+use model::ids::{PoolName, RulePrefix, ServiceUid};
+use model::machine::Now;
+use model::services::ServiceFact;
+use model::view::{Candidacy, ServiceView};
+
+/// All Services, found by UID and by the prefix of their rules.
+#[derive(Default)]
+pub(super) struct Services {
+    by_uid: BTreeMap<ServiceUid, Entry>,
+    by_prefix: BTreeMap<Arc<str>, BTreeSet<ServiceUid>>,
+    /// How many prefixes there are of each length; in a real cluster all have the same.
+    lengths: BTreeMap<usize, usize>,
+}
+
+/// One Service.
+pub(super) struct Entry {
+    /// What was last told of it.
+    pub(super) fact: Arc<ServiceFact>,
+    /// The prefix of its rules.
+    pub(super) prefix: RulePrefix,
+    /// What was last shown of it.
+    pub(super) shown: Option<Arc<ServiceView>>,
+    /// Whether no assignment was worked out from the fact yet.
+    pub(super) fresh: bool,
+}
+
+impl Services {
+    /// Takes in what is known of a Service now. What a fact that was not yet acted on said about doubt and the
+    /// oldest trigger stays (G1, A3).
+    pub(super) fn insert(&mut self, uid: &ServiceUid, mut fact: Arc<ServiceFact>) {
+        if let Some(entry) = self.by_uid.get_mut(uid) {
+            if entry.fresh {
+                ServiceFact::absorb(&mut fact, &entry.fact);
+            }
+            entry.fact = fact;
+            entry.fresh = true;
+            return;
+        }
+        let prefix = RulePrefix::of(uid);
+        let text: Arc<str> = Arc::from(prefix.as_str());
+        *self.lengths.entry(text.len()).or_default() += 1;
+        self.by_prefix.entry(text).or_default().insert(uid.clone());
+        self.by_uid.insert(uid.clone(), Entry { fact, prefix, shown: None, fresh: true });
+    }
+
+    /// Drops a Service and hands back what was known of it.
+    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<Entry> {
+        let entry = self.by_uid.remove(uid)?;
+        let text = entry.prefix.as_str();
+        if let Some(sharing) = self.by_prefix.get_mut(text) {
+            sharing.remove(uid);
+            if sharing.is_empty() {
+                self.by_prefix.remove(text);
+            }
+        }
+        if let Some(count) = self.lengths.get_mut(&text.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&text.len());
+            }
+        }
+        Some(entry)
+    }
+
+    /// One Service.
+    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&Entry> {
+        self.by_uid.get(uid)
+    }
+
+    /// One Service, to be changed.
+    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut Entry> {
+        self.by_uid.get_mut(uid)
+    }
+
+    /// The UIDs of all Services.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &ServiceUid> {
+        self.by_uid.keys()
+    }
+
+    /// The Services that a rule of this name, in lower case, belongs to: normally one or none.
+    pub(super) fn owners<'a>(&'a self, rule: &'a str) -> impl Iterator<Item = &'a ServiceUid> {
+        self.lengths.keys().filter_map(move |length| self.by_prefix.get(rule.get(..*length)?)).flatten()
+    }
+
+    /// The candidates among the owners of these rules, with what they ask.
+    pub(super) fn claims(&self, rules: &[Arc<str>]) -> BTreeMap<ServiceUid, Arc<ServiceFact>> {
+        rules
+            .iter()
+            .flat_map(|rule| self.owners(rule))
+            .filter_map(|uid| self.by_uid.get_key_value(uid))
+            .filter(|(_, entry)| entry.fact.candidacy == Candidacy::Candidate)
+            .map(|(uid, entry)| (uid.clone(), Arc::clone(&entry.fact)))
+            .collect()
+    }
+}
+
+/// A load balancer as it was last seen.
+pub(super) struct Balancer {
+    /// When the GET began.
+    pub(super) began: Now,
+    /// What it saw; `None`: it does not exist.
+    pub(super) facts: Option<Arc<LbFacts>>,
+    /// Its pools.
+    pub(super) pools: BTreeMap<PoolName, SeenPool>,
+}
+
+/// A pool as it was last seen within its load balancer.
+pub(super) struct SeenPool {
+    /// What was seen.
+    pub(super) facts: Arc<PoolFacts>,
+    /// The addresses in it: what was seen, or what an attempt has left there since.
+    pub(super) members: BTreeSet<IpAddr>,
+    /// When the GET began that saw them, or the attempt ended.
+    pub(super) at: Now,
+    /// The names, in lower case, of the rules that send to it.
+    pub(super) rules: Vec<Arc<str>>,
+    /// Whether one of those rules has no health probe (D4).
+    pub(super) unprobed: bool,
+}
+
+impl Balancer {
+    /// Takes apart what a GET saw.
+    pub(super) fn seen(began: Now, facts: Option<Arc<LbFacts>>) -> Balancer {
+        let mut pools = BTreeMap::new();
+        if let Some(facts) = &facts {
+            for pool in &facts.pools {
+                let mut pool = Arc::clone(pool);
+                // Azure programs a load balancer as a whole.
+                if (facts.provisioning, pool.provisioning) == (Provisioning::Failed, Provisioning::Succeeded)
+                {
+                    Arc::make_mut(&mut pool).provisioning = Provisioning::Failed;
+                }
+                let seen = SeenPool {
+                    members: pool.members(),
+                    facts: pool,
+                    at: began,
+                    rules: Vec::new(),
+                    unprobed: false,
+                };
+                pools.insert(seen.facts.id.pool.clone(), seen);
+            }
+            for rule in &facts.rules {
+                if let Some(seen) = rule.pool.as_ref().and_then(|pool| pools.get_mut(pool)) {
+                    seen.rules.push(folded(&rule.name));
+                    seen.unprobed |= !rule.probed;
+                }
+            }
+        }
+        Balancer { began, facts, pools }
+    }
+
+    /// Keeps the members that attempts have left in pools after the GET of this read had begun.
+    pub(super) fn keep_newer_members(&mut self, old: &Balancer) {
+        for (name, pool) in &mut self.pools {
+            if let Some(old) = old.pools.get(name).filter(|old| old.at > pool.at) {
+                (pool.members, pool.at) = (old.members.clone(), old.at);
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile
+//! (docs/design/surface.md, commands).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::memory::part;
+use super::pool::Given;
+use model::assignment::{Assignment, Share};
+use model::ids::{AddressName, PoolId, ServiceUid};
+use model::level::{Keeps, Level, Member, Provenance, Source};
+use model::pins::{Pin, Pins};
+use model::services::ServiceFact;
+
+/// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
+/// what it has. Endpoints only decide whether a pin is believed that would leave a Service without members.
+pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignment {
+    let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
+    let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
+    let level = match pins.of(id, given.family) {
+        Some(pin) if would_starve(pin, &asked) => untouched(),
+        Some(pin) => level(pin, parts().any(|part| part.endpoints > 0)),
+        None => untouched(),
+    };
+    let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
+    // Slice events are no news here, so the revision stands still.
+    let share = |fact: &ServiceFact| Share {
+        key: fact.key.clone(),
+        revision: 0,
+        required: required.clone(),
+        tolerated: BTreeSet::new(),
+        triggered: None,
+        read: None,
+    };
+    let services: BTreeMap<ServiceUid, Share> =
+        given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
+    Assignment {
+        epoch: given.term.epoch,
+        opened: given.term.opened,
+        pool: id.clone(),
+        family: given.family,
+        source: Source::Kubernetes,
+        services,
+        level,
+        provenance: Provenance::Watch,
+        paused: given.paused.clone(),
+        held: None,
+        would_hold: None,
+        overruled: Some(asked),
+    }
+}
+
+/// The level of a pool that keeps what it has.
+fn untouched() -> Level {
+    Level { keeps: Keeps::All, ..Level::default() }
+}
+
+/// Whether a pool with these members would hold none of those that endpoints require. A Service that sends to local
+/// endpoints only would then get no traffic. Not if the operator has said that this may be (G2).
+fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
+    let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
+    !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves
+}
+
+fn level(pin: &Pin, has_endpoints: bool) -> Level {
+    let member = |name: &AddressName| Member { name: name.clone(), node_ready: true };
+    let would_empty = pin.members.is_empty() && has_endpoints && !pin.may_empty;
+    Level {
+        required: pin.members.iter().map(|(ip, name)| (*ip, member(name))).collect(),
+        tolerated: BTreeSet::new(),
+        keeps: if would_empty { Keeps::Last } else { Keeps::Nothing },
+        ..Level::default()
+    }
+}

@@ -1,0 +1,601 @@
+//! One pool: whether it is assigned, the level that its Services, the removal delay and the guards make, and
+//! what was last said of it (D2, D4, D6, G2).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::breaker::{Paused, Size};
+use super::doubt::Confirmation;
+use super::gauges::Counted;
+use super::mapping::SeenPool;
+use super::memory::{Claims, Look, Memory, asks, of_other_family, part};
+use super::told::Told;
+use super::{Out, Params, Term, listed, pins};
+use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
+use model::error::NotManageable;
+use model::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
+use model::level::{Keeps, Level, Member, Provenance, Source};
+use model::machine::{Now, earliest};
+use model::proof;
+use model::services::ServiceFact;
+
+/// One pool that a candidate's rule sends to, or that has not yet let go.
+#[derive(Default)]
+pub(super) struct Pool {
+    phase: Phase,
+    /// Why it is not manageable.
+    refused: Option<Unproven>,
+    told: Told,
+    memory: Memory,
+    /// What this turn has worked out and not yet said.
+    worked: Option<Box<Worked>>,
+    /// When time alone changes its level.
+    pub(super) deadline: Option<Now>,
+    /// From when on a second read would end what is held back (G1).
+    pub(super) read_from: Option<Now>,
+}
+
+/// A pool's new assignment, before it is judged together with all others (G4).
+struct Worked {
+    assignment: Assignment,
+    /// The members that may be in the pool.
+    present: BTreeSet<IpAddr>,
+    /// What was seen of it, if it is to be passed on.
+    observation: Option<Observation>,
+    deadline: Option<Now>,
+    read_from: Option<Now>,
+    /// Whether it goes past every guard, as its source was configured to have it (X3).
+    is_unguarded: bool,
+}
+
+/// What no pool may do for the time being.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ban {
+    /// Remove anything, for too many pools would (G4).
+    pub(super) breaker: bool,
+    /// Remove anything, by the mode (G6).
+    pub(super) add_only: bool,
+    /// Whether guards only observe, so that the breaker holds nothing back (G5).
+    pub(super) observes: bool,
+}
+
+/// Why a pool is not written, and whose it would be.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Unproven {
+    /// Why.
+    pub(super) reason: NotManageable,
+    /// Whose it would be.
+    pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
+    /// What is known of its source, where it has one (X4).
+    pub(super) note: Option<Arc<str>>,
+    /// Whether it would be paused, so that its Services are told nothing (G6).
+    pub(super) paused: bool,
+}
+
+#[derive(Default)]
+enum Phase {
+    /// It has no assignment.
+    #[default]
+    Unassigned,
+    /// Its level was said.
+    Assigned {
+        said: Arc<Assignment>,
+        /// Whether it may still answer an earlier assignment without an owner.
+        answer_due: bool,
+    },
+    /// It was assigned without an owner and has not answered.
+    Retiring {
+        said: Arc<Assignment>,
+        /// Whether its next answer may be one to an earlier such assignment, so that it must be asked again.
+        ask_again: bool,
+    },
+}
+
+/// Whose a pool is.
+pub(super) enum Ownership {
+    /// No candidate's rule sends to it, or it is a cluster pool.
+    Nobody,
+    /// Its Services', without proof of ownership.
+    Refused(NotManageable, Claims),
+    /// Its Services', with proof; or its source's, which asks for that besides (X2).
+    Proven(Family, Claims, Option<listed::Given>),
+}
+
+/// Judges whose a pool is (D2).
+pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Ownership {
+    if claims.is_empty() {
+        return Ownership::Nobody;
+    }
+    let named = |family| claims.values().any(|fact| fact.key.pool_name(family) == *pool);
+    let family = match (named(Family::V4), named(Family::V6)) {
+        (true, true) => return Ownership::Refused(NotManageable::MixedFamilies, claims),
+        (false, true) => Family::V6,
+        (true | false, false) => Family::V4,
+    };
+    let keys: BTreeMap<ServiceUid, ServiceKey> =
+        claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+    match proof::prove(&seen.facts, family, &keys) {
+        Ok(()) => Ownership::Proven(family, claims, None),
+        Err(reason) => Ownership::Refused(reason, claims),
+    }
+}
+
+/// All that a pool's new assignment is made of besides the pool's own memory.
+pub(super) struct Given<'a> {
+    pub(super) now: Now,
+    pub(super) term: Term,
+    pub(super) params: &'a Params,
+    pub(super) seen: &'a SeenPool,
+    pub(super) family: Family,
+    pub(super) claims: Claims,
+    /// What its source asks besides, where it is filled from one (X2).
+    pub(super) listed: Option<listed::Given>,
+    /// When the newest second read that is in force was asked for.
+    pub(super) read_asked: Option<Now>,
+    pub(super) paused: BTreeSet<PausedBy>,
+    /// Whether the mode removes no member (G6).
+    pub(super) add_only: bool,
+    /// Since when the breaker has stopped all removals (G4).
+    pub(super) stopped: Option<Now>,
+}
+
+impl Given<'_> {
+    /// The removal delay of this pool: none where a rule has no probe (D4).
+    fn delay(&self) -> Duration {
+        if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
+    }
+
+    /// How what is doubted of it becomes certain (G1).
+    fn confirmation(&self) -> Confirmation {
+        match &self.listed {
+            Some(listed) => Confirmation::Standing(listed.stands),
+            None => Confirmation::SecondRead(self.read_asked),
+        }
+    }
+
+    /// How many members may stay that no source asks for: as many as there can be besides those that are asked for and
+    /// are in the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so
+    /// many that what leaves makes a difference.
+    fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
+        let asked = || -> BTreeSet<&IpAddr> {
+            let parts = || self.claims.values().filter_map(|fact| part(fact, self.family));
+            let stays = parts().flat_map(|part| part.tolerated.intersection(present));
+            parts().flat_map(|part| part.required.keys()).chain(stays).collect()
+        };
+        self.listed.as_ref().map_or(usize::MAX, |listed| listed.most.saturating_sub(asked().len()))
+    }
+
+    /// The addresses of nodes that only host endpoints of the other family (D4).
+    fn of_other_family(&self) -> impl Iterator<Item = &IpAddr> {
+        let is_asked = |ip: &&IpAddr| self.claims.values().any(|fact| asks(fact, self.family, ip));
+        let all = self.claims.values().flat_map(|fact| of_other_family(fact, self.family));
+        all.filter(move |ip| !is_asked(ip))
+    }
+
+    /// Those of them for which no Service has ever asked.
+    fn strays(&self, memory: &Memory) -> BTreeSet<IpAddr> {
+        self.of_other_family().filter(|ip| !memory.was_asked(ip)).copied().collect()
+    }
+
+    fn source(&self) -> Source {
+        self.listed.as_ref().map_or(Source::Kubernetes, |listed| listed.source.clone())
+    }
+}
+
+impl Pool {
+    /// What it counts under.
+    pub(super) fn counted(&self) -> Counted {
+        let said = self.said();
+        let held = said.and_then(|said| said.held.as_ref()).map(|held| held.reason);
+        let would_hold = said.and_then(|said| said.would_hold.as_ref()).map(|held| held.reason);
+        Counted { held, would_hold, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
+    }
+
+    /// Why it is not manageable.
+    pub(super) fn refused(&self) -> Option<&Unproven> {
+        self.refused.as_ref()
+    }
+
+    /// The assignment in force; `None` when it has no owner.
+    pub(super) fn said(&self) -> Option<&Arc<Assignment>> {
+        match &self.phase {
+            Phase::Unassigned | Phase::Retiring { .. } => None,
+            Phase::Assigned { said, .. } => Some(said),
+        }
+    }
+
+    /// What it was told last; if that was that it has no owner, it has not answered.
+    pub(super) fn last_said(&self) -> Option<&Arc<Assignment>> {
+        match &self.phase {
+            Phase::Unassigned => None,
+            Phase::Assigned { said, .. } | Phase::Retiring { said, .. } => Some(said),
+        }
+    }
+
+    /// Whether it is in doubt that an address was released (G1).
+    pub(super) fn is_doubted(&self) -> bool {
+        self.memory.is_doubted()
+    }
+
+    /// Whether nothing needs to be known of it any more.
+    pub(super) fn is_over(&self) -> bool {
+        match &self.phase {
+            Phase::Unassigned => self.refused.is_none(),
+            Phase::Assigned { .. } | Phase::Retiring { .. } => false,
+        }
+    }
+
+    /// It is not to be written: releases it.
+    pub(super) fn refuse(&mut self, term: Term, refusal: Unproven, out: &mut Vec<Out>) {
+        self.release_assignment(term, out);
+        self.refused = Some(refusal);
+    }
+
+    /// It has no owner any more.
+    pub(super) fn retire(&mut self, term: Term, out: &mut Vec<Out>) {
+        self.release_assignment(term, out);
+        self.refused = None;
+    }
+
+    fn release_assignment(&mut self, term: Term, out: &mut Vec<Out>) {
+        let (said, ask_again) = match &self.phase {
+            Phase::Unassigned | Phase::Retiring { .. } => return,
+            Phase::Assigned { said, answer_due } => (said, *answer_due),
+        };
+        let empty = Arc::new(Assignment {
+            epoch: term.epoch,
+            opened: term.opened,
+            services: BTreeMap::new(),
+            level: Level::default(),
+            paused: BTreeSet::new(),
+            held: None,
+            would_hold: None,
+            overruled: None,
+            ..Assignment::clone(said)
+        });
+        out.push(Out::Assign(Arc::clone(&empty)));
+        self.phase = Phase::Retiring { said: empty, ask_again };
+        self.memory = Memory::default();
+        (self.deadline, self.read_from) = (None, None);
+    }
+
+    /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
+    /// seen of it, where that was not passed on. Gives how many members it would be left with.
+    pub(super) fn look(&mut self, id: &PoolId, given: &Given<'_>, observation: Option<Observation>) -> Size {
+        let assignment = match (&given.params.pins, &given.listed) {
+            (Some(pins), _) => pins::assignment(id, given, pins),
+            (None, Some(listed)) if listed.is_dropped => self.emptied(id, given),
+            (None, Some(_) | None) => self.work_out(id, given),
+        };
+        debug_assert!(assignment.is_sound(), "a level is the union of its shares");
+        let delay = given.delay();
+        let present = self.memory.present(&given.seen.members);
+        let level = &assignment.level;
+        let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
+        // What no source ever asked for, and the other family has brought, does not count as a former member (D4).
+        let strays = given.strays(&self.memory);
+        let is_had = |ip: &&IpAddr| !strays.contains(*ip);
+        let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();
+        // What goes by a configured wish is no loss that anything else would explain (G4, X3).
+        let stays = given.add_only || is_unguarded;
+        let goes: Vec<&IpAddr> =
+            if stays { Vec::new() } else { level.surplus(&present).filter(is_had).collect() };
+        let left = had(&present) + level.missing(&present).count() - goes.len();
+        let losses = self.memory.losses();
+        let size = Size {
+            left,
+            lost: losses.len(),
+            asked: level.required.len(),
+            going: goes.into_iter().filter(|ip| losses.has(ip)).count(),
+            seen: had(&given.seen.members),
+            seen_at: given.seen.at,
+            present: had(&present),
+            paused: paused(&given.paused),
+            by_wish: is_unguarded,
+        };
+        self.worked = Some(Box::new(Worked {
+            present,
+            observation,
+            deadline: earliest(
+                self.memory.deadline(given.now, delay),
+                given.listed.as_ref().and_then(|listed| listed.deadline),
+            ),
+            read_from: self.memory.read_from(given.now, delay),
+            assignment,
+            is_unguarded,
+        }));
+        size
+    }
+
+    /// Says what was worked out in this turn when it differs from what was last said.
+    pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: Ban, out: &mut Vec<Out>) {
+        let Some(worked) = self.worked.take().map(|worked| *worked) else {
+            return;
+        };
+        self.refused = None;
+        (self.deadline, self.read_from) = (worked.deadline, worked.read_from);
+        let before = self.said().cloned();
+        let ban = Ban { breaker: ban.breaker && !worked.is_unguarded, ..ban };
+        let mut new = worked.assignment;
+        restrain(&mut new, ban, now, before.as_deref(), &worked.present);
+        debug_assert!(new.is_sound(), "what is held back may stay");
+        if !before.as_ref().is_some_and(|before| same(before, &new)) {
+            let new = Arc::new(new);
+            out.push(Out::Assign(Arc::clone(&new)));
+            let answer_due = match &self.phase {
+                Phase::Unassigned => false,
+                Phase::Assigned { answer_due, .. } => *answer_due,
+                Phase::Retiring { .. } => true,
+            };
+            self.phase = Phase::Assigned { said: new, answer_due };
+        }
+        if let Some(observation) = worked.observation {
+            out.push(Out::Observe(id.clone(), observation));
+        }
+    }
+
+    /// The operator releases what its own guards hold back; it is to be worked out again.
+    pub(super) fn let_go(&mut self) {
+        self.memory.release();
+    }
+
+    /// The operator releases what the breaker counts of it.
+    pub(super) fn let_go_of_losses(&mut self) {
+        self.memory.let_go_of_losses();
+    }
+
+    fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
+        let Given { now, term, params, seen, family, claims, .. } = given;
+        let (now, family, mode, delay) = (*now, *family, params.guards, given.delay());
+        let last = self.said().cloned();
+        let observed = &seen.members;
+        let look = Look {
+            now,
+            family,
+            claims,
+            observed,
+            observed_at: given.seen.at,
+            delay,
+            confirm: params.empty_confirm,
+            mode,
+            max_removal: params.max_removal,
+            confirmation: given.confirmation(),
+            room: given.room(&self.memory.present(observed)),
+            paused: !given.paused.is_empty(),
+            compared_at: given.stopped.unwrap_or(now),
+        };
+        self.memory.look(&look, || match &last {
+            Some(last) if !last.level.is_empty() => {
+                last.level.required.keys().chain(&last.level.tolerated).copied().collect()
+            }
+            Some(_) | None => observed.clone(),
+        });
+        let (level, services) = self.shares(given);
+        let is_asked = |ip: &IpAddr| claims.values().any(|fact| asks(fact, family, ip));
+        let held = self.memory.held(now, delay).and_then(|mut held| {
+            held.members.retain(|ip| !is_asked(ip));
+            (!held.members.is_empty()).then_some(held)
+        });
+        // What is not known holds in every mode (D6).
+        let observes = |held: &Held| mode.only_observes() && held.reason != HeldReason::NoUsableNode;
+        let (would_hold, held) = match held {
+            Some(held) if observes(&held) => (Some(held), None),
+            held => (None, held),
+        };
+        Assignment {
+            epoch: term.epoch,
+            opened: term.opened,
+            pool: id.clone(),
+            family,
+            source: given.source(),
+            services,
+            level,
+            provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
+            paused: given.paused.clone(),
+            held,
+            would_hold,
+            overruled: None,
+        }
+    }
+
+    /// What each Service asks of it and what stays for it, and the union of that.
+    fn shares(&self, given: &Given<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
+        let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
+        let room = given.room(&self.memory.present(&given.seen.members));
+        let staying = self.memory.staying(given.now, given.delay(), mode, room);
+        let mut level = Level::default();
+        let mut services = BTreeMap::new();
+        for (uid, fact) in claims {
+            let stays = |owners: &BTreeSet<ServiceUid>| {
+                owners.contains(uid) || !owners.iter().any(|owner| claims.contains_key(owner))
+            };
+            let own = part(fact, family);
+            let required: BTreeMap<IpAddr, Member> = own
+                .into_iter()
+                .flat_map(|part| &part.required)
+                .map(|(ip, node)| {
+                    let name = AddressName::new(node.name.shared());
+                    (*ip, Member { name, node_ready: node.ready })
+                })
+                .collect();
+            let tolerated: BTreeSet<IpAddr> = own
+                .into_iter()
+                .flat_map(|part| &part.tolerated)
+                .chain(staying.iter().filter(|(_, owners)| stays(owners)).map(|(ip, _)| ip))
+                .filter(|ip| !required.contains_key(ip))
+                .copied()
+                .collect();
+            let share = Share {
+                key: fact.key.clone(),
+                revision: fact.revision,
+                required: required.keys().copied().collect(),
+                tolerated: tolerated.clone(),
+                triggered: fact.triggered,
+                read: fact.read,
+            };
+            let keeps = self.memory.keeps(mode);
+            level.unite(&Level { required, tolerated, keeps, ..Level::default() });
+            services.insert(uid.clone(), share);
+        }
+        if let Some(listed) = &given.listed {
+            level.states.clone_from(&listed.states);
+        }
+        level.other_family = given.of_other_family().filter(|ip| !level.allows(ip)).copied().collect();
+        (level, services)
+    }
+
+    /// The assignment of a pool whose source is not to be used any more: nothing is left in it, at once (X3).
+    fn emptied(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
+        self.memory = Memory::default();
+        let share = |fact: &ServiceFact| Share {
+            key: fact.key.clone(),
+            revision: fact.revision,
+            required: BTreeSet::new(),
+            tolerated: BTreeSet::new(),
+            triggered: fact.triggered,
+            read: fact.read,
+        };
+        Assignment {
+            epoch: given.term.epoch,
+            opened: given.term.opened,
+            pool: id.clone(),
+            family: given.family,
+            source: given.source(),
+            services: given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect(),
+            level: Level::default(),
+            provenance: Provenance::Watch,
+            paused: given.paused.clone(),
+            held: None,
+            would_hold: None,
+            overruled: None,
+        }
+    }
+
+    /// Reports what has begun and was not told in this term.
+    pub(super) fn tell(&mut self, id: &PoolId, out: &mut Vec<Out>) {
+        let said = self.said().cloned();
+        let left_out = |family: Family| self.memory.left_out(family);
+        self.told.tell(id, self.refused.as_ref(), said.as_deref(), left_out, out);
+    }
+
+    /// What lasts is to be told again.
+    pub(super) fn forget_told(&mut self) {
+        self.told = Told::default();
+    }
+
+    /// Whether nothing is kept back that is to be told.
+    #[cfg(test)]
+    pub(super) fn has_told(&self) -> bool {
+        self.told == Told::of(self.refused(), self.said().map(AsRef::as_ref))
+    }
+
+    /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
+    /// go is told again (W8). Tells whether its assignment is to be worked out again.
+    pub(super) fn new_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
+        match &mut self.phase {
+            Phase::Unassigned => false,
+            Phase::Assigned { .. } => true,
+            Phase::Retiring { said, .. } => {
+                let again = Arc::make_mut(said);
+                (again.epoch, again.opened) = (term.epoch, term.opened);
+                out.push(Out::Assign(Arc::clone(said)));
+                false
+            }
+        }
+    }
+
+    /// The pool has released everything. Tells whether that was unexpected.
+    pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
+        match &mut self.phase {
+            Phase::Unassigned => return true,
+            Phase::Assigned { said, answer_due } | Phase::Retiring { said, ask_again: answer_due @ true } => {
+                *answer_due = false;
+                out.push(Out::Assign(Arc::clone(said)));
+            }
+            Phase::Retiring { .. } => {
+                self.phase = Phase::Unassigned;
+                out.push(Out::Forget(id.clone()));
+            }
+        }
+        false
+    }
+}
+
+/// How far it is paused, as the breaker counts.
+fn paused(by: &BTreeSet<PausedBy>) -> Paused {
+    let of_all = |by: &PausedBy| match by {
+        PausedBy::Mode | PausedBy::Everything => true,
+        PausedBy::NoPin | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => false,
+    };
+    if by.is_empty() {
+        Paused::No
+    } else if by.iter().any(of_all) {
+        Paused::WithAll
+    } else {
+        Paused::Alone
+    }
+}
+
+/// Holds back what no pool may remove for the time being (G4, G6); what a guard of the pool's own holds back already is
+/// that guard's.
+fn restrain(
+    new: &mut Assignment,
+    ban: Ban,
+    now: Now,
+    before: Option<&Assignment>,
+    present: &BTreeSet<IpAddr>,
+) {
+    let going: BTreeSet<IpAddr> = new.level.surplus(present).copied().collect();
+    let held = |reason: HeldReason, of: fn(&Assignment) -> Option<&Held>| {
+        let lasting = before.and_then(of).filter(|held| held.reason == reason);
+        let since = lasting.map_or(now, |held| held.since);
+        (!going.is_empty()).then(|| Held { reason, since, waits: Waits::Facts, members: going.clone() })
+    };
+    if ban.breaker && ban.observes {
+        let would_hold = || held(HeldReason::Breaker, |said| said.would_hold.as_ref());
+        new.would_hold = new.would_hold.take().or_else(would_hold);
+    } else if ban.breaker {
+        new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |said| said.held.as_ref()));
+        new.level.keeps = Keeps::All;
+    }
+    if ban.add_only {
+        new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |said| said.held.as_ref()));
+        new.level.keeps = Keeps::All;
+    }
+}
+
+/// Whether two assignments say the same, node readiness and revisions included.
+fn same(one: &Assignment, other: &Assignment) -> bool {
+    let Assignment {
+        epoch,
+        opened,
+        pool,
+        family,
+        source,
+        services,
+        level,
+        provenance,
+        paused,
+        held,
+        would_hold,
+        overruled,
+    } = one;
+    *epoch == other.epoch
+        && *opened == other.opened
+        && *pool == other.pool
+        && *family == other.family
+        && *source == other.source
+        && *services == other.services
+        && level.required == other.level.required
+        && level.tolerated == other.level.tolerated
+        && level.keeps == other.level.keeps
+        && level.states == other.level.states
+        && level.other_family == other.level.other_family
+        && *provenance == other.provenance
+        && *paused == other.paused
+        && *held == other.held
+        && *would_hold == other.would_hold
+        && *overruled == other.overruled
+}

@@ -1,0 +1,945 @@
+//! What the Directory assigns, driven on the test's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Directory, In, Out, Params};
+use model::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
+use model::ask::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::assignment::{Assignment, HeldReason, PoolMembers, Share, Waits};
+use model::error::NotManageable;
+use model::guard::{Fraction, GuardMode};
+use model::ids::{
+    Epoch, Family, LbName, NodeName, PoolId, PoolName, ReadId, RulePrefix, ServiceKey, ServiceUid,
+};
+use model::level::Provenance;
+use model::load_balancers::LbObservation;
+use model::machine::{Machine, Now};
+use model::object::LeftOut;
+use model::report::{Condition, Report, ServiceRef, Subject, What};
+use model::sample::Sample;
+use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
+use model::view::Candidacy;
+use model::wishes::Wishes;
+
+mod breaker;
+mod doubt;
+mod failed;
+mod families;
+mod guards;
+mod listed;
+mod losses;
+mod people;
+mod pins;
+mod properties;
+mod scale;
+mod told;
+
+/// The UID of the `n`-th Service.
+fn uid(n: u32) -> ServiceUid {
+    ServiceUid::new(format!("{n:08x}-0000-4000-8000-000000000000"))
+}
+
+/// The address of the `n`-th node.
+fn ip(n: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
+}
+
+fn ips(of: &[u8]) -> BTreeSet<IpAddr> {
+    of.iter().copied().map(ip).collect()
+}
+
+fn part(required: &[u8], tolerated: &[u8]) -> Part {
+    let node = |n: &u8| RequiredNode { name: NodeName::new(format!("node-{n}")), ready: true };
+    Part {
+        required: required.iter().map(|n| (ip(*n), node(n))).collect(),
+        tolerated: ips(tolerated),
+        ..Part::default()
+    }
+}
+
+/// A fact whose slices and endpoints, as many as it says, count for each family.
+fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
+    for part in fact.parts.values_mut() {
+        (part.slices, part.endpoints) = (fact.slices, fact.endpoints);
+    }
+    Arc::new(fact)
+}
+
+/// A fact of which what was known is not to be used any more.
+fn dropped(mut fact: ServiceFact) -> ServiceFact {
+    fact.parts.values_mut().for_each(|part| part.is_dropped = true);
+    fact
+}
+
+/// A part with these required members; what else it releases among nodes 1 to 9 has the label that leaves it out.
+fn labelled(required: &[u8]) -> Part {
+    let node = |n: u8| {
+        let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
+        (NodeName::new(format!("node-{n}")), node)
+    };
+    let left_out = (1..10).filter(|n| !required.contains(n)).map(node).collect();
+    Part { left_out, ..part(required, &[]) }
+}
+
+/// A candidate `shop/<name>` whose IPv4 part is this.
+fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
+    let part = Part { slices: 1, endpoints: 1, ..part };
+    ServiceFact {
+        key: ServiceKey::new("shop", name),
+        uid: uid(n),
+        candidacy: Candidacy::Candidate,
+        paused: false,
+        internal: false,
+        exposure: 0,
+        parts: BTreeMap::from([(Family::V4, part), (Family::V6, Part::default())]),
+        slices: 1,
+        endpoints: 1,
+        data_errors: Vec::new(),
+        resource: None,
+        revision: 0,
+        provenance: Provenance::Watch,
+        triggered: None,
+        read: None,
+    }
+}
+
+fn rule(n: u32, pool: &str) -> RuleFacts {
+    let name = format!("{}-TCP-80", RulePrefix::of(&uid(n)).as_str().to_uppercase());
+    RuleFacts { name: name.into(), pool: Some(PoolName::new(pool)), probed: true }
+}
+
+/// A pool that holds these members, before its rules are known.
+fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
+    let entry = |n: &u8| Entry {
+        name: format!("node-{n}").into(),
+        ip: Some(ip(*n)),
+        admin_state: AdminState::None,
+        network: None,
+        instance: None,
+    };
+    PoolFacts::at_rest(PoolId::new(LbName::new(lb), PoolName::new(name)), members.iter().map(entry).collect())
+}
+
+/// A load balancer with these pools and rules; each pool lists the rules that send to it.
+fn balancer(lb: &str, mut pools: Vec<PoolFacts>, rules: Vec<RuleFacts>) -> Arc<LbFacts> {
+    for pool in &mut pools {
+        let own = rules.iter().filter(|rule| rule.pool.as_ref() == Some(&pool.id.pool));
+        pool.rules = own.map(|rule| Arc::clone(&rule.name)).collect();
+    }
+    Arc::new(LbFacts {
+        lb: LbName::new(lb),
+        etag: None,
+        guid: None,
+        provisioning: Provisioning::Succeeded,
+        pools: pools.into_iter().map(Arc::new).collect(),
+        rules,
+    })
+}
+
+fn params() -> Params {
+    Params {
+        removal_delay: Duration::from_secs(30),
+        empty_confirm: Duration::from_secs(60),
+        guards: GuardMode::Enforce,
+        max_removal: Fraction::millionths(500_000),
+        cluster_name: "Kubernetes".into(),
+        pins: None,
+        listed: Vec::new(),
+        only_listed: BTreeSet::new(),
+        shows_only: false,
+    }
+}
+
+/// The machine on the test's clock. As the shell does, it ticks after each batch of inputs, and at deadlines.
+struct Bench {
+    machine: Directory,
+    now: Now,
+    /// What was said since it was last taken.
+    said: Vec<Out>,
+    /// The newest assignment of each pool that was not forgotten.
+    assigned: BTreeMap<PoolId, Arc<Assignment>>,
+    /// What lasts and was told in this term.
+    told: Vec<Report>,
+    /// The conditions that were reported, and of which no end was.
+    open: BTreeSet<Condition>,
+}
+
+impl Bench {
+    /// A Directory that knows nothing yet.
+    fn waiting() -> Bench {
+        Bench::with(params())
+    }
+
+    /// The same with these parameters.
+    fn with(params: Params) -> Bench {
+        let mut bench = Bench::unwished(params);
+        let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
+        bench.tell(In::Wishes { term, wishes });
+        bench
+    }
+
+    /// The same, which has not heard yet what operators wish.
+    fn unwished(params: Params) -> Bench {
+        let mut bench = Bench {
+            machine: Directory::new(params),
+            now: Now::from_millis(1_000),
+            said: Vec::new(),
+            assigned: BTreeMap::new(),
+            told: Vec::new(),
+            open: BTreeSet::new(),
+        };
+        bench.reporting(Some(1));
+        bench
+    }
+
+    /// Its reports are told in this term.
+    fn reporting(&mut self, term: Option<u64>) {
+        let term = term.map(Epoch);
+        if term.is_some() && term != self.machine.reporting {
+            self.told.clear();
+        }
+        if term != self.machine.reporting {
+            self.open.clear();
+        }
+        self.tell(In::Reporting(term));
+    }
+
+    /// Whether what was told lasts, and is to be told: in a pause it is not, and is told again when that ends (G6).
+    fn lasts(&self, report: &Report) -> bool {
+        let of = |pool| self.assigned.get(pool);
+        let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
+        match &report.what {
+            What::NotManageable { pool, reason, attempted } => {
+                assert!(!attempted, "Discovery found it");
+                let refused = self.machine.pools.get(pool).and_then(|pool| pool.refused());
+                refused.is_some_and(|refusal| refusal.reason == *reason && !refusal.paused)
+            }
+            What::Shared { pool, .. } => said(pool).is_some_and(|said| {
+                let subject = |(uid, share): (&ServiceUid, &Share)| {
+                    Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() })
+                };
+                said.services.iter().map(subject).eq(report.subjects.iter().cloned())
+            }),
+            What::Held { pool, reason, .. } => {
+                let held = said(pool).and_then(|said| said.held.as_ref().or(said.would_hold.as_ref()));
+                held.is_some_and(|held| held.reason == *reason)
+            }
+            What::Updated { .. }
+            | What::Retrying { .. }
+            | What::FailedTerminal { .. }
+            | What::FailedExhausted { .. }
+            | What::Blocked { .. }
+            | What::LeaseHeld { .. }
+            | What::Fight { .. }
+            | What::WritesLost { .. }
+            | What::Quarantined { .. }
+            | What::SourceFailing { .. }
+            | What::SourceRecovered { .. }
+            | What::DataError { .. }
+            | What::Undecodable { .. }
+            | What::AdminDown { .. }
+            | What::AdminRestored { .. }
+            | What::AdminFailed { .. }
+            | What::AdminHeld { .. }
+            | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
+            What::RemovalsStopped { .. } => self.machine.breaker.tripped().is_some(),
+        }
+    }
+
+    /// Each condition is told once while it lasts, and only where it is received.
+    fn on_report(&mut self, report: &Report) {
+        let alike = |told: &Report| match (&told.what, &report.what) {
+            // Which Services and how many members that concerns may change meanwhile.
+            (What::Held { pool: one, reason, .. }, What::Held { pool: other, reason: why, .. }) => {
+                (one, reason) == (other, why)
+            }
+            (What::NotManageable { .. }, _) => told.what == report.what,
+            _ => told == report,
+        };
+        assert!(self.machine.reporting.is_some(), "it would not be published");
+        assert!(self.lasts(report), "it has ended: {report:?}");
+        assert!(!self.told.iter().any(alike), "told twice: {report:?}");
+        self.told.push(report.clone());
+        self.open.extend(report.what.condition());
+    }
+
+    /// A Directory that has the first lists and the first discovery, both empty.
+    fn running() -> Bench {
+        let mut bench = Bench::waiting();
+        bench.tell(In::ListsSynced);
+        bench.tell(In::DiscoverySynced);
+        bench.said.clear();
+        bench
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        if self.machine.deadline().is_some_and(|at| at <= self.now) {
+            self.machine.tick(self.now, &mut out);
+        }
+        self.hear(out);
+    }
+
+    /// The operator asks to let go; gives the one answer.
+    fn ask(&mut self, scope: Scope) -> Answer {
+        self.ask_after(scope, &[])
+    }
+
+    /// The same where the admin state has let these nodes go for the same request.
+    fn ask_after(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
+        self.take();
+        self.tell(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
+        let mut answers: Vec<Answer> = Vec::new();
+        for said in self.take() {
+            if let Out::Answer(request, answer) = said {
+                assert_eq!(request, RequestId(9));
+                answers.push(answer);
+            }
+        }
+        assert_eq!(answers.len(), 1, "one answer");
+        answers.remove(0)
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in &out {
+            match said {
+                Out::Assign(assignment) => {
+                    self.assigned.insert(assignment.pool.clone(), Arc::clone(assignment));
+                }
+                Out::Forget(pool) => {
+                    self.assigned.remove(pool);
+                }
+                Out::Observe(pool, _) => {
+                    assert!(self.assigned.contains_key(pool), "Observe before Assign");
+                }
+                Out::Opened(term) => {
+                    let of_it = |assignment: &Arc<Assignment>| assignment.epoch == *term;
+                    assert!(self.assigned.values().all(of_it), "opened before every assignment is of it");
+                }
+                Out::Report(report) if is_of_source(report) => {
+                    assert!(self.machine.reporting.is_some(), "it would not be published");
+                }
+                Out::Report(report) => self.on_report(report),
+                Out::Rewrite(pool) => {
+                    let assigned = self.assigned.get(pool);
+                    assert!(assigned.is_some_and(|said| !said.is_paused() && said.held.is_none()));
+                }
+                Out::Ended(ended) => {
+                    if ended.subject.is_none() {
+                        self.open.remove(&ended.condition);
+                    }
+                }
+                Out::Service(..)
+                | Out::Sample(_)
+                | Out::Reread(_)
+                | Out::ReadUpTo(_)
+                | Out::Answer(..)
+                | Out::Guards(_)
+                | Out::Word(..)
+                | Out::Refused(..) => {}
+            }
+        }
+        self.said.extend(out);
+        let told = std::mem::take(&mut self.told);
+        self.told = told.into_iter().filter(|report| self.lasts(report)).collect();
+        assert!(self.machine.check());
+        let quiet = self.machine.reporting.is_none() || self.machine.tell_all;
+        assert!(quiet || self.told.len() == self.conditions(), "something is never told: {:?}", self.told);
+        let told: BTreeSet<Condition> =
+            self.told.iter().filter_map(|report| report.what.condition()).collect();
+        assert!(quiet || self.open == told, "ended, or not: {:?}, and {told:?}", self.open);
+    }
+
+    /// How many conditions there are to be told.
+    fn conditions(&self) -> usize {
+        let pools = self.machine.pools.values();
+        let refused = pools.filter(|pool| pool.refused().is_some_and(|refusal| !refusal.paused)).count();
+        let assigned = || self.assigned.values().filter(|said| !said.is_paused());
+        let shared = assigned().filter(|said| said.services.len() > 1).count();
+        let held = |said: &&Arc<Assignment>| {
+            said.held.as_ref().is_some_and(|held| held.reason != HeldReason::AddOnly)
+                || said.would_hold.is_some()
+        };
+        let stopped = usize::from(self.machine.breaker.tripped().is_some());
+        refused + shared + stopped + assigned().filter(held).count()
+    }
+
+    /// The watchers have made every second read that was asked for; how many that were.
+    fn reread(&mut self) -> usize {
+        let asked = |said: &Out| match said {
+            Out::Reread(read) => Some(*read),
+            Out::Assign(_)
+            | Out::ReadUpTo(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Rewrite(_)
+            | Out::Word(..)
+            | Out::Answer(..)
+            | Out::Guards(_)
+            | Out::Refused(..)
+            | Out::Service(..)
+            | Out::Report(_)
+            | Out::Ended(_)
+            | Out::Sample(_) => None,
+        };
+        let reads: Vec<ReadId> = self.said.iter().filter_map(asked).collect();
+        self.said.retain(|said| asked(said).is_none());
+        reads.iter().for_each(|read| self.tell(In::Reread(*read)));
+        reads.len()
+    }
+
+    /// All of these facts in one turn.
+    fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
+        let mut out = Vec::new();
+        for fact in facts {
+            self.machine.step(self.now, In::Service(fact.uid.clone(), Some(of_each_family(fact))), &mut out);
+        }
+        self.machine.tick(self.now, &mut out);
+        self.hear(out);
+    }
+
+    /// Lets time pass, with a tick at each deadline on the way.
+    fn pass(&mut self, millis: u64) {
+        let end = self.now.plus(Duration::from_millis(millis));
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            let mut out = Vec::new();
+            self.machine.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = end;
+    }
+
+    fn service(&mut self, fact: ServiceFact) {
+        self.tell(In::Service(fact.uid.clone(), Some(of_each_family(fact))));
+    }
+
+    fn observe(&mut self, facts: &Arc<LbFacts>) {
+        self.observe_at(self.now, facts);
+    }
+
+    /// The same where the GET began at that moment.
+    fn observe_at(&mut self, began: Now, facts: &Arc<LbFacts>) {
+        let facts = Arc::clone(facts);
+        self.tell(In::Lb(LbObservation {
+            lb: facts.lb.clone(),
+            began,
+            facts: Some(facts),
+            puts: Default::default(),
+        }));
+    }
+
+    /// An attempt that has just ended has left these members in a pool.
+    fn holds(&mut self, lb: &str, name: &str, members: &[u8]) {
+        self.holds_at(self.now, lb, name, members);
+    }
+
+    /// The same where it ended at that moment.
+    fn holds_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
+        self.tell(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
+    }
+
+    fn take(&mut self) -> Vec<Out> {
+        std::mem::take(&mut self.said)
+    }
+
+    fn reports(&mut self) -> Vec<What> {
+        let reported = |out| match out {
+            Out::Report(report) => Some(report.what),
+            Out::Ended(_)
+            | Out::Assign(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Rewrite(_)
+            | Out::Word(..)
+            | Out::Reread(_)
+            | Out::ReadUpTo(_)
+            | Out::Answer(..)
+            | Out::Guards(_)
+            | Out::Refused(..)
+            | Out::Service(..)
+            | Out::Sample(_) => None,
+        };
+        self.take().into_iter().filter_map(reported).collect()
+    }
+
+    fn samples(&mut self) -> Vec<Sample> {
+        let sampled = |out| match out {
+            Out::Sample(sample) => Some(sample),
+            Out::Assign(_)
+            | Out::Opened(_)
+            | Out::Observe(..)
+            | Out::Forget(_)
+            | Out::Rewrite(_)
+            | Out::Word(..)
+            | Out::Reread(_)
+            | Out::ReadUpTo(_)
+            | Out::Answer(..)
+            | Out::Guards(_)
+            | Out::Refused(..)
+            | Out::Service(..)
+            | Out::Report(_)
+            | Out::Ended(_) => None,
+        };
+        self.take().into_iter().filter_map(sampled).collect()
+    }
+
+    fn assignment(&self, lb: &str, pool: &str) -> &Assignment {
+        &self.assigned[&id(lb, pool)]
+    }
+
+    /// The required and tolerated members of `lb/shop-web`.
+    fn web(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+        let level = &self.assignment("lb", "shop-web").level;
+        (level.required.keys().copied().collect(), level.tolerated.clone())
+    }
+}
+
+/// Whether it tells of an xDS source: when that is told does not follow from what is assigned.
+fn is_of_source(report: &Report) -> bool {
+    matches!(report.what, What::SourceFailing { .. } | What::SourceRecovered { .. })
+}
+
+fn id(lb: &str, pool: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(pool))
+}
+
+/// `lb` with the pool `shop-web` of Service 1.
+fn web(members: &[u8]) -> Arc<LbFacts> {
+    balancer("lb", vec![pool("lb", "shop-web", members)], vec![rule(1, "shop-web")])
+}
+
+/// A running Directory whose pool `lb/shop-web` holds, and is required to hold, these members.
+fn settled(members: &[u8]) -> Bench {
+    let mut bench = Bench::running();
+    bench.service(fact(1, "web", part(members, &[])));
+    bench.observe(&web(members));
+    bench.said.clear();
+    bench
+}
+
+#[test]
+fn d6_nothing_is_assigned_before_the_lists_and_the_first_discovery_are_in() {
+    for order in [[In::ListsSynced, In::DiscoverySynced], [In::DiscoverySynced, In::ListsSynced]] {
+        let mut bench = Bench::waiting();
+        bench.service(fact(1, "web", part(&[1], &[])));
+        bench.observe(&web(&[2]));
+        let [first, second] = order;
+        bench.tell(first);
+        bench.pass(600_000);
+        assert!(bench.assigned.is_empty());
+        bench.tell(second);
+        assert_eq!(bench.web(), (ips(&[1]), ips(&[2])));
+    }
+}
+
+#[test]
+fn a2_a_pool_hears_its_assignment_before_what_was_seen_of_it() {
+    let mut bench = Bench::running();
+    bench.observe(&web(&[7]));
+    assert!(bench.take().is_empty() && bench.assigned.is_empty());
+    bench.service(fact(1, "web", part(&[1], &[])));
+    let said = bench.take();
+    assert!(matches!(&said[0], Out::Assign(a) if a.pool == id("lb", "shop-web") && a.family == Family::V4));
+    assert!(matches!(&said[1], Out::Observe(pool, o) if *pool == id("lb", "shop-web")
+        && o.facts.members() == ips(&[7])));
+    bench.pass(1_000);
+    bench.observe(&web(&[7]));
+    let said = bench.take();
+    assert!(matches!(said[..], [Out::Observe(..)]), "the level is said only when it differs: {said:?}");
+}
+
+#[test]
+fn d1_the_name_of_the_pool_tells_its_family() {
+    let mut bench = Bench::running();
+    let v6: IpAddr = "fd00::1".parse().expect("an address");
+    let mut dual = fact(1, "web", part(&[1], &[]));
+    let node = RequiredNode { name: NodeName::new("node-1"), ready: false };
+    dual.parts.insert(Family::V6, Part { required: BTreeMap::from([(v6, node)]), ..Part::default() });
+    bench.service(dual);
+    let pools = vec![pool("lb", "shop-web", &[]), pool("lb", "Shop-Web-IPv6", &[])];
+    let mut second = rule(1, "shop-web-ipv6");
+    second.name = format!("{}-IPv6", second.name).into();
+    bench.observe(&balancer("LB", pools, vec![rule(1, "shop-web"), second]));
+    assert_eq!(bench.web().0, ips(&[1]));
+    let other = bench.assignment("lb", "shop-web-ipv6");
+    assert_eq!(other.family, Family::V6);
+    assert_eq!(other.level.required.keys().collect::<Vec<_>>(), [&v6]);
+    assert!(!other.level.required[&v6].node_ready);
+    assert_eq!(other.level.required[&v6].name.as_str(), "node-1");
+}
+
+#[test]
+fn a3_an_assignment_is_sent_again_when_revision_pause_or_doubt_change() {
+    let mut bench = settled(&[1]);
+    let mut next = fact(1, "web", part(&[1], &[]));
+    bench.service(next.clone());
+    assert!(bench.take().is_empty());
+    next.revision = 1;
+    bench.service(next.clone());
+    assert!(matches!(bench.take()[..], [Out::Assign(_)]));
+    next.provenance = Provenance::Relist;
+    bench.service(next.clone());
+    assert_eq!(bench.assignment("lb", "shop-web").provenance, Provenance::Relist);
+    next.provenance = Provenance::Watch;
+    bench.service(next.clone());
+    assert_eq!(bench.assignment("lb", "shop-web").provenance, Provenance::Watch, "it was acted on");
+    next.paused = true;
+    bench.service(next);
+    assert!(bench.assignment("lb", "shop-web").is_paused());
+}
+
+#[test]
+fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
+    let mut bench = settled(&[1]);
+    let mut out = Vec::new();
+    let mut first = fact(1, "web", part(&[1, 2], &[]));
+    first.triggered = Some(Now::from_millis(5));
+    first.provenance = Provenance::FirstList;
+    let mut second = fact(1, "web", part(&[1, 3], &[]));
+    second.triggered = Some(Now::from_millis(9));
+    for fact in [first, second] {
+        bench.machine.step(bench.now, In::Service(uid(1), Some(Arc::new(fact))), &mut out);
+    }
+    assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now));
+    bench.pass(0);
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!(said.services[&uid(1)].triggered, Some(Now::from_millis(5)));
+    assert_eq!(said.provenance, Provenance::FirstList);
+    assert_eq!(bench.web().0, ips(&[1, 3]));
+}
+
+#[test]
+#[should_panic(expected = "an assignment is not of the term that opens")]
+fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
+    let mut bench = settled(&[1]);
+    // No pool hears of this term.
+    bench.machine.term.epoch = Epoch(7);
+    bench.machine.opening = true;
+    bench.machine.tick(bench.now, &mut Vec::new());
+}
+
+#[test]
+fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
+    let mut bench = settled(&[1]);
+    bench.pass(5_000);
+    bench.tell(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(Epoch(7))] = &bench.take()[..] else { panic!("not opened") };
+    assert_eq!((said.epoch, said.opened), (Epoch(7), bench.now));
+    bench.pass(5_000);
+    bench.service(fact(1, "web", part(&[2], &[])));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!((said.epoch, bench.now.since(said.opened)), (Epoch(7), Duration::from_secs(5)));
+    bench.take();
+    bench.tell(In::Confirmed(Epoch(7)));
+    bench.tell(In::Confirmed(Epoch(6)));
+    assert!(bench.take().is_empty(), "it is open, and an older one is over");
+}
+
+#[test]
+fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
+    let mut bench = settled(&[1]);
+    let mut out = Vec::new();
+    let changed = Arc::new(fact(1, "web", part(&[1, 2], &[])));
+    bench.machine.step(bench.now, In::Service(uid(1), Some(changed)), &mut out);
+    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
+    assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now), "at the end of the turn");
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    assert_eq!(bench.web().0, ips(&[1, 2]));
+    assert!(matches!(&bench.take()[..], [Out::Assign(_), .., Out::Opened(Epoch(7))]));
+}
+
+#[test]
+fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
+    let mut bench = Bench::waiting();
+    bench.tell(In::Confirmed(Epoch(7)));
+    assert!(matches!(&bench.take()[..], [Out::Opened(Epoch(7))]));
+    let opened = bench.now;
+    bench.pass(1_000);
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.observe(&web(&[1]));
+    let said = bench.assignment("lb", "shop-web");
+    assert_eq!((said.epoch, said.opened), (Epoch(7), opened));
+}
+
+#[test]
+fn w8_a_pool_that_lets_go_is_told_again_in_a_new_term() {
+    let mut bench = settled(&[1]);
+    bench.tell(In::Service(uid(1), None));
+    bench.take();
+    bench.tell(In::Confirmed(Epoch(7)));
+    let [Out::Assign(said), Out::Opened(_)] = &bench.take()[..] else { panic!("not told again") };
+    assert!(said.epoch == Epoch(7) && said.opened == bench.now && said.services.is_empty());
+    bench.tell(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+}
+
+#[test]
+fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
+    let mut bench = settled(&[1]);
+    bench.take();
+    let read = bench.now;
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::ReadUpTo(read), &mut out);
+    let newest = Arc::new(fact(1, "web", part(&[1, 2], &[])));
+    bench.machine.step(bench.now, In::Service(uid(1), Some(newest)), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    let last = out.iter().rposition(|said| matches!(said, Out::Assign(_)));
+    let passed_on = out.iter().position(|said| matches!(said, Out::ReadUpTo(up_to) if *up_to == read));
+    assert!(last.is_some() && last < passed_on, "{out:?}");
+    bench.hear(out);
+    bench.take();
+    bench.tell(In::ReadUpTo(read));
+    assert!(matches!(&bench.take()[..], [Out::ReadUpTo(_)]), "also where nothing has changed");
+}
+
+#[test]
+fn w8_a_pool_that_ends_as_a_term_begins_lets_go_in_that_term() {
+    let mut bench = settled(&[1]);
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::Service(uid(1), None), &mut out);
+    bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    let said = bench.assignment("lb", "shop-web");
+    assert!(said.epoch == Epoch(7) && said.services.is_empty());
+}
+
+#[test]
+fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
+    let mut bench = Bench::running();
+    bench.service(fact(1, "web", part(&[1], &[])));
+    let mut outbound = pool("lb", "shop-web", &[]);
+    outbound.outbound_rule = true;
+    let outbound = balancer("lb", vec![outbound], vec![rule(1, "shop-web")]);
+    bench.observe(&outbound);
+    bench.observe(&outbound);
+    let refused = |reason| What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false };
+    let said = bench.take();
+    let count = |pools| Sample::NotManageable { reason: NotManageable::OutboundRule.label(), pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == count(1))));
+    let mut views = said.iter().filter_map(|out| match out {
+        Out::Service(_, _, view) => view.clone(),
+        Out::Assign(_)
+        | Out::Opened(_)
+        | Out::Observe(..)
+        | Out::Forget(_)
+        | Out::Rewrite(_)
+        | Out::Word(..)
+        | Out::Reread(_)
+        | Out::ReadUpTo(_)
+        | Out::Answer(..)
+        | Out::Guards(_)
+        | Out::Refused(..)
+        | Out::Report(_)
+        | Out::Ended(_)
+        | Out::Sample(_) => None,
+    });
+    let last = views.next_back().expect("the Service is shown");
+    assert_eq!(last.not_manageable, [(id("lb", "shop-web"), NotManageable::OutboundRule)]);
+    bench.said = said;
+    assert_eq!(bench.reports(), [refused(NotManageable::OutboundRule)]);
+    let mut automatic = pool("lb", "shop-web", &[]);
+    automatic.sync_automatic = true;
+    bench.observe(&balancer("lb", vec![automatic], vec![rule(1, "shop-web")]));
+    assert_eq!(bench.reports(), [refused(NotManageable::SyncAutomatic)]);
+    bench.observe(&web(&[]));
+    assert!(
+        bench
+            .samples()
+            .contains(&Sample::NotManageable { reason: NotManageable::SyncAutomatic.label(), pools: 0 })
+    );
+    assert_eq!(bench.web().0, ips(&[1]));
+    bench.observe(&outbound);
+    assert_eq!(bench.reports(), [refused(NotManageable::OutboundRule)], "it was manageable in between");
+}
+
+#[test]
+fn d2_a_pool_that_loses_its_proof_is_let_go() {
+    let mut bench = settled(&[1]);
+    let foreign = rule(9, "shop-web");
+    let reason = NotManageable::ForeignRule { rule: Arc::clone(&foreign.name) };
+    let rules = vec![rule(1, "shop-web"), foreign];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
+    let said = bench.take();
+    assert!(
+        said.iter().any(|out| matches!(out, Out::Assign(a) if a.services.is_empty() && a.level.is_empty()))
+    );
+    assert!(!said.iter().any(|out| matches!(out, Out::Observe(..))));
+    bench.said = said;
+    assert_eq!(
+        bench.reports(),
+        [What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
+    );
+    bench.tell(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+    bench.observe(&web(&[1]));
+    assert_eq!(bench.web().0, ips(&[1]));
+}
+
+#[test]
+fn d2_the_pools_of_the_cluster_are_quietly_never_assigned() {
+    let mut bench = Bench::running();
+    bench.service(fact(1, "web", part(&[1], &[])));
+    for name in ["kubernetes", "KUBERNETES-ipv6"] {
+        bench.observe(&balancer("lb", vec![pool("lb", name, &[1])], vec![rule(1, name)]));
+        bench.pass(120_000);
+    }
+    assert!(bench.assigned.is_empty());
+    assert!(bench.reports().is_empty());
+}
+
+#[test]
+fn d2_services_that_share_a_pool_are_united_and_told_once() {
+    let mut bench = settled(&[1]);
+    bench.service(fact(2, "web", part(&[2], &[1])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    let both = balancer("lb", vec![pool("lb", "shop-web", &[1])], rules);
+    bench.observe(&both);
+    bench.observe(&both);
+    assert_eq!(bench.web(), (ips(&[1, 2]), ips(&[])));
+    let shared = bench.reports();
+    assert_eq!(shared.len(), 1);
+    assert!(matches!(&shared[0], What::Shared { services, .. } if services.len() == 2));
+    bench.tell(In::Service(uid(2), None));
+    let said = bench.assignment("lb", "shop-web");
+    assert!(said.services.is_empty(), "the rule of the one that is gone is foreign now");
+}
+
+#[test]
+fn d1_one_paused_service_pauses_the_pool_that_it_shares() {
+    let mut bench = settled(&[1]);
+    let mut second = fact(2, "web", part(&[2], &[]));
+    second.paused = true;
+    bench.service(second);
+    assert!(!bench.assignment("lb", "shop-web").is_paused());
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1])], rules));
+    assert!(bench.assignment("lb", "shop-web").is_paused());
+}
+
+#[test]
+fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
+    let mut bench = Bench::running();
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.service(fact(2, "web-ipv6", part(&[2], &[])));
+    let rules = vec![rule(1, "shop-web-ipv6"), rule(2, "shop-web-ipv6")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web-ipv6", &[])], rules));
+    assert!(bench.assigned.is_empty());
+    let reports = bench.reports();
+    assert!(matches!(&reports[..], [What::NotManageable { reason: NotManageable::MixedFamilies, .. }]));
+}
+
+#[test]
+fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
+    let mut bench = settled(&[1]);
+    let mut cluster = fact(1, "web", part(&[1], &[]));
+    cluster.candidacy = Candidacy::NotLocal;
+    bench.service(cluster);
+    assert!(bench.assignment("lb", "shop-web").services.is_empty());
+    bench.tell(In::Retired(id("lb", "shop-web")));
+    assert!(bench.assigned.is_empty());
+    assert!(bench.reports().is_empty());
+    bench.tell(In::Retired(id("lb", "shop-web")));
+    assert!(matches!(bench.take()[..], [Out::Sample(Sample::UnmatchedAnswer)]));
+}
+
+#[test]
+fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
+    let gone = [
+        Some(balancer("lb", vec![pool("lb", "shop-web", &[1])], vec![])),
+        Some(balancer("lb", vec![], vec![rule(1, "shop-web")])),
+        None,
+    ];
+    for facts in gone {
+        let mut bench = settled(&[1]);
+        bench.tell(In::Lb(LbObservation {
+            lb: LbName::new("LB"),
+            began: bench.now,
+            facts,
+            puts: Default::default(),
+        }));
+        assert!(bench.assignment("lb", "shop-web").services.is_empty());
+        bench.tell(In::Retired(id("lb", "shop-web")));
+        assert!(bench.assigned.is_empty());
+        bench.observe(&web(&[1]));
+        assert_eq!(bench.web().0, ips(&[1]));
+    }
+}
+
+#[test]
+fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
+    let mut bench = settled(&[1]);
+    let shop_web = id("lb", "shop-web");
+    bench.tell(In::Service(uid(1), None));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.take();
+    bench.tell(In::Retired(shop_web.clone()));
+    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
+    // Twice let go, one answer: it may be the one to the first, so the pool is asked once more.
+    bench.tell(In::Service(uid(1), None));
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.tell(In::Service(uid(1), None));
+    bench.take();
+    bench.tell(In::Retired(shop_web.clone()));
+    assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.services.is_empty()));
+    bench.tell(In::Retired(shop_web));
+    assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
+}
+
+#[test]
+fn h3_a_service_is_shown_when_its_view_changes_and_taken_away_with_it() {
+    let mut bench = Bench::waiting();
+    let mut hidden = fact(1, "web", part(&[], &[]));
+    hidden.candidacy = Candidacy::NotLoadBalancer;
+    bench.service(hidden);
+    assert!(bench.take().is_empty());
+    bench.service(fact(1, "web", part(&[1], &[])));
+    assert!(matches!(&bench.take()[..], [Out::Service(_, _, Some(view))] if view.pools.is_empty()));
+    bench.observe(&web(&[1]));
+    assert!(
+        matches!(&bench.take()[..], [Out::Service(_, _, Some(v))] if v.pools == [id("lb", "shop-web")]),
+        "its rule was found"
+    );
+    bench.service(fact(1, "web", part(&[2], &[])));
+    assert!(bench.take().is_empty());
+    bench.observe(&balancer("lb", vec![], vec![]));
+    assert!(
+        matches!(&bench.take()[..], [Out::Service(_, _, Some(v))] if v.pools.is_empty()),
+        "its rule is gone"
+    );
+    bench.tell(In::Service(uid(1), None));
+    assert!(matches!(&bench.take()[..], [Out::Service(_, _, None)]));
+}
+
+#[test]
+fn h3_a_service_is_no_longer_shown_as_refused_when_its_pool_is_gone() {
+    let mut bench = Bench::running();
+    bench.service(fact(1, "web", part(&[1], &[])));
+    let mut nic = pool("lb", "shop-web", &[]);
+    nic.nic_backed = true;
+    bench.observe(&balancer("lb", vec![nic], vec![rule(1, "shop-web")]));
+    bench.take();
+    bench.observe(&balancer("lb", vec![], vec![rule(1, "shop-web")]));
+    let said = bench.take();
+    assert!(said.iter().any(|out| matches!(out, Out::Service(_, _, Some(v)) if v.not_manageable.is_empty())));
+}
+
+#[test]
+fn d3_an_observation_older_than_the_last_one_is_not_believed() {
+    let mut bench = settled(&[1]);
+    let old =
+        LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, puts: Default::default() };
+    bench.tell(In::Lb(old));
+    assert!(bench.take().is_empty());
+    assert_eq!(bench.web().0, ips(&[1]));
+}

@@ -1,0 +1,403 @@
+//! Pools that are filled from an xDS source (X2-X4), driven on the test's clock.
+
+use super::*;
+use crate::directory::Listing;
+use crate::membership;
+use crate::queue::{self, PoolQueue};
+use model::level::{Keeps, Source};
+use model::report::Effect;
+use model::wishes::{Mode, Pause};
+use model::xds::assignment::{LoadAssignment, Priority, Standing};
+use model::xds::cache::Reason;
+use model::xds::name::Name;
+use model::xds::source::{Assigned, Fault, Note, SourceFact};
+
+mod guarded;
+mod properties;
+mod states;
+mod told;
+
+const UP: Standing = Standing::Healthy;
+const DRAINS: Standing = Standing::Draining;
+const OUT: Standing = Standing::Out;
+
+/// What the pools of most tests are filled from.
+fn shop() -> Name {
+    Name::Endpoints("shop".into())
+}
+
+fn listing(pool: &str, source: Name, family: Family) -> Listing {
+    Listing { pool: id("lb", pool), source, family, membership: membership::Params::default() }
+}
+
+/// A running Directory that has heard nothing of sources and seen no load balancer. `lb/edge` and `lb6/edge-v6` are filled
+/// from one source.
+fn unknown() -> Bench {
+    let v6 = Listing { pool: id("lb6", "edge-v6"), ..listing("", shop(), Family::V6) };
+    let listed = vec![listing("edge", shop(), Family::V4), v6];
+    started(Params { listed, ..params() })
+}
+
+fn started(params: Params) -> Bench {
+    let mut bench = Bench::with(params);
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.take();
+    bench
+}
+
+/// The same, where these are assigned and `lb/edge` holds them.
+fn filled(members: &[u8]) -> Bench {
+    let mut bench = unknown();
+    bench.source(all(members));
+    bench.observe(&edge(members));
+    bench.pass(60_000);
+    bench.observe(&edge(members));
+    bench.take();
+    bench
+}
+
+/// `lb` with the pool `edge`, to which a rule without an owner sends.
+fn edge(members: &[u8]) -> Arc<LbFacts> {
+    edge_with(pool("lb", "edge", members))
+}
+
+fn edge_with(pool: PoolFacts) -> Arc<LbFacts> {
+    balancer("lb", vec![pool], vec![edge_rule(true)])
+}
+
+fn edge_rule(probed: bool) -> RuleFacts {
+    RuleFacts { name: "edge-https".into(), pool: Some(PoolName::new("edge")), probed }
+}
+
+fn node() -> Note {
+    Note::Node("replica-1".into())
+}
+
+fn fault(message: &str) -> Fault {
+    Fault { resource: None, reason: Reason::Connectivity, message: message.into() }
+}
+
+/// These endpoints, by priority.
+fn assignment(priorities: &[&[(IpAddr, Standing)]]) -> Arc<LoadAssignment> {
+    let priority = |endpoints: &&[(IpAddr, Standing)]| Priority {
+        addresses: endpoints.iter().copied().collect(),
+        weighted: false,
+    };
+    let mut all = priorities.iter().copied().flatten().peekable();
+    let has_endpoints = all.peek().is_some();
+    let only_drains = has_endpoints && all.all(|(_, standing)| *standing == Standing::Draining);
+    let priorities = priorities.iter().map(priority).collect();
+    Arc::new(LoadAssignment { priorities, has_endpoints, only_drains, ..LoadAssignment::default() })
+}
+
+fn usable(assignment: Arc<LoadAssignment>) -> SourceFact {
+    SourceFact { assigned: Assigned::Usable(assignment), provenance: Provenance::Watch, note: node() }
+}
+
+/// These endpoints of one priority.
+fn with(endpoints: &[(u8, Standing)]) -> SourceFact {
+    let endpoints: Vec<(IpAddr, Standing)> = endpoints.iter().map(|(n, stands)| (ip(*n), *stands)).collect();
+    usable(assignment(&[&endpoints]))
+}
+
+/// These endpoints, which are all healthy.
+fn all(members: &[u8]) -> SourceFact {
+    with(&members.iter().map(|n| (*n, UP)).collect::<Vec<_>>())
+}
+
+/// A valid assignment of nothing.
+fn empty() -> SourceFact {
+    usable(assignment(&[]))
+}
+
+fn dropped(message: &str) -> SourceFact {
+    SourceFact { assigned: Assigned::Dropped(fault(message)), provenance: Provenance::Watch, note: node() }
+}
+
+fn waited_for(fault: Option<Fault>) -> SourceFact {
+    SourceFact { assigned: Assigned::Unknown(fault), provenance: Provenance::Watch, note: node() }
+}
+
+/// The same fact, with something wrong beside it.
+fn beside(fact: SourceFact, message: &str) -> SourceFact {
+    SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
+}
+
+fn wishes(bench: &mut Bench, wishes: Wishes) {
+    bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes) });
+}
+
+fn add_only() -> Wishes {
+    Wishes { mode: Mode::AddOnly, ..Wishes::default() }
+}
+
+impl Bench {
+    /// What is known of the source `shop`.
+    fn source(&mut self, fact: SourceFact) {
+        self.tell(In::Source(shop(), fact));
+    }
+
+    fn edge(&self) -> &Assignment {
+        self.assignment("lb", "edge")
+    }
+
+    /// The required and tolerated members of `lb/edge`.
+    fn members(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
+        let level = &self.edge().level;
+        (level.required.keys().copied().collect(), level.tolerated.clone())
+    }
+
+    /// How many members `lb/edge` is to lose that was seen with these.
+    fn going(&self, seen: &[u8]) -> usize {
+        self.edge().level.surplus(&ips(seen)).count()
+    }
+
+    /// Why a removal from `lb/edge` is held back.
+    fn held(&self) -> Option<HeldReason> {
+        self.edge().held.as_ref().map(|held| held.reason)
+    }
+
+    fn is_assigned(&self) -> bool {
+        self.assigned.get(&id("lb", "edge")).is_some_and(|said| !said.services.is_empty())
+    }
+
+    /// This load balancer was read; `None`: it does not exist.
+    fn read(&mut self, lb: &str, facts: Option<Arc<LbFacts>>) {
+        let (lb, began) = (LbName::new(lb), self.now);
+        self.tell(In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
+    }
+
+    /// What was reported since it was last asked.
+    fn told_since(&mut self) -> Vec<Report> {
+        let reported = |out| if let Out::Report(report) = out { Some(report) } else { None };
+        self.take().into_iter().filter_map(reported).collect()
+    }
+
+    /// The assignments since it was last asked.
+    fn assigned_since(&mut self) -> Vec<Arc<Assignment>> {
+        let assigned = |out| if let Out::Assign(assignment) = out { Some(assignment) } else { None };
+        self.take().into_iter().filter_map(assigned).collect()
+    }
+}
+
+#[test]
+fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
+    let mut bench = unknown();
+    let v6: IpAddr = "fd00::9".parse().expect("an address");
+    bench.source(usable(assignment(&[&[(ip(1), UP), (ip(2), OUT), (v6, UP), (ip(3), UP)]])));
+    bench.observe(&edge(&[]));
+    bench.observe(&balancer("lb6", vec![pool("lb6", "edge-v6", &[])], vec![]));
+    assert_eq!(bench.members(), (ips(&[1, 3]), ips(&[])));
+    let both = [("lb", "edge"), ("lb6", "edge-v6")];
+    let names = both.map(|(lb, pool)| -> Vec<String> {
+        let level = &bench.assignment(lb, pool).level;
+        level.required.values().map(|member| member.name.as_str().to_owned()).collect()
+    });
+    assert_eq!(names[0], ["10-0-0-1", "10-0-0-3"]);
+    assert_eq!(names[1], ["fd00--9"], "a pool without rules is filled");
+    assert!(bench.edge().level.required.values().all(|member| member.node_ready));
+    let families = both.map(|(lb, pool)| bench.assignment(lb, pool).family);
+    assert_eq!(families, [Family::V4, Family::V6]);
+    for (lb, pool) in both {
+        let said = bench.assignment(lb, pool);
+        let keys: Vec<_> = said.services.values().map(|share| &share.key).collect();
+        assert_eq!(keys, [&ServiceKey::of_source("eds:shop")]);
+        assert!(matches!(&said.source, Source::Xds { name, .. } if *name == shop()));
+    }
+}
+
+#[test]
+fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
+    let mut bench = unknown();
+    bench.source(all(&[1]));
+    bench.tell(In::Source(Name::Cluster("shop".into()), all(&[2])));
+    bench.observe(&balancer("lb", vec![pool("lb", "other", &[5]), pool("lb", "edge", &[])], vec![]));
+    assert_eq!(bench.assigned.keys().collect::<Vec<_>>(), [&id("lb", "edge")]);
+    assert_eq!(bench.members().0, ips(&[1]), "a cluster of the same name is another source");
+}
+
+#[test]
+fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
+    let pools = || vec![pool("lb", "shop-web", &[7]), pool("lb", "other", &[7]), pool("lb", "edge", &[])];
+    // Where the load balancer is managed, one of them is the Service's, and one would be if its name were right.
+    let rules = || vec![rule(1, "shop-web"), rule(2, "other"), edge_rule(true)];
+    for only_listed in [BTreeSet::new(), BTreeSet::from([LbName::new("lb")])] {
+        let is_managed = only_listed.is_empty();
+        let listed = vec![listing("edge", shop(), Family::V4)];
+        let mut bench = started(Params { listed, only_listed, ..params() });
+        bench.service(fact(1, "web", part(&[1], &[])));
+        bench.service(fact(2, "api", part(&[1], &[])));
+        bench.source(all(&[2]));
+        for _ in 0..2 {
+            bench.observe(&balancer("lb", pools(), rules()));
+            bench.pass(60_000);
+        }
+        assert_eq!(bench.members().0, ips(&[2]), "the listed pool is filled");
+        let ours: Vec<&PoolId> = bench.assigned.keys().collect();
+        let said = std::mem::take(&mut bench.said);
+        let reports = said.iter().filter(|out| matches!(out, Out::Report(_))).count();
+        let view = |out: &Out| {
+            let Out::Service(uid, _, Some(view)) = out else { return None };
+            Some((uid.clone(), view.pools.len() + view.not_manageable.len()))
+        };
+        let shown: BTreeMap<ServiceUid, usize> = said.iter().filter_map(view).collect();
+        if is_managed {
+            assert_eq!(ours, [&id("lb", "edge"), &id("lb", "shop-web")]);
+            assert_eq!((reports, shown), (1, [(uid(1), 1), (uid(2), 2)].into()));
+        } else {
+            assert_eq!(ours, [&id("lb", "edge")]);
+            assert_eq!((reports, shown), (0, [(uid(1), 0), (uid(2), 0)].into()));
+        }
+    }
+}
+
+#[test]
+fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
+    let mut bench = unknown();
+    bench.source(all(&[1]));
+    bench.observe(&balancer("lb", vec![], vec![]));
+    assert!(bench.assigned.is_empty(), "it is not found");
+    bench.take();
+    bench.observe(&edge(&[7]));
+    let mut said = bench.take();
+    said.retain(|out| !matches!(out, Out::Refused(..) | Out::Ended(_) | Out::Sample(_)));
+    assert!(matches!(&said[..], [Out::Assign(_), Out::Observe(..)]), "{said:?}");
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[7])));
+    bench.pass(1_000);
+    bench.observe(&balancer("lb", vec![], vec![]));
+    assert!(!bench.is_assigned(), "it is gone");
+    bench.tell(In::Retired(id("lb", "edge")));
+    assert!(bench.assigned.is_empty() && bench.machine.deadline().is_none());
+    bench.observe(&edge(&[]));
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[])), "it is found again");
+
+    let listed = vec![listing("edge", shop(), Family::V4)];
+    let mut bench = Bench::with(Params { listed, ..params() });
+    bench.source(all(&[1]));
+    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![]));
+    bench.tell(In::DiscoverySynced);
+    bench.pass(600_000);
+    assert!(bench.assigned.is_empty(), "the mapping is not complete");
+    bench.tell(In::ListsSynced);
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
+}
+
+#[test]
+fn d4_the_removal_delay_holds_for_leaving_addresses_with_a_probe() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, OUT)]));
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[2])));
+    bench.pass(29_999);
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[2])));
+    bench.pass(1);
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
+    let mut bench = filled(&[1, 2]);
+    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[1, 2])], vec![edge_rule(false)]));
+    bench.source(all(&[1]));
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
+}
+
+#[test]
+fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
+    let of = |first: Standing| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
+    let remarks = |bench: &Bench| match &bench.edge().source {
+        Source::Xds { remarks, .. } => remarks.clone(),
+        Source::Kubernetes => panic!("it comes from a source"),
+    };
+    let mut bench = unknown();
+    bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![edge_rule(false)]));
+    bench.source(of(UP));
+    assert_eq!(bench.members().0, ips(&[1]));
+    bench.source(of(OUT));
+    assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
+    assert_eq!(remarks(&bench), [membership::Remark::PriorityUsed(1)].into());
+    bench.pass(1_000);
+    bench.source(of(UP));
+    assert_eq!(bench.members().0, ips(&[2]));
+    let waits = [membership::Remark::PriorityUsed(1), membership::Remark::FailbackWaits(0)];
+    assert_eq!(remarks(&bench), waits.into());
+    let back_at = bench.now.plus(membership::Params::FAILBACK);
+    assert_eq!(bench.machine.deadline(), Some(back_at));
+    bench.pass(29_999);
+    assert_eq!(bench.members().0, ips(&[2]));
+    bench.pass(1);
+    assert_eq!((bench.now, bench.members().0), (back_at, ips(&[1])), "no new fact has come");
+    assert_eq!(remarks(&bench), BTreeSet::new());
+    assert_eq!(bench.machine.deadline(), None);
+}
+
+#[test]
+fn x2_an_emptied_pool_uses_the_best_priority_when_its_source_is_back() {
+    let of = |first: Standing| usable(assignment(&[&[(ip(1), first)], &[(ip(2), UP)]]));
+    let mut bench = unknown();
+    bench.observe(&edge(&[]));
+    bench.source(of(OUT));
+    bench.source(of(UP));
+    assert_eq!(bench.members().0, ips(&[2]), "the better one is waited for");
+    bench.source(dropped("gone"));
+    assert_eq!(bench.machine.deadline(), None, "nothing is waited for");
+    bench.source(of(UP));
+    assert_eq!(bench.members().0, ips(&[1]), "nothing was in use that it could flap from");
+}
+
+#[test]
+fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
+    for fact in [None, Some(waited_for(None)), Some(waited_for(Some(fault("no such thing"))))] {
+        let mut bench = unknown();
+        bench.observe(&edge(&[1, 2]));
+        fact.into_iter().for_each(|fact| bench.source(fact));
+        bench.pass(600_000);
+        bench.tell(In::Confirmed(Epoch(4)));
+        bench.observe(&edge(&[1, 2]));
+        assert!(bench.assigned.is_empty(), "it may hold what an earlier process has written");
+        bench.source(all(&[2, 3]));
+        assert_eq!(bench.members(), (ips(&[2, 3]), ips(&[1])), "what was there leaves as anything else");
+    }
+}
+
+#[test]
+fn x3_an_error_beside_an_assignment_changes_only_the_source_status() {
+    let mut bench = filled(&[1, 2]);
+    let before = bench.edge().clone();
+    bench.source(beside(all(&[1, 2]), "connection refused"));
+    let said = bench.assigned_since();
+    let [said] = &said[..] else { panic!("{said:?}") };
+    let note = said.source.note().expect("it goes with all that is told").to_string();
+    assert_eq!(note, "connection refused");
+    assert!(said.level.same_members(&before.level) && said.services == before.services);
+    assert_eq!((said.provenance, &said.held, &said.paused), (before.provenance, &None, &before.paused));
+
+    let mut queue = PoolQueue::new(id("lb", "edge"), queue::Params::upstream(Duration::from_secs(1), 3));
+    let mut said_by_queue = Vec::new();
+    queue.step(bench.now, queue::In::Assigned(Arc::new(before)), &mut said_by_queue);
+    let facts = Arc::new(pool("lb", "edge", &[1, 2]));
+    let seen = model::assignment::Observation { began: bench.now, facts };
+    queue.step(bench.now, queue::In::Observed(seen), &mut said_by_queue);
+    said_by_queue.clear();
+    queue.step(bench.now, queue::In::Assigned(Arc::clone(said)), &mut said_by_queue);
+    assert!(matches!(&said_by_queue[..], [queue::Out::View(view)] if view.source == said.source));
+    assert_eq!(queue.deadline(), None, "there is nothing to write");
+}
+
+#[test]
+fn a3_a_changed_assignment_raises_the_revision_and_a_note_does_not() {
+    let mut bench = unknown();
+    bench.observe(&edge(&[]));
+    let share = |bench: &Bench| {
+        let share = bench.edge().services.values().next().expect("one source").clone();
+        (share.revision, share.triggered)
+    };
+    bench.source(waited_for(None));
+    bench.source(all(&[1]));
+    assert_eq!(share(&bench), (1, None), "what is assigned first tells of old changes");
+    bench.pass(5_000);
+    bench.source(beside(all(&[1]), "connection refused"));
+    assert_eq!(share(&bench), (1, None));
+    bench.source(with(&[(1, UP), (2, OUT)]));
+    let at = bench.now;
+    assert_eq!(share(&bench), (2, Some(at)), "also where no member changes");
+    bench.pass(5_000);
+    bench.source(with(&[(1, UP), (2, OUT)]));
+    assert_eq!(share(&bench), (2, Some(at)));
+}

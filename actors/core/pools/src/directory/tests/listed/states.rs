@@ -1,0 +1,234 @@
+//! Draining endpoints, and whose a Down is (X2, N4).
+
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::membership::AdminStates;
+use model::level::States;
+use model::xds::assignment::Limits;
+
+/// `lb` with `edge`, which holds these members; some of them are Down.
+fn seen(members: &[u8], down: &[u8]) -> Arc<LbFacts> {
+    let mut pool = pool("lb", "edge", members);
+    for entry in &mut pool.entries {
+        if entry.ip.is_some_and(|at| ips(down).contains(&at)) {
+            entry.admin_state = AdminState::Down;
+        }
+    }
+    edge_with(pool)
+}
+
+fn states(down: &[u8], lifted: &[u8]) -> States {
+    States { down: ips(down), lifted: ips(lifted) }
+}
+
+impl Bench {
+    fn states(&self) -> &States {
+        &self.edge().level.states
+    }
+
+    /// It is read a while later, when what was under way has come to its end.
+    fn read_later(&mut self, facts: &Arc<LbFacts>) {
+        self.pass(61_000);
+        self.observe(facts);
+    }
+}
+
+/// Member 2 was draining and Down, and is back in service.
+fn back() -> Bench {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    bench.read_later(&seen(&[1, 2], &[2]));
+    bench.source(all(&[1, 2]));
+    bench
+}
+
+#[test]
+fn x2_draining_endpoints_stay_and_are_down_and_are_never_added() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, DRAINS), (3, DRAINS)]));
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[2, 3])));
+    assert_eq!(bench.states(), &states(&[2, 3], &[]));
+    bench.pass(600_000);
+    assert_eq!(bench.members(), (ips(&[1]), ips(&[2, 3])), "for as long as it drains");
+    assert_eq!(bench.edge().level.missing(&ips(&[1, 2])).count(), 0, "3 is not there and is not added");
+}
+
+#[test]
+fn x2_what_has_left_and_then_drains_is_down_without_a_member_change() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(all(&[1]));
+    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[2], &[])));
+}
+
+#[test]
+fn x2_without_admin_states_draining_endpoints_leave_as_others_do() {
+    let membership = membership::Params { admin_states: AdminStates::Off, ..membership::Params::default() };
+    let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
+    let mut bench = started(Params { listed, ..params() });
+    bench.observe(&edge(&[1, 2]));
+    bench.source(all(&[1, 2]));
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1]), ips(&[2])), states(&[], &[])));
+    bench.pass(30_000);
+    assert_eq!(bench.members().1, ips(&[]));
+}
+
+#[test]
+fn x2_in_a_full_pool_present_draining_addresses_come_before_absent_ones() {
+    let membership = membership::Params { limits: Limits { members: 3 }, ..membership::Params::default() };
+    let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
+    let mut bench = started(Params { listed, ..params() });
+    bench.observe(&edge(&[1, 2, 9]));
+    bench.source(with(&[(1, UP), (2, UP), (5, DRAINS), (9, DRAINS)]));
+    assert_eq!(bench.members(), (ips(&[1, 2]), ips(&[9])));
+    assert_eq!(bench.states(), &states(&[9], &[]));
+    // With room for none of them, it leaves at once.
+    bench.source(with(&[(1, UP), (2, UP), (3, UP), (9, DRAINS)]));
+    assert_eq!(bench.members(), (ips(&[1, 2, 3]), ips(&[])));
+}
+
+#[test]
+fn n4_after_switching_off_a_down_of_a_source_ends_with_its_return() {
+    let in_pool = |admin_states: AdminStates| {
+        let membership = membership::Params { admin_states, ..membership::Params::default() };
+        let listed = vec![Listing { membership, ..listing("edge", shop(), Family::V4) }];
+        let mut bench = started(Params { listed, ..params() });
+        bench.observe(&seen(&[1, 2, 3], &[1, 2, 3]));
+        bench.source(with(&[(1, DRAINS), (2, DRAINS), (3, UP)]));
+        bench.read_later(&seen(&[1, 2, 3], &[1, 2, 3]));
+        assert_eq!(bench.states(), &states(&[], &[]), "nothing is set");
+        bench.source(all(&[1, 2, 3]));
+        bench
+    };
+    let mut bench = in_pool(AdminStates::Off);
+    assert_eq!(bench.states(), &states(&[], &[1, 2]), "that of 3 is foreign");
+    bench.read_later(&seen(&[1, 2, 3], &[]));
+    assert_eq!(bench.states(), &states(&[], &[]));
+    // Where the pool is excluded from admin states, none is touched.
+    assert_eq!(in_pool(AdminStates::Excluded).states(), &states(&[], &[]));
+}
+
+#[test]
+fn x2_draining_endpoints_outside_the_pool_take_no_room() {
+    let address = |n: u16| IpAddr::from(Ipv4Addr::from_bits(0x0a01_0000 + u32::from(n)));
+    let of = |up: std::ops::Range<u16>, drains: std::ops::Range<u16>| {
+        let up = up.map(|n| (address(n), UP));
+        let all: Vec<_> = up.chain(drains.map(|n| (address(n), DRAINS))).collect();
+        usable(assignment(&[&all]))
+    };
+    // 300 leave, 400 come, and 600 that are nowhere drain: there is room for all who are there.
+    let mut bench = filled(&[]);
+    bench.source(of(0..300, 0..0));
+    bench.source(of(1_000..1_400, 3_000..3_600));
+    let (_, stays) = bench.members();
+    assert_eq!((0..300).filter(|n| stays.contains(&address(*n))).count(), 300);
+    // 500 that are there, though they were not seen yet, drain beside 300 that are not.
+    let mut bench = filled(&[]);
+    bench.source(of(5_000..5_500, 0..0));
+    let mut next = Vec::new();
+    next.extend((5_000..5_500).chain(0..300).map(|n| (address(n), DRAINS)));
+    next.extend((1_000..1_400).map(|n| (address(n), UP)));
+    for _ in 0..2 {
+        bench.source(usable(assignment(&[&next])));
+        let down = &bench.states().down;
+        assert_eq!((5_000..5_500).filter(|n| down.contains(&address(*n))).count(), 500);
+        next.push((address(1_400), UP));
+    }
+}
+
+#[test]
+fn n4_a_down_of_ours_is_lifted_once_and_a_later_one_is_foreign() {
+    let mut bench = back();
+    assert_eq!((bench.members(), bench.states().clone()), ((ips(&[1, 2]), ips(&[])), states(&[], &[2])));
+    bench.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(bench.states(), &states(&[], &[2]), "it is still there");
+    bench.take();
+    bench.read_later(&seen(&[1, 2], &[]));
+    assert_eq!(bench.states(), &states(&[], &[]));
+    assert_eq!(bench.assigned_since().len(), 1, "the pool hears of it");
+    bench.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(bench.states(), &states(&[], &[]), "another client has set it");
+}
+
+#[test]
+fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
+    let mut bench = unknown();
+    bench.observe(&seen(&[1, 2, 3], &[2, 3]));
+    bench.source(with(&[(1, UP), (2, DRAINS), (3, UP)]));
+    assert_eq!(bench.states(), &states(&[2], &[]), "that of 3 is foreign");
+    bench.read_later(&seen(&[1, 2, 3], &[2, 3]));
+    bench.source(all(&[1, 2, 3]));
+    assert_eq!(bench.states(), &states(&[], &[2]));
+}
+
+#[test]
+fn n4_what_was_seen_before_an_endpoint_was_back_says_nothing_of_its_down() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    // It is written, and not read before the endpoint is in service again.
+    bench.pass(10_000);
+    bench.source(all(&[1, 2]));
+    assert_eq!(bench.states(), &states(&[], &[2]), "the newest look is older than the Down");
+    bench.observe(&seen(&[1, 2], &[]));
+    assert_eq!(bench.states(), &states(&[], &[2]), "the look may have begun before the write was sent");
+    bench.pass(600_000);
+    let mut updating = Arc::unwrap_or_clone(seen(&[1, 2], &[]));
+    updating.pools.iter_mut().for_each(|pool| {
+        Arc::make_mut(pool).provisioning = Provisioning::Updating;
+    });
+    bench.observe(&Arc::new(updating));
+    assert_eq!(bench.states(), &states(&[], &[2]), "an operation runs that may end in it");
+    bench.pass(1_000);
+    bench.observe(&seen(&[1, 2], &[]));
+    assert_eq!(bench.states(), &states(&[], &[]));
+}
+
+#[test]
+fn n4_an_endpoint_that_left_while_it_was_down_and_comes_back_is_lifted() {
+    for seen_meanwhile in [false, true] {
+        let mut bench = filled(&[1, 2]);
+        bench.source(with(&[(1, UP), (2, DRAINS)]));
+        bench.pass(1_000);
+        bench.source(all(&[1]));
+        assert_eq!(bench.states(), &states(&[], &[]), "it goes as it is");
+        bench.pass(10_000);
+        if seen_meanwhile {
+            bench.observe(&seen(&[1, 2], &[2]));
+        }
+        bench.source(all(&[1, 2]));
+        assert_eq!(bench.states(), &states(&[], &[2]), "seen meanwhile: {seen_meanwhile}");
+        bench.read_later(&seen(&[1, 2], &[2]));
+        assert_eq!(bench.states(), &states(&[], &[2]));
+        bench.read_later(&seen(&[1, 2], &[]));
+        assert_eq!(bench.states(), &states(&[], &[]));
+    }
+}
+
+#[test]
+fn n4_a_down_of_ours_is_forgotten_with_the_entry_that_carried_it() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    bench.read_later(&seen(&[1, 2], &[2]));
+    bench.source(all(&[1]));
+    bench.read_later(&seen(&[1], &[]));
+    bench.source(all(&[1, 2]));
+    assert_eq!(bench.states(), &states(&[], &[]), "a new entry is not Down");
+    bench.read_later(&seen(&[1, 2], &[2]));
+    assert_eq!(bench.states(), &states(&[], &[]));
+}
+
+#[test]
+fn n4_x3_a_down_in_a_pool_not_emptied_is_lifted_when_the_source_is_back() {
+    let mut bench = filled(&[1, 2]);
+    bench.source(with(&[(1, UP), (2, DRAINS)]));
+    bench.read_later(&seen(&[1, 2], &[2]));
+    wishes(&mut bench, add_only());
+    bench.source(dropped("gone"));
+    assert_eq!(bench.states(), &states(&[], &[]), "nothing is said of what is to go");
+    bench.read_later(&seen(&[1, 2], &[2]));
+    bench.source(all(&[1, 2]));
+    assert_eq!(bench.states(), &states(&[], &[2]));
+}

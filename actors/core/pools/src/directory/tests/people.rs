@@ -1,0 +1,293 @@
+//! What operators set and ask for: the mode, pauses, and the release of what is held back (D1, G6, H3).
+
+use super::*;
+use model::assignment::PausedBy;
+use model::level::Keeps;
+use model::wishes::{Mode, Pause};
+
+fn wishes(bench: &mut Bench, term: Option<u64>, wishes: Wishes) {
+    bench.tell(In::Wishes { term: term.map(Epoch), wishes: Arc::new(wishes) });
+}
+
+fn mode(mode: Mode) -> Wishes {
+    Wishes { mode, ..Wishes::default() }
+}
+
+fn paused(bench: &Bench) -> Vec<PausedBy> {
+    bench.assignment("lb", "shop-web").paused.iter().cloned().collect()
+}
+
+fn held(bench: &Bench) -> Option<HeldReason> {
+    bench.assignment("lb", "shop-web").held.as_ref().map(|held| held.reason)
+}
+
+fn released(pools: &[(&str, HeldReason)]) -> Answer {
+    let one =
+        |(name, reason): &(&str, HeldReason)| Released { pool: id("lb", name), reason: *reason, still: None };
+    Answer::Done(Done::Released { pools: pools.iter().map(one).collect(), nodes: Vec::new() })
+}
+
+fn nothing(stays: Stays) -> Answer {
+    Answer::Refused(Refusal::NothingReleased(stays))
+}
+
+#[test]
+fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
+    let mut bench = settled(&[1]);
+    let key = ServiceKey::new("shop", "web");
+    let other = ServiceKey::new("shop", "api");
+    let pool_wish = |name| Wishes { pools: [(id("lb", name), Pause::default())].into(), ..Wishes::default() };
+    let service_wish =
+        |key: &ServiceKey| Wishes { services: [(key.clone(), Pause::default())].into(), ..Wishes::default() };
+    for (wish, by) in [
+        (mode(Mode::Observe), vec![PausedBy::Mode]),
+        (Wishes { everything: Some(Pause::default()), ..Wishes::default() }, vec![PausedBy::Everything]),
+        (pool_wish("shop-web"), vec![PausedBy::Pool]),
+        (pool_wish("shop-api"), vec![]),
+        (service_wish(&key), vec![PausedBy::Service(key.clone())]),
+        (service_wish(&other), vec![]),
+        (mode(Mode::Enforce), vec![]),
+    ] {
+        wishes(&mut bench, None, wish);
+        assert_eq!(paused(&bench), by);
+    }
+    bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
+    assert_eq!(paused(&bench), vec![PausedBy::Annotation(key)]);
+}
+
+#[test]
+fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
+    let mut bench = settled(&[1, 2]);
+    bench.take();
+    wishes(&mut bench, None, mode(Mode::AddOnly));
+    assert_eq!((held(&bench), bench.assignment("lb", "shop-web").level.keeps), (None, Keeps::All));
+    bench.service(fact(1, "web", part(&[1, 3], &[])));
+    bench.pass(30_000);
+    let said = bench.assignment("lb", "shop-web").clone();
+    let shown = said.held.clone().expect("shown");
+    assert_eq!((shown.reason, shown.members), (HeldReason::AddOnly, ips(&[2])));
+    assert_eq!(said.level.surplus(&ips(&[1, 2])).count(), 0);
+    assert!(said.level.missing(&ips(&[1, 2])).eq([&ip(3)]), "additions pass");
+    assert!(bench.reports().is_empty());
+    for scope in [Scope::Everything, Scope::Pool(id("lb", "shop-web"))] {
+        assert_eq!(bench.ask(scope), nothing(Stays::AddOnly), "a release does not change the mode");
+    }
+    assert_eq!(held(&bench), Some(HeldReason::AddOnly));
+    wishes(&mut bench, None, mode(Mode::Enforce));
+    assert_eq!(held(&bench), None);
+    assert_eq!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 1);
+}
+
+#[test]
+fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
+    let opened = |bench: &mut Bench| bench.take().iter().any(|said| matches!(said, Out::Opened(Epoch(3))));
+    for wishes_come_first in [true, false] {
+        let mut bench = Bench::unwished(params());
+        bench.tell(In::ListsSynced);
+        bench.tell(In::DiscoverySynced);
+        bench.service(fact(1, "web", part(&[1], &[])));
+        bench.observe(&web(&[1]));
+        let pause = Wishes { everything: Some(Pause::default()), ..Wishes::default() };
+        wishes(&mut bench, None, Wishes::default());
+        wishes(&mut bench, Some(2), Wishes::default());
+        if wishes_come_first {
+            wishes(&mut bench, Some(3), pause);
+            assert!(!opened(&mut bench));
+            bench.tell(In::Confirmed(Epoch(3)));
+        } else {
+            bench.tell(In::Confirmed(Epoch(3)));
+            bench.pass(600_000);
+            assert!(!opened(&mut bench), "the policy of an earlier term may not hold any more");
+            wishes(&mut bench, Some(3), pause);
+        }
+        assert_eq!(paused(&bench), [PausedBy::Everything], "before it opens");
+        assert!(opened(&mut bench));
+        assert_eq!(bench.machine.deadline(), None);
+    }
+}
+
+#[test]
+fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
+    let unusable = || fact(1, "web", Part { unusable: true, ..Part::default() });
+    let mut bench = settled(&[1]);
+    bench.pass(60_000);
+    bench.service(unusable());
+    bench.pass(600_000);
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    let web_pool = Scope::Pool(id("lb", "shop-web"));
+    assert_eq!(bench.ask(web_pool.clone()), released(&[("shop-web", HeldReason::NoUsableNode)]));
+    let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count();
+    assert_eq!((held(&bench), goes(&bench)), (None, 1));
+    bench.observe(&web(&[1]));
+    bench.service(ServiceFact { revision: 8, ..unusable() });
+    assert_eq!((held(&bench), goes(&bench)), (None, 1), "it stays released while the reason lasts");
+    assert_eq!(bench.ask(web_pool), nothing(Stays::NothingHeld), "there is nothing more");
+    bench.service(fact(1, "web", part(&[1], &[])));
+    bench.service(unusable());
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode), "held again");
+}
+
+#[test]
+fn g2_a_release_does_not_cover_a_later_last_member() {
+    let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    // Two Services share a pool. One has no usable endpoint, the other keeps its last member.
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    bench.service(fact(2, "api", part(&[1], &[])));
+    let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
+    bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
+    bench.pass(1_000);
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    bench.ask(Scope::Pool(id("lb", "shop-web")));
+    let goes = |bench: &Bench| -> Vec<IpAddr> {
+        bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).copied().collect()
+    };
+    assert_eq!((held(&bench), goes(&bench)), (None, ips(&[2]).into_iter().collect()));
+    let empty = fact(2, "api", part(&[], &[]));
+    bench.service(ServiceFact { provenance: Provenance::Relist, ..empty });
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    assert!(!goes(&bench).contains(&ips(&[1]).into_iter().next().expect("an address")));
+}
+
+#[test]
+fn h3_each_hold_of_a_pools_own_can_be_released() {
+    let empty = || fact(1, "web", part(&[], &[]));
+    let listed = |fact: ServiceFact| ServiceFact { provenance: Provenance::Relist, ..fact };
+    for (facts, reason) in [
+        (empty(), HeldReason::EmptyConfirm),
+        (listed(empty()), HeldReason::EmptyConfirm),
+        (listed(fact(1, "web", part(&[3], &[]))), HeldReason::Fraction),
+        (fact(1, "web", part(&[], &[7])), HeldReason::LastMember),
+    ] {
+        let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
+        bench.tell(In::ListsSynced);
+        bench.tell(In::DiscoverySynced);
+        bench.service(fact(1, "web", part(&[1, 2, 3], &[])));
+        bench.observe(&web(&[1, 2, 3]));
+        bench.pass(1_000);
+        bench.observe(&web(&[1, 2, 3]));
+        bench.service(facts);
+        bench.pass(1_000);
+        bench.observe(&web(&[1, 2, 3]));
+        assert_eq!(held(&bench), Some(reason));
+        let by_service = Scope::Service(ServiceKey::new("shop", "web"));
+        assert_eq!(bench.ask(by_service), released(&[("shop-web", reason)]));
+        assert_eq!(held(&bench), None);
+        assert!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2, 3])).count() >= 2);
+        bench.pass(600_000);
+        assert_eq!(bench.reread(), 0, "nothing is in doubt any more");
+    }
+}
+
+#[test]
+fn h3_who_asks_for_what_is_not_there_is_told_so() {
+    let mut bench = settled(&[1]);
+    let unknown = Answer::Refused(Refusal::Unknown);
+    assert_eq!(bench.ask(Scope::Pool(id("lb", "shop-other"))), unknown);
+    assert_eq!(bench.ask(Scope::Service(ServiceKey::new("shop", "other"))), unknown);
+    let web = ServiceKey::new("shop", "web");
+    for scope in [Scope::Pool(id("lb", "shop-web")), Scope::Service(web), Scope::Everything] {
+        assert_eq!(bench.ask(scope), nothing(Stays::NothingHeld));
+    }
+}
+
+#[test]
+fn g6_all_that_pauses_a_pool_is_listed() {
+    let mut bench = settled(&[1]);
+    let key = ServiceKey::new("shop", "web");
+    bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
+    let all = Wishes {
+        mode: Mode::Observe,
+        everything: Some(Pause::default()),
+        pools: [(id("lb", "shop-web"), Pause::default())].into(),
+        services: [(key.clone(), Pause::default())].into(),
+        ..Wishes::default()
+    };
+    wishes(&mut bench, None, all);
+    let (service, annotation) = (PausedBy::Service(key.clone()), PausedBy::Annotation(key));
+    let all = vec![PausedBy::Mode, PausedBy::Everything, PausedBy::Pool, service, annotation.clone()];
+    assert_eq!(paused(&bench), all);
+    wishes(&mut bench, None, mode(Mode::Enforce));
+    assert_eq!(paused(&bench), [annotation]);
+}
+
+/// Twenty pools of four members each, of which all but one are to go: all removals are stopped.
+fn stopped() -> Bench {
+    let name = |n: u32| format!("s{n}");
+    let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
+    let pools = (0..20).map(|n| pool("lb", &format!("shop-{}", name(n)), &[1, 2, 3, 4])).collect();
+    let rules = (0..20).map(|n| rule(n, &format!("shop-{}", name(n)))).collect();
+    let mut bench = Bench::with(params());
+    bench.tell(In::ListsSynced);
+    bench.tell(In::DiscoverySynced);
+    bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
+    bench.observe(&balancer("lb", pools, rules));
+    // One of them is emptied, which its own guard holds back.
+    bench.together((0..20).map(|n| of(n, if n == 0 { &[] } else { &[1] })));
+    bench.pass(30_000);
+    assert!(bench.machine.breaker.tripped().is_some());
+    bench
+}
+
+#[test]
+fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
+    let mut bench = stopped();
+    let by_pool = |n: u32| Scope::Pool(id("lb", &format!("shop-s{n}")));
+    let by_service = Scope::Service(ServiceKey::new("shop", "s3"));
+    for scope in [by_pool(3), by_service] {
+        assert_eq!(bench.ask(scope), nothing(Stays::AllStopped));
+    }
+    let mut released = |scope| match bench.ask(scope) {
+        Answer::Done(Done::Released { pools, nodes }) if nodes.is_empty() => pools,
+        Answer::Done(_) | Answer::Refused(_) => panic!("it is refused"),
+    };
+    let (still, pool) = (Some(HeldReason::Breaker), id("lb", "shop-s0"));
+    let own = Released { pool, reason: HeldReason::EmptyConfirm, still };
+    assert_eq!(
+        released(by_pool(0)),
+        [own],
+        "its own guard lets go, and it is said that it stays all the same"
+    );
+    let all = released(Scope::Everything);
+    assert_eq!(all.len(), 20);
+    assert!(all.iter().all(|one| one.reason == HeldReason::Breaker && one.still.is_none()), "{all:?}");
+    assert!(bench.machine.breaker.tripped().is_none());
+    assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
+}
+
+#[test]
+fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
+    let mut bench = settled(&[1, 2, 3]);
+    bench.pass(60_000);
+    bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
+    wishes(&mut bench, None, mode(Mode::AddOnly));
+    assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
+    let (still, pool) = (Some(HeldReason::AddOnly), id("lb", "shop-web"));
+    let own = Released { pool: pool.clone(), reason: HeldReason::NoUsableNode, still };
+    let released = Answer::Done(Done::Released { pools: vec![own], nodes: Vec::new() });
+    assert_eq!(bench.ask(Scope::Pool(pool)), released);
+    bench.pass(30_000);
+    assert_eq!(held(&bench), Some(HeldReason::AddOnly));
+}
+
+#[test]
+fn n5_nodes_that_were_let_go_for_the_same_request_are_in_the_one_answer() {
+    let nodes = ["node-1", "node-2"];
+    let names: Vec<NodeName> = nodes.map(NodeName::new).into();
+    let only_nodes = Answer::Done(Done::Released { pools: Vec::new(), nodes: names.clone() });
+    let mut bench = settled(&[1]);
+    assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
+    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes, "no removal is held, and it is done");
+
+    // The two machines need not hear at the same moment that operators let nothing be written.
+    bench.reporting(None);
+    assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::NotLeading));
+    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes);
+
+    let mut bench = stopped();
+    let Answer::Done(Done::Released { pools, nodes }) = bench.ask_after(Scope::Everything, &nodes) else {
+        panic!("it is refused")
+    };
+    assert_eq!((pools.len(), nodes), (20, names), "both are let go");
+}

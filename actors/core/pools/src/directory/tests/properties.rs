@@ -1,0 +1,424 @@
+//! Safety and liveness over random histories of three Services and two pools on one load balancer.
+
+use proptest::prelude::*;
+
+use super::*;
+use model::wishes::Mode;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A Service asks for this; `candidate: false`: its policy is not `Local`.
+    /// `listed`: that came with a list.
+    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool, listed: bool },
+    /// A Service is gone.
+    Gone { service: u32 },
+    /// The load balancer is read.
+    Read { first: Seen, second: Seen },
+    /// A pool is written as it was last assigned.
+    Write { pool: usize },
+    /// The load balancer is found absent.
+    Absent,
+    /// Time passes.
+    Pass { millis: u64 },
+    /// A pool that was assigned without an owner answers, or one answers out of turn.
+    Answer { pool: usize },
+    /// A new term of leadership.
+    Term(u64),
+    /// Whether and in which term reports are told.
+    Reporting(Option<u64>),
+    /// The second read that was asked for is made, if one was.
+    Reread,
+    /// The mode removes no member, or does.
+    AddOnly(bool),
+    /// The operator releases everything.
+    Release,
+}
+
+/// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
+#[derive(Clone, Debug)]
+struct Seen {
+    exists: bool,
+    rules: u8,
+    members: u8,
+    probed: bool,
+    foreign_rule: bool,
+}
+
+const POOLS: [&str; 2] = ["shop-a", "shop-b"];
+/// Services 0 and 1 have the same name, so that they share a pool; Service 2 has the other.
+const NAMES: [&str; 3] = ["a", "a", "b"];
+
+pub(super) fn bits(mask: u8) -> Vec<u8> {
+    (0..4).filter(|n| mask & (1 << n) != 0).collect()
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    (prop::bool::weighted(0.9), 1..8_u8, 0..16_u8, prop::bool::weighted(0.9), prop::bool::weighted(0.1))
+        .prop_map(|(exists, rules, members, probed, foreign_rule)| Seen {
+            exists,
+            rules,
+            members,
+            probed,
+            foreign_rule,
+        })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0..3_u32, 0..16_u8, 0..16_u8, prop::bool::weighted(0.1), prop::bool::weighted(0.9), any::<bool>())
+            .prop_map(|(service, required, tolerated, unusable, candidate, listed)| {
+                Event::Asks { service, required, tolerated, unusable, candidate, listed }
+            }),
+        3 => (0..3_u32, any::<bool>()).prop_map(|(service, listed)| Event::Asks {
+            service, required: 0, tolerated: 0, unusable: false, candidate: true, listed
+        }),
+        2 => Just(Event::Reread),
+        1 => prop::bool::weighted(0.3).prop_map(Event::AddOnly),
+        1 => Just(Event::Release),
+        1 => (0..3_u32).prop_map(|service| Event::Gone { service }),
+        5 => (seen(), seen()).prop_map(|(first, second)| Event::Read { first, second }),
+        3 => (0..2_usize).prop_map(|pool| Event::Write { pool }),
+        1 => Just(Event::Absent),
+        6 => (0..40_000_u64).prop_map(|millis| Event::Pass { millis }),
+        2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
+        1 => (0..3_u64).prop_map(Event::Term),
+        1 => prop::option::of(0..3_u64).prop_map(Event::Reporting),
+    ]
+}
+
+/// What an outsider knows, worked out from the events alone.
+struct World {
+    bench: Bench,
+    facts: BTreeMap<ServiceUid, ServiceFact>,
+    read: [Option<Seen>; 2],
+    /// What was said to each pool last, with Services.
+    last: [Option<Arc<Assignment>>; 2],
+    /// Since when nothing is asked of each pool while it is assigned.
+    empty_since: [Option<Now>; 2],
+    /// The addresses that a list has released, by Service, and since when.
+    doubts: BTreeMap<(ServiceUid, IpAddr), Now>,
+    /// Since when each pool has been assigned to each Service.
+    owned: [BTreeMap<ServiceUid, Now>; 2],
+    add_only: bool,
+    /// Whether the operator has released what each pool held back, and the reason for that may last.
+    released: [bool; 2],
+    /// The members that each pool was required to have at its last read or since, and when last: they may have been
+    /// written.
+    recent: [BTreeMap<IpAddr, Now>; 2],
+    /// When each address was last found absent from each pool: if another client adds it later, it counts as first seen then.
+    absent: [BTreeMap<IpAddr, Now>; 2],
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            bench: Bench::running(),
+            facts: BTreeMap::new(),
+            read: [None, None],
+            last: [None, None],
+            empty_since: [None, None],
+            doubts: BTreeMap::new(),
+            owned: [BTreeMap::new(), BTreeMap::new()],
+            add_only: false,
+            released: [false, false],
+            recent: [BTreeMap::new(), BTreeMap::new()],
+            absent: [BTreeMap::new(), BTreeMap::new()],
+        }
+    }
+
+    /// What this fact releases is in doubt where it came with a list, unless it cannot be used.
+    fn doubt(&mut self, fact: &ServiceFact) {
+        let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
+            let part = &fact.parts[&Family::V4];
+            part.required.keys().chain(&part.tolerated).copied().collect()
+        };
+        let (now, listed) = (self.bench.now, fact.provenance == Provenance::Relist);
+        let asks = asked(fact);
+        let before = self.facts.get(&fact.uid).map(asked).unwrap_or_default();
+        self.doubts.retain(|(uid, ip), _| *uid != fact.uid || !asks.contains(ip));
+        if !fact.parts[&Family::V4].unusable && listed {
+            for ip in before.difference(&asks) {
+                self.doubts.entry((fact.uid.clone(), *ip)).or_insert(now);
+            }
+        }
+    }
+
+    /// The addresses that a list has released, for a Service whose pool it was then, and no second read has since.
+    fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
+        let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
+        let delay = if probed { params().removal_delay } else { Duration::ZERO };
+        let doubts = self
+            .doubts
+            .iter()
+            .filter(|((uid, _), since)| self.owned[pool].get(uid).is_some_and(|owned| owned < *since))
+            .filter(|((_, ip), since)| self.absent[pool].get(ip).is_none_or(|at| *at <= since.plus(delay)));
+        doubts.map(|((_, ip), _)| *ip).collect()
+    }
+
+    /// What the guards owe a pool for what is in doubt (G2, G3).
+    fn judge_doubt(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
+        let goes: BTreeSet<IpAddr> = said.level.surplus(seen).copied().collect();
+        assert!(!self.add_only || goes.is_empty(), "add-only removes nothing");
+        let doubted = goes.intersection(&self.in_doubt(pool)).count();
+        let emptied = said.level.required.is_empty() && goes.len() == seen.len();
+        assert!(!emptied || doubted == 0, "emptied in doubt");
+        let may_be_in = seen.iter().chain(said.level.required.keys()).chain(self.recent[pool].keys());
+        let all = may_be_in.collect::<BTreeSet<_>>().len();
+        assert!(seen.len() < 3 || doubted * 2 <= all, "{doubted} of {all} go in doubt");
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Asks { service, required, tolerated, unusable, candidate, listed } => {
+                let asked = if unusable {
+                    Part { unusable, ..Part::default() }
+                } else {
+                    part(&bits(required), &bits(tolerated & !required))
+                };
+                let mut fact = fact(service, NAMES[service as usize], asked);
+                if !candidate {
+                    fact.candidacy = Candidacy::NotLocal;
+                }
+                if listed {
+                    fact.provenance = Provenance::Relist;
+                }
+                self.doubt(&fact);
+                self.facts.insert(uid(service), fact.clone());
+                self.bench.service(fact);
+            }
+            Event::Gone { service } => {
+                self.doubts.retain(|(uid, _), _| *uid != self::uid(service));
+                self.facts.remove(&uid(service));
+                self.bench.tell(In::Service(uid(service), None));
+            }
+            Event::Read { first, second } => self.see(first, second),
+            Event::Write { pool } => {
+                // A write ends after the beginning of each read that came before it.
+                self.happen(Event::Pass { millis: 1 });
+                self.write(pool);
+            }
+            Event::Absent => {
+                self.read = [None, None];
+                let (lb, began) = (LbName::new("lb"), self.bench.now);
+                let absent = LbObservation { lb, began, facts: None, puts: Default::default() };
+                self.bench.tell(In::Lb(absent));
+            }
+            Event::Pass { millis } => {
+                let end = self.bench.now.plus(Duration::from_millis(millis));
+                while let Some(at) = self.bench.machine.deadline().filter(|at| *at <= end) {
+                    self.bench.pass(at.since(self.bench.now).as_millis() as u64);
+                    self.judge();
+                }
+                self.bench.pass(end.since(self.bench.now).as_millis() as u64);
+            }
+            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Reporting(term) => self.bench.reporting(term),
+            Event::Reread => {
+                let asked_at = self.bench.machine.second_read.under_way();
+                if self.bench.reread() > 0 {
+                    let asked_at = asked_at.expect("it was under way");
+                    self.doubts.retain(|_, since| since.plus(Duration::from_secs(30)) > asked_at);
+                }
+            }
+            Event::AddOnly(add_only) => {
+                let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
+                let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
+                self.add_only = add_only;
+                self.bench.tell(In::Wishes { term: None, wishes });
+            }
+            Event::Release => {
+                if self.bench.machine.reporting.is_some() {
+                    // What is released may go at once, whatever was in doubt.
+                    self.doubts.clear();
+                    self.released = [true, true];
+                }
+                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+            }
+        }
+        self.judge();
+    }
+
+    /// The load balancer is read.
+    fn see(&mut self, first: Seen, second: Seen) {
+        self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
+        let began = self.bench.now;
+        self.recent.iter_mut().for_each(|recent| recent.retain(|_, at| *at >= began));
+        for (absent, seen) in self.absent.iter_mut().zip(&self.read) {
+            let members = seen.as_ref().map_or(0, |seen| seen.members);
+            absent.extend(ips(&bits(15 & !members)).into_iter().map(|ip| (ip, self.bench.now)));
+        }
+        self.bench.observe(&self.balancer());
+    }
+
+    /// A pool that is there and assigned is brought to its level.
+    fn write(&mut self, place: usize) {
+        let pool = id("lb", POOLS[place]);
+        let said = self.bench.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
+        let (Some(said), Some(seen)) = (said, &mut self.read[place]) else { return };
+        let now = self.bench.now;
+        let before = ips(&bits(seen.members));
+        let going: BTreeSet<IpAddr> = said.level.surplus(&before).copied().collect();
+        let members: BTreeSet<IpAddr> =
+            before.difference(&going).chain(said.level.required.keys()).copied().collect();
+        seen.members = (0..4).filter(|n| members.contains(&ip(*n))).map(|n| 1 << n).sum();
+        self.recent[place].retain(|_, at| *at >= now);
+        self.absent[place].extend(ips(&bits(15 & !seen.members)).into_iter().map(|ip| (ip, now)));
+        self.bench.tell(In::Members(pool, PoolMembers { at: now, members }));
+    }
+
+    fn balancer(&self) -> Arc<LbFacts> {
+        let (mut pools, mut rules) = (Vec::new(), Vec::new());
+        for (name, seen) in POOLS.iter().zip(&self.read) {
+            let Some(seen) = seen else { continue };
+            pools.push(pool("lb", name, &bits(seen.members)));
+            let owners = (0..3).filter(|n| seen.rules & (1 << n) != 0);
+            for owner in owners.chain(seen.foreign_rule.then_some(9)) {
+                let mut rule = rule(owner, name);
+                rule.name = format!("{}-{name}", rule.name).into();
+                rule.probed = seen.probed;
+                rules.push(rule);
+            }
+        }
+        balancer("lb", pools, rules)
+    }
+
+    /// The Services that a pool should be assigned to: those of its rules, if they are all candidates and one
+    /// of them gave it its name.
+    fn owners(&self, pool: usize) -> BTreeMap<ServiceUid, &Part> {
+        let Some(seen) = &self.read[pool] else { return BTreeMap::new() };
+        let rules: Vec<u32> = (0..3).filter(|n| seen.rules & (1 << n) != 0).collect();
+        let candidate = |n: &u32| {
+            let fact = self.facts.get(&uid(*n))?;
+            (fact.candidacy == Candidacy::Candidate).then_some((uid(*n), &fact.parts[&Family::V4]))
+        };
+        let named = rules.iter().any(|n| candidate(n).is_some() && POOLS[pool].ends_with(NAMES[*n as usize]));
+        let all: Option<BTreeMap<_, _>> = rules.iter().map(candidate).collect();
+        all.filter(|_| named && !seen.foreign_rule).unwrap_or_default()
+    }
+
+    /// Safety, after every event.
+    fn judge(&mut self) {
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let owners = self.owners(place);
+            let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
+            let served: BTreeSet<&ServiceUid> = said.iter().flat_map(|said| said.services.keys()).collect();
+            assert_eq!(served, owners.keys().collect(), "assigned to its proven Services alone");
+            let Some(said) = said.cloned() else {
+                (self.last[place], self.empty_since[place]) = (None, None);
+                self.owned[place].clear();
+                // Whatever is assigned next is judged by what is seen.
+                self.recent[place].clear();
+                continue;
+            };
+            let uids: BTreeSet<ServiceUid> = owners.keys().cloned().collect();
+            let required: BTreeSet<IpAddr> =
+                owners.values().flat_map(|part| part.required.keys()).copied().collect();
+            assert_eq!(said.level.required.keys().copied().collect::<BTreeSet<_>>(), required);
+            assert!(owners.values().flat_map(|part| &part.tolerated).all(|ip| said.level.allows(ip)));
+            assert!(said.is_sound(), "the union of the shares is the level");
+            let asked = owners.values().any(|part| !part.required.is_empty() || !part.tolerated.is_empty());
+            let unusable = owners.values().any(|part| part.unusable);
+            let seen = self.read[place].as_ref().map(|seen| ips(&bits(seen.members))).unwrap_or_default();
+            let may_be_in = |ip: &IpAddr| seen.contains(ip) || self.recent[place].contains_key(ip);
+            let kept = owners.values().flat_map(|part| &part.tolerated).any(may_be_in);
+            let lasts = unusable || (required.is_empty() && !kept);
+            self.released[place] &= lasts;
+            self.recent[place].extend(required.iter().map(|ip| (*ip, self.bench.now)));
+            let last = self.last[place].take();
+            self.empty_since[place] = match self.empty_since[place] {
+                _ if asked || unusable => None,
+                Some(since) => Some(since),
+                None => Some(self.bench.now),
+            };
+            let had_some = last.as_ref().is_some_and(|last| !last.level.is_empty());
+            let kept = self.released[place] || !(unusable && had_some && said.level.is_empty());
+            assert!(kept, "emptied without a usable node");
+            if said.level.is_empty() && !unusable {
+                let had = match &last {
+                    Some(last) => !last.level.is_empty(),
+                    None => self.read[place].as_ref().is_some_and(|seen| seen.members & 15 != 0),
+                };
+                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
+                assert!(!had || confirmed || self.released[place], "emptied after {lasted:?}");
+            }
+            if !seen.is_empty()
+                && said.level.required.is_empty()
+                && said.level.surplus(&seen).count() == seen.len()
+            {
+                let lasted = self.empty_since[place].map(|since| self.bench.now.since(since));
+                let confirmed = lasted.is_some_and(|lasted| lasted >= Duration::from_secs(60));
+                assert!(confirmed || self.released[place], "what was seen would be emptied after {lasted:?}");
+            }
+            let now = self.bench.now;
+            self.owned[place].retain(|uid, _| uids.contains(uid));
+            for uid in uids {
+                self.owned[place].entry(uid).or_insert(now);
+            }
+            self.judge_doubt(place, &said, &seen);
+            self.last[place] = Some(said);
+        }
+    }
+
+    /// Liveness: once nothing happens any more, everything is as if there were no guards, and nothing waits.
+    fn come_to_rest(&mut self) {
+        self.happen(Event::AddOnly(false));
+        for _ in 0..4 {
+            self.happen(Event::Pass { millis: 60_001 });
+            self.happen(Event::Reread);
+        }
+        for name in POOLS {
+            // Two answers, for a pool that may be asked again.
+            for _ in 0..2 {
+                let over =
+                    self.bench.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
+                if over {
+                    self.bench.tell(In::Retired(id("lb", name)));
+                }
+            }
+        }
+        assert_eq!(self.bench.machine.deadline(), None);
+        for (place, name) in POOLS.into_iter().enumerate() {
+            let owners = self.owners(place);
+            let Some(said) = self.bench.assigned.get(&id("lb", name)) else {
+                assert!(owners.is_empty());
+                continue;
+            };
+            assert!(!said.services.is_empty(), "a pool without an owner is forgotten");
+            if owners.values().any(|part| part.unusable) {
+                continue;
+            }
+            let tolerated: BTreeSet<IpAddr> = owners
+                .values()
+                .flat_map(|part| &part.tolerated)
+                .filter(|ip| !said.level.required.contains_key(ip))
+                .copied()
+                .collect();
+            if let Some(held) = &said.held {
+                assert_eq!(held.reason, HeldReason::LastMember, "nothing else lasts");
+                assert!(said.level.required.is_empty() && !tolerated.is_empty());
+                assert!(
+                    tolerated.is_disjoint(&held.members),
+                    "held only where nothing asked for is in the pool"
+                );
+                continue;
+            }
+            assert_eq!(said.level.tolerated, tolerated);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn d2_d4_g2_levels_are_safe_at_any_time_and_free_of_guards_in_the_end(
+        events in prop::collection::vec(event(), 1..60)
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.happen(event);
+        }
+        world.come_to_rest();
+    }
+}

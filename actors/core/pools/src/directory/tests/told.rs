@@ -1,0 +1,164 @@
+//! Conditions that are told once in each term, on the test's clock.
+
+use super::*;
+use model::wishes::Pause;
+
+/// Pools that are shared, held, not manageable and right, while nothing is reported.
+fn conditions() -> Bench {
+    let mut bench = Bench::running();
+    bench.reporting(None);
+    for (n, name) in [(1, "web"), (2, "web"), (3, "held"), (4, "refused"), (5, "right")] {
+        bench.service(fact(n, name, part(&[1], &[])));
+    }
+    bench.observe(&all_pools(true));
+    bench.service(fact(3, "held", part(&[], &[])));
+    bench
+}
+
+fn all_pools(outbound: bool) -> Arc<LbFacts> {
+    let mut refused = pool("lb", "shop-refused", &[1]);
+    refused.outbound_rule = outbound;
+    let pools = vec![
+        pool("lb", "shop-web", &[1]),
+        pool("lb", "shop-held", &[1]),
+        refused,
+        pool("lb", "shop-right", &[1]),
+    ];
+    let rules = vec![
+        rule(1, "shop-web"),
+        rule(2, "shop-web"),
+        rule(3, "shop-held"),
+        rule(4, "shop-refused"),
+        rule(5, "shop-right"),
+    ];
+    balancer("lb", pools, rules)
+}
+
+/// What was told, by pool, in order.
+fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
+    let told = |what| match what {
+        What::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),
+        What::Shared { pool, .. } => ("shared", pool.pool.to_string()),
+        What::Held { pool, .. } => ("held", pool.pool.to_string()),
+        What::RemovalsStopped { .. } => ("stopped", String::new()),
+        What::Updated { .. }
+        | What::Retrying { .. }
+        | What::FailedTerminal { .. }
+        | What::FailedExhausted { .. }
+        | What::Blocked { .. }
+        | What::LeaseHeld { .. }
+        | What::Fight { .. }
+        | What::WritesLost { .. }
+        | What::Quarantined { .. }
+        | What::SourceFailing { .. }
+        | What::SourceRecovered { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
+    };
+    let mut all: Vec<_> = bench.reports().into_iter().map(told).collect();
+    all.sort();
+    all
+}
+
+fn all_three() -> Vec<(&'static str, String)> {
+    vec![
+        ("held", "shop-held".to_owned()),
+        ("refused", "shop-refused".to_owned()),
+        ("shared", "shop-web".to_owned()),
+    ]
+}
+
+#[test]
+fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
+    let mut bench = conditions();
+    assert_eq!(told(&mut bench), [], "a standby makes no reports");
+    bench.reporting(Some(1));
+    assert_eq!(told(&mut bench), all_three());
+    for _ in 0..10 {
+        bench.reporting(Some(1));
+        bench.observe(&all_pools(true));
+        bench.pass(5_000);
+    }
+    assert_eq!(told(&mut bench), [], "it is told once in a term");
+}
+
+#[test]
+fn e1_what_lasts_is_told_again_in_the_next_term() {
+    for heard in [true, false] {
+        let mut bench = conditions();
+        bench.reporting(Some(1));
+        assert_eq!(told(&mut bench), all_three());
+        if heard {
+            bench.reporting(None);
+        }
+        assert_eq!(told(&mut bench), []);
+        bench.reporting(Some(2));
+        assert_eq!(told(&mut bench), all_three());
+    }
+}
+
+#[test]
+fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
+    let mut bench = conditions();
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::Reporting(Some(Epoch(1))), &mut out);
+    for (n, name) in [(2, "other"), (3, "held")] {
+        let back = Arc::new(fact(n, name, part(&[1], &[])));
+        bench.machine.step(bench.now, In::Service(back.uid.clone(), Some(back)), &mut out);
+    }
+    let facts = all_pools(false);
+    let seen = LbObservation {
+        lb: facts.lb.clone(),
+        began: bench.now,
+        facts: Some(facts),
+        puts: Default::default(),
+    };
+    bench.machine.step(bench.now, In::Lb(seen), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    assert_eq!(told(&mut bench), [("shared", "shop-web".to_owned())], "that one lasts");
+}
+
+#[test]
+fn e1_a_term_that_ends_before_the_turn_does_tells_nothing() {
+    let mut bench = conditions();
+    let mut out = Vec::new();
+    bench.machine.step(bench.now, In::Reporting(Some(Epoch(1))), &mut out);
+    bench.machine.step(bench.now, In::Reporting(None), &mut out);
+    bench.machine.tick(bench.now, &mut out);
+    bench.hear(out);
+    assert_eq!(told(&mut bench), []);
+    bench.reporting(Some(2));
+    assert_eq!(told(&mut bench), all_three());
+}
+
+#[test]
+fn g6_of_a_pool_that_is_paused_nothing_is_told_until_the_pause_ends() {
+    let pools = ["shop-web", "shop-held", "shop-refused"].map(|name| (id("lb", name), Pause::default()));
+    let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
+    let by_pool = Wishes { pools: pools.into(), ..Wishes::default() };
+    let by_service = Wishes { services: services.into(), ..Wishes::default() };
+    for wishes in [by_pool, by_service] {
+        let mut bench = conditions();
+        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes.clone()) });
+        bench.reporting(Some(1));
+        assert_eq!(told(&mut bench), [], "as where everything is only observed");
+        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        assert_eq!(told(&mut bench), all_three(), "what lasts is told when it ends");
+        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes) });
+        bench.observe(&all_pools(true));
+        assert_eq!(told(&mut bench), []);
+        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        assert_eq!(told(&mut bench), all_three());
+    }
+    let mut bench = conditions();
+    bench.service(ServiceFact { paused: true, ..fact(3, "held", part(&[], &[])) });
+    bench.service(ServiceFact { paused: true, ..fact(4, "refused", part(&[1], &[])) });
+    bench.reporting(Some(1));
+    assert_eq!(told(&mut bench), [("shared", "shop-web".to_owned())], "the annotation pauses as well");
+}

@@ -1,0 +1,503 @@
+//! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
+//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides to which Service a pool
+//! belongs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::arm::{Failure, LbFacts};
+use model::ask::{Answer, Done, Refusal, RequestId};
+use model::ids::{CallId, LbName, PoolId, RulePrefix, ServiceKey, ServiceUid};
+use model::load_balancers::{LbObservation, OurPuts};
+use model::machine::{Machine, Now, earliest};
+use model::sample::Sample;
+use model::services::ServiceFact;
+use model::view::{Candidacy, LbView};
+
+mod balancer;
+mod followup;
+mod foreign;
+mod reads;
+pub(crate) mod rules;
+#[cfg(test)]
+mod tests;
+
+use balancer::Balancer;
+use followup::{Followups, Wanted};
+use foreign::Foreign;
+use reads::{Reading, Reads};
+use rules::RuleIndex;
+
+/// What Discovery is told once, at start.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// The managed load balancers (docs/design/glossary.md).
+    pub load_balancers: Vec<LbName>,
+    /// The managed load balancers that only internal Services use. The cloud-controller-manager creates one for the
+    /// first internal Service.
+    pub internal: BTreeSet<LbName>,
+    /// `discovery.interval`: how often each is read, 60 s.
+    pub interval: Duration,
+}
+
+/// What Discovery can be told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// The first complete lists are in.
+    ListsSynced,
+    /// A Service changed or is gone.
+    Service(ServiceUid, Option<Arc<ServiceFact>>),
+    /// A read has passed gates and budget, and its GET is sent.
+    Sent(CallId),
+    /// The answer to a read.
+    Read {
+        /// The id of the request.
+        call: CallId,
+        /// When the GET began.
+        began: Now,
+        /// What it saw.
+        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        /// What our own PUTs may have to do with that.
+        puts: OurPuts,
+    },
+    /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
+    Missing(PoolId),
+    /// Another holder has released the shared Lease: it may just have written (D3).
+    ForeignRelease,
+    /// A term of leadership begins: read every load balancer now (W8).
+    Round,
+    /// The admin state asks for a look at every load balancer soon (N2): looks that are asked for one after another are
+    /// one.
+    Look,
+    /// The operator asks for a look at this load balancer, or at all, now (H3).
+    Compare(RequestId, Option<LbName>),
+}
+
+/// What Discovery can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the writer: read this load balancer, through the gates and the budget (W9).
+    Read {
+        /// The id that the answer carries.
+        call: CallId,
+        /// Which.
+        lb: LbName,
+    },
+    /// To the admin state and the Directory: a load balancer as it is; `facts: None` means that it does not exist.
+    Lb(LbObservation),
+    /// To the Directory and the board: at least one managed load balancer was read, and each other one was read, has
+    /// failed, or has not answered within 1 s of that.
+    Synced,
+    /// To the process: the answer to the operator's request.
+    Answer(RequestId, Answer),
+    /// To the board.
+    View(LbView),
+    /// To the metrics.
+    Sample(Sample),
+}
+
+/// How long Discovery waits for the other load balancers after it has read the first one, so that guards count as many
+/// pools as possible at the start (G4).
+const INITIAL_WAIT: Duration = Duration::from_secs(1);
+/// The least time between two extra rounds.
+const ROUND_EVERY: Duration = Duration::from_secs(2);
+
+/// Reads the managed load balancers, up to 8 at once (A2, D3).
+pub struct Discovery {
+    interval: Duration,
+    phase: Phase,
+    /// In the order of the configuration; the other fields name them by their place here.
+    balancers: Vec<Balancer>,
+    by_name: BTreeMap<LbName, usize>,
+    /// When each load balancer is read next. Those in flight are not in it.
+    due: BTreeSet<(Now, usize)>,
+    reads: Reads,
+    candidates: BTreeMap<ServiceUid, Candidate>,
+    /// The Services whose pools are on internal load balancers, and their exposure.
+    internal: BTreeMap<ServiceUid, u64>,
+    rules: RuleIndex,
+    followups: Followups,
+    foreign: Foreign,
+    /// When the next extra round begins, and when the last one did.
+    round_at: Option<Now>,
+    last_round: Option<Now>,
+}
+
+/// How far start-up has come.
+enum Phase {
+    /// The first complete lists are not in; nothing is read.
+    Waiting,
+    /// Not every load balancer has been looked at yet.
+    FirstLook {
+        /// Those of which no read has ended, not even in failure.
+        untried: BTreeSet<usize>,
+        /// The end of the wait for the others, once one load balancer was read or found absent.
+        until: Option<Now>,
+    },
+    /// At least one load balancer was read. One that cannot be read, or does not answer, does not delay the others: its
+    /// pools are not written.
+    Synced,
+}
+
+/// What is known of a candidate.
+struct Candidate {
+    key: ServiceKey,
+    exposure: u64,
+}
+
+impl Discovery {
+    /// Knows which load balancers to read; reads none before the first complete lists are in.
+    #[must_use]
+    pub fn new(params: Params) -> Discovery {
+        let interval = params.interval.max(Duration::from_secs(1));
+        let mut balancers = Vec::new();
+        let mut by_name = BTreeMap::new();
+        for name in params.load_balancers {
+            if !by_name.contains_key(&name) {
+                by_name.insert(name.clone(), balancers.len());
+                let internal = params.internal.contains(&name);
+                balancers.push(Balancer::new(name, interval, internal));
+            }
+        }
+        Discovery {
+            interval,
+            phase: Phase::Waiting,
+            balancers,
+            by_name,
+            due: BTreeSet::new(),
+            reads: Reads::default(),
+            candidates: BTreeMap::new(),
+            internal: BTreeMap::new(),
+            rules: RuleIndex::default(),
+            followups: Followups::default(),
+            foreign: Foreign::default(),
+            round_at: None,
+            last_round: None,
+        }
+    }
+
+    fn on_lists(&mut self, now: Now, out: &mut Vec<Out>) {
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => return,
+        }
+        let all: BTreeSet<usize> = (0..self.balancers.len()).collect();
+        let count = u32::try_from(self.balancers.len()).unwrap_or(u32::MAX).max(1);
+        let step = self.interval / count;
+        let mut regular = now;
+        for (place, balancer) in self.balancers.iter_mut().enumerate() {
+            regular = regular.plus(step);
+            balancer.place(regular);
+            balancer.want(now);
+            self.due.insert((balancer.next_at(), place));
+            out.push(Out::View(balancer.view()));
+        }
+        for (uid, candidate) in &self.candidates {
+            self.followups.found_at_start(uid, &candidate.key, now);
+        }
+        let until = all.is_empty().then_some(now);
+        self.phase = Phase::FirstLook { untried: all, until };
+    }
+
+    fn on_service(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
+        self.read_absent_internal(now, uid, fact);
+        let fact = fact.filter(|fact| fact.candidacy == Candidacy::Candidate);
+        let before = self.candidates.get(uid);
+        let change = match (before, fact) {
+            (Some(before), Some(fact)) if before.exposure == fact.exposure => None,
+            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), Wanted::OwnPool)),
+            (Some(before), None) => Some((before.key.clone(), Wanted::NoOwnPool)),
+            (None, None) => None,
+        };
+        let Some((key, wanted)) = change else { return };
+        match fact {
+            Some(fact) => {
+                self.candidates.insert(uid.clone(), Candidate { key: key.clone(), exposure: fact.exposure });
+            }
+            None => {
+                self.candidates.remove(uid);
+            }
+        }
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.followups.changed(uid, &key, wanted, now),
+        }
+    }
+
+    /// Reads absent internal load balancers when a Service that could use them is created, or when its exposure
+    /// changes: the cloud-controller-manager may have created them for it. It need not be a candidate, because nodes go
+    /// Down in all pools (N2).
+    fn read_absent_internal(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
+        let is_user = |fact: &&ServiceFact| fact.internal && fact.candidacy != Candidacy::NotLoadBalancer;
+        let Some(fact) = fact.filter(is_user) else {
+            self.internal.remove(uid);
+            return;
+        };
+        if self.internal.insert(uid.clone(), fact.exposure) == Some(fact.exposure) {
+            return;
+        }
+        for place in 0..self.balancers.len() {
+            if self.balancers[place].is_absent_internal() {
+                self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+            }
+        }
+    }
+
+    /// Whether an internal Service has no rule on any load balancer: one that is absent may be made for it at any time.
+    fn lacks_internal(&self) -> bool {
+        self.internal.keys().any(|uid| self.rules.of(&RulePrefix::of(uid)).next().is_none())
+    }
+
+    /// Begins an extra round. Absent load balancers that no Service could use are left out.
+    fn begin_round(&mut self, now: Now) {
+        (self.round_at, self.last_round) = (None, Some(now));
+        for place in 0..self.balancers.len() {
+            if !self.internal.is_empty() || !self.balancers[place].is_absent_internal() {
+                self.reschedule(place, |balancer| balancer.want(now));
+            }
+        }
+    }
+
+    fn on_missing(&mut self, now: Now, lb: &LbName) {
+        if let Some(&place) = self.by_name.get(lb) {
+            self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        }
+    }
+
+    /// Reads every load balancer now. A read in flight does not count, and a load balancer that waits for a retry is
+    /// read without that wait.
+    fn on_round(&mut self, now: Now) {
+        match self.phase {
+            // The first look serves.
+            Phase::Waiting => return,
+            Phase::FirstLook { .. } | Phase::Synced => {}
+        }
+        (self.round_at, self.last_round) = (None, Some(now));
+        for place in 0..self.balancers.len() {
+            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        }
+    }
+
+    fn on_look(&mut self, now: Now) {
+        match self.phase {
+            // The first look serves: nothing is written before it is over.
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
+        }
+    }
+
+    /// Has an extra round begin, as soon as may be after the last one.
+    fn ask_round(&mut self, now: Now) {
+        let last = self.last_round;
+        self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
+    }
+
+    /// The operator requests a comparison: the load balancers are read at once, and what that shows is compared as
+    /// always.
+    fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
+        let places: Vec<usize> = match lb {
+            None => (0..self.balancers.len()).collect(),
+            Some(lb) => self.by_name.get(lb).copied().into_iter().collect(),
+        };
+        let refusal = match self.phase {
+            Phase::Waiting => Some(Refusal::Failed("the first lists of the cluster are not complete".into())),
+            Phase::FirstLook { .. } | Phase::Synced => places.is_empty().then_some(Refusal::Unknown),
+        };
+        if let Some(refusal) = refusal {
+            out.push(Out::Answer(id, Answer::Refused(refusal)));
+            return;
+        }
+        let names = places.iter().map(|place| self.balancers[*place].name.clone()).collect();
+        for place in places {
+            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        }
+        out.push(Out::Answer(id, Answer::Done(Done::Comparing(names))));
+    }
+
+    fn on_foreign_release(&mut self, now: Now) {
+        match self.phase {
+            Phase::Waiting => {}
+            Phase::FirstLook { .. } | Phase::Synced => self.foreign.released(now),
+        }
+    }
+
+    /// Changes when a load balancer is read, and keeps the order of reads in step.
+    fn reschedule(&mut self, place: usize, change: impl FnOnce(&mut Balancer)) {
+        let balancer = &mut self.balancers[place];
+        let listed = self.due.remove(&(balancer.next_at(), place));
+        change(balancer);
+        if listed {
+            self.due.insert((balancer.next_at(), place));
+        }
+    }
+
+    fn on_read(
+        &mut self,
+        now: Now,
+        call: CallId,
+        (began, puts): (Now, OurPuts),
+        result: Result<Arc<LbFacts>, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(reading) = self.reads.take(call) else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        match result {
+            Ok(facts) => self.seen(now, reading.balancer, (began, puts), Some(facts), out),
+            Err(failure) if failure.says_absent() => {
+                self.seen(now, reading.balancer, (began, puts), None, out);
+            }
+            Err(failure) => self.failed(now, &reading, Arc::from(failure.to_string()), out),
+        }
+    }
+
+    fn seen(
+        &mut self,
+        now: Now,
+        place: usize,
+        (began, puts): (Now, OurPuts),
+        facts: Option<Arc<LbFacts>>,
+        out: &mut Vec<Out>,
+    ) {
+        let balancer = &mut self.balancers[place];
+        self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
+        balancer.seen(now, facts.clone());
+        out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
+        self.read_ended(place, Some(now), out);
+    }
+
+    fn failed(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
+        self.balancers[reading.balancer].failed(now, error, reading.is_late());
+        self.read_ended(reading.balancer, None, out);
+    }
+
+    fn read_ended(&mut self, place: usize, seen: Option<Now>, out: &mut Vec<Out>) {
+        let balancer = &self.balancers[place];
+        self.due.insert((balancer.next_at(), place));
+        out.push(Out::View(balancer.view()));
+        match &mut self.phase {
+            Phase::Waiting | Phase::Synced => {}
+            Phase::FirstLook { untried, until } => {
+                untried.remove(&place);
+                *until = until.or(seen.map(|seen| seen.plus(INITIAL_WAIT)));
+            }
+        }
+    }
+
+    fn settle_phase(&mut self, now: Now, out: &mut Vec<Out>) {
+        match &self.phase {
+            Phase::FirstLook { untried, until: Some(until) }
+                if *until <= now || untried.is_empty() && self.reads.is_idle() =>
+            {
+                self.phase = Phase::Synced;
+                out.push(Out::Synced);
+            }
+            Phase::Waiting | Phase::FirstLook { .. } | Phase::Synced => {}
+        }
+    }
+
+    /// Whether changes of Services may ask for rounds: the first look serves all who ask during it.
+    fn follows(&self) -> bool {
+        match &self.phase {
+            Phase::Waiting => false,
+            Phase::FirstLook { untried, .. } => untried.is_empty(),
+            Phase::Synced => true,
+        }
+    }
+
+    /// Does all that this moment allows; the end of every step and tick.
+    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+        for reading in self.reads.pass(now) {
+            self.failed(now, &reading, Arc::from(reading.unanswered()), out);
+        }
+        let follows = self.follows() && self.followups.ask(now, &self.rules);
+        if self.foreign.asks(now) || follows {
+            self.ask_round(now);
+        }
+        if self.round_at.is_some_and(|at| at <= now) {
+            self.begin_round(now);
+        }
+        self.read_next(now, out);
+        self.settle_phase(now, out);
+        debug_assert!(self.check(), "discovery's order of reads is consistent");
+    }
+
+    /// The first due load balancer for whose read there is room, and when it is due.
+    fn next_read(&self) -> Option<(Now, usize)> {
+        let room = [false, true].map(|slow| self.reads.has_room(slow));
+        let has_room = |place: usize| room[usize::from(self.balancers[place].is_slow())];
+        self.due.iter().find(|(_, place)| has_room(*place)).copied()
+    }
+
+    fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
+        while let Some((at, place)) = self.next_read().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, place));
+            if self.balancers[place].may_stay_unread(now) && !self.lacks_internal() {
+                self.balancers[place].regular_after(now);
+                self.due.insert((self.balancers[place].next_at(), place));
+                continue;
+            }
+            let balancer = &mut self.balancers[place];
+            balancer.begin(now);
+            let call = self.reads.begin(now, place, balancer.is_slow());
+            out.push(Out::Read { call, lb: balancer.name.clone() });
+        }
+    }
+
+    /// The invariants: each load balancer is either being read or has exactly one due time, and none before the lists
+    /// are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
+    fn check(&self) -> bool {
+        let reading: BTreeSet<usize> = self.reads.balancers().collect();
+        let started = match self.phase {
+            Phase::Waiting => false,
+            Phase::FirstLook { .. } | Phase::Synced => true,
+        };
+        let waiting = self.due.len() + self.reads.balancers().count();
+        waiting == if started { self.balancers.len() } else { 0 }
+            && self.reads.check()
+            && self.followups.check()
+            && self
+                .due
+                .iter()
+                .all(|(at, place)| *at == self.balancers[*place].next_at() && !reading.contains(place))
+    }
+}
+
+impl Machine for Discovery {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::ListsSynced => self.on_lists(now, out),
+            In::Service(uid, fact) => self.on_service(now, &uid, fact.as_deref()),
+            In::Sent(call) => self.reads.sent(now, call),
+            In::Read { call, began, result, puts } => {
+                self.on_read(now, call, (began, puts), result, out);
+            }
+            In::Missing(pool) => self.on_missing(now, &pool.lb),
+            In::ForeignRelease => self.on_foreign_release(now),
+            In::Round => self.on_round(now),
+            In::Look => self.on_look(now),
+            In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
+        }
+        self.advance(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let read = earliest(self.reads.deadline(), self.next_read().map(|(at, _)| at));
+        let look = match self.phase {
+            Phase::FirstLook { until, .. } => until,
+            Phase::Waiting | Phase::Synced => None,
+        };
+        let asked = if self.follows() { self.followups.next_at() } else { None };
+        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), asked));
+        earliest(earliest(read, look), rounds)
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.advance(now, out);
+    }
+}

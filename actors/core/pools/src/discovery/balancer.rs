@@ -1,0 +1,171 @@
+//! One managed load balancer: what is known of it, and when it is read next (D3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::arm::LbFacts;
+use model::ids::LbName;
+use model::machine::Now;
+use model::view::LbView;
+
+/// How long after a failed read the next one comes, first and at most; it doubles in between.
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+const RETRY_MOST: Duration = Duration::from_secs(60);
+/// The minimum interval between reads of a load balancer that a 404 on one of its pools causes, or an internal Service
+/// if the load balancer is absent.
+const ON_DEMAND_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval between reads of an absent load balancer that only internal Services use, while none waits for it.
+const ABSENT_INTERVAL: Duration = Duration::from_secs(600);
+
+/// A managed load balancer.
+pub(super) struct Balancer {
+    /// Its name.
+    pub(super) name: LbName,
+    /// What the last successful read saw; `None` also when it does not exist.
+    pub(super) facts: Option<Arc<LbFacts>>,
+    exists: Option<bool>,
+    read_at: Option<Now>,
+    last_error: Option<Arc<str>>,
+    /// Whether only internal Services use it.
+    internal: bool,
+    /// The interval between regular reads.
+    interval: Duration,
+    /// When the next regular read is due.
+    regular: Now,
+    /// When an extra read was asked for; one read answers all who asked before it began.
+    wanted: Option<Now>,
+    retry: Option<Retry>,
+    /// Whether the last read failed late.
+    slow: bool,
+    /// The last time at which a 404 or an internal Service was allowed to cause a read.
+    last_on_demand: Option<Now>,
+}
+
+/// A read that failed is made again.
+struct Retry {
+    at: Now,
+    after: Duration,
+}
+
+impl Balancer {
+    /// One of which nothing is known and that no machine has asked to read.
+    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> Balancer {
+        Balancer {
+            name,
+            facts: None,
+            exists: None,
+            read_at: None,
+            last_error: None,
+            internal,
+            interval,
+            regular: Now::NEVER,
+            wanted: None,
+            retry: None,
+            slow: false,
+            last_on_demand: None,
+        }
+    }
+
+    /// Sets its place on the grid of regular reads.
+    pub(super) fn place(&mut self, regular: Now) {
+        self.regular = regular;
+    }
+
+    /// Whether it is absent and only internal Services use it.
+    pub(super) fn is_absent_internal(&self) -> bool {
+        self.internal && self.exists == Some(false)
+    }
+
+    /// Whether its last read delayed others, and failed.
+    pub(super) fn is_slow(&self) -> bool {
+        self.slow
+    }
+
+    /// When it is to be read next. After a failure that is the time of the retry, whichever machine asks.
+    pub(super) fn next_at(&self) -> Now {
+        match &self.retry {
+            Some(retry) => retry.at,
+            None => self.wanted.map_or(self.regular, |wanted| wanted.min(self.regular)),
+        }
+    }
+
+    /// Asks for a read at this moment.
+    pub(super) fn want(&mut self, at: Now) {
+        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    /// Asks for a read now, also where a failed one would be made again later.
+    pub(super) fn want_at_once(&mut self, now: Now) {
+        self.want(now);
+        if let Some(retry) = &mut self.retry {
+            retry.at = retry.at.min(now);
+        }
+    }
+
+    /// Requests a read because one of its pools answered 404, or because an internal Service could use it: at once, but
+    /// at most once per 5 s.
+    pub(super) fn request_rate_limited(&mut self, now: Now) {
+        let at = match self.last_on_demand {
+            None => now,
+            Some(last) if now < last => last,
+            Some(last) => now.max(last.plus(ON_DEMAND_INTERVAL)),
+        };
+        self.last_on_demand = Some(at);
+        self.want(at);
+    }
+
+    /// Whether it was found absent less than ten minutes ago, and the due read is a regular one that can be skipped.
+    pub(super) fn may_stay_unread(&self, now: Now) -> bool {
+        let is_asked = self.retry.is_some() || self.wanted.is_some_and(|wanted| wanted <= now);
+        let every = ABSENT_INTERVAL.saturating_sub(self.interval);
+        self.is_absent_internal() && !is_asked && self.read_at.is_some_and(|read| now < read.plus(every))
+    }
+
+    /// A read of it begins, and serves all who asked for one until now.
+    pub(super) fn begin(&mut self, now: Now) {
+        self.wanted = self.wanted.filter(|wanted| *wanted > now);
+        if self.regular <= now {
+            self.regular_after(now);
+        }
+    }
+
+    /// Sets the next regular read to the first grid time after `moment`.
+    pub(super) fn regular_after(&mut self, moment: Now) {
+        let interval = i128::try_from(self.interval.as_micros()).unwrap_or(i128::MAX).max(1);
+        let behind = i128::from(moment.as_micros()) + 1;
+        let ahead = (i128::from(self.regular.as_micros()) - behind).rem_euclid(interval);
+        self.regular = Now::from_micros(u64::try_from(behind + ahead).unwrap_or(u64::MAX));
+    }
+
+    /// A read told what it is; `None`: it does not exist.
+    pub(super) fn seen(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
+        self.exists = Some(facts.is_some());
+        self.facts = facts;
+        self.read_at = Some(now);
+        self.last_error = None;
+        self.retry = None;
+        self.slow = false;
+    }
+
+    /// A read has failed, perhaps late. The last known state is kept.
+    pub(super) fn failed(&mut self, now: Now, error: Arc<str>, late: bool) {
+        self.last_error = Some(error);
+        self.slow = late;
+        let after = match &self.retry {
+            None => RETRY_FIRST,
+            Some(retry) => (retry.after * 2).min(RETRY_MOST),
+        };
+        self.retry = Some(Retry { at: now.plus(after), after });
+    }
+
+    /// What is shown of it.
+    pub(super) fn view(&self) -> LbView {
+        LbView {
+            lb: self.name.clone(),
+            exists: self.exists,
+            read_at: self.read_at,
+            pools: self.facts.as_ref().map_or(0, |facts| facts.pools.len()),
+            last_error: self.last_error.clone(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! When load balancers are read again because a Service changed: 2 s after it, and at 5, 10, 20 and 40 s until
+//! its rules and its policy agree (D3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::rules::RuleIndex;
+use model::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
+use model::machine::Now;
+
+/// When a changed Service asks for a round, counted from the change.
+const AFTER: [Duration; 5] = [
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(20),
+    Duration::from_secs(40),
+];
+
+/// What the rules of a changed Service should come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wanted {
+    /// A candidate has a rule that sends to a pool of its own name.
+    OwnPool,
+    /// What is no candidate has none.
+    NoOwnPool,
+}
+
+/// One changed Service.
+struct Followup {
+    prefix: RulePrefix,
+    key: ServiceKey,
+    wanted: Wanted,
+    since: Now,
+    next: usize,
+}
+
+impl Followup {
+    fn at(&self) -> Option<Now> {
+        AFTER.get(self.next).map(|span| self.since.plus(*span))
+    }
+
+    fn agrees(&self, rules: &RuleIndex) -> bool {
+        let own = [Family::V4, Family::V6].map(|family| self.key.pool_name(family));
+        let found = rules.of(&self.prefix).any(|(_, pool)| pool.is_some_and(|pool| own.contains(pool)));
+        match self.wanted {
+            Wanted::OwnPool => found,
+            Wanted::NoOwnPool => !found,
+        }
+    }
+}
+
+/// The Services whose change is being followed.
+#[derive(Default)]
+pub(super) struct Followups {
+    services: BTreeMap<ServiceUid, Followup>,
+    by_time: BTreeSet<(Now, ServiceUid)>,
+}
+
+impl Followups {
+    /// Follows a change made at `since`; an earlier one of the same Service is over.
+    pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: Wanted, since: Now) {
+        self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 0 });
+    }
+
+    /// Follows a candidate that was there at the start: the first look at every load balancer takes the place
+    /// of its first round.
+    pub(super) fn found_at_start(&mut self, uid: &ServiceUid, key: &ServiceKey, since: Now) {
+        let wanted = Wanted::OwnPool;
+        self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 1 });
+    }
+
+    fn follow(&mut self, uid: &ServiceUid, followup: Followup) {
+        self.drop_service(uid);
+        if let Some(at) = followup.at() {
+            self.by_time.insert((at, uid.clone()));
+            self.services.insert(uid.clone(), followup);
+        }
+    }
+
+    fn drop_service(&mut self, uid: &ServiceUid) {
+        if let Some(at) = self.services.remove(uid).and_then(|followup| followup.at()) {
+            self.by_time.remove(&(at, uid.clone()));
+        }
+    }
+
+    /// When the next Service asks.
+    pub(super) fn next_at(&self) -> Option<Now> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Whether a Service whose moment has come asks for a round; those that agree are followed no longer.
+    pub(super) fn ask(&mut self, now: Now, rules: &RuleIndex) -> bool {
+        let mut asked = false;
+        while let Some((at, uid)) = self.by_time.pop_first() {
+            if at > now {
+                self.by_time.insert((at, uid));
+                break;
+            }
+            let Some(followup) = self.services.get_mut(&uid) else {
+                continue;
+            };
+            if followup.next > 0 && followup.agrees(rules) {
+                self.services.remove(&uid);
+                continue;
+            }
+            asked = true;
+            followup.next += 1;
+            match followup.at() {
+                Some(next) => {
+                    self.by_time.insert((next, uid));
+                }
+                None => {
+                    self.services.remove(&uid);
+                }
+            }
+        }
+        asked
+    }
+
+    /// Whether each followed Service waits for one moment, as far as numbers tell.
+    pub(super) fn check(&self) -> bool {
+        self.services.len() == self.by_time.len()
+    }
+}

@@ -1,0 +1,159 @@
+//! The reads in flight, and the places that they take (D3).
+//!
+//! Up to 8 load balancers are read at once. Those whose last read failed late take at most 2 of the 8 places, and keep
+//! them until the read ends. Which load balancers hang is not known before they are read, and at the start it may be
+//! most of them. Therefore any other read without an answer within 1 s gives up its place and continues without one.
+//! The next read begins, and up to 64 reads are unanswered at once. A read that waits for a gate or for the read budget
+//! (W6, W9) keeps its place, so that no more than 8 wait there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::ids::CallId;
+use model::machine::{Now, earliest};
+
+/// How many load balancers are read at once.
+pub(super) const PLACES: usize = 8;
+/// How many of these places load balancers may take whose last read failed late.
+pub(super) const SLOW_PLACES: usize = 2;
+/// How many reads may be in flight, those without a place included: fewer than the 100 streams of an HTTP/2 connection
+/// to ARM, which writes share.
+pub(super) const MOST_UNANSWERED: usize = 64;
+/// A read is late when it has no answer for this long after it was sent.
+const LATE_AFTER: Duration = Duration::from_secs(1);
+/// A read has failed when it has no answer for this long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+
+/// The reads in flight.
+#[derive(Default)]
+pub(super) struct Reads {
+    open: BTreeMap<CallId, Reading>,
+    /// The id of the last request.
+    last: u64,
+}
+
+/// One read in flight.
+pub(super) struct Reading {
+    /// The index of the load balancer.
+    pub(super) balancer: usize,
+    /// Whether the previous read of this load balancer failed late.
+    slow: bool,
+    progress: Progress,
+}
+
+/// The progress of a read.
+#[derive(Clone, Copy)]
+enum Progress {
+    /// Requested from the writer at this time.
+    Asked(Now),
+    /// Sent at this time, and not late.
+    Sent(Now),
+    /// Sent at this time, and late.
+    Late(Now),
+}
+
+impl Reading {
+    /// Whether others should not wait for its answer.
+    pub(super) fn is_late(&self) -> bool {
+        match self.progress {
+            Progress::Asked(_) | Progress::Sent(_) => false,
+            Progress::Late(_) => true,
+        }
+    }
+
+    /// The error of a read without an answer.
+    pub(super) fn unanswered(&self) -> &'static str {
+        match self.progress {
+            Progress::Asked(_) => {
+                "not sent within 2 min: reads of Azure are throttled, or their budget is used up"
+            }
+            Progress::Sent(_) | Progress::Late(_) => "no answer within 2 min",
+        }
+    }
+
+    fn has_place(&self) -> bool {
+        self.slow || !self.is_late()
+    }
+
+    fn ends(&self) -> Now {
+        match self.progress {
+            Progress::Asked(at) | Progress::Sent(at) | Progress::Late(at) => at.plus(ANSWER_WITHIN),
+        }
+    }
+
+    fn late_at(&self) -> Option<Now> {
+        match self.progress {
+            Progress::Sent(at) => Some(at.plus(LATE_AFTER)),
+            Progress::Asked(_) | Progress::Late(_) => None,
+        }
+    }
+}
+
+impl Reads {
+    /// Whether a read may begin; `slow`: of a load balancer whose last read failed late.
+    pub(super) fn has_room(&self, slow: bool) -> bool {
+        let taken = self.open.values().filter(|reading| reading.has_place()).count();
+        let room = taken < PLACES && self.open.len() < MOST_UNANSWERED;
+        room && (!slow || self.slow() < SLOW_PLACES)
+    }
+
+    /// Whether no read is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    fn slow(&self) -> usize {
+        self.open.values().filter(|reading| reading.slow).count()
+    }
+
+    /// Begins a read and returns its id.
+    pub(super) fn begin(&mut self, now: Now, balancer: usize, slow: bool) -> CallId {
+        self.last += 1;
+        let call = CallId(self.last);
+        self.open.insert(call, Reading { balancer, slow, progress: Progress::Asked(now) });
+        call
+    }
+
+    /// The writer has sent a read. One that was given up in the meantime is unknown, and ignored.
+    pub(super) fn sent(&mut self, now: Now, call: CallId) {
+        if let Some(reading) = self.open.get_mut(&call)
+            && let Progress::Asked(_) = reading.progress
+        {
+            reading.progress = Progress::Sent(now);
+        }
+    }
+
+    /// Removes the read to which an answer belongs.
+    pub(super) fn take(&mut self, call: CallId) -> Option<Reading> {
+        self.open.remove(&call)
+    }
+
+    /// Advances the time, and removes the reads that have timed out.
+    pub(super) fn pass(&mut self, now: Now) -> Vec<Reading> {
+        for reading in self.open.values_mut() {
+            if let Progress::Sent(at) = reading.progress
+                && at.plus(LATE_AFTER) <= now
+            {
+                reading.progress = Progress::Late(at);
+            }
+        }
+        self.open.extract_if(.., |_, reading| reading.ends() <= now).map(|(_, reading)| reading).collect()
+    }
+
+    /// When time alone changes something.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let late = self.open.values().filter_map(Reading::late_at).min();
+        earliest(late, self.open.values().map(Reading::ends).min())
+    }
+
+    /// The load balancers with a read in flight.
+    pub(super) fn balancers(&self) -> impl Iterator<Item = usize> + Clone {
+        self.open.values().map(|reading| reading.balancer)
+    }
+
+    /// The invariants: the limits of concurrent reads hold.
+    pub(super) fn check(&self) -> bool {
+        let taken = self.open.values().filter(|reading| reading.has_place()).count();
+        taken <= PLACES && self.slow() <= SLOW_PLACES && self.open.len() <= MOST_UNANSWERED
+    }
+}

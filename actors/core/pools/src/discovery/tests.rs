@@ -1,0 +1,647 @@
+//! When Discovery reads what, driven on the test's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Discovery, In, Out, Params};
+use model::arm::{Failure, FailureKind, LbFacts, Provisioning, RetryAfter, RuleFacts};
+use model::ask::{self, Done, Refusal, RequestId};
+use model::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
+use model::level::Provenance;
+use model::machine::{Machine, Now};
+use model::sample::Sample;
+use model::services::ServiceFact;
+use model::view::{Candidacy, LbView};
+
+mod internal;
+mod places;
+mod properties;
+
+fn uid(n: u32) -> ServiceUid {
+    ServiceUid::new(format!("{n:08x}-0000-4000-8000-000000000000"))
+}
+
+/// The candidate `shop/s<n>`.
+fn candidate(n: u32) -> ServiceFact {
+    ServiceFact {
+        key: ServiceKey::new("shop", format!("s{n}")),
+        uid: uid(n),
+        candidacy: Candidacy::Candidate,
+        paused: false,
+        internal: false,
+        exposure: 0,
+        parts: BTreeMap::new(),
+        slices: 0,
+        endpoints: 0,
+        data_errors: Vec::new(),
+        resource: None,
+        revision: 0,
+        provenance: Provenance::Watch,
+        triggered: None,
+        read: None,
+    }
+}
+
+/// A load balancer on which each of these Services has a rule that sends to this pool.
+fn balancer(lb: &str, rules: &[(u32, &str)]) -> Arc<LbFacts> {
+    let rule = |(n, pool): &(u32, &str)| RuleFacts {
+        name: format!("{}-TCP-80", RulePrefix::of(&uid(*n)).as_str()).into(),
+        pool: Some(PoolName::new(*pool)),
+        probed: true,
+    };
+    Arc::new(LbFacts {
+        lb: LbName::new(lb),
+        etag: None,
+        guid: None,
+        provisioning: Provisioning::Succeeded,
+        pools: Vec::new(),
+        rules: rules.iter().map(rule).collect(),
+    })
+}
+
+fn failure(kind: FailureKind) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind,
+        code: None,
+        inner_codes: Vec::new(),
+        message: "".into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
+
+/// A 404 with this code.
+fn lacks(code: &str) -> Arc<Failure> {
+    let code = (!code.is_empty()).then(|| Arc::from(code));
+    Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
+}
+
+/// How ARM answers reads of one load balancer.
+#[derive(Clone, Debug)]
+enum Answer {
+    Is(Arc<LbFacts>),
+    Fails(FailureKind),
+    /// A 404 with this code; with none it is not ARM's own.
+    Lacks(&'static str),
+    Never,
+}
+
+/// The machine, and an ARM that answers each read after a time.
+struct Bench {
+    machine: Discovery,
+    now: Now,
+    /// How reads of each load balancer are answered; the others are not there.
+    arm: BTreeMap<LbName, Answer>,
+    latency: Duration,
+    /// Whether reads wait for a gate or for the budget, and the waiting reads.
+    throttled: bool,
+    unsent: BTreeMap<LbName, CallId>,
+    /// The reads in flight, and when they were requested.
+    open: BTreeMap<LbName, (CallId, Now)>,
+    answers: BTreeMap<Now, Vec<(CallId, LbName, Now)>>,
+    /// What was read, and when.
+    reads: Vec<(u64, String)>,
+    said: Vec<Out>,
+}
+
+impl Bench {
+    fn new(load_balancers: &[&str]) -> Bench {
+        let params = Params {
+            load_balancers: load_balancers.iter().map(|lb| LbName::new(*lb)).collect(),
+            internal: load_balancers
+                .iter()
+                .filter(|lb| lb.ends_with("-internal"))
+                .map(|lb| LbName::new(*lb))
+                .collect(),
+            interval: Duration::from_secs(60),
+        };
+        let arm = |lb: &&str| (LbName::new(*lb), Answer::Is(balancer(lb, &[])));
+        Bench {
+            machine: Discovery::new(params),
+            now: Now::ZERO,
+            arm: load_balancers.iter().map(arm).collect(),
+            latency: Duration::from_millis(100),
+            throttled: false,
+            unsent: BTreeMap::new(),
+            open: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            reads: Vec::new(),
+            said: Vec::new(),
+        }
+    }
+
+    /// One whose load balancers have all been looked at, at a time when no regular read is near.
+    fn synced(load_balancers: &[&str]) -> Bench {
+        let mut bench = Bench::new(load_balancers);
+        bench.tell(In::ListsSynced);
+        bench.pass(1_000);
+        bench.reads.clear();
+        bench.said.clear();
+        bench
+    }
+
+    fn set(&mut self, lb: &str, answer: Answer) {
+        self.arm.insert(LbName::new(lb), answer);
+    }
+
+    fn tell(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn service(&mut self, fact: ServiceFact) {
+        self.tell(In::Service(fact.uid.clone(), Some(Arc::new(fact))));
+    }
+
+    /// Checks that each load balancer has at most one read in flight, and that only load balancers that were read are
+    /// reported.
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in out {
+            match &said {
+                Out::Read { call, lb } => {
+                    self.reads.push((self.now.as_micros() / 1_000, lb.to_string()));
+                    let open = self.open.insert(lb.clone(), (*call, self.now));
+                    assert!(open.is_none(), "two reads of {lb} at a time");
+                    self.unsent.insert(lb.clone(), *call);
+                }
+                Out::Lb(seen) => assert!(self.open.remove(&seen.lb).is_some(), "{} was not read", seen.lb),
+                Out::View(view) if view.last_error.is_some() => {
+                    self.open.remove(&view.lb);
+                }
+                Out::View(_) | Out::Synced | Out::Answer(..) | Out::Sample(_) => {}
+            }
+            self.said.push(said);
+        }
+        if !self.throttled {
+            self.send();
+        }
+    }
+
+    /// The writer sends the waiting reads.
+    fn send(&mut self) {
+        for (lb, call) in std::mem::take(&mut self.unsent) {
+            let at = self.now.plus(self.latency);
+            self.answers.entry(at).or_default().push((call, lb, self.now));
+            self.tell(In::Sent(call));
+        }
+    }
+
+    fn answer(&mut self, call: CallId, lb: &LbName, began: Now) {
+        let result = match self.arm.get(lb) {
+            None => Err(lacks("ResourceNotFound")),
+            Some(Answer::Is(facts)) => Ok(Arc::clone(facts)),
+            Some(Answer::Fails(kind)) => Err(failure(*kind)),
+            Some(Answer::Lacks(code)) => Err(lacks(code)),
+            Some(Answer::Never) => return,
+        };
+        self.tell(In::Read { call, began, result, puts: Default::default() });
+    }
+
+    /// Lets time pass, with answers and ticks at their moments.
+    fn pass(&mut self, millis: u64) {
+        let end = self.now.plus(Duration::from_millis(millis));
+        loop {
+            let answer = self.answers.first_key_value().map(|(at, _)| *at);
+            let next = [answer, self.machine.deadline()].into_iter().flatten().min();
+            let Some(at) = next.filter(|at| *at <= end) else { break };
+            self.now = self.now.max(at);
+            for (call, lb, began) in self.answers.remove(&at).unwrap_or_default() {
+                self.answer(call, &lb, began);
+            }
+            let mut out = Vec::new();
+            self.machine.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = end;
+    }
+
+    /// The times, in milliseconds, at which this load balancer was read.
+    fn reads_of(&self, lb: &str) -> Vec<u64> {
+        self.reads.iter().filter(|(_, read)| read == lb).map(|(at, _)| *at).collect()
+    }
+
+    fn synced_said(&self) -> usize {
+        self.said.iter().filter(|said| matches!(said, Out::Synced)).count()
+    }
+
+    fn view(&self, lb: &str) -> LbView {
+        let views = self.said.iter().rev().filter_map(|said| match said {
+            Out::View(view) => Some(view),
+            Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Answer(..) | Out::Sample(_) => None,
+        });
+        let mut own = views.filter(|view| view.lb == LbName::new(lb));
+        own.next().expect("it was shown").clone()
+    }
+}
+
+#[test]
+fn d3_each_is_read_once_after_the_lists_are_complete() {
+    let mut bench = Bench::new(&["a", "b", "c", "B"]);
+    bench.pass(100_000);
+    assert!(bench.reads.is_empty());
+    bench.tell(In::ListsSynced);
+    bench.pass(99);
+    assert_eq!(bench.synced_said(), 0);
+    bench.pass(1);
+    let expected = [(100_000, "a".into()), (100_000, "b".into()), (100_000, "c".into())];
+    assert_eq!(bench.reads, expected);
+    assert_eq!(bench.synced_said(), 1);
+    bench.pass(600_000);
+    assert_eq!(bench.synced_said(), 1);
+}
+
+#[test]
+fn d3_each_is_read_once_an_interval_spread_evenly_over_it() {
+    let mut bench = Bench::new(&["a", "b", "c"]);
+    bench.tell(In::ListsSynced);
+    bench.pass(1_000);
+    bench.reads.clear();
+    bench.pass(180_000);
+    assert_eq!(bench.reads_of("a"), [20_000, 80_000, 140_000]);
+    assert_eq!(bench.reads_of("b"), [40_000, 100_000, 160_000]);
+    assert_eq!(bench.reads_of("c"), [60_000, 120_000, 180_000]);
+    let told = bench.said.iter().filter(|said| matches!(said, Out::Lb(_))).count();
+    assert_eq!(told, 12, "each read is told: it is the drift check");
+}
+
+#[test]
+fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
+    let mut bench = Bench::new(&["a", "a-internal"]);
+    bench.arm.remove(&LbName::new("a-internal"));
+    bench.tell(In::ListsSynced);
+    bench.pass(1_000);
+    assert_eq!(bench.synced_said(), 1);
+    assert!(bench.said.iter().any(|said| matches!(said, Out::Lb(seen)
+        if seen.lb == LbName::new("a-internal") && seen.facts.is_none())));
+    let view = bench.view("a-internal");
+    assert_eq!((view.exists, view.last_error), (Some(false), None));
+}
+
+#[test]
+fn n4_a_404_that_does_not_mean_a_missing_load_balancer_is_a_failure() {
+    for code in ["ResourceGroupNotFound", "SubscriptionNotFound", ""] {
+        let mut bench = Bench::synced(&["a"]);
+        bench.set("a", Answer::Lacks(code));
+        bench.pass(70_000);
+        let view = bench.view("a");
+        assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true), "{code}");
+        assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(_))), "{code}");
+    }
+    for code in ["ResourceNotFound", "NotFound"] {
+        let mut bench = Bench::synced(&["a"]);
+        bench.set("a", Answer::Lacks(code));
+        bench.pass(70_000);
+        assert_eq!(bench.view("a").exists, Some(false), "{code}");
+        assert!(
+            bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.facts.is_none())),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Lacks("ResourceGroupNotFound"));
+    bench.set("b", Answer::Lacks("ResourceGroupNotFound"));
+    bench.tell(In::ListsSynced);
+    bench.pass(60_000);
+    assert_eq!((bench.synced_said(), bench.view("a").exists), (0, None));
+    assert_eq!(bench.view("a").last_error.as_deref(), Some("HTTP 404 ResourceGroupNotFound"));
+}
+
+#[test]
+fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(503)));
+    bench.set("b", Answer::Fails(FailureKind::Status(503)));
+    bench.tell(In::ListsSynced);
+    bench.pass(60_000);
+    assert_eq!(bench.synced_said(), 0);
+    bench.set("b", Answer::Is(balancer("b", &[])));
+    bench.pass(60_000);
+    assert_eq!(bench.synced_said(), 1);
+}
+
+#[test]
+fn d6_an_unreadable_load_balancer_is_unknown_and_delays_no_other() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(503)));
+    bench.tell(In::ListsSynced);
+    bench.pass(250_000);
+    assert_eq!(bench.reads_of("a"), [0, 5_100, 15_200, 35_300, 75_400, 135_500, 195_600]);
+    assert_eq!(bench.reads_of("b")[0], 0);
+    assert_eq!(bench.synced_said(), 1);
+    assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.lb == LbName::new("a"))));
+    let view = bench.view("a");
+    assert_eq!((view.exists, view.read_at), (None, None));
+    assert_eq!(view.last_error.as_deref(), Some("HTTP 503"));
+    bench.set("a", Answer::Is(balancer("a", &[])));
+    bench.pass(60_000);
+    assert_eq!(bench.view("a").last_error, None);
+}
+
+#[test]
+fn d3_a_failed_read_keeps_the_last_facts() {
+    let mut bench = Bench::synced(&["a"]);
+    bench.set("a", Answer::Fails(FailureKind::Connection));
+    bench.pass(70_000);
+    let view = bench.view("a");
+    assert_eq!((view.exists, view.last_error.is_some()), (Some(true), true));
+    assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(_))));
+}
+
+#[test]
+fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
+    let mut bench = Bench::new(&["a"]);
+    bench.set("a", Answer::Never);
+    bench.tell(In::ListsSynced);
+    bench.pass(119_999);
+    assert_eq!(bench.view("a").last_error, None);
+    bench.pass(1);
+    assert_eq!(bench.view("a").last_error.as_deref(), Some("no answer within 2 min"));
+    bench.pass(5_000);
+    assert_eq!(bench.reads_of("a"), [0, 125_000]);
+    bench.said.clear();
+    bench.tell(In::Read {
+        call: CallId(1),
+        began: Now::ZERO,
+        result: Ok(balancer("a", &[])),
+        puts: Default::default(),
+    });
+    assert!(matches!(bench.said[..], [Out::Sample(Sample::UnmatchedAnswer)]));
+}
+
+#[test]
+fn d3_a_new_candidate_without_a_rule_asks_for_rounds_until_it_has_one() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    bench.service(candidate(1));
+    bench.pass(11_500);
+    assert_eq!(bench.reads_of("a"), [3_000, 6_000, 11_000]);
+    assert_eq!(bench.reads_of("b"), [3_000, 6_000, 11_000]);
+    bench.set("b", Answer::Is(balancer("b", &[(1, "shop-s1")])));
+    bench.pass(60_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 6_000, 11_000, 21_000, 30_000], "one round found it");
+}
+
+#[test]
+fn d3_a_rule_to_the_pool_of_the_cluster_contradicts_the_policy() {
+    let mut bench = Bench::new(&["a"]);
+    bench.set("a", Answer::Is(balancer("a", &[(1, "kubernetes")])));
+    bench.tell(In::ListsSynced);
+    bench.pass(1_000);
+    bench.service(candidate(1));
+    bench.pass(50_000);
+    assert_eq!(bench.reads_of("a"), [0, 3_000, 6_000, 11_000, 21_000, 41_000]);
+}
+
+#[test]
+fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
+    let mut bench = Bench::new(&["a"]);
+    bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
+    bench.service(candidate(1));
+    bench.tell(In::ListsSynced);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [0], "the first look found its rule");
+    bench.service(candidate(1));
+    let mut moved = candidate(1);
+    moved.revision = 7;
+    bench.service(moved);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [0], "slices are no reason to discover");
+    let mut exposed = candidate(1);
+    exposed.exposure = 1;
+    bench.service(exposed);
+    bench.pass(30_000);
+    assert_eq!(bench.reads_of("a"), [0, 22_000]);
+}
+
+#[test]
+fn d3_a_candidate_found_at_start_without_a_rule_is_followed_from_there() {
+    let mut bench = Bench::new(&["a"]);
+    bench.service(candidate(1));
+    bench.tell(In::ListsSynced);
+    bench.pass(50_000);
+    assert_eq!(bench.reads_of("a"), [0, 5_000, 10_000, 20_000, 40_000]);
+}
+
+#[test]
+fn d3_no_round_is_asked_for_before_the_first_look_is_over() {
+    let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut bench = Bench::new(&names);
+    for lb in &names[..8] {
+        bench.set(lb, Answer::Fails(FailureKind::Status(503)));
+    }
+    bench.set("lb-8", Answer::Is(balancer("lb-8", &[(1, "shop-s1")])));
+    bench.throttled = true;
+    bench.service(candidate(1));
+    bench.tell(In::ListsSynced);
+    bench.pass(6_000);
+    bench.throttled = false;
+    bench.send();
+    bench.pass(4_000);
+    assert_eq!(bench.reads_of("lb-8"), [6_100], "the last look finds the rule that was missed after 5 s");
+}
+
+#[test]
+fn d3_a_candidate_that_ends_is_followed_until_its_rule_is_gone() {
+    for (gone, rules) in [(true, &[][..]), (false, &[(1, "kubernetes")])] {
+        let mut bench = Bench::new(&["a"]);
+        bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
+        bench.service(candidate(1));
+        bench.tell(In::ListsSynced);
+        bench.pass(20_000);
+        if gone {
+            bench.tell(In::Service(uid(1), None));
+        } else {
+            let mut fact = candidate(1);
+            fact.candidacy = Candidacy::NotLocal;
+            bench.service(fact);
+        }
+        bench.pass(6_000);
+        assert_eq!(bench.reads_of("a"), [0, 22_000, 25_000]);
+        bench.set("a", Answer::Is(balancer("a", rules)));
+        bench.pass(30_000);
+        assert_eq!(bench.reads_of("a"), [0, 22_000, 25_000, 30_000]);
+    }
+}
+
+#[test]
+fn d3_rounds_of_many_changes_coalesce_to_one_in_two_seconds() {
+    let mut bench = Bench::synced(&["a"]);
+    for n in 0..100 {
+        bench.service(candidate(n));
+        bench.pass(10);
+    }
+    bench.pass(4_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 5_000], "changes from 1 s to 2 s ask at 3 s to 4 s");
+}
+
+#[test]
+fn q6_a_404_on_a_pool_causes_at_most_one_read_in_5_s() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    let missing = |lb: &str| In::Missing(PoolId::new(LbName::new(lb), PoolName::new("shop-web")));
+    bench.tell(missing("B"));
+    bench.pass(1_000);
+    bench.tell(missing("b"));
+    bench.tell(missing("b"));
+    bench.tell(missing("elsewhere"));
+    bench.pass(20_000);
+    assert_eq!(bench.reads_of("b"), [1_000, 6_000]);
+    assert!(bench.reads_of("a").is_empty());
+    bench.tell(missing("b"));
+    bench.pass(100);
+    assert_eq!(bench.reads_of("b"), [1_000, 6_000, 22_000]);
+}
+
+#[test]
+fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
+    let mut bench = Bench::synced(&["a"]);
+    let missing = || In::Missing(PoolId::new(LbName::new("a"), PoolName::new("shop-web")));
+    bench.latency = Duration::from_secs(8);
+    bench.tell(missing());
+    bench.pass(6_000);
+    bench.tell(missing());
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [1_000, 9_000]);
+}
+
+#[test]
+fn d3_a_foreign_release_has_all_read_two_seconds_later() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    bench.tell(In::ForeignRelease);
+    bench.pass(20_000);
+    assert_eq!(bench.reads, [(3_000, "a".into()), (3_000, "b".into())]);
+}
+
+#[test]
+fn d3_foreign_releases_cause_at_most_one_round_of_reads_in_15_s() {
+    let mut bench = Bench::synced(&["a"]);
+    for _ in 0..100 {
+        bench.tell(In::ForeignRelease);
+        bench.pass(100);
+    }
+    // Released from 1 s to 10.9 s.
+    bench.pass(28_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000], "the second one follows on the last release");
+    bench.tell(In::ForeignRelease);
+    bench.pass(2_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000, 41_000], "two seconds, after a calm");
+}
+
+#[test]
+fn d3_a_foreign_release_that_is_too_young_for_a_round_has_one_of_its_own() {
+    let mut bench = Bench::synced(&["a"]);
+    bench.tell(In::ForeignRelease);
+    bench.pass(1_500);
+    bench.tell(In::ForeignRelease);
+    bench.pass(40_000);
+    assert_eq!(bench.reads_of("a"), [3_000, 18_000]);
+}
+
+#[test]
+fn d3_a_foreign_release_before_the_first_look_is_served_by_it() {
+    let mut bench = Bench::new(&["a"]);
+    bench.tell(In::ForeignRelease);
+    assert_eq!(bench.machine.deadline(), None);
+    bench.tell(In::ListsSynced);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [0]);
+}
+
+#[test]
+fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
+    let mut bench = Bench::synced(&["a", "b", "c"]);
+    bench.latency = Duration::from_millis(500);
+    bench.tell(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
+    bench.pass(200);
+    bench.tell(In::Round);
+    bench.pass(10_000);
+    let expected = [(1_000, "b"), (1_200, "a"), (1_200, "c"), (1_500, "b")];
+    assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
+}
+
+#[test]
+fn n2_looks_of_the_admin_state_are_rounds_at_least_2_seconds_apart() {
+    let mut bench = Bench::synced(&["a", "b"]);
+    bench.tell(In::Look);
+    bench.tell(In::Look);
+    bench.pass(500);
+    bench.tell(In::Look);
+    bench.tell(In::Look);
+    bench.pass(10_000);
+    let expected = [(1_000, "a"), (1_000, "b"), (3_000, "a"), (3_000, "b")];
+    assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
+}
+
+#[test]
+fn n2_a_read_that_is_under_way_when_a_look_is_asked_for_is_made_again() {
+    let mut bench = Bench::synced(&["a"]);
+    bench.tell(In::Look);
+    bench.pass(50);
+    bench.tell(In::Look);
+    bench.pass(10_000);
+    assert_eq!(bench.reads_of("a"), [1_000, 3_000]);
+}
+
+#[test]
+fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
+    let mut bench = Bench::new(&["a", "b"]);
+    bench.set("a", Answer::Fails(FailureKind::Status(503)));
+    bench.tell(In::ListsSynced);
+    bench.pass(40_000);
+    bench.reads.clear();
+    bench.tell(In::Round);
+    bench.pass(30_000);
+    assert_eq!(bench.reads_of("a"), [40_000], "and the next retry is as far away as before");
+}
+
+#[test]
+fn w8_a_term_that_begins_before_or_in_the_first_look_is_served_by_it() {
+    let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
+    let mut bench = Bench::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    bench.tell(In::Round);
+    bench.tell(In::ListsSynced);
+    bench.pass(50);
+    bench.tell(In::Round);
+    bench.pass(5_000);
+    let last = bench.reads_of("lb-8");
+    assert_eq!((bench.reads.len(), last), (8 + 9, vec![100]), "what was begun before is read again");
+}
+
+#[test]
+fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
+    let mut bench = Bench::new(&[]);
+    bench.tell(In::ListsSynced);
+    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.machine.deadline(), None);
+}
+
+#[test]
+fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
+    let answers = |bench: &Bench| -> Vec<ask::Answer> {
+        let answer = |said: &Out| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None };
+        bench.said.iter().filter_map(answer).collect()
+    };
+    let mut early = Bench::new(&["a"]);
+    early.tell(In::Compare(RequestId(1), None));
+    assert!(matches!(answers(&early)[..], [ask::Answer::Refused(Refusal::Failed(_))]));
+
+    let mut bench = Bench::synced(&["a", "b"]);
+    let from = bench.now.as_micros() / 1_000;
+    bench.reads.clear();
+    let b = LbName::new("B");
+    bench.tell(In::Compare(RequestId(1), Some(b.clone())));
+    bench.tell(In::Compare(RequestId(2), Some(LbName::new("nobodys"))));
+    bench.pass(1_000);
+    assert_eq!((bench.reads_of("b"), bench.reads_of("a").len()), (vec![from], 0));
+    bench.tell(In::Compare(RequestId(3), None));
+    bench.pass(1_000);
+    assert_eq!((bench.reads_of("a").len(), bench.reads_of("b").len()), (1, 2));
+    let all = vec![LbName::new("a"), b.clone()];
+    let comparing = |all| ask::Answer::Done(Done::Comparing(all));
+    assert_eq!(answers(&bench), [comparing(vec![b]), ask::Answer::Refused(Refusal::Unknown), comparing(all)]);
+}

@@ -1,0 +1,155 @@
+//! What an assignment changes: whose the pool is, which changes are new, and what is dropped (Q1, Q4, A3).
+
+use std::sync::Arc;
+
+use crate::queue::changes::{Changes, Owner};
+use crate::queue::rest::Rest;
+use crate::queue::{Out, Phase, PoolQueue, show};
+use model::assignment::{Assignment, Share};
+use model::ids::ServiceUid;
+use model::machine::Now;
+
+impl PoolQueue {
+    /// Takes in an assignment. The Directory's terms rise; what is of an older one than is known is not of it.
+    pub(super) fn on_assigned(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
+        if self.assignment.as_ref().is_some_and(|known| new.epoch < known.epoch) {
+            return;
+        }
+        if new.services.is_empty() {
+            return self.on_released(now, new, out);
+        }
+        let old = self.assignment.replace(Arc::clone(&new));
+        self.shown.dirty |= show::differ(old.as_deref(), &new);
+        self.drop_irrelevant();
+        if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
+            self.resumed = Some(now);
+            self.resume_sync(now);
+            self.pause_ended(now);
+        }
+        self.asked &= !new.is_paused() && !self.waiting.changes.is_empty();
+        let begins = old.as_ref().is_none_or(|old| old.epoch < new.epoch);
+        if begins {
+            self.begin_term(now, out);
+        }
+        if let Phase::Retiring(_) = self.phase
+            && let Phase::Retiring(attempt) = std::mem::replace(&mut self.phase, Phase::Quiet)
+        {
+            self.phase = Phase::Attempting(attempt);
+        }
+        // Without content the first observation will tell whether there is a difference at all.
+        if let Some(old) = old
+            && (self.content.is_some() || self.rest.follows_stale())
+        {
+            self.note_changes(now, &old, &new);
+        }
+        if begins {
+            self.compare(now, out);
+        }
+    }
+
+    /// Notes what is new in an assignment as changes (A3, Q1).
+    fn note_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
+        let failed = self.rest.failed().is_some();
+        let changed = |uid: &ServiceUid, share: &Share| {
+            old.services.get(uid).is_none_or(|before| {
+                before.required != share.required
+                    || before.tolerated != share.tolerated
+                    || (failed && before.revision != share.revision)
+            })
+        };
+        // A change comes when it is read, however long it then takes until it is here (Q2).
+        let came = |uid: &ServiceUid, share: &Share| {
+            let known = old.services.get(uid).and_then(|before| before.read);
+            share
+                .read
+                .filter(|read| known.is_none_or(|known| known < *read))
+                .map_or(now, |read| read.min(now))
+        };
+        let mut any = false;
+        for (uid, share) in new.services.iter().filter(|(uid, share)| changed(uid, share)) {
+            self.waiting.add(Owner::Service(uid.clone()), came(uid, share));
+            any = true;
+        }
+        if !any && !old.level.same_members(&new.level) {
+            self.waiting.add(Owner::Pool, now);
+            any = true;
+        }
+        self.shown.dirty |= any;
+        if any && !self.params.drift {
+            // Only this change corrects what another client has changed since the last read began (C2).
+            self.ended = Some(now);
+            self.content_is_uncertain();
+        }
+    }
+
+    /// Drops the changes of Services that are gone or moved, quietly (Q4).
+    fn drop_irrelevant(&mut self) {
+        let Some(assignment) = &self.assignment else {
+            return;
+        };
+        let relevant = |uid: &ServiceUid| assignment.services.contains_key(uid);
+        let mut dropped = self.waiting.changes.retain(relevant);
+        if let Phase::Attempting(attempt) | Phase::Retiring(attempt) = &mut self.phase {
+            dropped |= attempt.changes.retain(relevant);
+        }
+        self.programmed.retain(|uid, _| relevant(uid));
+        self.shown.dirty |= dropped;
+    }
+
+    /// A term begins for this pool. What an older one has tried is released, silently: its attempt will not be
+    /// answered. What was seen before the term was opened may be older than what another client has written, so that
+    /// nothing is right, and nothing is due, before the pool is seen again (W8, Q6 Interrupted).
+    fn begin_term(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Some((epoch, opened)) = self.assignment.as_ref().map(|new| (new.epoch, new.opened)) else {
+            return;
+        };
+        self.epoch = self.epoch.max(epoch);
+        if let Phase::Attempting(attempt) | Phase::Retiring(attempt) = &self.phase
+            && attempt.id.epoch < epoch
+        {
+            self.phase = Phase::Quiet;
+            self.interrupted(now, out);
+        }
+        self.waiting.changes.drop_tried();
+        (self.asked, self.rewrites) = (false, false);
+        self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
+        self.rest = Rest::Unknown;
+        self.losses.stand = false;
+        self.rules_in_doubt = false;
+        self.told_not_manageable.clear();
+        self.written = None;
+        self.shown.withheld = None;
+        self.shown.dirty = true;
+    }
+
+    pub(super) fn on_released(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
+        self.waiting.take();
+        let begins = self.assignment.as_ref().is_none_or(|old| old.epoch < new.epoch);
+        self.assignment = Some(new);
+        self.shown.dirty = true;
+        if begins {
+            self.begin_term(now, out);
+        }
+        match std::mem::replace(&mut self.phase, Phase::Quiet) {
+            Phase::Attempting(mut attempt) | Phase::Retiring(mut attempt) => {
+                attempt.changes = Changes::default();
+                self.phase = Phase::Retiring(attempt);
+            }
+            Phase::Due(_) => {
+                out.push(Out::Withdraw(self.pool.clone()));
+                self.retire(out);
+            }
+            Phase::Quiet | Phase::Open | Phase::Quarantined(_) => self.retire(out),
+        }
+    }
+
+    /// Releases everything but the interval since the last outcome.
+    pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
+        self.shown.forget(out);
+        self.end_all_conditions(out);
+        let blank = PoolQueue::new(self.pool.clone(), self.params.clone());
+        *self = PoolQueue { ended: self.ended, not_before: self.not_before, ..blank };
+        out.push(Out::Gone(self.pool.clone()));
+        out.push(Out::Retired(self.pool.clone()));
+    }
+}

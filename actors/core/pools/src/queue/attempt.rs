@@ -1,0 +1,100 @@
+//! The beginning of an attempt: what a granted lane gets (Q3, W4).
+
+use std::sync::Arc;
+
+use crate::queue::{Attempt, Out, Phase, PoolQueue};
+use model::assignment::Assignment;
+use model::attempt::Taken;
+use model::ids::AttemptId;
+use model::machine::Now;
+use model::sample::AttemptEnd;
+use model::write_record::Trigger;
+
+impl PoolQueue {
+    /// Answers a Take, exactly once, in every phase: with nothing, when it is of another term than the assignment.
+    /// After one of a newer term the pool waits for the assignment of that term; after one of an older term, which
+    /// has crossed the assignment on its way, it is posted again (W8).
+    pub(super) fn on_take(&mut self, now: Now, id: AttemptId, out: &mut Vec<Out>) {
+        self.epoch = self.epoch.max(id.epoch);
+        if self.assignment.as_ref().is_none_or(|assignment| assignment.epoch != id.epoch) {
+            if let Phase::Due(_) = self.phase {
+                self.phase = Phase::Open;
+            }
+            out.push(Out::Taken(self.pool.clone(), id, None));
+            return;
+        }
+        let taken = match &self.phase {
+            Phase::Due(due) => {
+                let due_since = due.since;
+                self.begin(now, id, due_since)
+            }
+            Phase::Attempting(attempt) if attempt.id == id => self.rejoin(now, out),
+            Phase::Retiring(attempt) if attempt.id == id => {
+                self.end(now, AttemptEnd::Interrupted, out);
+                out.push(Out::Taken(self.pool.clone(), id, None));
+                return self.retire(out);
+            }
+            Phase::Quiet
+            | Phase::Open
+            | Phase::Attempting(_)
+            | Phase::Retiring(_)
+            | Phase::Quarantined(_) => None,
+        };
+        out.push(Out::Taken(self.pool.clone(), id, taken));
+    }
+
+    /// The attempt begins: all waiting changes move into it, those in a window too (Q2, Q3).
+    fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
+        let assignment = Arc::clone(self.assignment.as_ref()?);
+        let trigger = self.trigger();
+        self.asked = false;
+        let changes = self.waiting.take();
+        let taken = self.taken(now, &assignment, trigger);
+        self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment, trigger });
+        Some(taken)
+    }
+
+    /// What starts an attempt that begins now.
+    fn trigger(&self) -> Trigger {
+        // A rewrite asks for an attempt as an operator does.
+        if self.rewrites {
+            Trigger::ProvisioningFailed
+        } else if self.asked {
+            Trigger::OperatorRequest
+        } else if self.waiting.changes.any_of_a_service() {
+            Trigger::Endpoints
+        } else {
+            Trigger::Comparison
+        }
+    }
+
+    /// A new grant for the running attempt (W4): the newest level, or nothing, which ends it silently.
+    fn rejoin(&mut self, now: Now, out: &mut Vec<Out>) -> Option<Taken> {
+        let Phase::Attempting(attempt) = &mut self.phase else {
+            return None;
+        };
+        let newest = Arc::clone(self.assignment.as_ref()?);
+        if newest.is_paused() {
+            self.waiting.put_back(std::mem::take(&mut attempt.changes));
+            self.phase = Phase::Quiet;
+            self.interrupted(now, out);
+            return None;
+        }
+        attempt.changes.join(self.waiting.take());
+        attempt.assignment = Arc::clone(&newest);
+        let trigger = attempt.trigger;
+        Some(self.taken(now, &newest, trigger))
+    }
+
+    /// What the lane gets: the level, less what is left alone while we back off from a fight (W11).
+    fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> Taken {
+        let services = assignment.services.iter();
+        Taken {
+            level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
+            family: assignment.family,
+            services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
+            rewrites: self.rewrites && assignment.held.is_none(),
+            trigger,
+        }
+    }
+}

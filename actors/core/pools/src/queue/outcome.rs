@@ -1,0 +1,399 @@
+//! What the outcome of an attempt means for its changes, for operators and for the metrics (Q6, Q8; S0).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::queue::changes::{Changes, Owner, Spent};
+use crate::queue::content::Content;
+use crate::queue::fights::{Fight, doubled};
+use crate::queue::rest::{Failed, Fault, Heard, Rest};
+use crate::queue::{Attempt, Out, Phase, PoolQueue};
+use model::arm::Failure;
+use model::assignment::PoolMembers;
+use model::attempt::{Due, Outcome};
+use model::error::NotManageable;
+use model::ids::{AttemptId, ServiceUid};
+use model::level::Level;
+use model::machine::Now;
+use model::report::{Report, Subject, What};
+use model::sample::{AttemptEnd, Sample};
+use model::view::LastAttempt;
+use model::write_record::WriteRecord;
+
+/// What an attempt changed in the pool: added, removed.
+type Changed = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
+
+impl PoolQueue {
+    pub(super) fn on_finished(&mut self, now: Now, id: AttemptId, outcome: Outcome, out: &mut Vec<Out>) {
+        let attempt = match std::mem::replace(&mut self.phase, Phase::Quiet) {
+            Phase::Attempting(attempt) if attempt.id == id => attempt,
+            Phase::Retiring(attempt) if attempt.id == id => {
+                self.end(now, retired_end(&outcome), out);
+                return self.retire(out);
+            }
+            other @ (Phase::Quiet
+            | Phase::Open
+            | Phase::Due(_)
+            | Phase::Attempting(_)
+            | Phase::Retiring(_)
+            | Phase::Quarantined(_)) => {
+                self.phase = other;
+                out.push(Out::Sample(Sample::UnmatchedAnswer));
+                return;
+            }
+        };
+        let record = record_of(&attempt, &outcome);
+        self.shown.record = Some(Arc::clone(&record));
+        match outcome {
+            Outcome::Written { members, added, removed, record: _ } => {
+                self.written = Some(id);
+                self.completed(now, &attempt, members, Some((added, removed)), record, out);
+            }
+            Outcome::Unchanged { members } => self.completed(now, &attempt, members, None, record, out),
+            Outcome::Withheld { members, added, removed } => {
+                self.withheld(now, members, (added, removed), out);
+            }
+            Outcome::NotGranted => self.not_granted(now, attempt, out),
+            Outcome::Stale => self.stale(now, out),
+            Outcome::NotManageable(reason) => self.not_manageable(now, reason, out),
+            Outcome::Retriable { failure, eligible_at } => {
+                self.retriable(now, attempt, &failure, eligible_at, out);
+            }
+            Outcome::Terminal { failure } => self.terminal(now, &attempt, &failure, out),
+            Outcome::Interrupted => self.interrupted(now, out),
+        }
+    }
+
+    /// Notes the outcome; the next attempt is at least the interval away (Q2).
+    pub(super) fn end(&mut self, now: Now, how: AttemptEnd, out: &mut Vec<Out>) {
+        let interval = match how {
+            AttemptEnd::Retried | AttemptEnd::Failed => {
+                self.params.retry_interval.max(self.params.min_interval)
+            }
+            AttemptEnd::NotGranted => Duration::ZERO,
+            AttemptEnd::Written
+            | AttemptEnd::Unchanged
+            | AttemptEnd::Withheld
+            | AttemptEnd::Stale
+            | AttemptEnd::NotManageable
+            | AttemptEnd::Interrupted => self.params.min_interval,
+        };
+        let paced = std::mem::take(&mut self.pace);
+        if how != AttemptEnd::NotGranted {
+            self.rewrites = false;
+            self.ended = Some(now);
+            self.not_before = self.not_before.max(now.plus(interval.max(paced)));
+        }
+        let record = self.shown.record.take();
+        self.shown.last_end = Some(LastAttempt { end: how, at: now, record });
+        self.shown.dirty = true;
+        out.push(Out::Sample(Sample::AttemptEnded(how)));
+    }
+
+    /// Written or Unchanged: complete.
+    fn completed(
+        &mut self,
+        now: Now,
+        attempt: &Attempt,
+        members: BTreeSet<IpAddr>,
+        changed: Option<Changed>,
+        record: Arc<WriteRecord>,
+        out: &mut Vec<Out>,
+    ) {
+        let how = if changed.is_some() { AttemptEnd::Written } else { AttemptEnd::Unchanged };
+        self.end(now, how, out);
+        self.measure_programming(now, attempt, changed.is_some(), out);
+        let (added, removed) = changed.unwrap_or_default();
+        let fight = self.fights.written(now, &added, &removed);
+        let what = What::Updated { pool: self.pool.clone(), members: members.len(), record };
+        if self.report(attempt.changes.owners(), what, out) {
+            let took = now.since(attempt.began);
+            out.push(Out::Sample(Sample::Attempt { took, failed: false }));
+        }
+        if let Some(Fight { members, left_for }) = fight.filter(|_| self.params.fights) {
+            out.push(Out::Sample(Sample::Fight));
+            let what = What::Fight { pool: self.pool.clone(), members, left_for };
+            self.report([&Owner::Pool].into_iter(), what, out);
+        }
+        out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));
+        self.content =
+            Some(Content::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
+        self.rest = Rest::Unknown;
+        self.shown.last_error = None;
+        self.shown.withheld = None;
+        self.rules_in_doubt = false;
+        self.told_not_manageable.clear();
+    }
+
+    /// The way of each endpoint change that this attempt took along is measured once, if it needed a write.
+    fn measure_programming(&mut self, now: Now, attempt: &Attempt, written: bool, out: &mut Vec<Out>) {
+        let Some(newest) = &self.assignment else { return };
+        for (uid, share) in &attempt.assignment.services {
+            let Some(triggered) = share.triggered.filter(|_| newest.services.contains_key(uid)) else {
+                continue;
+            };
+            if self.programmed.get(uid).is_some_and(|last| *last >= triggered) {
+                continue;
+            }
+            self.programmed.insert(uid.clone(), triggered);
+            if written {
+                out.push(Out::Sample(Sample::NetworkProgramming(now.since(triggered))));
+            }
+        }
+    }
+
+    /// A dry run: the difference is shown, nothing is told (C4).
+    fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
+        self.end(now, AttemptEnd::Withheld, out);
+        self.shown.withheld = Some(difference);
+        self.rest = Rest::Withheld { members: members.clone() };
+        self.content = Some(Content::attempted(members, &Level::default(), self.content.as_ref(), now));
+    }
+
+    /// Nothing was sent: nothing is spent or told, and the pool is due as before.
+    fn not_granted(&mut self, now: Now, attempt: Attempt, out: &mut Vec<Out>) {
+        self.end(now, AttemptEnd::NotGranted, out);
+        self.waiting.put_back(attempt.changes);
+        self.settle_if_right(now);
+        if self.ready_at().is_some_and(|at| at <= now)
+            && let Some(class) = self.class()
+        {
+            let due = Due { since: attempt.due_since, class };
+            self.phase = Phase::Due(due);
+            out.push(Out::Due(self.pool.clone(), due));
+        }
+    }
+
+    /// It was not there: what the attempt took is dropped quietly; Discovery looks, and its observation is compared
+    /// after a back-off. A change that came meanwhile is tried once the pool has been seen again.
+    fn stale(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.end(now, AttemptEnd::Stale, out);
+        self.content = None;
+        self.rest = if self.params.compare_after_stale {
+            self.rest.next_backoff(now, self.params.min_interval)
+        } else {
+            Rest::Gone
+        };
+        out.push(Out::Missing(self.pool.clone()));
+    }
+
+    /// Ownership was not proven: the attempt is dropped, and reported once per reason (D2). If the rules have changed since
+    /// the last discovery, it is reported only if the next discovery still maps the pool (Q4).
+    fn not_manageable(&mut self, now: Now, reason: NotManageable, out: &mut Vec<Out>) {
+        if reason.is_about_rules() && !std::mem::replace(&mut self.rules_in_doubt, true) {
+            return self.stale(now, out);
+        }
+        self.end(now, AttemptEnd::NotManageable, out);
+        self.content_is_uncertain();
+        self.rest = self.rest.next_backoff(now, self.params.min_interval);
+        self.shown.last_error = Some(Arc::from(reason.to_string()));
+        if self.tells() && self.told_not_manageable.insert(reason.label()) {
+            let what = What::NotManageable { pool: self.pool.clone(), reason, attempted: true };
+            self.report([&Owner::Pool].into_iter(), what, out);
+        }
+    }
+
+    /// Each change consumes one retry; those beyond the budget are dropped and told, the others requeued and told.
+    fn retriable(
+        &mut self,
+        now: Now,
+        attempt: Attempt,
+        failure: &Arc<Failure>,
+        eligible_at: Option<Now>,
+        out: &mut Vec<Out>,
+    ) {
+        let eligible_at = eligible_at.filter(|at| *at > now);
+        let Attempt { changes, began, .. } = attempt;
+        let repeated = self.is_repeat(&changes, failure);
+        let by_service = changes.any_of_a_service();
+        let Spent { requeued, exhausted } = changes.spend(self.params.max_retries, eligible_at);
+        let given_up = requeued.is_empty();
+        self.end(
+            now,
+            if exhausted.is_empty() && !given_up { AttemptEnd::Retried } else { AttemptEnd::Failed },
+            out,
+        );
+        self.failed(failure);
+        let retrying = self.retrying_by_count(&requeued);
+        self.waiting.put_back(requeued);
+        if self.rest.failed().is_none() {
+            self.rest = Rest::Unknown;
+        }
+        if !exhausted.is_empty() {
+            let took = now.since(began);
+            out.push(Out::Sample(Sample::Attempt { took, failed: true }));
+            let compared_again_in = self.note_failure(now, failure, by_service);
+            if !repeated {
+                let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
+                let retries = self.params.max_retries;
+                let what = What::FailedExhausted { pool, retries, failure, compared_again_in };
+                self.report(exhausted.iter(), what, out);
+            }
+        }
+        if repeated {
+            return;
+        }
+        for (retry, subjects) in retrying {
+            let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
+            let what = What::Retrying { pool, retry, max: self.params.max_retries, failure };
+            self.report_to(&subjects, what, out);
+        }
+    }
+
+    /// Which Services hear of which retry: each of them of its most used change.
+    fn retrying_by_count(&self, requeued: &Changes) -> BTreeMap<u32, BTreeSet<ServiceUid>> {
+        let mut by_count: BTreeMap<u32, BTreeSet<ServiceUid>> = BTreeMap::new();
+        let own = requeued.any_of_a_service();
+        for owner in requeued.owners().filter(|owner| !own || **owner != Owner::Pool) {
+            if let Some(count) = requeued.highest(owner) {
+                by_count.entry(count).or_default().extend(self.subjects([owner].into_iter()));
+            }
+        }
+        by_count
+    }
+
+    /// Dropped and told.
+    fn terminal(&mut self, now: Now, attempt: &Attempt, failure: &Arc<Failure>, out: &mut Vec<Out>) {
+        self.end(now, AttemptEnd::Failed, out);
+        self.failed(failure);
+        if attempt.changes.is_empty() {
+            self.rest = Rest::Unknown;
+            return;
+        }
+        let took = now.since(attempt.began);
+        out.push(Out::Sample(Sample::Attempt { took, failed: true }));
+        let repeated = self.is_repeat(&attempt.changes, failure);
+        let compared_again_in = self.note_failure(now, failure, attempt.changes.any_of_a_service());
+        if !repeated {
+            let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
+            let what = What::FailedTerminal { pool, failure, compared_again_in };
+            self.report(attempt.changes.owners(), what, out);
+        }
+    }
+
+    /// Shutdown or lost leadership: what is in flight is dropped silently, and the next observation is compared.
+    pub(super) fn interrupted(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.end(now, AttemptEnd::Interrupted, out);
+        self.content_is_uncertain();
+        self.rest = Rest::Unknown;
+    }
+
+    fn failed(&mut self, failure: &Arc<Failure>) {
+        self.content_is_uncertain();
+        self.shown.last_error = Some(Arc::from(failure.to_string()));
+    }
+
+    pub(super) fn content_is_uncertain(&mut self) {
+        if let Some(content) = &mut self.content {
+            content.certain = false;
+        }
+    }
+
+    /// Whether operators have heard of this failure and no Service asked since (Q8).
+    fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
+        let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
+        told && !changes.any_of_a_service()
+    }
+
+    /// Keeps the reported failure in mind and sets the time of the next comparison (Q8). Says when the pool is
+    /// tried again: then, or earlier with the changes that wait.
+    fn note_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
+        let comparison =
+            self.params.after_failure.filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
+        let delay = match (self.rest.failed(), by_service) {
+            (Some(before), false) => doubled(before.delay),
+            (Some(_), true) | (None, _) => comparison.unwrap_or_default(),
+        };
+        let compare_at = comparison.map(|_| now.plus(delay));
+        let heard = if self.tells() { Heard::Of(Fault::of(failure)) } else { Heard::NotYet };
+        self.rest = Rest::Failed(Failed { heard, compare_at, delay });
+        let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
+        again_at.map(|at| at.since(now))
+    }
+
+    /// The Services that changes of these owners are told to: their own, or all of the pool when none has one.
+    fn subjects<'a>(&self, owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<ServiceUid> {
+        let mut of_the_pool = false;
+        let mut subjects = BTreeSet::new();
+        for owner in owners {
+            match owner {
+                Owner::Pool => of_the_pool = true,
+                Owner::Service(uid) => {
+                    subjects.insert(uid.clone());
+                }
+            }
+        }
+        if let (true, true, Some(assignment)) = (of_the_pool, subjects.is_empty(), &self.assignment) {
+            subjects.extend(assignment.services.keys().cloned());
+        }
+        subjects
+    }
+
+    /// Whether its Services are told of it: not while it is paused, as where everything is only observed (G6).
+    pub(super) fn tells(&self) -> bool {
+        self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
+    }
+
+    /// A pause has ended: what lasts is told again, and what was not told is tried again.
+    pub(super) fn pause_ended(&mut self, now: Now) {
+        self.rest.pause_ended(now);
+        self.told_not_manageable.clear();
+    }
+
+    /// Tells the Services of these owners, unless it is paused; says whether there is any Service to tell.
+    pub(super) fn report<'a>(
+        &self,
+        owners: impl Iterator<Item = &'a Owner>,
+        what: What,
+        out: &mut Vec<Out>,
+    ) -> bool {
+        self.report_to(&self.subjects(owners), what, out)
+    }
+
+    fn report_to(&self, services: &BTreeSet<ServiceUid>, what: What, out: &mut Vec<Out>) -> bool {
+        let Some(assignment) = &self.assignment else {
+            return false;
+        };
+        let relevant =
+            services.iter().filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
+        let subjects: Vec<Subject> = relevant.map(|(uid, share)| Subject::of(uid, &share.key)).collect();
+        let any = !subjects.is_empty();
+        if any && self.tells() {
+            let note = assignment.source.note().cloned();
+            out.push(Out::Report(Report { subjects, what, note }));
+        }
+        any
+    }
+}
+
+/// What an attempt has changed and why, for operators.
+fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
+    let correlation_id = match outcome {
+        Outcome::Written { record, .. } => return Arc::clone(record),
+        Outcome::Retriable { failure, .. } | Outcome::Terminal { failure } => failure.correlation_id.clone(),
+        Outcome::Unchanged { .. }
+        | Outcome::Withheld { .. }
+        | Outcome::NotGranted
+        | Outcome::Stale
+        | Outcome::NotManageable(_)
+        | Outcome::Interrupted => None,
+    };
+    let services = attempt.assignment.services.values().map(|share| &share.key);
+    Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
+}
+
+/// How an attempt of a pool that has no owner any more, or is quarantined, ends: a failure of it is not tried again.
+pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
+    match outcome {
+        Outcome::Written { .. } => AttemptEnd::Written,
+        Outcome::Unchanged { .. } => AttemptEnd::Unchanged,
+        Outcome::Withheld { .. } => AttemptEnd::Withheld,
+        Outcome::NotGranted => AttemptEnd::NotGranted,
+        Outcome::Stale => AttemptEnd::Stale,
+        Outcome::NotManageable(_) => AttemptEnd::NotManageable,
+        Outcome::Retriable { .. } | Outcome::Terminal { .. } => AttemptEnd::Failed,
+        Outcome::Interrupted => AttemptEnd::Interrupted,
+    }
+}

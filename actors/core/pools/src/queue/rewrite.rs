@@ -1,0 +1,23 @@
+//! A write of a pool that is right, because Azure may not have programmed it: its provisioning state stays `Failed`.
+
+use crate::queue::changes::Owner;
+use crate::queue::rest::Rest;
+use crate::queue::{Phase, PoolQueue};
+use model::machine::Now;
+
+impl PoolQueue {
+    /// Has the pool written once more, unless it is not right, or left alone: then its own changes write it.
+    pub(super) fn on_rewrite(&mut self, now: Now) {
+        let (Phase::Quiet, Rest::Right, Some(assignment)) = (&self.phase, &self.rest, &self.assignment)
+        else {
+            return;
+        };
+        let is_left = assignment.is_paused() || assignment.held.is_some() || now < self.fights.left_until();
+        let is_failed = self.content.as_ref().is_some_and(|content| content.failed);
+        if is_failed && !is_left {
+            self.waiting.add(Owner::Pool, now);
+            (self.asked, self.rewrites) = (true, true);
+            self.shown.dirty = true;
+        }
+    }
+}

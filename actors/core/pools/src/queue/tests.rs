@@ -1,0 +1,360 @@
+//! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
+
+mod asked;
+mod audit;
+mod conditions;
+mod fights;
+mod properties;
+mod quarantine;
+mod rewrite;
+mod rules;
+mod s0;
+mod states;
+mod sync;
+mod terms;
+
+use super::*;
+use model::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
+use model::assignment::Share;
+use model::ids::{AddressName, Epoch, LbName, PoolName};
+use model::level::{Keeps, Member, Provenance, Source};
+use model::report::{Condition, Subject, What};
+use model::sample::{AttemptEnd, PoolState};
+
+/// The default profile.
+fn params() -> Params {
+    Params {
+        quiet_period: Duration::from_millis(500),
+        max_delay: Duration::from_secs(2),
+        min_interval: Duration::from_secs(5),
+        retry_interval: Duration::from_secs(30),
+        max_retries: 3,
+        after_failure: Some(Duration::from_secs(60)),
+        drift: true,
+        compare_after_stale: true,
+        fights: true,
+    }
+}
+
+fn pool() -> PoolId {
+    PoolId::new(LbName::new("lb"), PoolName::new("shop-web"))
+}
+
+fn ip(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+fn ips(members: &[u8]) -> BTreeSet<IpAddr> {
+    members.iter().map(|n| ip(*n)).collect()
+}
+
+fn failure(status: u16, code: &str) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind: FailureKind::Status(status),
+        code: Some(code.into()),
+        inner_codes: Vec::new(),
+        message: "it did not work".into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
+
+fn conflict() -> Outcome {
+    Outcome::Retriable { failure: failure(409, "Conflict"), eligible_at: None }
+}
+
+fn throttled(until_ms: u64) -> Outcome {
+    let eligible_at = Some(Now::from_millis(until_ms));
+    Outcome::Retriable { failure: failure(429, "TooManyRequests"), eligible_at }
+}
+
+fn forbidden() -> Outcome {
+    Outcome::Terminal { failure: failure(403, "AuthorizationFailed") }
+}
+
+fn written(members: &[u8]) -> Outcome {
+    Outcome::Written {
+        members: ips(members),
+        added: ips(members),
+        removed: BTreeSet::new(),
+        record: Arc::default(),
+    }
+}
+
+fn facts(members: &[u8]) -> Arc<PoolFacts> {
+    let entry = |n: &u8| Entry {
+        name: format!("node-{n}").into(),
+        ip: Some(ip(*n)),
+        admin_state: AdminState::None,
+        network: None,
+        instance: None,
+    };
+    Arc::new(PoolFacts::at_rest(pool(), members.iter().map(entry).collect()))
+}
+
+fn share(name: &str, required: &[u8]) -> Share {
+    Share {
+        key: ServiceKey::new("shop", name),
+        revision: 0,
+        required: ips(required),
+        tolerated: BTreeSet::new(),
+        triggered: None,
+        read: None,
+    }
+}
+
+/// What an event is called, for comparing.
+fn reason(what: &What) -> &'static str {
+    match what {
+        What::Updated { .. } => "updated",
+        What::Retrying { .. } => "retrying",
+        What::FailedTerminal { .. } => "failed",
+        What::FailedExhausted { .. } => "exhausted",
+        What::NotManageable { .. } => "not manageable",
+        What::Fight { .. } => "fight",
+        What::WritesLost { .. } => "writes lost",
+        What::Quarantined { .. } => "quarantined",
+        What::Blocked { .. }
+        | What::LeaseHeld { .. }
+        | What::Shared { .. }
+        | What::Held { .. }
+        | What::RemovalsStopped { .. }
+        | What::SourceFailing { .. }
+        | What::SourceRecovered { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => {
+            panic!("no pool says this")
+        }
+    }
+}
+
+/// A pool, its clock, and what it has said.
+struct Drive {
+    queue: PoolQueue,
+    now: Now,
+    assignment: Assignment,
+    said: Vec<Out>,
+    /// What the writer believes to be due.
+    due: Option<Due>,
+    attempts: u64,
+    view: Option<Arc<PoolView>>,
+    reports: Vec<Report>,
+    samples: Vec<Sample>,
+}
+
+impl Drive {
+    fn new(params: Params) -> Drive {
+        let assignment = Assignment {
+            epoch: Epoch(1),
+            opened: Now::ZERO,
+            pool: pool(),
+            family: Family::V4,
+            source: Source::Kubernetes,
+            services: BTreeMap::new(),
+            level: Level::default(),
+            provenance: Provenance::Watch,
+            paused: BTreeSet::new(),
+            held: None,
+            would_hold: None,
+            overruled: None,
+        };
+        Drive {
+            queue: PoolQueue::new(pool(), params),
+            now: Now::ZERO,
+            assignment,
+            said: Vec::new(),
+            due: None,
+            attempts: 0,
+            view: None,
+            reports: Vec::new(),
+            samples: Vec::new(),
+        }
+    }
+
+    /// A pool of the Service `web` that holds member 1 and is right, at 0 s.
+    fn right(params: Params) -> Drive {
+        let mut drive = Drive::new(params);
+        drive.want("web", &[1]);
+        drive.see(&[1]);
+        assert_eq!(drive.state(), PoolState::Right);
+        drive.take_said();
+        drive
+    }
+
+    fn step(&mut self, input: In) -> &mut Drive {
+        let mut out = Vec::new();
+        self.queue.step(self.now, input, &mut out);
+        self.hear(out)
+    }
+
+    fn hear(&mut self, out: Vec<Out>) -> &mut Drive {
+        for said in &out {
+            match said {
+                Out::Due(_, due) => self.due = Some(*due),
+                Out::Withdraw(_) => self.due = None,
+                Out::View(view) => self.view = Some(Arc::clone(view)),
+                Out::Report(report) => self.reports.push(report.clone()),
+                Out::Sample(sample) => self.samples.push(sample.clone()),
+                Out::Ended(_)
+                | Out::Taken(..)
+                | Out::Answer(..)
+                | Out::Retired(_)
+                | Out::Members(..)
+                | Out::Missing(_)
+                | Out::Gone(_)
+                | Out::Quarantined(..) => {}
+            }
+        }
+        self.said.extend(out);
+        self
+    }
+
+    /// Goes to this moment, through every deadline on the way.
+    fn at(&mut self, ms: u64) -> &mut Drive {
+        let end = Now::from_millis(ms);
+        assert!(end >= self.now, "the clock runs forward");
+        let mut rounds = 0;
+        while let Some(next) = self.queue.deadline().filter(|next| *next <= end) {
+            assert!(rounds < 1_000, "a deadline is always in the past");
+            rounds += 1;
+            self.now = self.now.max(next);
+            let mut out = Vec::new();
+            self.queue.tick(self.now, &mut out);
+            self.hear(out);
+        }
+        self.now = end;
+        self
+    }
+
+    /// The Service wants these members; the pool's level is the union of all shares.
+    fn want(&mut self, service: &str, members: &[u8]) -> &mut Drive {
+        self.assignment.services.insert(ServiceUid::new(service), share(service, members));
+        self.assign()
+    }
+
+    fn drop_service(&mut self, service: &str) -> &mut Drive {
+        self.assignment.services.remove(service);
+        self.assign()
+    }
+
+    fn edit(&mut self, change: impl FnOnce(&mut Assignment)) -> &mut Drive {
+        change(&mut self.assignment);
+        self.assign()
+    }
+
+    fn assign(&mut self) -> &mut Drive {
+        let mut level = Level::default();
+        for share in self.assignment.services.values() {
+            let member = |ip: &IpAddr| (*ip, Member { name: AddressName::new("node"), node_ready: true });
+            let required = share.required.iter().map(member).collect();
+            level.unite(&Level { required, tolerated: share.tolerated.clone(), ..Level::default() });
+        }
+        self.assignment.level = level;
+        self.step(In::Assigned(Arc::new(self.assignment.clone())))
+    }
+
+    /// A GET that begins now sees these members.
+    fn see(&mut self, members: &[u8]) -> &mut Drive {
+        let began = self.now;
+        self.step(In::Observed(Observation { began, facts: facts(members) }))
+    }
+
+    /// A look while an operation runs on the load balancer.
+    fn see_updating(&mut self, members: &[u8]) -> &mut Drive {
+        let (began, mut facts) = (self.now, facts(members));
+        Arc::make_mut(&mut facts).provisioning = Provisioning::Updating;
+        self.step(In::Observed(Observation { began, facts }))
+    }
+
+    /// Grants the lane; the pool must be due.
+    fn take(&mut self) -> AttemptId {
+        assert!(self.due.is_some(), "not due at {:?}: {:?}", self.now, self.queue);
+        let id = self.grant();
+        assert!(self.taken(id).is_some(), "a due pool brought nothing");
+        id
+    }
+
+    /// Grants the lane, due or not.
+    fn grant(&mut self) -> AttemptId {
+        self.attempts += 1;
+        let id = AttemptId { epoch: self.assignment.epoch, n: self.attempts };
+        self.due = None;
+        self.step(In::Take(id));
+        id
+    }
+
+    /// The last answer to a Take with this id.
+    fn taken(&self, id: AttemptId) -> Option<Taken> {
+        for said in self.said.iter().rev() {
+            if let Out::Taken(_, answered, taken) = said
+                && *answered == id
+            {
+                return taken.clone();
+            }
+        }
+        panic!("a Take was not answered");
+    }
+
+    fn finish(&mut self, id: AttemptId, outcome: Outcome) -> &mut Drive {
+        self.step(In::Finished(id, outcome))
+    }
+
+    /// Takes and finishes at once.
+    fn attempt(&mut self, outcome: Outcome) -> &mut Drive {
+        let id = self.take();
+        self.finish(id, outcome)
+    }
+
+    /// Forgets what was said so far.
+    fn take_said(&mut self) -> Vec<Out> {
+        self.reports.clear();
+        self.samples.clear();
+        std::mem::take(&mut self.said)
+    }
+
+    /// The events since the last question, as reason and Service.
+    fn events(&mut self) -> Vec<String> {
+        let mut events = Vec::new();
+        for report in self.reports.drain(..) {
+            for subject in &report.subjects {
+                let Subject::Service(service) = subject else { panic!("pools report on Services") };
+                events.push(format!("{} {}", reason(&report.what), service.key.name));
+            }
+        }
+        events
+    }
+
+    /// The lost writes that the Services have heard of, of all that was not forgotten: which, and for how many seconds
+    /// the pool is left.
+    fn losses(&self) -> Vec<(u64, Option<u64>)> {
+        let lost = |report: &Report| {
+            let What::WritesLost { writes, left_for, .. } = &report.what else { return None };
+            Some((*writes, left_for.map(|span| span.as_secs())))
+        };
+        self.reports.iter().filter_map(lost).collect()
+    }
+
+    /// The terminal observations since the last question: whether each failed.
+    fn observations(&mut self) -> Vec<bool> {
+        let mut observations = Vec::new();
+        for sample in self.samples.drain(..) {
+            if let Sample::Attempt { failed, .. } = sample {
+                observations.push(failed);
+            }
+        }
+        observations
+    }
+
+    fn state(&self) -> PoolState {
+        self.view.as_ref().expect("a view was shown").state
+    }
+
+    fn said_any(&self, test: impl Fn(&Out) -> bool) -> bool {
+        self.said.iter().any(test)
+    }
+}

@@ -1,0 +1,105 @@
+//! An attempt that the operator asks for (H3).
+
+use super::*;
+use model::ask::{Answer, Done, Refusal, RequestId};
+use model::assignment::PausedBy;
+
+fn ask(drive: &mut Drive) -> Answer {
+    drive.step(In::Attempt(RequestId(3)));
+    let answers: Vec<Answer> = drive
+        .said
+        .iter()
+        .filter_map(|said| match said {
+            Out::Answer(RequestId(3), answer) => Some(answer.clone()),
+            Out::Answer(..)
+            | Out::Due(..)
+            | Out::Withdraw(_)
+            | Out::Taken(..)
+            | Out::Retired(_)
+            | Out::Members(..)
+            | Out::Missing(_)
+            | Out::Report(_)
+            | Out::Ended(_)
+            | Out::View(_)
+            | Out::Gone(_)
+            | Out::Quarantined(..)
+            | Out::Sample(_) => None,
+        })
+        .collect();
+    assert_eq!(answers.len(), 1, "it is answered once");
+    drive.take_said();
+    answers.into_iter().next().expect("one")
+}
+
+#[test]
+fn h3_a_pool_that_is_right_is_read_once_more_and_ends_unchanged() {
+    let mut drive = Drive::right(params());
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    let id = drive.take();
+    drive.finish(id, Outcome::Unchanged { members: ips(&[1]) });
+    assert_eq!(drive.state(), PoolState::Right);
+    assert!(drive.due.is_none());
+    drive.at(600_000);
+    assert!(drive.due.is_none(), "once");
+}
+
+#[test]
+fn h3_it_waits_neither_for_the_window_nor_for_the_failure_interval() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]);
+    assert!(drive.due.is_none(), "the window is open");
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    drive.attempt(Outcome::Retriable { failure: failure(409, "Conflict"), eligible_at: None });
+    assert!(drive.due.is_none(), "the interval runs");
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    drive.take();
+}
+
+#[test]
+fn h3_a_failed_pool_that_waits_for_its_comparison_begins_at_once() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]).at(1_000);
+    drive.attempt(forbidden());
+    drive.see(&[1]);
+    assert!(drive.due.is_none());
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    drive.take();
+}
+
+#[test]
+fn h3_a_parked_paused_retired_or_quarantined_pool_refuses_it() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]).at(1_000);
+    drive.attempt(throttled(90_000));
+    let until = Now::from_millis(90_000);
+    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::NotBefore(until)));
+    assert!(drive.due.is_none());
+    drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
+    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::Paused(PausedBy::Pool)));
+    drive.edit(|assignment| assignment.paused = [].into());
+    drive.drop_service("web");
+    assert_eq!(ask(&mut drive), Answer::Refused(Refusal::Unknown));
+    assert_eq!(ask(&mut Drive::new(params())), Answer::Refused(Refusal::Unknown));
+}
+
+#[test]
+fn h3_while_an_attempt_is_under_way_it_is_that_one() {
+    let mut drive = Drive::right(params());
+    drive.want("web", &[1, 2]).at(1_000);
+    let id = drive.take();
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    drive.finish(id, written(&[1, 2]));
+    drive.at(100_000);
+    assert!(drive.due.is_none(), "none follows");
+}
+
+#[test]
+fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
+    let mut drive = Drive::right(params());
+    assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
+    assert!(drive.due.is_some());
+    drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
+    assert!(drive.due.is_none());
+    drive.edit(|assignment| assignment.paused = [].into()).at(600_000);
+    assert!(drive.due.is_none(), "it is right, and no request is left");
+}

@@ -1,0 +1,82 @@
+//! A pool that is right and whose provisioning state stays `Failed`: it is out of sync, and written once more.
+
+use super::*;
+use model::assignment::{Held, HeldReason, PausedBy, Waits};
+
+impl Drive {
+    /// A GET that begins now sees these members, and that the last operation failed.
+    fn see_failed(&mut self, members: &[u8]) -> &mut Drive {
+        let (began, mut facts) = (self.now, facts(members));
+        Arc::make_mut(&mut facts).provisioning = Provisioning::Failed;
+        self.step(In::Observed(Observation { began, facts }))
+    }
+
+    fn is_late(&self) -> bool {
+        self.view.as_ref().expect("a view was shown").out_of_sync.is_some()
+    }
+}
+
+fn failed() -> Drive {
+    let mut drive = Drive::right(params());
+    drive.at(60_000).see_failed(&[1]);
+    drive
+}
+
+#[test]
+fn a_failed_pool_with_the_right_members_is_not_in_sync() {
+    let mut drive = failed();
+    assert_eq!((drive.state(), drive.is_late()), (PoolState::Right, true));
+    assert!(drive.view.as_ref().expect("shown").provisioning_failed);
+    assert_eq!(drive.due, None, "it is not written for that at once");
+    drive.at(120_000).see(&[1]);
+    assert!(!drive.is_late());
+}
+
+#[test]
+fn a_failed_pool_is_written_once_when_it_is_asked_for() {
+    let mut drive = failed();
+    drive.at(660_000).step(In::Rewrite);
+    let id = drive.take();
+    assert!(drive.taken(id).expect("a level").rewrites);
+    drive.finish(
+        id,
+        Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[]), record: Arc::default() },
+    );
+    assert!(drive.is_late(), "the next look tells whether it helped");
+    drive.at(720_000).see_failed(&[1]);
+    assert_eq!((drive.due, drive.state()), (None, PoolState::Right));
+    drive.want("web", &[1, 2]).at(730_000);
+    let id = drive.take();
+    assert!(!drive.taken(id).expect("a level").rewrites);
+}
+
+#[test]
+fn a_refused_permit_leaves_it_due() {
+    let mut drive = failed();
+    drive.at(660_000).step(In::Rewrite).attempt(Outcome::NotGranted);
+    let id = drive.take();
+    assert!(drive.taken(id).expect("a level").rewrites);
+}
+
+#[test]
+fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
+    let mut drive = Drive::right(params());
+    drive.step(In::Rewrite);
+    assert_eq!(drive.due, None, "its state is not Failed");
+    let mut drive = failed();
+    drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into()).step(In::Rewrite);
+    assert_eq!(drive.due, None);
+    let mut drive = failed();
+    let held =
+        Held { reason: HeldReason::Breaker, since: Now::ZERO, waits: Waits::Facts, members: ips(&[1]) };
+    drive.edit(|assignment| assignment.held = Some(held)).step(In::Rewrite);
+    assert_eq!(drive.due, None);
+}
+
+#[test]
+fn a_parked_pool_is_left() {
+    let mut drive = failed();
+    drive.want("web", &[1, 2]).at(70_000).attempt(throttled(900_000));
+    drive.step(In::Rewrite);
+    assert_eq!((drive.state(), drive.due), (PoolState::Parked, None));
+}

@@ -1,0 +1,231 @@
+//! Collects the machines' views into one snapshot, published at most every 250 ms (docs/design/model-and-mechanisms.md,
+//! A2).
+//!
+//! It decides nothing about what it shows.
+
+mod carried;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carried::Carried;
+use model::error::NotManageable;
+use model::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
+use model::lease::OutOfSyncTimes;
+use model::machine::{Machine, Now};
+use model::node::NodeFact;
+use model::sample::GateClass;
+use model::view::{
+    AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
+    SharedLeaseView, Snapshot, SourceView, WishesView,
+};
+use model::xds::dump::XdsView;
+
+/// How many pools that are out of sync are noted in our Lease.
+const NOTED: usize = 20;
+/// The shortest time between two snapshots.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// What the board can be told.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// A pool.
+    Pool(Arc<PoolView>),
+    /// A pool is gone.
+    PoolGone(PoolId),
+    /// A Service, or that it is gone. The UID tells a re-created Service from its predecessor.
+    Service(ServiceUid, ServiceKey, Option<Arc<ServiceView>>),
+    /// A lane.
+    Lane(LaneView),
+    /// A gate.
+    Gate(GateClass, GateView),
+    /// A source.
+    Source(SourceView),
+    /// A load balancer.
+    Lb(LbView),
+    /// Since when the predecessor of this leader has found pools out of sync.
+    OutOfSync(OutOfSyncTimes),
+    /// Who leads.
+    Leadership(LeadershipView),
+    /// The shared Lease.
+    SharedLease(SharedLeaseView),
+    /// Why a listed pool is not written; `None`: nothing prevents it any more.
+    Refused(PoolId, Option<NotManageable>),
+    /// What is known of xDS control planes.
+    Xds(Arc<XdsView>),
+    /// The guards.
+    Guards(GuardsView),
+    /// The mode and the pauses.
+    Wishes(WishesView),
+    /// A node that leaves service or comes back, or that nothing is left of that under this name.
+    Node(NodeName, Option<NodeView>),
+    /// A node that there is, or that there is none of this name any more.
+    Known(NodeName, Option<Arc<NodeFact>>),
+    /// The admin state as a whole.
+    Admin(AdminView),
+    /// The first complete lists are in.
+    ListsSynced,
+    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// s.
+    DiscoverySynced,
+}
+
+/// What the board can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the published cell.
+    Publish(Arc<Snapshot>),
+    /// To the Leader: the pools that have been out of sync for longest.
+    OutOfSync(OutOfSyncTimes),
+}
+
+/// The newest view of everything, and when it was last published.
+#[derive(Debug, Default)]
+pub struct Board {
+    newest: Snapshot,
+    /// Whether something changed since the last publication.
+    dirty: bool,
+    /// When that was.
+    published: Option<Now>,
+    /// Since when the predecessor of this leader has found pools out of sync.
+    carried: Carried,
+    /// The pools that were last said to be out of sync.
+    out_of_sync: OutOfSyncTimes,
+}
+
+impl Board {
+    /// An empty board.
+    #[must_use]
+    pub fn new() -> Board {
+        Board::default()
+    }
+
+    /// Takes a view in; says whether something visible changed.
+    fn take_in(&mut self, now: Now, input: In) -> bool {
+        let newest = &mut self.newest;
+        match input {
+            In::Pool(view) => {
+                newest.pools.insert(view.pool.clone(), self.carried.applied(now, view));
+                true
+            }
+            In::PoolGone(pool) => {
+                self.carried.forget(&pool);
+                newest.pools.remove(&pool).is_some()
+            }
+            In::OutOfSync(pools) => {
+                self.carried = Carried::new(now, &pools);
+                for view in newest.pools.values_mut().filter(|view| view.out_of_sync.is_some()) {
+                    *view = self.carried.applied(now, Arc::clone(view));
+                }
+                true
+            }
+            In::Service(_, key, Some(view)) => {
+                newest.services.insert(key, view);
+                true
+            }
+            In::Service(uid, key, None) => {
+                let same = newest.services.get(&key).is_some_and(|view| view.uid == uid);
+                same && newest.services.remove(&key).is_some()
+            }
+            In::Lane(view) => {
+                newest.lanes.insert(view.lb.clone(), Arc::new(view));
+                true
+            }
+            In::Gate(class, view) => {
+                let same = newest.gates.get(&class) == Some(&view);
+                newest.gates.insert(class, view);
+                !same
+            }
+            In::Source(view) => {
+                let same = newest.sources.get(&view.kind) == Some(&view);
+                newest.sources.insert(view.kind, view);
+                !same
+            }
+            In::Lb(view) => {
+                newest.load_balancers.insert(view.lb.clone(), Arc::new(view));
+                true
+            }
+            In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
+            In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
+            In::Leadership(view) => put(&mut newest.leadership, view),
+            In::Xds(view) => put(&mut newest.xds, view),
+            In::SharedLease(view) => put(&mut newest.shared_lease, view),
+            In::Guards(view) => put(&mut newest.guards, view),
+            In::Wishes(view) => put(&mut newest.wishes, view),
+            In::Node(name, Some(view)) => {
+                let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
+                newest.nodes.insert(name, Arc::new(view));
+                !same
+            }
+            In::Node(name, None) => newest.nodes.remove(&name).is_some(),
+            In::Known(name, Some(fact)) => {
+                newest.known_nodes.insert(name, fact);
+                true
+            }
+            In::Known(name, None) => newest.known_nodes.remove(&name).is_some(),
+            In::Admin(view) => {
+                let same = newest.admin_state.as_ref().is_some_and(|known| **known == view);
+                newest.admin_state = Some(Arc::new(view));
+                !same
+            }
+            In::ListsSynced => !std::mem::replace(&mut newest.synced.lists, true),
+            In::DiscoverySynced => !std::mem::replace(&mut newest.synced.discovery, true),
+        }
+    }
+
+    fn next_publication(&self) -> Now {
+        self.published.map_or(Now::ZERO, |published| published.plus(INTERVAL))
+    }
+
+    /// Publishes what is new when the interval has passed. Only this copies the maps, and those hold `Arc`s.
+    fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.dirty && self.next_publication() <= now {
+            self.dirty = false;
+            self.published = Some(now);
+            self.newest.at = now;
+            self.tell_out_of_sync(out);
+            out.push(Out::Publish(Arc::new(self.newest.clone())));
+        }
+    }
+}
+
+impl Board {
+    /// Tells the Leader which pools have been out of sync for longest, when that changes.
+    fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
+        let longest = self.newest.longest_out_of_sync(NOTED);
+        let longest: BTreeMap<PoolId, Now> =
+            longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
+        if longest != *self.out_of_sync {
+            self.out_of_sync = Arc::new(longest);
+            out.push(Out::OutOfSync(Arc::clone(&self.out_of_sync)));
+        }
+    }
+}
+
+/// Puts a view in the place of what was there. Says whether it is another one.
+fn put<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
+    let same = place.as_ref() == Some(&view);
+    *place = Some(view);
+    !same
+}
+
+impl Machine for Board {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        self.dirty |= self.take_in(now, input);
+        self.publish(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        self.dirty.then(|| self.next_publication())
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.publish(now, out);
+    }
+}

@@ -1,0 +1,96 @@
+//! Since when pools are out of sync, across a change of leader (Q8).
+
+use super::*;
+use model::ids::{Family, PoolName};
+use model::level::{Level, Provenance, Source};
+use model::sample::PoolState;
+use model::view::OutOfSync;
+
+fn id(name: &str) -> PoolId {
+    PoolId::new(LbName::new("lb"), PoolName::new(name))
+}
+
+fn pool(name: &str, since: Option<(u64, bool)>) -> In {
+    let out_of_sync = since.map(|(ms, at_least)| OutOfSync { since: Now::from_millis(ms), at_least });
+    In::Pool(Arc::new(PoolView {
+        pool: id(name),
+        family: Family::V4,
+        source: Source::Kubernetes,
+        services: BTreeMap::new(),
+        state: PoolState::Waiting,
+        since: Now::ZERO,
+        level: Level::default(),
+        provenance: Provenance::Watch,
+        observed: None,
+        observed_down: [].into(),
+        observed_other: [].into(),
+        observed_at: None,
+        waiting_since: None,
+        out_of_sync,
+        provisioning_failed: false,
+        next_at: None,
+        retries: BTreeMap::new(),
+        attempt: None,
+        last_end: None,
+        last_error: None,
+        held: None,
+        would_hold: None,
+        overruled: None,
+        paused: Default::default(),
+        withheld: None,
+        lost_writes: 0,
+    }))
+}
+
+fn noted(pools: &[(&str, u64)]) -> In {
+    In::OutOfSync(Arc::new(pools.iter().map(|(name, ms)| (id(name), Now::from_millis(*ms))).collect()))
+}
+
+fn shown(snapshot: &Snapshot, name: &str) -> Option<(u64, bool)> {
+    let out = snapshot.pools[&id(name)].out_of_sync;
+    out.map(|out| (out.since.as_micros() / 1_000, out.at_least))
+}
+
+#[test]
+fn a_pool_is_as_late_as_the_previous_leader_found_it() {
+    let mut board = Board::new();
+    at(&mut board, 900_000, pool("before", Some((899_000, true))));
+    at(&mut board, 901_000, noted(&[("before", 100_000), ("after", 200_000)]));
+    at(&mut board, 902_000, pool("other", Some((902_000, false))));
+    let snapshot = at(&mut board, 903_000, pool("after", Some((903_000, true)))).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "before"), Some((100_000, true)));
+    assert_eq!(shown(&snapshot, "after"), Some((200_000, true)));
+    assert_eq!(shown(&snapshot, "other"), Some((902_000, false)));
+    let snapshot = at(&mut board, 990_000, pool("before", Some((899_000, true)))).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "before"), Some((100_000, true)), "as long as it is out of sync");
+}
+
+#[test]
+fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
+    let mut board = Board::new();
+    at(&mut board, 900_000, noted(&[("a", 100_000), ("b", 100_000)]));
+    at(&mut board, 901_000, pool("a", None));
+    let snapshot = at(&mut board, 902_000, pool("a", Some((902_000, false)))).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "a"), Some((902_000, false)));
+    let snapshot = at(&mut board, 961_000, pool("b", Some((961_000, false)))).expect("a snapshot");
+    assert_eq!(shown(&snapshot, "b"), Some((961_000, false)), "that is another time");
+}
+
+#[test]
+fn the_leader_hears_of_the_twenty_longest_once_for_each_change() {
+    let mut board = Board::new();
+    let mut heard = Vec::new();
+    for n in 0..25_u64 {
+        let mut out = Vec::new();
+        let view = pool(&format!("p{n:02}"), Some((1_000 + n, false)));
+        board.step(Now::from_millis(10_000 + n * 1_000), view, &mut out);
+        heard.extend(out.into_iter().filter_map(|said| match said {
+            Out::OutOfSync(pools) => Some(pools),
+            Out::Publish(_) => None,
+        }));
+    }
+    assert_eq!(heard.len(), 20, "the last five are not among them");
+    let newest = heard.pop().expect("told");
+    let names: Vec<String> = newest.keys().map(|pool| pool.pool.to_string()).collect();
+    assert_eq!(names, (0..20).map(|n| format!("p{n:02}")).collect::<Vec<_>>());
+}

@@ -1,0 +1,322 @@
+//! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
+//! (docs/design/reporting.md, E1).
+//!
+//! The machine that reports a fact decides whether it is worth an Event; the port creates and patches Event objects.
+
+mod conditions;
+mod correlator;
+mod delivery;
+mod messages;
+mod recent;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::events::conditions::{Early, Outstanding};
+use crate::events::correlator::{Correlator, Key, Kin, News, Series};
+use mechanisms::bucket::Bucket;
+use model::ids::{CallId, Epoch};
+use model::leadership::Standing;
+use model::machine::{Machine, Now, earliest};
+use model::report::{Report, Subject};
+use model::sample::Sample;
+use model::wishes::Wishes;
+
+pub use messages::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
+
+/// The source component of every event.
+pub const COMPONENT: &str = "azure-backend-pool-controller";
+
+/// How many posts may be unanswered at once.
+const IN_FLIGHT: usize = 8;
+/// The waits before the second, third and fourth try of a post.
+const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
+/// The longest `Retry-After` that is honoured.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// A post that was not answered by then counts as failed without an answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// How long after its last try the report of a condition that holds is posted again.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// The queue of events towards the API server (E1).
+#[derive(Debug)]
+pub struct Emitter {
+    params: Params,
+    bucket: Bucket,
+    /// The term in which this process leads; `None`: it does not.
+    leads: Option<Epoch>,
+    /// The newest term for which operators' wishes are known, and whether they let Services and Nodes be told.
+    wished: (Option<Epoch>, bool),
+    /// The term in which Services and Nodes are told; `None`: they are not.
+    term: Option<Epoch>,
+    correlator: Correlator,
+    /// Every series that is to be written, or is being written.
+    open: BTreeMap<Key, Letter>,
+    /// Those that wait, in the order in which they will be posted.
+    waiting: VecDeque<Key>,
+    /// Those that failed, by the moment of their next try.
+    delayed: BTreeMap<(Now, u64), Key>,
+    /// Reports of conditions that could not be posted, by the moment at which that is tried again.
+    parked: BTreeMap<(Now, u64), Key>,
+    /// The newest report of each condition that holds, until the API server has accepted it.
+    outstanding: Outstanding,
+    /// Reports of conditions that came before the emitter heard of the term.
+    early: Early,
+    /// Posts without an answer, and when they were sent. Calls are numbered in the order of sending.
+    in_flight: BTreeMap<CallId, (Now, Key)>,
+    /// The number of the next call, delay or Event object.
+    next: u64,
+}
+
+/// A series that is to be written.
+#[derive(Debug)]
+struct Letter {
+    series: Series,
+    stage: Stage,
+    /// How often writing it failed.
+    tries: usize,
+    /// Whether the next post of it was taken out of its budget.
+    paid: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// For its turn, or the time of its next try; it is written as it is then.
+    Waiting,
+    /// For an answer.
+    Sent {
+        /// Whether it has occurred again since, and is to be written once more.
+        again: bool,
+    },
+}
+
+impl Emitter {
+    /// An emitter of a process that does not lead, with nothing to tell.
+    #[must_use]
+    pub fn new(params: Params) -> Emitter {
+        Emitter {
+            bucket: Bucket::per_second(params.per_second, params.burst),
+            params,
+            leads: None,
+            wished: (None, false),
+            term: None,
+            correlator: Correlator::new(),
+            open: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            delayed: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            outstanding: Outstanding::default(),
+            early: Early::default(),
+            in_flight: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn on_report(&mut self, now: Now, report: Report, out: &mut Vec<Out>) {
+        let severity = words::severity(&report.what);
+        let reason = words::reason(&report.what);
+        let condition = report.what.condition();
+        let message: Arc<str> = words::told(&report).into();
+        for subject in report.subjects {
+            let kin = Kin { subject, severity, reason, condition: condition.clone() };
+            let news = News { kin, message: Arc::clone(&message) };
+            if self.may_tell(&news.kin.subject) {
+                self.on_news(now, news, out);
+            } else if news.kin.condition.is_some() {
+                self.early.keep(news);
+            } else if self.leads.is_some() {
+                drop_event(&news.kin, news.message, DropReason::NotAllowed, out);
+            }
+        }
+    }
+
+    /// An occurrence that costs no write of its own is always added; one that does, only while its object may have more
+    /// and there is room. The count rises in any case. The report of a condition is posted later, then.
+    fn on_news(&mut self, now: Now, news: News, out: &mut Vec<Out>) {
+        let (key, message) = self.correlator.place(now, news);
+        self.outstanding.began(&key);
+        if let Some(letter) = self.open.get_mut(&key) {
+            letter.series.occurred(now, Arc::clone(&message));
+            if let Stage::Sent { again: again @ false } = &mut letter.stage {
+                *again = self.correlator.may_write(now, &key.kin);
+                if !*again && key.kin.condition.is_none() {
+                    drop_event(&key.kin, message, DropReason::OverBudget, out);
+                }
+            }
+            return;
+        }
+        let series = self.correlator.recall(now, &key, Arc::clone(&message));
+        let room = self.has_room();
+        let paid = room && self.correlator.may_write(now, &key.kin);
+        if !paid && key.kin.condition.is_none() {
+            let why = if room { DropReason::OverBudget } else { DropReason::QueueFull };
+            drop_event(&key.kin, message, why, out);
+            self.correlator.remember(key, series);
+            return;
+        }
+        self.open.insert(key.clone(), Letter { series, stage: Stage::Waiting, tries: 0, paid });
+        if paid {
+            self.waiting.push_back(key);
+        } else {
+            self.park(now, key);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.waiting.len() + self.delayed.len() < self.params.capacity
+    }
+
+    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by the next leader. The
+    /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
+    fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
+        let leads = standing.term();
+        if std::mem::replace(&mut self.leads, leads) == leads {
+            return;
+        }
+        self.outstanding.clear();
+        if leads.is_none() {
+            self.early = Early::default();
+        }
+        for key in self.take_waiting(|_| true) {
+            if let Some(letter) = self.open.get(&key) {
+                let message = Arc::clone(&letter.series.message);
+                out.push(Out::Dropped(dropped(&key.kin, message, DropReason::NotAllowed)));
+            }
+            self.close(key);
+        }
+        self.settle_term(now, out);
+    }
+
+    /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
+    /// ends is dropped and counted; what of it lasts is told again when it begins.
+    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: &Wishes, out: &mut Vec<Out>) {
+        self.wished = (self.wished.0.max(term), !wishes.only_observes());
+        self.settle_term(now, out);
+        if self.term.is_none() {
+            self.outstanding.clear();
+            for key in self.take_waiting(|subject| !is_controller(subject)) {
+                self.drop_open(key, DropReason::NotAllowed, out);
+            }
+        }
+    }
+
+    fn settle_term(&mut self, now: Now, out: &mut Vec<Out>) {
+        let (known, lets) = self.wished;
+        let term = self.leads.filter(|_| lets && known >= self.leads);
+        if std::mem::replace(&mut self.term, term) != term {
+            out.push(Out::Reporting(term));
+        }
+        for news in self.early.take(|subject| may_tell(self.leads, self.term, subject)) {
+            self.on_news(now, news, out);
+        }
+    }
+
+    /// Whether this one is told anything now.
+    fn may_tell(&self, subject: &Subject) -> bool {
+        may_tell(self.leads, self.term, subject)
+    }
+
+    /// Takes out those of these subjects that wait: for their turn, for their next try, or to be posted again.
+    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Key> {
+        let (mut taken, waiting): (Vec<Key>, VecDeque<Key>) = {
+            let all = std::mem::take(&mut self.waiting);
+            let (taken, left): (VecDeque<Key>, VecDeque<Key>) =
+                all.into_iter().partition(|key| of(&key.kin.subject));
+            (taken.into(), left)
+        };
+        self.waiting = waiting;
+        taken.extend(self.delayed.extract_if(.., |_, key| of(&key.kin.subject)).map(|(_, key)| key));
+        taken.extend(self.parked.extract_if(.., |_, key| of(&key.kin.subject)).map(|(_, key)| key));
+        taken
+    }
+
+    /// The invariants of the queue.
+    fn check(&self) -> Result<(), &'static str> {
+        let waiting = self.waiting.len() + self.delayed.len();
+        if self.open.len() != waiting + self.parked.len() + self.in_flight.len() {
+            return Err("a series waits twice, or is open without waiting");
+        }
+        if waiting > self.params.capacity + IN_FLIGHT {
+            return Err("more events wait than may");
+        }
+        if self.in_flight.len() > IN_FLIGHT {
+            return Err("more posts are unanswered than may be");
+        }
+        if self.outstanding.keys().any(|key| !self.open.contains_key(key)) {
+            return Err("the report of a condition was not accepted, and is not posted again");
+        }
+        let all = self.waiting.iter().chain(self.delayed.values()).chain(self.parked.values());
+        if all.into_iter().any(|key| !self.may_tell(&key.kin.subject)) {
+            return Err("an Event is pending for an object that may get none");
+        }
+        self.correlator.check()
+    }
+}
+
+/// The reason and the message of the events by which a report is made.
+#[must_use]
+pub fn words_of(report: &Report) -> (&'static str, String) {
+    (words::reason(&report.what), words::told(report))
+}
+
+fn is_controller(subject: &Subject) -> bool {
+    match subject {
+        Subject::Controller => true,
+        Subject::Service(_) | Subject::Node { .. } => false,
+    }
+}
+
+/// Whether a subject is told anything by a process that leads in the one term, and tells Services and Nodes in the other.
+fn may_tell(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> bool {
+    term.is_some() || (leads.is_some() && is_controller(subject))
+}
+
+/// Counts and logs an event that is not posted.
+fn drop_event(kin: &Kin, message: Arc<str>, why: DropReason, out: &mut Vec<Out>) {
+    out.push(Out::Sample(Sample::EventDropped));
+    out.push(Out::Dropped(dropped(kin, message, why)));
+}
+
+fn dropped(kin: &Kin, message: Arc<str>, why: DropReason) -> Dropped {
+    Dropped { subject: kin.subject.clone(), severity: kin.severity, reason: kin.reason, message, why }
+}
+
+fn overdue_at(sent: Now) -> Now {
+    sent.plus(ANSWER_WITHIN)
+}
+
+impl Machine for Emitter {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Report(report) => self.on_report(now, report, out),
+            In::Ended(ended) => {
+                self.outstanding.ended(&ended);
+                self.early.ended(&ended);
+            }
+            In::Standing(standing) => self.on_standing(now, standing, out),
+            In::Wishes { term, wishes } => self.on_wishes(now, term, &wishes, out),
+            In::Posted { call, answer } => self.on_posted(now, call, answer, out),
+        }
+        self.pump(now, out);
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        let overdue = self.in_flight.values().next().map(|(sent, _)| overdue_at(*sent));
+        let delayed = self.delayed.keys().next().map(|(at, _)| *at);
+        let parked = self.parked.keys().next().map(|(at, _)| *at);
+        let may_post = !self.waiting.is_empty() && self.in_flight.len() < IN_FLIGHT;
+        let token = if may_post { self.bucket.next_token_at() } else { None };
+        earliest(earliest(overdue, delayed), earliest(parked, token))
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.pump(now, out);
+    }
+}

@@ -1,0 +1,327 @@
+//! Drives the emitter on the test's clock, in the place of the reporters and the kubernetes port.
+
+mod conditions;
+mod terms;
+mod updated;
+mod volume;
+mod words;
+
+use std::net::IpAddr;
+
+use super::*;
+use model::arm::{Failure, FailureKind, RetryAfter};
+use model::ids::{Epoch, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
+use model::report::{ServiceRef, What};
+use model::write_record::{MemberList, Trigger, WriteRecord};
+
+fn params() -> Params {
+    Params { capacity: 100, per_second: 10, burst: 20 }
+}
+
+fn leading() -> In {
+    In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER })
+}
+
+fn pool() -> PoolId {
+    PoolId::new(LbName::new("kubernetes"), PoolName::new("shop-web"))
+}
+
+fn subject(name: &str) -> Subject {
+    Subject::Service(ServiceRef { key: ServiceKey::new("shop", name), uid: ServiceUid::new(name) })
+}
+
+fn failure(message: &str) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind: FailureKind::Status(409),
+        code: Some("AnotherOperationInProgress".into()),
+        inner_codes: Vec::new(),
+        message: message.into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: Some("c-1".into()),
+    })
+}
+
+/// A write for `shop/web` that adds and removes these addresses of nodes.
+fn record(added: &[u8], removed: &[u8]) -> WriteRecord {
+    let list = |last: &[u8]| {
+        let mut list = MemberList::default();
+        for n in last {
+            list.push(&name(&format!("node-{n}")), Some(IpAddr::from([10, 0, 0, *n]).into()));
+        }
+        list
+    };
+    let service = ServiceKey::new("shop", "web");
+    let of = WriteRecord::of(Trigger::Endpoints, [&service].into_iter(), Some("c-1".into()));
+    WriteRecord { added: list(added), removed: list(removed), ..of }
+}
+
+fn updated(members: usize) -> What {
+    What::Updated { pool: pool(), members, record: Arc::new(record(&[4, 5], &[6])) }
+}
+
+fn name(text: &str) -> Arc<str> {
+    text.into()
+}
+
+struct Drive {
+    emitter: Emitter,
+    now: Now,
+    posts: VecDeque<(CallId, Arc<Event>)>,
+    samples: Vec<Sample>,
+    dropped: Vec<Dropped>,
+    /// The terms that the reporters were told of.
+    terms: Vec<Option<Epoch>>,
+}
+
+impl Drive {
+    /// A leader's emitter.
+    fn new(params: Params) -> Drive {
+        let mut drive = Drive::standby(params);
+        drive.step(leading());
+        drive
+    }
+
+    fn standby(params: Params) -> Drive {
+        let (posts, samples, dropped, terms) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut drive =
+            Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, dropped, terms };
+        drive.step(In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
+        drive
+    }
+
+    fn hear(&mut self, out: Vec<Out>) {
+        for said in out {
+            match said {
+                Out::Post { call, event } => self.posts.push_back((call, event)),
+                Out::Reporting(term) => self.terms.push(term),
+                Out::Sample(sample) => self.samples.push(sample),
+                Out::Dropped(dropped) => self.dropped.push(dropped),
+            }
+        }
+    }
+
+    fn step(&mut self, input: In) {
+        let mut out = Vec::new();
+        self.emitter.step(self.now, input, &mut out);
+        self.hear(out);
+    }
+
+    fn tell(&mut self, subjects: &[&str], what: What) {
+        let subjects = subjects.iter().map(|name| subject(name)).collect();
+        self.step(In::Report(Report { subjects, what, note: None }));
+    }
+
+    fn answer(&mut self, call: CallId, answer: Result<Arc<str>, PostFailure>) {
+        self.step(In::Posted { call, answer });
+    }
+
+    /// Answers the oldest post and tells what it was.
+    fn answer_next(&mut self, answer: Result<Arc<str>, PostFailure>) -> Arc<Event> {
+        let (call, event) = self.posts.pop_front().expect("posted");
+        self.answer(call, answer);
+        event
+    }
+
+    /// The API server takes the oldest post.
+    fn take_next(&mut self) -> Arc<Event> {
+        let (_, event) = self.posts.front().expect("posted");
+        let name = match &event.place {
+            Place::New(serial) => format!("event-{serial}").into(),
+            Place::Existing(name) => Arc::clone(name),
+        };
+        self.answer_next(Ok(name))
+    }
+
+    /// The API server takes everything that is posted, also what follows from the answers.
+    fn take_all(&mut self) -> Vec<Arc<Event>> {
+        let mut taken = Vec::new();
+        while !self.posts.is_empty() {
+            taken.push(self.take_next());
+        }
+        taken
+    }
+
+    fn at(&mut self, ms: u64) -> &mut Drive {
+        let end = Now::from_millis(ms);
+        while let Some(next) = self.emitter.deadline().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            let mut out = Vec::new();
+            self.emitter.tick(self.now, &mut out);
+            self.hear(out);
+            assert!(
+                self.emitter.deadline().is_none_or(|after| after > self.now),
+                "a deadline stays in the past"
+            );
+        }
+        self.now = end;
+        self
+    }
+
+    fn count(&self, sample: &Sample) -> usize {
+        self.samples.iter().filter(|one| *one == sample).count()
+    }
+}
+
+#[test]
+fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
+    let mut drive = Drive::new(Params { burst: 1, ..params() });
+    drive.tell(&["web", "api"], updated(3));
+    drive.tell(&["web", "api"], updated(3));
+    let first = drive.take_next();
+    assert_eq!((&first.subject, first.count), (&subject("web"), 1));
+    drive.at(10_000);
+    let rest = drive.take_all();
+    let told: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
+    assert_eq!(told, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
+    assert_eq!(drive.count(&Sample::EventPosted), 3);
+}
+
+#[test]
+fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
+    let mut drive = Drive::new(Params { capacity: 5, per_second: 1, burst: 2 });
+    let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    drive.tell(&names, updated(3));
+    assert_eq!(drive.count(&Sample::EventDropped), 5, "nothing is sent before everything is heard");
+    assert_eq!(drive.take_all().len(), 2);
+    drive.at(999);
+    assert!(drive.take_all().is_empty());
+    drive.at(3_000);
+    assert_eq!(drive.take_all().len(), 3);
+}
+
+#[test]
+fn e1_at_most_eight_posts_are_unanswered() {
+    let mut drive = Drive::new(params());
+    for n in 0..12 {
+        drive.tell(&[&format!("s{n}")], updated(3));
+    }
+    assert_eq!(drive.posts.len(), 8);
+    drive.take_next();
+    assert_eq!(drive.posts.len(), 8);
+}
+
+#[test]
+fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
+    for (asked, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
+        let failed = drive.now.as_micros() / 1_000;
+        drive.answer_next(transient(asked));
+        drive.at(failed + wait - 1);
+        assert!(drive.posts.is_empty());
+        drive.at(failed + wait);
+    }
+    drive.answer_next(transient(None));
+    assert_eq!(drive.count(&Sample::EventDropped), 1);
+    drive.at(600_000);
+    assert!(drive.posts.is_empty());
+}
+
+#[test]
+fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    let first = drive.answer_next(Err(PostFailure::Transient(None)));
+    drive.tell(&["web"], updated(3));
+    drive.at(1_000);
+    let again = drive.take_next();
+    assert_eq!((again.place.clone(), again.count), (first.place.clone(), 2));
+}
+
+#[test]
+fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
+    drive.at(1_000);
+    assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_news, "another try");
+    assert!(!drive.answer_next(Err(PostFailure::Gone)).is_news, "the same in another object");
+    drive.tell(&["web"], updated(3));
+    let again = drive.answer_next(Err(PostFailure::Transient(None)));
+    assert_eq!((again.is_news, again.count), (false, 1), "it was posted before it occurred again");
+    let later = drive.answer_next(Err(PostFailure::Final("forbidden".into())));
+    assert_eq!((later.is_news, later.count), (true, 2));
+    drive.tell(&["web"], updated(3));
+    let after = drive.take_next();
+    assert_eq!((after.is_news, after.count), (true, 3), "what is remembered of it counts on");
+    drive.tell(&["api"], updated(3));
+    assert!(drive.take_next().is_news, "another series");
+}
+
+#[test]
+fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    let (call, _) = drive.posts.pop_front().expect("posted");
+    drive.answer(call, Err(PostFailure::Final("forbidden".into())));
+    drive.answer(call, Ok(name("late")));
+    assert_eq!(drive.samples, [Sample::EventDropped, Sample::UnmatchedAnswer]);
+}
+
+#[test]
+fn e1_a_post_that_is_never_answered_does_not_block_its_place_for_ever() {
+    let mut drive = Drive::new(params());
+    for n in 0..9 {
+        drive.tell(&[&format!("s{n}")], updated(3));
+    }
+    drive.posts.clear();
+    drive.at(60_000);
+    assert_eq!(drive.posts.len(), 1);
+    drive.at(61_000);
+    assert_eq!(drive.posts.len(), 8, "the others are tried again");
+}
+
+#[test]
+fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    let shown = drive.answer_next(Err(PostFailure::Withheld));
+    drive.tell(&["web"], updated(3));
+    let again = drive.answer_next(Err(PostFailure::Withheld));
+    assert!(matches!((&shown.place, &again.place), (Place::New(_), Place::New(_))));
+    assert_eq!(drive.samples, [Sample::EventWithheld, Sample::EventWithheld]);
+}
+
+#[test]
+fn w8_a_standby_tells_nothing_and_counts_nothing_as_dropped() {
+    let mut drive = Drive::standby(params());
+    for _ in 0..40 {
+        drive.tell(&["web"], updated(3));
+    }
+    drive.at(600_000);
+    assert!(drive.posts.is_empty() && drive.samples.is_empty());
+    drive.step(leading());
+    assert!(drive.posts.is_empty(), "what was true then may not be now");
+    drive.tell(&["web"], updated(3));
+    assert_eq!(drive.take_next().count, 1);
+}
+
+#[test]
+fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
+    let mut drive = Drive::new(Params { burst: 2, ..params() });
+    drive.tell(&["a", "b", "c"], updated(3));
+    drive.tell(&["a"], updated(3));
+    drive.answer_next(Err(PostFailure::Transient(None)));
+    drive.step(In::Standing(Standing::Standby));
+    drive.answer_next(Err(PostFailure::Transient(None)));
+    drive.at(600_000);
+    assert!(drive.posts.is_empty() && drive.samples.is_empty());
+    assert_eq!(drive.emitter.deadline(), None);
+}
+
+#[test]
+fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], updated(3));
+    drive.tell(&["web"], updated(3));
+    drive.step(In::Standing(Standing::Standby));
+    drive.answer_next(Ok(name("one")));
+    assert_eq!(drive.samples, [Sample::EventPosted]);
+    assert!(drive.posts.is_empty());
+    drive.step(leading());
+    drive.tell(&["web"], updated(3));
+    let next = drive.take_next();
+    assert_eq!((next.place.clone(), next.count), (Place::Existing(name("one")), 3));
+}

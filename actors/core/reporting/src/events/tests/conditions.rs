@@ -1,0 +1,233 @@
+//! What becomes of a report whose post is dropped, delayed or refused, and of one that is over budget (E1).
+
+use super::words::rows;
+use super::*;
+use model::report::{Condition, Ended};
+
+/// Whether the newest report is posted again until the API server has accepted it. A new kind of report does not compile
+/// before this says so.
+fn is_posted_again(what: &What) -> bool {
+    match what {
+        What::Updated { .. }
+        | What::Retrying { .. }
+        | What::SourceRecovered { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. } => false,
+        What::FailedTerminal { .. }
+        | What::FailedExhausted { .. }
+        | What::NotManageable { .. }
+        | What::Shared { .. }
+        | What::Blocked { .. }
+        | What::WritesLost { .. }
+        | What::LeaseHeld { .. }
+        | What::Fight { .. }
+        | What::Quarantined { .. }
+        | What::Held { .. }
+        | What::RemovalsStopped { .. }
+        | What::SourceFailing { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => true,
+    }
+}
+
+/// What the API server does with a post.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Dropped,
+    Delayed,
+    Refused,
+}
+
+/// Lets the API server do that with every post for so many seconds.
+fn suffer(drive: &mut Drive, fate: Fate, seconds: u64) {
+    for _ in 0..seconds {
+        for (call, _) in std::mem::take(&mut drive.posts) {
+            match fate {
+                Fate::Dropped => {}
+                Fate::Delayed => {
+                    drive.answer(call, Err(PostFailure::Transient(Some(Duration::from_secs(40)))));
+                }
+                Fate::Refused => drive.answer(call, Err(PostFailure::Final("forbidden".into()))),
+            }
+        }
+        wait(drive, 1);
+    }
+}
+
+fn wait(drive: &mut Drive, seconds: u64) {
+    let now = drive.now.as_micros() / 1_000;
+    drive.at(now + seconds * 1_000);
+}
+
+/// What the API server accepts within so many seconds.
+fn accepted(drive: &mut Drive, seconds: u64) -> Vec<String> {
+    let mut messages = Vec::new();
+    for _ in 0..seconds {
+        messages.extend(drive.take_all().iter().map(|event| event.message.to_string()));
+        wait(drive, 1);
+    }
+    messages
+}
+
+fn failed(message: &str) -> What {
+    What::FailedTerminal { pool: pool(), failure: failure(message), compared_again_in: None }
+}
+
+fn pool_named(name: &str) -> PoolId {
+    PoolId::new(LbName::new("kubernetes"), PoolName::new(name))
+}
+
+#[test]
+fn every_warning_that_lasts_is_posted_until_accepted() {
+    for fate in [Fate::Dropped, Fate::Delayed, Fate::Refused] {
+        for (what, reason, severity, message) in rows() {
+            let mut drive = Drive::new(params());
+            drive.tell(&["web"], what.clone());
+            suffer(&mut drive, fate, 400);
+            drive.posts.clear();
+            let accepted = accepted(&mut drive, 200);
+            let lasts = severity == Severity::Warning && reason != "LoadBalancerBackendPoolUpdateRetrying";
+            assert_eq!(is_posted_again(&what), lasts, "{reason}");
+            if lasts {
+                assert_eq!(accepted, [message], "{fate:?}");
+                assert_eq!(drive.dropped, [], "{reason} after {fate:?}");
+            } else {
+                assert_eq!(accepted, Vec::<String>::new(), "{fate:?}");
+                let [Dropped { message: left, why: DropReason::NotAccepted, .. }] = &drive.dropped[..] else {
+                    panic!("{reason} leaves no log line after {fate:?}: {:?}", drive.dropped);
+                };
+                assert_eq!(**left, *message);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_condition_that_ends_is_not_posted_again() {
+    for ended in [
+        Ended::of(Condition::Failed(pool())),
+        Ended { condition: Condition::Failed(pool()), subject: Some(subject("web")) },
+    ] {
+        let mut drive = Drive::new(params());
+        drive.tell(&["web"], failed("no"));
+        suffer(&mut drive, Fate::Refused, 10);
+        drive.step(In::Ended(ended));
+        assert_eq!(accepted(&mut drive, 600), Vec::<String>::new());
+        let [Dropped { why: DropReason::Outdated, .. }] = &drive.dropped[..] else {
+            panic!("no log line: {:?}", drive.dropped);
+        };
+    }
+}
+
+#[test]
+fn the_end_for_one_service_leaves_the_others() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web", "api"], failed("no"));
+    suffer(&mut drive, Fate::Refused, 10);
+    drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("web")) }));
+    drive.step(In::Ended(Ended::of(Condition::Failed(pool_named("another")))));
+    let mut about = Vec::new();
+    for _ in 0..120 {
+        wait(&mut drive, 1);
+        about.extend(drive.take_all().iter().map(|event| event.subject.clone()));
+    }
+    assert_eq!(about, [subject("api")]);
+}
+
+#[test]
+fn only_the_newest_report_of_a_condition_is_posted_again() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], failed("first"));
+    suffer(&mut drive, Fate::Refused, 10);
+    drive.tell(&["web"], failed("second"));
+    suffer(&mut drive, Fate::Refused, 10);
+    let accepted = accepted(&mut drive, 200);
+    assert!(matches!(&accepted[..], [one] if one.contains("second")), "{accepted:?}");
+}
+
+#[test]
+fn the_term_s_end_ends_posting_again() {
+    let mut drive = Drive::new(params());
+    drive.tell(&["web"], failed("no"));
+    suffer(&mut drive, Fate::Refused, 10);
+    drive.step(In::Standing(Standing::Standby));
+    assert_eq!(drive.emitter.deadline(), None);
+    drive.step(leading());
+    assert_eq!(accepted(&mut drive, 200), Vec::<String>::new());
+}
+
+#[test]
+fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
+    let mut drive = Drive::new(Params { burst: 1_000, ..params() });
+    for members in 0..40 {
+        drive.tell(&["web"], updated(members));
+        drive.take_all();
+    }
+    drive.tell(&["web"], failed("AuthorizationFailed"));
+    let told = drive.take_all();
+    assert!(matches!(&told[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"), "{told:?}");
+}
+
+/// Pools of xDS sources have no Service: all their events are attached to the controller.
+#[test]
+fn a_hundred_pools_that_share_one_object_all_have_an_event() {
+    let mut drive = Drive::new(params());
+    for n in 0..100 {
+        let what = What::FailedTerminal {
+            pool: pool_named(&format!("pool-{n:02}")),
+            failure: failure("no"),
+            compared_again_in: None,
+        };
+        drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+    }
+    let mut accepted = accepted(&mut drive, 30);
+    assert_eq!(accepted.len(), 25, "the budget of one reason");
+    accepted.extend(self::accepted(&mut drive, 76 * 60));
+    for n in 0..100 {
+        let name = format!("kubernetes/pool-{n:02} ");
+        assert_eq!(accepted.iter().filter(|message| message.contains(&name)).count(), 1, "{name}");
+    }
+    assert_eq!(drive.dropped, []);
+}
+
+#[test]
+fn a_condition_beyond_the_queue_s_capacity_is_posted_later() {
+    let mut drive = Drive::new(Params { capacity: 1, per_second: 1, burst: 1 });
+    drive.tell(&["a", "b", "c", "d"], failed("no"));
+    let mut services = Vec::new();
+    for _ in 0..300 {
+        services.extend(drive.take_all().iter().map(|event| event.subject.clone()));
+        wait(&mut drive, 1);
+    }
+    services.sort();
+    assert_eq!(services, ["a", "b", "c", "d"].map(subject));
+}
+
+#[test]
+fn newer_words_that_found_no_budget_are_posted_later() {
+    let mut drive = Drive::new(Params { burst: 1_000, ..params() });
+    for n in 0..25 {
+        drive.tell(&["web"], failed(&format!("{n}")));
+        drive.take_all();
+    }
+    drive.tell(&["web"], failed("the last"));
+    assert!(drive.posts.is_empty(), "the budget is used up");
+    let accepted = accepted(&mut drive, 61);
+    assert!(matches!(&accepted[..], [one] if one.contains("the last")), "{accepted:?}");
+}
+
+#[test]
+fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
+    let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
+    drive.tell(&["web", "api"], failed("no"));
+    drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));
+    drive.step(In::Wishes { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(leading());
+    assert_eq!(
+        drive.take_all().iter().map(|event| event.subject.clone()).collect::<Vec<_>>(),
+        [subject("web")]
+    );
+}

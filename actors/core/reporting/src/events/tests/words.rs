@@ -1,0 +1,578 @@
+//! The words of E1 and S0 "Event Behavior": a row for each thing that can be told.
+
+use super::*;
+use model::arm::AdminState;
+use model::assignment::HeldReason;
+use model::error::NotManageable;
+use model::ids::{NodeName, NodeUid};
+use model::object::{Kind, LeftOut};
+use model::report::{Effect, LeftOutNodes};
+use model::sample::Caller;
+use model::signals::Signal;
+
+/// Which row of the table a thing belongs to: a new one does not compile before it has one.
+fn row_of(what: &What) -> usize {
+    match what {
+        What::Updated { .. } => 0,
+        What::Retrying { .. } => 1,
+        What::FailedTerminal { .. } => 2,
+        What::FailedExhausted { .. } => 3,
+        What::NotManageable { .. } => 4,
+        What::Shared { .. } => 5,
+        What::Blocked { .. } => 6,
+        What::Fight { .. } => 7,
+        What::Held { .. } => 8,
+        What::DataError { .. } => 9,
+        What::Undecodable { .. } => 10,
+        What::Quarantined { .. } => 11,
+        What::WritesLost { .. } => 12,
+        What::LeaseHeld { .. } => 13,
+        What::RemovalsStopped { .. } => 14,
+        What::AdminDown { .. } => 15,
+        What::AdminRestored { .. } => 16,
+        What::AdminFailed { .. } => 17,
+        What::AdminHeld { .. } => 18,
+        What::AdminForeign { .. } => 19,
+        What::SourceFailing { .. } => 20,
+        What::SourceRecovered { .. } => 21,
+    }
+}
+
+/// What is told, its reason, its type and its message.
+pub(super) type Row = (What, &'static str, Severity, &'static str);
+
+/// The shared Lease, held by an unknown client.
+fn stranger() -> Row {
+    let what = What::LeaseHeld { holder: "aks-rp".into() };
+    let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
+                aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed \
+                for 15 minutes; where that holder does not run any more, empty holderIdentity of the Lease";
+    (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
+}
+
+/// What of a source is told (X3, X4).
+fn of_sources() -> Vec<Row> {
+    let failing = |pools, effect, text| {
+        let (sources, error) =
+            (["eds:shop".into()].into(), "the control plane reports: no such thing".into());
+        let what = What::SourceFailing { sources, pools, effect, error };
+        (what, "XdsResourceError", Severity::Warning, text)
+    };
+    let recovered = "Nothing is wrong with eds:shop any more";
+    vec![
+        failing(
+            1,
+            Effect::Kept,
+            "Something is wrong with eds:shop; what was known is used on in 1 backend pool: the control plane reports: no \
+             such thing",
+        ),
+        failing(
+            2,
+            Effect::Untouched,
+            "Something is wrong with eds:shop; nothing was ever known, so nothing is written to 2 backend pools: the \
+             control plane reports: no such thing",
+        ),
+        failing(
+            1,
+            Effect::Emptied,
+            "Something is wrong with eds:shop; what was known is not used any more (fail_on_data_errors), which empties \
+             1 backend pool: the control plane reports: no such thing",
+        ),
+        (
+            What::SourceFailing {
+                sources: ["eds:a", "eds:b", "eds:c", "eds:d", "eds:e"].map(Arc::from).into(),
+                pools: 7,
+                effect: Effect::Kept,
+                error: "refused".into(),
+            },
+            "XdsResourceError",
+            Severity::Warning,
+            "Something is wrong with eds:a, eds:b, eds:c and 2 others; what was known is used on in 7 backend pools: refused",
+        ),
+        (
+            What::SourceRecovered { sources: ["eds:shop".into()].into() },
+            "XdsResourceRecovered",
+            Severity::Normal,
+            recovered,
+        ),
+    ]
+}
+
+fn outcomes() -> Vec<Row> {
+    let failure = failure("it is busy.");
+    let compared_again_in = Some(Duration::from_secs(60));
+    vec![
+        (
+            updated(3),
+            "LoadBalancerBackendPoolUpdated",
+            Severity::Normal,
+            "Load balancer backend pool updated successfully: kubernetes/shop-web has 3 members (2 added, 1 removed). \
+             Added: node-4 (10.0.0.4), node-5 (10.0.0.5). Removed: node-6 (10.0.0.6). Service: shop/web. \
+             Trigger: endpoints_changed (correlation id c-1)",
+        ),
+        (
+            What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
+            "LoadBalancerBackendPoolUpdateRetrying",
+            Severity::Warning,
+            "Backend pool update failed, will retry (1/3): AnotherOperationInProgress: it is busy. \
+             (correlation id c-1)",
+        ),
+        (
+            What::FailedTerminal { pool: pool(), failure: failure.clone(), compared_again_in },
+            "LoadBalancerBackendPoolUpdateFailed",
+            Severity::Warning,
+            "Backend pool update failed (non-retriable): AnotherOperationInProgress: it is busy. \
+             (correlation id c-1). Backend pool kubernetes/shop-web is compared again in 60 s.",
+        ),
+        (
+            What::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
+            "LoadBalancerBackendPoolUpdateFailed",
+            Severity::Warning,
+            "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. \
+             (correlation id c-1). To retrigger, cause an endpoint change for the Service (e.g., restart or scale \
+             a backing pod). Backend pool kubernetes/shop-web is not compared again by itself.",
+        ),
+    ]
+}
+
+fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
+    let what = What::Held { pool: pool(), reason, members, enforced: true, left_out: None };
+    (what, "BackendPoolRemovalHeld", Severity::Warning, message)
+}
+
+/// A removal that is held back because all nodes are left out.
+fn left_out() -> Row {
+    let first = NodeName::new("k3s");
+    let what = What::Held {
+        pool: pool(),
+        reason: HeldReason::NoUsableNode,
+        members: 1,
+        enforced: true,
+        left_out: Some(LeftOutNodes { first, why: LeftOut::ControlPlane, more: 2 }),
+    };
+    let message = "Removal of 1 member from backend pool kubernetes/shop-web is held back: the Service has endpoints but no \
+                   usable node, or one of its slices or nodes cannot be read; node k3s is left out, because it is a \
+                   control-plane node, and excludeMasterFromStandardLB of the cloud configuration is not false (2 more \
+                   are left out)";
+    (what, "BackendPoolRemovalHeld", Severity::Warning, message)
+}
+
+/// Removals that are held back, or would be.
+fn guards() -> Vec<Row> {
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    vec![
+        held(
+            HeldReason::EmptyConfirm,
+            1,
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: a Service would be left \
+             without any; this waits for confirmation",
+        ),
+        held(
+            HeldReason::NoUsableNode,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but no usable node, or one of its slices or nodes cannot be read",
+        ),
+        held(
+            HeldReason::LastMember,
+            2,
+            "Removal of 2 members from backend pool kubernetes/shop-web is held back: the Service has endpoints \
+             but none that counts, and none of their nodes is in the pool",
+        ),
+        held(
+            HeldReason::Fraction,
+            3,
+            "Removal of 3 members from backend pool kubernetes/shop-web is held back: a new list removes so much \
+             of the pool at once that a second list must confirm it",
+        ),
+        held(
+            HeldReason::Breaker,
+            1,
+            "Removal of 1 member from backend pool kubernetes/shop-web is held back: too many backend pools would \
+             lose most of their members at once",
+        ),
+        warning(
+            What::Held {
+                pool: pool(),
+                reason: HeldReason::Breaker,
+                members: 1,
+                enforced: false,
+                left_out: None,
+            },
+            "BackendPoolRemovalHeld",
+            "Removal of 1 member from backend pool kubernetes/shop-web would be held back if guards.mode were \
+             enforce, and goes on: too many backend pools would lose most of their members at once",
+        ),
+        left_out(),
+        warning(
+            What::RemovalsStopped { pools: 7, of: 10, enforced: true },
+            "BackendPoolRemovalsStopped",
+            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; all \
+             removals are paused until this clears or an operator releases them",
+        ),
+        warning(
+            What::RemovalsStopped { pools: 7, of: 10, enforced: false },
+            "BackendPoolRemovalsStopped",
+            "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; \
+             guards.mode is observe, so their members are removed",
+        ),
+    ]
+}
+
+/// Writes that Azure has lost, the first and the third of the pool.
+fn writes_lost() -> [Row; 2] {
+    let row = |writes, left_for, message| {
+        let what = What::WritesLost { pool: pool(), writes, left_for };
+        (what, "BackendPoolWritesLost", Severity::Warning, message)
+    };
+    [
+        row(
+            1,
+            None,
+            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done that were not there \
+             afterwards, 1 so far; it is written again",
+        ),
+        row(
+            3,
+            Some(Duration::from_secs(60)),
+            "Azure Resource Manager reported writes of backend pool kubernetes/shop-web as done that were not there \
+             afterwards, 3 so far; the next try waits 60 s unless an endpoint changes",
+        ),
+    ]
+}
+
+fn quarantined() -> Row {
+    (
+        What::Quarantined { pool: pool(), broken: "a change without an owner waits" },
+        "BackendPoolQuarantined",
+        Severity::Warning,
+        "Backend pool kubernetes/shop-web is not written any more: a change without an owner waits. This is an error of the \
+         controller: report it, and restart the controller to try again",
+    )
+}
+
+fn conditions() -> Vec<Row> {
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    let services = vec![ServiceKey::new("shop-a", "b"), ServiceKey::new("shop", "a-b")];
+    let lb = Some(LbName::new("kubernetes"));
+    vec![
+        warning(
+            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule, attempted: false },
+            "BackendPoolNotManageable",
+            "Members of backend pool kubernetes/shop-web are not written: an outbound rule uses the pool",
+        ),
+        warning(
+            What::Shared { pool: pool(), services },
+            "BackendPoolShared",
+            "Backend pool kubernetes/shop-web is used by several Services; it gets the members of all: \
+             shop-a/b, shop/a-b",
+        ),
+        warning(
+            What::Blocked {
+                caller: Caller::Membership,
+                fault: "HTTP 403 AuthorizationFailed".into(),
+                lb: None,
+            },
+            "BackendPoolWritesBlocked",
+            "Writes of backend pools wait, for several failed in the same way: HTTP 403 AuthorizationFailed",
+        ),
+        warning(
+            What::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
+            "BackendPoolWritesBlocked",
+            "Writes of backend pools of load balancer kubernetes wait, for several failed in the same way: HTTP 400",
+        ),
+        warning(
+            What::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
+            "BackendPoolWritesBlocked",
+            "Writes of admin states in backend pools of load balancer kubernetes wait, for several failed in the same \
+             way: HTTP 400",
+        ),
+        warning(
+            What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
+            "BackendPoolContested",
+            "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
+             what they add is left there for 120 s",
+        ),
+        quarantined(),
+        warning(
+            What::DataError { endpoints: 2, example: "web-1 has no node".into() },
+            "ServiceEndpointsIncomplete",
+            "2 endpoints cannot be placed in a backend pool: web-1 has no node",
+        ),
+        warning(
+            What::DataError { endpoints: 0, example: "web-1 has no node".into() },
+            "ServiceEndpointsIncomplete",
+            "Endpoints cannot be placed in a backend pool: web-1 has no node",
+        ),
+        warning(
+            What::Undecodable {
+                kind: Kind::Nodes,
+                object: "node-1".into(),
+                error: "no name".into(),
+                kept: true,
+            },
+            "ObjectUndecodable",
+            "Node node-1 cannot be read; its last good state stays in force: no name",
+        ),
+    ]
+}
+
+/// What is told of nodes that leave service (S1, N4, N5).
+fn nodes() -> Vec<Row> {
+    let normal = |what, reason, message| (what, reason, Severity::Normal, message);
+    let warning = |what, reason, message| (what, reason, Severity::Warning, message);
+    let down = |pools, balancers, signals: &[Signal]| What::AdminDown {
+        pools,
+        balancers,
+        signals: signals.iter().copied().collect(),
+        unknown: None,
+    };
+    let partly = |unknown| What::AdminDown {
+        pools: 2,
+        balancers: 1,
+        signals: [Signal::Shutdown].into(),
+        unknown: Some((unknown, pool())),
+    };
+    let foreign = |pools, state| What::AdminForeign { pools, example: pool(), state };
+    vec![
+        normal(
+            down(40, 2, &[Signal::Shutdown, Signal::OutOfService]),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 40 pools of 2 load balancers (out-of-service, \
+             shutdown)",
+        ),
+        normal(
+            down(1, 1, &[Signal::SpotEviction]),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 1 pool of 1 load balancer (spot-eviction)",
+        ),
+        normal(
+            partly(1),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in pool \
+             kubernetes/shop-web it has an admin state that is not known, and is left as it is",
+        ),
+        normal(
+            partly(4),
+            "LoadBalancerAdminStateDown",
+            "Traffic was turned away from the node: admin state Down in 2 pools of 1 load balancer (shutdown); in 4 \
+             pools, such as kubernetes/shop-web, it has an admin state that is not known, and is left as it is",
+        ),
+        normal(
+            What::AdminRestored { pools: 3 },
+            "LoadBalancerAdminStateNone",
+            "Traffic goes to the node again: admin state None restored in 3 pools",
+        ),
+        warning(
+            What::AdminHeld { down: 3, ready: 6 },
+            "LoadBalancerAdminStateHeld",
+            "Drain limit reached: 3 of 6 Ready nodes are already Down, and more nodes wait. A node goes on when fewer are \
+             Down, when it is not Ready, or when an operator releases it",
+        ),
+        warning(
+            foreign(1, AdminState::Up),
+            "LoadBalancerAdminStateForeign",
+            "Admin state Up of the node in pool kubernetes/shop-web was set by another client and is left as it is, for \
+             nothing says that the node leaves service",
+        ),
+        warning(
+            foreign(7, AdminState::Down),
+            "LoadBalancerAdminStateForeign",
+            "Admin state Down of the node in 7 pools, such as kubernetes/shop-web, was set by another client and is left \
+             as it is, for nothing says that the node leaves service",
+        ),
+    ]
+}
+
+/// What of that has failed: at first, again, and outside of any pool.
+fn node_failures() -> [Row; 3] {
+    let failed = |pool, why: &str, retry, next, message| {
+        let what = What::AdminFailed { pool, why: why.into(), retry, next };
+        (what, "LoadBalancerAdminStateUpdateFailed", Severity::Warning, message)
+    };
+    [
+        failed(
+            Some(pool()),
+            "AnotherOperationInProgress: it is busy.",
+            0,
+            Some(Duration::from_millis(5)),
+            "Admin state update failed: pool kubernetes/shop-web: AnotherOperationInProgress: it is busy; the next try \
+             is in 1 s",
+        ),
+        failed(
+            Some(pool()),
+            "HTTP 503",
+            2,
+            Some(Duration::from_millis(14_001)),
+            "Admin state update failed: pool kubernetes/shop-web: HTTP 503 (retry 2); the next try is in 15 s",
+        ),
+        failed(
+            None,
+            "our ConfigMap has no room for the node's record",
+            0,
+            None,
+            "Admin state update failed: our ConfigMap has no room for the node's record",
+        ),
+    ]
+}
+
+/// A row at least for everything that can be told.
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = outcomes();
+    rows.extend(conditions());
+    rows.extend(guards());
+    rows.push(stranger());
+    rows.extend(writes_lost());
+    rows.extend(of_sources());
+    rows.extend(nodes());
+    rows.extend(node_failures());
+    rows
+}
+
+#[test]
+fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
+    let mut rows = BTreeMap::new();
+    for (what, reason, severity, message) in self::rows() {
+        *rows.entry(row_of(&what)).or_insert(0) += 1;
+        let mut drive = Drive::new(params());
+        drive.tell(&["web"], what);
+        let event = drive.take_next();
+        assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
+        assert_eq!((&event.subject, event.count), (&subject("web"), 1));
+    }
+    assert!(rows.into_keys().eq(0..22), "each thing has its row");
+}
+
+#[test]
+fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
+    let mut drive = Drive::new(params());
+    let what = What::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+    assert_eq!(drive.take_next().subject, Subject::Controller);
+}
+
+#[test]
+fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
+    let mut drive = Drive::new(params());
+    let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
+    let next = Some(Duration::from_secs(15));
+    let what = What::AdminFailed { pool: Some(pool()), why: "x".repeat(3_000).into(), retry: 9, next };
+    drive.step(In::Report(Report { subjects: vec![subject.clone()], what, note: None }));
+    let event = drive.take_next();
+    assert_eq!(event.subject, subject);
+    assert!(event.message.len() <= 1_024, "{}", event.message.len());
+    assert!(event.message.ends_with("x… (retry 9); the next try is in 15 s"), "{}", event.message);
+}
+
+#[test]
+fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
+    let kinds = [
+        (FailureKind::Status(503), "HTTP 503"),
+        (FailureKind::Operation, "OperationFailed"),
+        (FailureKind::Connection, "ConnectionFailed"),
+        (FailureKind::Timeout, "Timeout"),
+        (FailureKind::Undecodable(200), "HTTP 200 with an unreadable body"),
+        (FailureKind::Credential, "NoToken"),
+        (FailureKind::PermitExpired, "PermitExpired"),
+        (FailureKind::GateClosed, "ThrottleGateClosed"),
+        (FailureKind::Refused, "RequestRefused"),
+    ];
+    for (kind, words) in kinds {
+        let failure = Failure { kind, code: None, correlation_id: None, ..(*failure("")).clone() };
+        let mut drive = Drive::new(params());
+        let compared_again_in = Some(Duration::from_secs(60));
+        drive.tell(
+            &["web"],
+            What::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
+        );
+        let expected = format!(
+            "Backend pool update failed (non-retriable): {words}. Backend pool kubernetes/shop-web is compared \
+             again in 60 s."
+        );
+        assert_eq!(*drive.take_next().message, *expected);
+    }
+}
+
+#[test]
+fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
+    let what = |retries| What::FailedExhausted {
+        pool: pool(),
+        retries,
+        failure: failure(&"ö".repeat(2_000)),
+        compared_again_in: Some(Duration::from_millis(60_001)),
+    };
+    let mut drive = Drive::new(params());
+    for retries in 0..10 {
+        drive.tell(&["web"], what(retries));
+    }
+    let all = drive.take_all();
+    assert!(
+        all[9].message.starts_with("(combined from similar events): Backend pool update failed after 9 ")
+    );
+    assert!(all[9].message.len() > 1_015, "{}", all[9].message.len());
+    for event in all {
+        assert!(event.message.len() <= 1024, "{}", event.message.len());
+        assert!(event.message.contains("ö…. To retrigger, cause an endpoint change"));
+        assert!(event.message.ends_with("is compared again in 61 s."));
+    }
+}
+
+/// The message of the one event of this report about a pool that is filled from a source.
+fn with_note(what: What, note: &str) -> String {
+    let mut drive = Drive::new(params());
+    drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: Some(note.into()) }));
+    drive.take_next().message.to_string()
+}
+
+#[test]
+fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
+    let message = with_note(updated(3), "xDS node id: replica-1");
+    assert!(message.ends_with(" (correlation id c-1) [xDS node id: replica-1]"), "{message}");
+    let retries = What::FailedExhausted {
+        pool: pool(),
+        retries: 3,
+        failure: failure("it is busy."),
+        compared_again_in: None,
+    };
+    let message = with_note(retries, "refused");
+    let guidance = "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool. \
+                    Backend pool kubernetes/shop-web is not compared again by itself. [refused]";
+    assert!(message.ends_with(guidance), "{message}");
+    for (reason, words) in [
+        (
+            HeldReason::EmptyConfirm,
+            "nothing is assigned to it any more; this waits for confirmation [refused]",
+        ),
+        (HeldReason::LastMember, "none that takes new traffic, and none of them is in the pool [refused]"),
+        (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
+    ] {
+        let message = with_note(
+            What::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },
+            "refused",
+        );
+        assert!(message.ends_with(words) && !message.contains("Service"), "{message}");
+    }
+}
+
+#[test]
+fn x4_a_long_error_and_a_long_note_leave_room_for_each_other() {
+    for (error, note) in [("e", "ö"), ("fehler ", "refused "), ("é", "x")] {
+        for (errors, notes) in [(1, 2_000), (2_000, 1), (2_000, 2_000), (150, 40)] {
+            let (error, note) = (error.repeat(errors), note.repeat(notes));
+            let what = What::FailedExhausted {
+                pool: pool(),
+                retries: 3,
+                failure: failure(&error),
+                compared_again_in: Some(Duration::from_secs(60)),
+            };
+            let message = with_note(what, &note);
+            assert!(message.len() <= 1_024, "{}", message.len());
+            assert!(message.starts_with("Backend pool update failed after 3 retries: "), "{message}");
+            let (_, tail) = message.rsplit_once(" is compared again in 60 s. [").expect("what can be done");
+            assert!(message.contains("To retrigger, have the control plane"), "{message}");
+            let whole = tail.strip_suffix(']').expect("it ends with the note");
+            let shown = whole.strip_suffix('…').unwrap_or(whole);
+            assert!(note.starts_with(shown) && shown.len() >= note.len().min(300), "{message}");
+        }
+    }
+}

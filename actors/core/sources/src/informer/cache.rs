@@ -1,0 +1,542 @@
+//! The objects with their indexes, and which Services have to be worked out again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ServiceFact;
+use super::ingress::Awaiting;
+use super::intern::Interner;
+use super::node::Node;
+use super::nodes::say_the_same;
+use super::selection::Selection;
+use super::told::Trouble;
+use model::ids::{NodeName, ServiceKey, SliceKey};
+use model::level::Provenance;
+use model::machine::{Now, earliest};
+use model::object::{Kind, NodeObject, Object, ObjectKey, ResourceVersion, ServiceObject, SliceObject};
+use model::report::{ServiceRef, Subject};
+use model::view::Candidacy;
+
+/// When and how something reached us.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) now: Now,
+    pub(super) provenance: Provenance,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Applied {
+    /// It was taken in.
+    Taken,
+    /// It was known already.
+    Known,
+    /// It is older than what is stored.
+    Stale,
+}
+
+/// All that is known under the name of one Service; its slices may come before it.
+#[derive(Default, Debug)]
+pub(super) struct Entry {
+    pub(super) service: Option<(Arc<ServiceObject>, Candidacy)>,
+    pub(super) slices: BTreeMap<Arc<str>, Arc<SliceObject>>,
+    /// The nodes that its parts rest on, in order: its side of the index.
+    pub(super) nodes: Vec<NodeName>,
+    /// Endpoints that lost their nodeName, by identity (D6).
+    pub(super) orphans: BTreeMap<u64, Orphan>,
+    /// Raised by every slice event, and never reused for another state, also when an entry was dropped (A3).
+    pub(super) revision: u64,
+    /// The most doubtful way in which something came since it was last worked out.
+    pub(super) provenance: Provenance,
+    /// When the oldest slice event since then was triggered.
+    pub(super) triggered: Option<Now>,
+    /// When the newest change since then was read.
+    pub(super) read: Option<Now>,
+    /// Its data errors, while they last (D6).
+    pub(super) trouble: Option<Trouble>,
+    /// What was last said.
+    pub(super) said: Option<Arc<ServiceFact>>,
+}
+
+impl Entry {
+    /// An entry without known objects.
+    fn new(revision: u64) -> Entry {
+        Entry { revision, ..Entry::default() }
+    }
+
+    /// Forgets the last known nodes of endpoints that are named again or gone, and those whose time is over.
+    pub(super) fn drop_orphans(&mut self, now: Now) {
+        if self.orphans.is_empty() {
+            return;
+        }
+        let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
+        let nameless: BTreeSet<u64> =
+            endpoints.filter(|endpoint| endpoint.node.is_none()).map(|endpoint| endpoint.identity).collect();
+        self.orphans.retain(|identity, orphan| now < orphan.until && nameless.contains(identity));
+    }
+}
+
+/// The node that an endpoint without a nodeName was last known on.
+#[derive(Debug)]
+pub(super) struct Orphan {
+    pub(super) node: NodeName,
+    pub(super) until: Now,
+    /// How it became known that it has lost it (G1).
+    pub(super) provenance: Provenance,
+}
+
+/// What ends when its time comes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Memory {
+    /// Last known addresses of a node.
+    Node(NodeName),
+    /// The last known node of an endpoint of this Service.
+    Service(ServiceKey),
+}
+
+/// The kind of the object of this name.
+pub(super) fn kind_of(key: &ObjectKey) -> Kind {
+    match key {
+        ObjectKey::Service(_) => Kind::Services,
+        ObjectKey::Slice(_) => Kind::EndpointSlices,
+        ObjectKey::Node(_) => Kind::Nodes,
+        ObjectKey::Preemption(_) => Kind::Preemptions,
+    }
+}
+
+/// The caches of the three kinds that levels rest on; events are not kept.
+#[derive(Debug)]
+pub(super) struct Cache {
+    pub(super) entries: BTreeMap<ServiceKey, Entry>,
+    /// The first revision of a new entry: greater than those of all dropped entries.
+    first_revision: u64,
+    /// Every slice's Service, also of slices that have none.
+    pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
+    pub(super) nodes: BTreeMap<NodeName, Node>,
+    /// How many Services and nodes exist; entries and nodes hold others besides.
+    services_held: usize,
+    nodes_held: usize,
+    /// Services to be worked out again.
+    pub(super) dirty: BTreeSet<ServiceKey>,
+    /// When the first of them became so.
+    pub(super) due: Option<Now>,
+    /// Nodes of which the admin state is to be told.
+    pub(super) changed_nodes: BTreeSet<NodeName>,
+    memories: BTreeSet<(Now, Memory)>,
+    /// The Services that the cloud-controller-manager may be about to serve (W7).
+    pub(super) awaiting: Awaiting,
+    names: Interner,
+    selection: Selection,
+    last_known_for: Duration,
+}
+
+impl Cache {
+    pub(super) fn new(selection: Selection, last_known_for: Duration) -> Cache {
+        Cache {
+            entries: BTreeMap::new(),
+            first_revision: 0,
+            slices: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            services_held: 0,
+            nodes_held: 0,
+            dirty: BTreeSet::new(),
+            due: None,
+            changed_nodes: BTreeSet::new(),
+            memories: BTreeSet::new(),
+            awaiting: Awaiting::default(),
+            names: Interner::default(),
+            selection,
+            last_known_for,
+        }
+    }
+
+    /// When something is to be worked out or ends.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let memories = self.memories.first().map(|(at, _)| *at);
+        earliest(self.due, earliest(memories, self.awaiting.deadline()))
+    }
+
+    /// How many objects of a kind are held.
+    pub(super) fn held(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Services => self.services_held,
+            Kind::EndpointSlices => self.slices.len(),
+            Kind::Nodes => self.nodes_held,
+            Kind::Preemptions => 0,
+        }
+    }
+
+    /// The names of all objects of a kind that are held.
+    pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        match kind {
+            Kind::Services => {
+                let held = self.entries.iter().filter(|(_, entry)| entry.service.is_some());
+                held.map(|(key, _)| ObjectKey::Service(key.clone())).collect()
+            }
+            Kind::EndpointSlices => self.slices.keys().cloned().map(ObjectKey::Slice).collect(),
+            Kind::Nodes => {
+                let held = self.nodes.iter().filter(|(_, node)| node.object.is_some());
+                held.map(|(name, _)| ObjectKey::Node(name.clone())).collect()
+            }
+            Kind::Preemptions => Vec::new(),
+        }
+    }
+
+    /// The node of this name.
+    pub(super) fn node(&self, name: &NodeName) -> Option<&Arc<NodeObject>> {
+        self.nodes.get(name)?.object.as_ref()
+    }
+
+    /// The Service that a slice belongs to.
+    pub(super) fn owner(&self, slice: &SliceKey) -> Option<&ServiceKey> {
+        self.slices.get(slice)?.service.as_ref()
+    }
+
+    /// The Service of this name, as the subject of an event.
+    pub(super) fn service_subject(&self, key: &ServiceKey) -> Option<Subject> {
+        let (service, _) = self.entries.get(key)?.service.as_ref()?;
+        Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
+    }
+
+    /// The version of the state of this object that is held.
+    pub(super) fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
+        match key {
+            ObjectKey::Service(key) => {
+                let (service, _) = self.entries.get(key)?.service.as_ref()?;
+                Some(&service.resource_version)
+            }
+            ObjectKey::Slice(key) => Some(&self.slices.get(key)?.resource_version),
+            ObjectKey::Node(name) => Some(&self.node(name)?.resource_version),
+            ObjectKey::Preemption(_) => None,
+        }
+    }
+
+    /// Whether a state of this object is held.
+    pub(super) fn holds(&self, key: &ObjectKey) -> bool {
+        self.version(key).is_some()
+    }
+
+    /// The candidates by name.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &ServiceKey> {
+        let is_candidate = |entry: &Entry| {
+            entry.service.as_ref().is_some_and(|(_, candidacy)| *candidacy == Candidacy::Candidate)
+        };
+        self.entries.iter().filter(move |(_, entry)| is_candidate(entry)).map(|(key, _)| key)
+    }
+
+    /// Has the Service of this slice worked out again.
+    pub(super) fn touch_owner(&mut self, key: &ObjectKey, arrival: Arrival) {
+        if let ObjectKey::Slice(slice) = key
+            && let Some(owner) = self.owner(slice).cloned()
+        {
+            self.touch(&owner, arrival);
+        }
+    }
+
+    /// Prepares an object for being kept: equal names are shared, and a node is judged by the configuration.
+    pub(super) fn compact(&mut self, object: Object) -> Object {
+        match object {
+            Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
+            Object::Node(node) => Object::Node(self.selection.judged(node)),
+            Object::Service(_) | Object::Preemption(_) => object,
+        }
+    }
+
+    /// Takes in a compacted object's state.
+    pub(super) fn put(&mut self, arrival: Arrival, object: Object) -> Applied {
+        match object {
+            Object::Service(service) => self.put_service(arrival, service),
+            Object::Slice(slice) => self.put_slice(arrival, slice),
+            Object::Node(node) => self.put_node(arrival, node),
+            Object::Preemption(_) => Applied::Known,
+        }
+    }
+
+    /// Takes in that an object is gone; `version` is that of the deletion, when it is known.
+    pub(super) fn remove(
+        &mut self,
+        arrival: Arrival,
+        key: &ObjectKey,
+        version: Option<&ResourceVersion>,
+    ) -> Applied {
+        let Some(stored) = self.version(key) else {
+            return Applied::Known;
+        };
+        if version.is_some_and(|version| version.is_older_than(stored)) {
+            return Applied::Stale;
+        }
+        match key {
+            ObjectKey::Service(key) => {
+                if let Some(entry) = self.entries.get_mut(key) {
+                    entry.service = None;
+                    self.services_held -= 1;
+                }
+                self.awaiting.forget(key);
+                self.touch(key, arrival);
+            }
+            ObjectKey::Slice(key) => {
+                if let Some(slice) = self.slices.remove(key) {
+                    self.leave(arrival, &slice);
+                }
+            }
+            ObjectKey::Node(name) => self.set_node(arrival, name, None),
+            ObjectKey::Preemption(_) => {}
+        }
+        Applied::Taken
+    }
+
+    fn put_service(&mut self, arrival: Arrival, service: Arc<ServiceObject>) -> Applied {
+        let candidacy = self.selection.candidacy(&service);
+        let key = service.key.clone();
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.first_revision));
+        match &entry.service {
+            Some((stored, _)) if service.resource_version.is_older_than(&stored.resource_version) => {
+                return Applied::Stale;
+            }
+            Some((stored, _)) if *stored == service => return Applied::Known,
+            Some(_) => {}
+            None => self.services_held += 1,
+        }
+        self.awaiting.note(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
+        entry.service = Some((service, candidacy));
+        self.touch(&key, arrival);
+        Applied::Taken
+    }
+
+    fn put_slice(&mut self, arrival: Arrival, slice: Arc<SliceObject>) -> Applied {
+        if let Some(stored) = self.slices.get(&slice.key) {
+            if slice.resource_version.is_older_than(&stored.resource_version) {
+                return Applied::Stale;
+            }
+            // The age of the trigger depends on the moment of arrival and is no part of the state.
+            if slice.resource_version == stored.resource_version
+                && slice.service == stored.service
+                && slice.address_type == stored.address_type
+                && slice.endpoints == stored.endpoints
+            {
+                return Applied::Known;
+            }
+        }
+        self.remember_nodes(arrival, &slice);
+        let before = self.slices.insert(slice.key.clone(), Arc::clone(&slice));
+        if let Some(before) = before.filter(|before| before.service != slice.service) {
+            self.leave(arrival, &before);
+        }
+        if let Some(service) = &slice.service {
+            let entry =
+                self.entries.entry(service.clone()).or_insert_with(|| Entry::new(self.first_revision));
+            entry.slices.insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
+            self.on_slice_event(service, arrival, slice.trigger_age);
+        }
+        Applied::Taken
+    }
+
+    /// Takes a slice out of its Service's entry.
+    fn leave(&mut self, arrival: Arrival, slice: &SliceObject) {
+        let Some(service) = &slice.service else { return };
+        if let Some(entry) = self.entries.get_mut(service) {
+            entry.slices.remove(&slice.key.name);
+            self.on_slice_event(service, arrival, None);
+            self.drop_void_entry(service);
+        }
+    }
+
+    /// An event of a slice of this Service. It raises the revision in any case; it is worked out only for a
+    /// candidate, and kept in mind for a Service that is still to come.
+    fn on_slice_event(&mut self, service: &ServiceKey, arrival: Arrival, trigger_age: Option<Duration>) {
+        let Some(entry) = self.entries.get_mut(service) else {
+            return;
+        };
+        entry.revision += 1;
+        let candidacy = entry.service.as_ref().map(|(_, candidacy)| *candidacy);
+        if candidacy.is_some_and(|candidacy| candidacy != Candidacy::Candidate) {
+            return;
+        }
+        // The first list tells of changes that other processes have long dealt with.
+        if arrival.provenance != Provenance::FirstList {
+            entry.triggered =
+                earliest(entry.triggered, Some(arrival.now.minus(trigger_age.unwrap_or_default())));
+        }
+        entry.provenance = entry.provenance.max(arrival.provenance);
+        if candidacy.is_some() {
+            self.touch(service, arrival);
+        }
+    }
+
+    /// Keeps in mind on which node each endpoint was that comes without one (D6). To be called while the
+    /// slice's state before it is still stored.
+    fn remember_nodes(&mut self, arrival: Arrival, slice: &SliceObject) {
+        let Some(service) = &slice.service else { return };
+        if slice.endpoints.iter().all(|endpoint| endpoint.node.is_some()) {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(service) else {
+            return;
+        };
+        // A slice of no family (FQDN) tells nothing about nodes (D4).
+        let counts = |slice: &&Arc<SliceObject>| !slice.address_type.families().is_empty();
+        let endpoints = entry.slices.values().filter(counts).flat_map(|slice| &slice.endpoints);
+        let known: BTreeMap<u64, &NodeName> =
+            endpoints.filter_map(|endpoint| Some((endpoint.identity, endpoint.node.as_ref()?))).collect();
+        let until = arrival.now.plus(self.last_known_for);
+        let provenance = arrival.provenance;
+        let nameless = slice.endpoints.iter().filter(|endpoint| endpoint.node.is_none());
+        for identity in nameless.map(|endpoint| endpoint.identity) {
+            if let Some(node) = known.get(&identity) {
+                entry.orphans.insert(identity, Orphan { node: (*node).clone(), until, provenance });
+                self.memories.insert((until, Memory::Service(service.clone())));
+            }
+        }
+    }
+
+    fn put_node(&mut self, arrival: Arrival, node: Arc<NodeObject>) -> Applied {
+        if let Some(stored) = self.node(&node.name) {
+            if node.resource_version.is_older_than(&stored.resource_version) {
+                return Applied::Stale;
+            }
+            if *stored == node {
+                return Applied::Known;
+            }
+        }
+        let name = self.names.node(&node.name);
+        self.set_node(arrival, &name, Some(node));
+        Applied::Taken
+    }
+
+    fn set_node(&mut self, arrival: Arrival, name: &NodeName, object: Option<Arc<NodeObject>>) {
+        let node = self.nodes.entry(name.clone()).or_default();
+        let before = std::mem::replace(&mut node.object, object);
+        let after = node.object.as_deref();
+        self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
+        if !say_the_same(before.as_deref(), after) {
+            self.changed_nodes.insert(name.clone());
+            self.due.get_or_insert(arrival.now);
+        }
+        let same = match (before.as_deref(), after) {
+            (Some(before), Some(after)) => {
+                before.internal_ips == after.internal_ips
+                    && before.left_out == after.left_out
+                    && before.ready == after.ready
+            }
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !same {
+            let until = arrival.now.plus(self.last_known_for);
+            if let Some(until) = node.remember(before.as_deref(), until, arrival.provenance) {
+                self.memories.insert((until, Memory::Node(name.clone())));
+            }
+            self.touch_node(name, arrival);
+        }
+        self.drop_void_node(name);
+    }
+
+    /// Marks the Services that rest on a node.
+    pub(super) fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
+        let services: Vec<ServiceKey> =
+            self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
+        for service in &services {
+            self.touch(service, arrival);
+        }
+    }
+
+    pub(super) fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
+        if let Some(entry) = self.entries.get_mut(service) {
+            entry.provenance = entry.provenance.max(arrival.provenance);
+            entry.read = entry.read.max(Some(arrival.now));
+            self.dirty.insert(service.clone());
+            self.due.get_or_insert(arrival.now);
+        }
+    }
+
+    /// Ends the memories whose time has come. What follows is as doubtful as what they were kept for (G1).
+    pub(super) fn expire(&mut self, now: Now) {
+        while let Some((at, memory)) = self.memories.pop_first() {
+            if at > now {
+                self.memories.insert((at, memory));
+                break;
+            }
+            match memory {
+                Memory::Service(service) => {
+                    let orphans =
+                        self.entries.get(&service).into_iter().flat_map(|entry| entry.orphans.values());
+                    let ended = orphans.filter(|orphan| orphan.until <= now).map(|orphan| orphan.provenance);
+                    let provenance = ended.max().unwrap_or_default();
+                    self.touch(&service, Arrival { now, provenance });
+                }
+                Memory::Node(name) => {
+                    let mut provenance = Provenance::default();
+                    if let Some(node) = self.nodes.get_mut(&name) {
+                        let ended = node.lost.values().filter(|lost| lost.until <= now);
+                        provenance = ended.map(|lost| lost.provenance).max().unwrap_or_default();
+                        node.lost.retain(|_, lost| now < lost.until);
+                    }
+                    self.touch_node(&name, Arrival { now, provenance });
+                    self.drop_void_node(&name);
+                }
+            }
+        }
+    }
+
+    /// Brings the index to what a Service's parts rest on now.
+    pub(super) fn reindex(&mut self, service: &ServiceKey, nodes: Vec<NodeName>) {
+        let Some(entry) = self.entries.get_mut(service) else {
+            return;
+        };
+        if entry.nodes == nodes {
+            return;
+        }
+        let before = std::mem::replace(&mut entry.nodes, nodes.clone());
+        for name in nodes.iter().filter(|name| before.binary_search(name).is_err()) {
+            self.nodes.entry(name.clone()).or_default().services.insert(service.clone());
+        }
+        for name in before.iter().filter(|name| nodes.binary_search(name).is_err()) {
+            if let Some(node) = self.nodes.get_mut(name) {
+                node.services.remove(service);
+            }
+            self.drop_void_node(name);
+        }
+    }
+
+    fn drop_void_node(&mut self, name: &NodeName) {
+        if self.nodes.get(name).is_some_and(Node::is_void) {
+            self.nodes.remove(name);
+        }
+    }
+
+    /// Drops an entry of which nothing is known and nothing was said.
+    pub(super) fn drop_void_entry(&mut self, key: &ServiceKey) {
+        let void = |entry: &Entry| entry.service.is_none() && entry.slices.is_empty() && entry.said.is_none();
+        if let Some(entry) = self.entries.get(key).filter(|entry| void(entry)) {
+            self.first_revision = self.first_revision.max(entry.revision + 1);
+            self.entries.remove(key);
+            self.dirty.remove(key);
+        }
+    }
+
+    /// The invariants: both sides of each index agree, counts are true, and what is dirty will be seen to.
+    pub(super) fn check(&self) -> bool {
+        let slices_placed = self.slices.iter().all(|(key, slice)| {
+            slice.service.as_ref().is_none_or(|service| {
+                self.entries.get(service).is_some_and(|entry| entry.slices.get(&key.name) == Some(slice))
+            })
+        });
+        let placed: usize = self.entries.values().map(|entry| entry.slices.len()).sum();
+        let owned = self.slices.values().filter(|slice| slice.service.is_some()).count();
+        let forward = self.entries.iter().all(|(key, entry)| {
+            entry
+                .nodes
+                .iter()
+                .all(|name| self.nodes.get(name).is_some_and(|node| node.services.contains(key)))
+        });
+        let indexed: usize = self.entries.values().map(|entry| entry.nodes.len()).sum();
+        let resting: usize = self.nodes.values().map(|node| node.services.len()).sum();
+        let counted = self.keys(Kind::Services).len() == self.services_held
+            && self.keys(Kind::Nodes).len() == self.nodes_held;
+        let void = self.nodes.values().any(Node::is_void);
+        let due = self.dirty.is_empty() && self.changed_nodes.is_empty() || self.due.is_some();
+        let indexes = slices_placed && placed == owned && forward && indexed == resting;
+        indexes && counted && !void && due && self.awaiting.check()
+    }
+}

@@ -1,0 +1,323 @@
+//! What one Service's endpoints ask of its pools, by family (D4-D6).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::cache::Entry;
+use super::node::{Node, Standing, family_of};
+use super::unread::Unread;
+use super::{Counts, LeftOutNode, Part, RequiredNode};
+use model::ids::{Family, NodeName, ServiceKey};
+use model::machine::Now;
+use model::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
+
+/// The most errors that are put into words.
+const ERRORS_SHOWN: usize = 10;
+
+/// What was worked out for one Service.
+#[derive(Default)]
+pub(super) struct Worked {
+    pub(super) parts: BTreeMap<Family, Part>,
+    pub(super) slices: usize,
+    pub(super) endpoints: usize,
+    /// What is wrong (D6), in words; at most [`ERRORS_SHOWN`].
+    pub(super) errors: Vec<Arc<str>>,
+    /// How many endpoints that concerns.
+    pub(super) affected: usize,
+    /// The nodes on which this rests, in order.
+    pub(super) nodes: Vec<NodeName>,
+    /// Whether something that it rests on exists and is not known (D6).
+    incomplete: bool,
+    /// The addresses of nodes that are about to be deleted and have an endpoint that counts, by family (D5).
+    doomed: BTreeMap<Family, BTreeMap<IpAddr, RequiredNode>>,
+}
+
+/// What a Service's parts are worked out from, besides its own slices.
+pub(super) struct Ground<'a> {
+    /// The nodes.
+    pub(super) nodes: &'a BTreeMap<NodeName, Node>,
+    /// What exists and was never decoded.
+    pub(super) unread: &'a Unread,
+    /// The slices whose last good state does not count, by name (X5).
+    pub(super) left_out: BTreeSet<Arc<str>>,
+    /// Whether nothing is heard of EndpointSlices at present.
+    pub(super) slices_lost: bool,
+    /// The families of which what was known is not to be used any more, as it was configured (X5).
+    pub(super) dropped: BTreeSet<Family>,
+    /// Whether each family has slices of its own (D4).
+    pub(super) per_family: bool,
+    /// The families that the Service's pools have.
+    pub(super) used: &'a [Family],
+    /// Which endpoints count.
+    pub(super) rule: Counts,
+    /// When.
+    pub(super) now: Now,
+}
+
+/// The families that a slice counts for: that of its addresses, where each has slices of its own (D4).
+pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
+    let address_type = if per_family { slice.address_type } else { AddressType::Unset };
+    address_type.families()
+}
+
+impl Worked {
+    /// Of a Service that asks for nothing because it is no candidate.
+    pub(super) fn nothing() -> Worked {
+        let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
+        Worked { parts, ..Worked::default() }
+    }
+
+    /// Of a candidate whose slices may not be read any more, where that makes go what was known of them; where nothing
+    /// ever was, nothing is known (X3).
+    pub(super) fn withdrawn(ground: &Ground<'_>) -> Worked {
+        let mut worked = Worked::nothing();
+        for (family, part) in &mut worked.parts {
+            part.is_dropped = ground.dropped.contains(family);
+            part.unusable = !part.is_dropped && ground.used.contains(family);
+        }
+        worked
+    }
+
+    /// Nodes that are about to be deleted are required where no other node is: their pods still serve (D5).
+    fn require_doomed(&mut self) {
+        for (family, nodes) in std::mem::take(&mut self.doomed) {
+            if let Some(part) = self.parts.get_mut(&family).filter(|part| part.required.is_empty()) {
+                part.left_out.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
+                part.required = nodes;
+            }
+        }
+    }
+
+    /// Counts a slice for these families; for none, its addresses are no IP addresses (D4).
+    fn add_slice(&mut self, slice: &SliceObject, families: &[Family]) {
+        self.slices += 1;
+        self.endpoints += slice.endpoints.len();
+        for (_, part) in self.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
+            part.slices += 1;
+            part.endpoints += slice.endpoints.len();
+        }
+        if families.is_empty() {
+            self.affected += slice.endpoints.len();
+            let key = &slice.key;
+            self.error(|| {
+                format!(
+                    "EndpointSlice {}/{} has the addressType FQDN and is not used",
+                    key.namespace, key.name
+                )
+            });
+        }
+    }
+
+    fn error(&mut self, words: impl FnOnce() -> String) {
+        if self.errors.len() < ERRORS_SHOWN {
+            self.errors.push(words().into());
+        }
+    }
+}
+
+/// How far a node hosts endpoints of one family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Hosting {
+    /// It hosts none.
+    #[default]
+    Nothing,
+    /// It hosts endpoints, and none of them counts.
+    Uncounted,
+    /// It hosts one that counts.
+    Counted,
+}
+
+/// The endpoints of one node.
+#[derive(Default)]
+struct Host {
+    endpoints: usize,
+    v4: Hosting,
+    v6: Hosting,
+}
+
+impl Host {
+    fn of(&self, family: Family) -> Hosting {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    /// Takes in one endpoint more, which counts for these families.
+    fn add(&mut self, families: &[Family], hosting: Hosting) {
+        self.endpoints += 1;
+        for family in families {
+            let own = match family {
+                Family::V4 => &mut self.v4,
+                Family::V6 => &mut self.v6,
+            };
+            *own = hosting.max(*own);
+        }
+    }
+}
+
+/// Whether an endpoint makes its node required (D4).
+fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
+    match rule {
+        Counts::Hosted => !endpoint.terminating,
+        Counts::Serving => endpoint.serving,
+        Counts::Ready => endpoint.ready,
+    }
+}
+
+/// The families that the Service's pools have; lacking addresses of another one are no error.
+pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
+    if service.families.is_empty() { &[Family::V4] } else { &service.families }
+}
+
+/// The family in words.
+fn words(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
+/// Works out a candidate's parts from all its slices, each for the families that it counts for.
+pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> Worked {
+    let mut worked = Worked::nothing();
+    add_unread(&mut worked, key, ground.unread);
+    let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
+    let mut nameless = Vec::new();
+    for (_, slice) in entry.slices.iter().filter(|(name, _)| !ground.left_out.contains(*name)) {
+        let families = families_of(slice, ground.per_family);
+        worked.add_slice(slice, families);
+        for endpoint in slice.endpoints.iter().filter(|_| !families.is_empty()) {
+            let Some(node) = &endpoint.node else {
+                nameless.push((endpoint.identity, families));
+                continue;
+            };
+            let hosting = if counts(ground.rule, endpoint) { Hosting::Counted } else { Hosting::Uncounted };
+            hosts.entry(node).or_default().add(families, hosting);
+        }
+    }
+    if !nameless.is_empty() {
+        worked.affected += nameless.len();
+        let endpoints = if nameless.len() == 1 { "endpoint" } else { "endpoints" };
+        worked.error(|| format!("{} {endpoints} without a nodeName", nameless.len()));
+    }
+    for (name, host) in &hosts {
+        add_host(&mut worked, name, host, ground);
+    }
+    worked.nodes = hosts.keys().map(|name| (*name).clone()).collect();
+    worked.require_doomed();
+    add_orphans(&mut worked, entry, &nameless, ground);
+    for (family, part) in &mut worked.parts {
+        part.last_known.retain(|ip| !part.required.contains_key(ip) && !part.tolerated.contains(ip));
+        part.tolerated.extend(&part.last_known);
+        part.tolerated.retain(|ip| !part.required.contains_key(ip));
+        part.is_dropped = ground.dropped.contains(family);
+        let empty = part.required.is_empty() && part.tolerated.is_empty();
+        let unheard = ground.slices_lost && !part.is_dropped;
+        let useless = empty && (part.endpoints > 0 || unheard);
+        part.unusable = (worked.incomplete || useless) && ground.used.contains(family);
+    }
+    worked
+}
+
+/// Notes which slices are not known.
+fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
+    for slice in unread.slices_of(key).take(ERRORS_SHOWN) {
+        worked.incomplete = true;
+        worked.error(|| format!("EndpointSlice {}/{} cannot be read", slice.namespace, slice.name));
+    }
+    if unread.is_blind(Kind::EndpointSlices) {
+        worked.incomplete = true;
+        worked.error(|| "an EndpointSlice without a readable name cannot be read".to_owned());
+    }
+}
+
+/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no endpoint
+/// (D4), one that is left out adds none at all, and those of one that is about to be deleted may stay (D5).
+fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'_>) {
+    let node = ground.nodes.get(name);
+    let (object, why) = match node.map_or(Standing::Unknown, Node::standing) {
+        Standing::LeftOut(object, why) => (Some(object), Some(why)),
+        Standing::Known(object) => (Some(object), None),
+        Standing::Unknown => (None, None),
+    };
+    let mut lacking = String::new();
+    for (family, part) in &mut worked.parts {
+        let hosting = host.of(*family);
+        let mut ips =
+            object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
+        let why = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { why };
+        if let Some(why) = why {
+            let ips: BTreeSet<IpAddr> = ips.copied().collect();
+            if !ips.is_empty() && ground.used.contains(family) {
+                part.left_out.insert(name.clone(), LeftOutNode { ips, why });
+            }
+            continue;
+        }
+        if let Some(object) = object
+            && let Some(first) = ips.next()
+        {
+            let is_doomed = object.left_out == Some(LeftOut::ToBeDeleted);
+            let required =
+                if is_doomed { worked.doomed.entry(*family).or_default() } else { &mut part.required };
+            let mut all = BTreeSet::new();
+            for ip in [first].into_iter().chain(ips) {
+                all.insert(*ip);
+                if hosting == Hosting::Counted && (ip == first || !ground.per_family) {
+                    let node = || RequiredNode { name: name.clone(), ready: object.ready };
+                    required.entry(*ip).or_insert_with(node);
+                }
+            }
+            part.tolerated.extend(&all);
+            if is_doomed && ground.used.contains(family) {
+                part.left_out.insert(name.clone(), LeftOutNode { ips: all, why: LeftOut::ToBeDeleted });
+            }
+            continue;
+        }
+        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(*family, ground.now)));
+        if object.is_some() && ground.used.contains(family) {
+            let separator = if lacking.is_empty() { "" } else { " and no " };
+            write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
+        }
+    }
+    if object.is_none() {
+        let unread = ground.unread.has_node(name);
+        worked.incomplete |= unread || ground.unread.is_blind(Kind::Nodes);
+        worked.affected += host.endpoints;
+        worked.error(|| format!("node {name} {}", if unread { "cannot be read" } else { "is not known" }));
+    } else if !lacking.is_empty() {
+        worked.affected += host.endpoints;
+        worked.error(|| format!("node {name} has no {lacking} address"));
+    }
+}
+
+/// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
+fn add_orphans(
+    worked: &mut Worked,
+    entry: &Entry,
+    nameless: &[(u64, &'static [Family])],
+    ground: &Ground<'_>,
+) {
+    for (identity, families) in nameless {
+        let orphan = entry.orphans.get(identity).filter(|orphan| ground.now < orphan.until);
+        let Some(orphan) = orphan else { continue };
+        if let Err(place) = worked.nodes.binary_search(&orphan.node) {
+            worked.nodes.insert(place, orphan.node.clone());
+        }
+        worked.incomplete |= ground.unread.has_node(&orphan.node);
+        let Some(node) = ground.nodes.get(&orphan.node) else {
+            continue;
+        };
+        let ips: &[IpAddr] = match node.standing() {
+            Standing::LeftOut(..) => continue,
+            Standing::Known(object) => &object.internal_ips,
+            Standing::Unknown => &[],
+        };
+        for (family, part) in worked.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
+            part.last_known.extend(ips.iter().filter(|ip| family_of(ip) == *family));
+            part.last_known.extend(node.last_known(*family, ground.now));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Counts the lists that are refused because they are older than what was seen (D6), and says when that has to end.
+//!
+//! A list that is older once comes from a server that lags behind, and the next one is newer. When all are older for
+//! minutes, the API server's storage was restored to an earlier state, and our own Lease has not proved it (then
+//! [`coordination::leader`] ends the process). What was seen is no longer true, and refusing lists forever would freeze
+//! everything until the operator restarts the process. The list that is accepted at last has the provenance of a relist,
+//! so that the guards look at what it removes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cache::Cache;
+use model::machine::Now;
+use model::object::{Kind, NodeObject, ResourceVersion, ServiceObject, SliceObject};
+
+/// For how long, and how many in a row, older lists are refused.
+const REFUSED_FOR: Duration = Duration::from_secs(300);
+const REFUSED_IN_A_ROW: u32 = 5;
+
+/// Refused lists in a row whose versions did not fall.
+#[derive(Default, Debug)]
+pub(super) struct Refusals {
+    row: Option<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    since: Now,
+    count: u32,
+    newest: ResourceVersion,
+}
+
+impl Refusals {
+    /// A list of this version is older than what was seen; whether it is refused.
+    pub(super) fn refuse(&mut self, now: Now, version: &ResourceVersion) -> bool {
+        match &mut self.row {
+            Some(row) if !version.is_older_than(&row.newest) => {
+                if row.count >= REFUSED_IN_A_ROW && now.since(row.since) >= REFUSED_FOR {
+                    return false;
+                }
+                row.count = row.count.saturating_add(1);
+                row.newest = version.clone();
+            }
+            Some(_) | None => self.row = Some(Row { since: now, count: 1, newest: version.clone() }),
+        }
+        true
+    }
+
+    /// Something came that is as new as what was seen.
+    pub(super) fn end(&mut self) {
+        self.row = None;
+    }
+}
+
+impl Cache {
+    /// Forgets the versions of all objects of a kind, which are those of another past: whatever comes next is taken in.
+    pub(super) fn forget_versions(&mut self, kind: Kind) {
+        let none = ResourceVersion::default;
+        match kind {
+            Kind::Services => {
+                for (service, _) in self.entries.values_mut().filter_map(|entry| entry.service.as_mut()) {
+                    *service =
+                        Arc::new(ServiceObject { resource_version: none(), ..ServiceObject::clone(service) });
+                }
+            }
+            Kind::EndpointSlices => {
+                for (key, slice) in &mut self.slices {
+                    *slice = Arc::new(SliceObject { resource_version: none(), ..SliceObject::clone(slice) });
+                    let entry = slice.service.as_ref().and_then(|service| self.entries.get_mut(service));
+                    if let Some(entry) = entry {
+                        entry.slices.insert(Arc::clone(&key.name), Arc::clone(slice));
+                    }
+                }
+            }
+            Kind::Nodes => {
+                for object in self.nodes.values_mut().filter_map(|node| node.object.as_mut()) {
+                    *object = Arc::new(NodeObject { resource_version: none(), ..NodeObject::clone(object) });
+                }
+            }
+            Kind::Preemptions => {}
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Works out what a Service's endpoints ask of its pools once something of it has changed, and says what is new (A3).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::part::{self, Ground, Worked};
+use super::resources::{SliceSet, Wrong};
+use super::{Informer, Out, ServiceFact};
+use model::ids::{ServiceKey, ServiceUid};
+use model::level::Provenance;
+use model::machine::Now;
+use model::object::ServiceObject;
+use model::view::Candidacy;
+
+impl Informer {
+    /// Works out one Service and says what is new about it.
+    pub(super) fn settle(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(key) else {
+            return;
+        };
+        entry.drop_orphans(now);
+        let service = entry.service.clone().filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
+        let mut worked = match &service {
+            Some((service, Candidacy::Candidate)) => {
+                self.forget_predecessor(key, &service.uid);
+                let left_out = self.left_out(key);
+                self.settle_resource(now, key, &left_out);
+                let ground = Ground {
+                    nodes: &self.cache.nodes,
+                    unread: &self.unread,
+                    left_out,
+                    slices_lost: self.slices_lost,
+                    dropped: self.resources.dropped(key),
+                    per_family: self.per_family,
+                    used: part::used_families(service),
+                    rule: self.counts,
+                    now,
+                };
+                if self.resources.are_withdrawn() {
+                    Worked::withdrawn(&ground)
+                } else {
+                    part::work_out(key, &self.cache.entries[key], &ground)
+                }
+            }
+            Some((
+                _,
+                Candidacy::NotLoadBalancer
+                | Candidacy::NotMultiSlb
+                | Candidacy::NotLocal
+                | Candidacy::Deleting
+                | Candidacy::NotSelected,
+            ))
+            | None => {
+                self.resources.leave(key);
+                Worked::nothing()
+            }
+        };
+        self.cache.reindex(key, std::mem::take(&mut worked.nodes));
+        if let Some((service, candidacy)) = service {
+            if let Some(entry) = self.cache.entries.get_mut(key) {
+                entry.note_trouble(&worked);
+            }
+            self.tell_trouble(key, out);
+            self.say(&service, candidacy, worked, out);
+        } else {
+            self.say_gone(key, out);
+        }
+        self.end_trouble(key, out);
+        self.cache.drop_void_entry(key);
+    }
+
+    /// What was known of the slices of a Service that had this name before says nothing of its successor.
+    fn forget_predecessor(&mut self, key: &ServiceKey, uid: &ServiceUid) {
+        let said = self.cache.entries.get(key).and_then(|entry| entry.said.as_ref());
+        if said.is_some_and(|said| said.uid != *uid) {
+            self.resources.leave(key);
+        }
+    }
+
+    /// Brings the state of a candidate's slice set to what is known of its slices, of which these do not count (X5).
+    fn settle_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
+        let Some(entry) = self.cache.entries.get(key) else { return };
+        let unread = || {
+            let slice = self.unread.slices_of(key).next()?;
+            Some(Wrong { slice: Arc::clone(&slice.name), error: "it cannot be read".into() })
+        };
+        let wrong = self.undecodables.wrong_of(entry).or_else(unread);
+        let used =
+            || entry.slices.iter().filter(|(name, _)| !left_out.contains(*name)).map(|(_, slice)| slice);
+        let families = used().flat_map(|slice| part::families_of(slice, self.per_family)).copied().collect();
+        let (revision, slices) = (entry.revision, used().count());
+        let set = (slices > 0).then_some(SliceSet { revision, slices, families });
+        self.resources.settle(now, key, set, entry.provenance, wrong);
+    }
+
+    /// The slices of a Service whose last good state is not used any more, because the newest cannot be decoded and it was
+    /// configured so.
+    fn left_out(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
+        match self.cache.entries.get(key).filter(|_| self.resources.drops()) {
+            Some(entry) => self.undecodables.slices_of(entry).collect(),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// Says a Service's fact unless it is what was said last.
+    fn say(&mut self, service: &ServiceObject, candidacy: Candidacy, worked: Worked, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(&service.key) else {
+            return;
+        };
+        let fact = ServiceFact {
+            key: service.key.clone(),
+            uid: service.uid.clone(),
+            candidacy,
+            paused: service.paused,
+            internal: service.internal,
+            exposure: service.exposure,
+            parts: worked.parts,
+            slices: worked.slices,
+            endpoints: worked.endpoints,
+            data_errors: worked.errors,
+            resource: self.resources.view(&service.key),
+            revision: entry.revision,
+            provenance: std::mem::take(&mut entry.provenance),
+            triggered: entry.triggered.take(),
+            read: entry.read.take(),
+        };
+        if let Some(before) = &entry.said {
+            if before.same_as(&fact) {
+                return;
+            }
+            if before.uid != fact.uid {
+                out.push(Out::Service(before.uid.clone(), None));
+            }
+        }
+        let fact = Arc::new(fact);
+        entry.said = Some(Arc::clone(&fact));
+        out.push(Out::Service(fact.uid.clone(), Some(fact)));
+    }
+
+    /// Says that a Service is gone, if anything was said of it.
+    fn say_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(entry) = self.cache.entries.get_mut(key) else {
+            return;
+        };
+        entry.trouble = None;
+        entry.provenance = Provenance::Watch;
+        entry.triggered = None;
+        entry.read = None;
+        if let Some(before) = entry.said.take() {
+            out.push(Out::Service(before.uid.clone(), None));
+        }
+    }
+}

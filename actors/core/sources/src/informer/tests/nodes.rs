@@ -1,0 +1,125 @@
+//! What the admin state is told of nodes.
+
+use super::*;
+use model::ids::EventKey;
+use model::machine::Wall;
+use model::node::NodeFact;
+use model::object::{Preempt, PreemptionObject};
+use model::signals::{DRAINING, OUT_OF_SERVICE, SPOT_EVICTION};
+
+fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
+    let told = |said: &Out| match said {
+        Out::Node(name, fact) => Some((name.clone(), fact.clone())),
+        Out::Service(..)
+        | Out::Synced
+        | Out::Confirmed(_)
+        | Out::Reread(_)
+        | Out::ReadUpTo(_)
+        | Out::AwaitingIngress(_)
+        | Out::Cached(..)
+        | Out::Relist(..)
+        | Out::Report(_)
+        | Out::Ended(_)
+        | Out::Sample(_) => None,
+    };
+    out.iter().filter_map(told).collect()
+}
+
+fn tainted(node: &NodeObject, key: &str) -> NodeObject {
+    let taint = Taint { key: key.into(), value: "".into(), effect: "NoExecute".into() };
+    NodeObject { taints: vec![taint], ..node.clone() }
+}
+
+#[test]
+fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
+    let mut run = Run::synced(Vec::new(), Vec::new());
+    let plain = node("n1", &["10.0.0.1", "fd00::1"]);
+    run.put(plain.clone());
+    run.turn();
+    run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
+    let [(name, Some(fact))] = &told(&run.turn())[..] else { panic!("one node") };
+    assert_eq!((name, &fact.name, &fact.uid), (&plain.name, &plain.name, &plain.uid));
+    assert_eq!((fact.ips.len(), fact.taints.len(), fact.left_out), (2, 1, None));
+    run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
+    assert!(told(&run.turn()).is_empty(), "what has changed otherwise is nothing new");
+    run.gone(node_key("n1"));
+    assert_eq!(told(&run.turn()), [(plain.name, None)]);
+}
+
+#[test]
+fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
+    let mut run = Run::synced(Vec::new(), Vec::new());
+    run.gone(node_key("n2"));
+    run.put(NodeObject { uid: NodeUid::new("another"), ..node("n2", &["10.0.0.2"]) });
+    let [(_, Some(fact))] = &told(&run.turn())[..] else { panic!("one node") };
+    assert_eq!(fact.uid, NodeUid::new("another"));
+}
+
+#[test]
+fn w8_nodes_are_told_before_the_lists_that_hold_them_are_said_to_be_in() {
+    let mut run = Run::of(params());
+    run.list(Kind::Services, Vec::<ServiceObject>::new());
+    run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
+    run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
+    let said = run.turn();
+    let place = |what: fn(&Out) -> bool| said.iter().position(what).expect("said");
+    assert!(place(|said| matches!(said, Out::Node(..))) < place(|said| matches!(said, Out::Synced)));
+}
+
+fn preempted(node: &NodeObject, at: i64, age: u64) -> NodeObject {
+    let (at, age) = (Some(Wall::from_micros(at)), Some(Duration::from_secs(age)));
+    let message = "Preempt Scheduled".into();
+    NodeObject { preempt: Some(Preempt { at, age, due: None, message }), ..node.clone() }
+}
+
+#[test]
+fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
+    let mut run = Run::synced(Vec::new(), Vec::new());
+    let plain = node("n1", &["10.0.0.1"]);
+    let told_of = |run: &mut Run, object: NodeObject| {
+        run.seen(Kind::Nodes, Seen::Object(object.into()));
+        told(&run.turn()).len()
+    };
+    let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
+    assert_eq!(told_of(&mut run, of(1, 0)), 1);
+    assert_eq!(told_of(&mut run, of(1, 9)), 0);
+    assert_eq!(told_of(&mut run, of(2, 0)), 1);
+    assert_eq!(told_of(&mut run, NodeObject { preempt: None, ..of(2, 0) }), 1);
+}
+
+#[test]
+fn n1_a_newer_version_alone_is_no_news() {
+    let plain = node("n1", &["10.0.0.1"]);
+    let mut marked = tainted(&plain, DRAINING);
+    marked.taints[0].value = SPOT_EVICTION.into();
+    for object in [tainted(&plain, OUT_OF_SERVICE), marked, preempted(&plain, 1, 0)] {
+        let mut run = Run::synced(Vec::new(), Vec::new());
+        run.put(object.clone());
+        assert_eq!(told(&run.turn()).len(), 1, "{object:?}");
+        run.put(object.clone());
+        assert_eq!(told(&run.turn()), [], "{object:?}");
+    }
+}
+
+#[test]
+fn d6_levels_wait_for_no_list_of_events() {
+    let mut run = Run::of(params());
+    let event = PreemptionObject {
+        key: EventKey { namespace: "default".into(), name: "n1.1".into() },
+        resource_version: version(1),
+        node: NodeName::new("n1"),
+        uid: None,
+        at: None,
+        age: None,
+        due: None,
+        message: "Preempt Scheduled".into(),
+    };
+    run.list(Kind::Services, Vec::<ServiceObject>::new());
+    run.list(Kind::EndpointSlices, Vec::<SliceObject>::new());
+    run.seen(Kind::Preemptions, Seen::ListBegan(Provenance::FirstList));
+    run.seen(Kind::Preemptions, Seen::Object(Object::Preemption(Arc::new(event))));
+    run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
+    let said = run.turn();
+    assert!(said.iter().any(|said| matches!(said, Out::Synced)));
+    assert!(!said.iter().any(|said| matches!(said, Out::Cached(Kind::Preemptions, _))));
+}

@@ -1,0 +1,111 @@
+//! Conditions that are told once in each term, on the test's clock.
+
+use super::*;
+use model::wishes::{Pause, Wishes};
+
+/// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
+/// all of it while nothing is reported.
+fn conditions() -> Run {
+    let slices = vec![slice("web-1", "web", &["n1"]), slice("right-1", "right", &["n1"])];
+    let mut run = Run::synced(vec![service("web"), service("api"), service("right")], slices);
+    run.reporting(None);
+    run.turn();
+    run.put(slice("web-1", "web", &["n8", "n9"]));
+    run.put(slice("api-1", "api", &["n9"]));
+    run.seen(Kind::EndpointSlices, bad(Some(slice_key("right-1"))));
+    assert_eq!(told(&run.turn()), Vec::<String>::new(), "a standby makes no reports");
+    run
+}
+
+/// What was told, in words.
+fn told(out: &[Out]) -> Vec<String> {
+    let told = |report: Report| match (&report.subjects[..], report.what) {
+        ([Subject::Service(of)], What::DataError { endpoints, .. }) => format!("{} {endpoints}", of.key.name),
+        ([Subject::Service(of)], What::Undecodable { object, .. }) => format!("{} {object}", of.key.name),
+        other => panic!("not a condition: {other:?}"),
+    };
+    let mut all: Vec<String> = reports(out).into_iter().map(told).collect();
+    all.sort();
+    all
+}
+
+const ALL: [&str; 3] = ["api 1", "right shop/right-1", "web 2"];
+
+#[test]
+fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
+    let mut run = conditions();
+    run.reporting(Some(2));
+    assert_eq!(told(&run.turn()), ALL);
+    for _ in 0..10 {
+        run.reporting(Some(2));
+        let out = run.pass(5);
+        assert!(told(&out).is_empty() && facts(&out).is_empty(), "it is told once in a term");
+    }
+    run.put(slice("web-1", "web", &["n9"]));
+    assert_eq!(told(&run.turn()), Vec::<String>::new(), "it lasts");
+}
+
+#[test]
+fn e1_what_lasts_is_told_again_in_the_next_term() {
+    for heard in [true, false] {
+        let mut run = conditions();
+        run.reporting(Some(2));
+        assert_eq!(told(&run.turn()), ALL);
+        if heard {
+            run.reporting(None);
+        }
+        assert!(run.turn().is_empty());
+        run.reporting(Some(3));
+        let out = run.turn();
+        assert_eq!(told(&out), ALL);
+        assert!(facts(&out).is_empty(), "nothing is worked out for it");
+    }
+}
+
+#[test]
+fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
+    let mut run = conditions();
+    run.reporting(Some(2));
+    run.put(slice("web-1", "web", &["n2"]));
+    run.put(slice("right-1", "right", &["n2"]));
+    assert_eq!(told(&run.turn()), ["api 1"], "that one lasts");
+}
+
+#[test]
+fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
+    let mut run = conditions();
+    run.reporting(Some(2));
+    run.turn();
+    let mut another = service("web");
+    another.uid = ServiceUid::new("another");
+    run.put(another);
+    assert_eq!(told(&run.turn()), ["web 2"]);
+}
+
+#[test]
+fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
+    let wishes = |paused: &[&str]| {
+        let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
+        In::Wishes(Arc::new(Wishes { services: paused.iter().map(one).collect(), ..Wishes::default() }))
+    };
+    let whats = |out: &[Out]| reports(out).into_iter().map(|report| report.what).collect::<Vec<_>>();
+    let trouble = What::DataError { endpoints: 1, example: "node n9 is not known".into() };
+    let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
+    run.informer.step(run.now, wishes(&["web"]), &mut run.out);
+    run.put(slice("web-1", "web", &["n1", "n9"]));
+    let error: Arc<str> = "ports".into();
+    let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
+    run.seen(
+        Kind::Services,
+        Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
+    );
+    assert!(whats(&run.turn()).is_empty());
+    run.informer.step(run.now, wishes(&["other"]), &mut run.out);
+    let bad = What::Undecodable { kind: Kind::Services, object: "shop/web".into(), error, kept: true };
+    assert_eq!(whats(&run.turn()), [bad, trouble.clone()]);
+    run.put(ServiceObject { paused: true, ..service("web") });
+    assert!(whats(&run.turn()).is_empty());
+    run.put(service("web"));
+    assert_eq!(whats(&run.turn()), [trouble], "the annotation pauses as well");
+    assert!(run.informer.has_told());
+}

@@ -1,0 +1,620 @@
+//! Follows one kind of object on the API server: which request comes next, and what the lines of the stream mean.
+//!
+//! It owns the resourceVersion to continue from, the choice between a streaming list and a plain one, and the backoff
+//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and the
+//! admin state owns what it needs of events.
+//!
+//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
+//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a dead
+//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. One that
+//! is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch that the
+//! server closes twice in a row within seconds and without a line is replaced by a list too.
+
+mod backoff;
+mod contact;
+mod delivery;
+mod seen;
+mod serves;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff::Backoff;
+pub use contact::Contact;
+use contact::denial;
+use delivery::Delivered;
+pub use delivery::GivenUp;
+use model::ids::{CallId, Epoch, ReadId};
+use model::machine::{Machine, Now};
+use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
+use model::sample::{RelistReason, Sample};
+use model::view::SourceView;
+use model::watch::{Seen, Serves};
+
+/// How long a request may go without any answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How long a streaming list may take from its acceptance to its end.
+const LIST_LIMIT: Duration = Duration::from_secs(60);
+/// How long a watch may go without a line before it is opened again from where it was.
+pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
+/// How long a watch, opened again or not, may go without a line before it counts as broken.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
+/// How long a refused streaming list is not asked for again.
+const PLAIN_FOR: Duration = Duration::from_secs(600);
+/// How far apart two watches begin at least.
+const WATCHES_APART: Duration = Duration::from_secs(1);
+/// The bounds within which `Retry-After` is honoured.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// What a watcher can be told. Inputs of a request carry its id; those of an older request are dropped.
+#[derive(Clone, Debug)]
+pub enum In {
+    /// Begin; after the first time it does nothing.
+    Start,
+    /// The server accepted the watch; lines follow.
+    Opened(CallId),
+    /// A line of the stream, in order. While it waits, a newer line about the same object replaces it (A3).
+    Line {
+        /// The request.
+        call: CallId,
+        /// When it was read from the connection; later for each line.
+        read: Now,
+        /// The line.
+        line: Line,
+    },
+    /// A page of a plain list, in order.
+    Page {
+        /// The request.
+        call: CallId,
+        /// The objects in it, undecodable ones in their places.
+        items: Vec<Line>,
+        /// The list's resourceVersion.
+        resource_version: ResourceVersion,
+        /// The token for the next page; `None` on the last one.
+        next: Option<Arc<str>>,
+    },
+    /// The request is over: the stream ended, or it could not be made.
+    Ended {
+        /// The request.
+        call: CallId,
+        /// Why; `None`: the server closed the stream in good order.
+        failure: Option<WatchFailure>,
+        /// A random number, 0 to 1000 per mille, that spreads the next try.
+        jitter: u16,
+    },
+    /// The Informer refuses what it was given: a list of most recent data is wanted.
+    Relist(RelistReason),
+    /// How many objects of this kind the Informer holds; it is shown.
+    Cached(usize),
+    /// A term of leadership needs most recent data (W8).
+    Confirm {
+        /// The term.
+        epoch: Epoch,
+        /// Whether a list that began before this moment does not count.
+        anew: bool,
+    },
+    /// The Directory doubts something: a list of most recent data that is begun after this word resolves that (G1).
+    Reread(ReadId),
+}
+
+/// One line of a stream, or one item of a list, decoded.
+#[derive(Clone, Debug)]
+pub enum Line {
+    /// `ADDED`, `MODIFIED`, or an item of a list.
+    Object(Object),
+    /// `DELETED`.
+    Deleted {
+        /// Which object.
+        key: ObjectKey,
+        /// Whose slice it was; of no meaning for other kinds.
+        owner: Owner,
+        /// The version of the deletion.
+        resource_version: ResourceVersion,
+    },
+    /// `BOOKMARK`.
+    Bookmark {
+        /// Up to where the stream is complete.
+        resource_version: ResourceVersion,
+        /// Whether it is annotated as the end of a streaming list.
+        list_end: bool,
+    },
+    /// `ERROR`: the stream is over.
+    Error(WatchFailure),
+    /// A line or item that could not be decoded.
+    Undecodable {
+        /// Which object, when its metadata could be read.
+        key: Option<ObjectKey>,
+        /// Whose slice it is; of no meaning for other kinds.
+        owner: Owner,
+        /// The version it has, when that could be read.
+        resource_version: Option<ResourceVersion>,
+        /// What is wrong with it.
+        error: Arc<str>,
+    },
+}
+
+/// Why a request or a stream failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WatchFailure {
+    /// 410, or an ERROR event that says so: the resourceVersion is too old.
+    Expired,
+    /// The server does not do streaming lists (400, 422, or an ERROR event that says so).
+    StreamingRefused(Arc<str>),
+    /// 429, with `Retry-After` when it was given.
+    TooManyRequests(Option<Duration>),
+    /// 401 or 403.
+    Denied(Arc<str>),
+    /// Any other answer, broken connection, or silence.
+    Other(Arc<str>),
+}
+
+/// What a watcher can say.
+#[derive(Clone, Debug)]
+pub enum Out {
+    /// To the kubernetes port: open this request. The one before it is over or is to be dropped.
+    Open {
+        /// The id that its lines carry.
+        call: CallId,
+        /// Of which kind.
+        kind: Kind,
+        /// What to ask.
+        ask: Ask,
+        /// Why the previous watch was given up, if that is to be logged.
+        given_up: Option<GivenUp>,
+    },
+    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`]: what was seen, and when it was read from
+    /// the connection.
+    Seen(Kind, Now, Seen),
+    /// To the Informer: whether what it was told is current. Not sent for [`Kind::Preemptions`].
+    Contact(Kind, Contact),
+    /// To the board.
+    View(SourceView),
+    /// To the metrics.
+    Sample(Sample),
+}
+
+/// What to ask of the API server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ask {
+    /// A watch that begins with all objects: `sendInitialEvents=true`, most recent data.
+    StreamingList,
+    /// A plain list of most recent data, page by page; `None` is the first page.
+    List {
+        /// The token of the page.
+        page: Option<Arc<str>>,
+    },
+    /// A watch from this version on.
+    Watch {
+        /// Where to go on.
+        from: ResourceVersion,
+    },
+}
+
+/// Follows one kind of object.
+#[derive(Debug)]
+pub struct Watcher {
+    kind: Kind,
+    phase: Phase,
+    calls: u64,
+    /// The request that was over before the port said so: its `Ended` is expected.
+    over: Option<CallId>,
+    /// Until when lists are plain, after a streaming list was refused.
+    plain_until: Option<Now>,
+    backoff: Backoff,
+    /// Whether watches deliver anything.
+    delivered: Delivered,
+    /// Whether a list has been completed.
+    listed: bool,
+    /// What has asked for most recent data: every list from now on serves it.
+    serves: Serves,
+    fresh: Option<bool>,
+    /// Since when no watch delivers; `None` while one does.
+    stale_since: Option<Now>,
+    /// What was last said of that.
+    contact: Option<Contact>,
+    /// What the API server says that denies what is asked, since the last thing that was otherwise.
+    denied: Option<Arc<str>>,
+    cached: usize,
+    /// When that was read of which it speaks.
+    read: Now,
+    heard_at: Option<Now>,
+    last_error: Option<Arc<str>>,
+    shown: Option<SourceView>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Not started.
+    Idle,
+    /// No request is open.
+    Waiting { until: Now, next: Next },
+    /// A request was sent and nothing has come back.
+    Asked { call: CallId, sent: Now, work: Work },
+    /// A stream is followed.
+    Following { call: CallId, opened: Now, heard: Now, lines: bool, work: Work },
+}
+
+/// What comes after waiting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Next {
+    List,
+    Watch { from: ResourceVersion },
+}
+
+/// What the open request is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Work {
+    /// `began`: the Informer was told so, and must be told how it ends. `serves`: what had asked for most recent data
+    /// when the list was begun.
+    StreamingList { began: bool, serves: Serves },
+    /// One page of a plain list; `began` and `serves` as above.
+    List { page: Option<Arc<str>>, began: bool, serves: Serves },
+    /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
+    Watch { from: ResourceVersion, again: bool },
+}
+
+impl Work {
+    fn began(&self) -> bool {
+        match self {
+            Work::StreamingList { began, serves: _ } | Work::List { page: _, began, serves: _ } => *began,
+            Work::Watch { .. } => false,
+        }
+    }
+
+    /// What had asked for most recent data when the list was begun.
+    fn serves(&self) -> Serves {
+        match self {
+            Work::StreamingList { began: _, serves } | Work::List { page: _, began: _, serves } => *serves,
+            Work::Watch { .. } => Serves::default(),
+        }
+    }
+}
+
+impl Machine for Watcher {
+    type In = In;
+    type Out = Out;
+
+    fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
+        let mut bookmarked = false;
+        self.read = now;
+        match input {
+            In::Start => match self.phase {
+                Phase::Idle => {
+                    self.set_fresh(now, false, out);
+                    self.begin_list(now, out);
+                }
+                Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
+            },
+            In::Opened(call) => self.on_opened(now, call, out),
+            In::Line { call, read, line } => bookmarked = self.on_line(now, call, (read, line), out),
+            In::Page { call, items, resource_version, next } => {
+                self.on_page(now, call, (items, resource_version, next), out);
+            }
+            In::Ended { call, failure, jitter } => self.on_ended(now, call, failure, jitter, out),
+            In::Relist(reason) => self.on_relist(now, reason, out),
+            In::Cached(count) => self.cached = count,
+            In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
+            In::Reread(read) => self.on_reread(now, read, out),
+        }
+        self.show(bookmarked, out);
+        debug_assert!(self.check());
+    }
+
+    fn deadline(&self) -> Option<Now> {
+        match &self.phase {
+            Phase::Idle => None,
+            Phase::Waiting { until, .. } => Some(*until),
+            Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
+            Phase::Following { opened, heard, work, .. } => Some(match work {
+                Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
+                Work::List { .. } => heard.plus(SILENCE_LIMIT),
+                Work::Watch { .. } => {
+                    let proven = self.delivered.proven_at(*opened).unwrap_or(Now::NEVER);
+                    heard.plus(REOPEN_AFTER).min(self.delivered.silent_at(*opened)).min(proven)
+                }
+            }),
+        }
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.deadline().is_none_or(|at| now < at) {
+            return;
+        }
+        self.read = now;
+        match &self.phase {
+            Phase::Idle => {}
+            Phase::Waiting { next, .. } => match next.clone() {
+                Next::List => self.begin_list(now, out),
+                Next::Watch { from } => self.watch_again(now, from, out),
+            },
+            Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
+            Phase::Following { opened, work, .. } => match work {
+                Work::StreamingList { .. } => {
+                    self.give_up_streaming("the streaming list did not end within 60 s", now, out);
+                }
+                // A watch from a version that the server has not reached, say after its storage was restored,
+                // is silent too: only a list helps there.
+                Work::Watch { .. } if self.delivered.silent_at(*opened) <= now => {
+                    self.give_up("the watch was silent for 330 s", now, out);
+                }
+                Work::Watch { .. } if self.delivered.proven_at(*opened).is_some_and(|at| at <= now) => {
+                    self.prove(now, out);
+                }
+                Work::Watch { from, .. } => {
+                    let from = from.clone();
+                    self.last_error = Some("the watch was silent for 100 s".into());
+                    self.set_fresh(now, false, out);
+                    self.watch_again(now, from, out);
+                }
+                Work::List { .. } => self.relist(now, RelistReason::Broken, out),
+            },
+        }
+        self.show(false, out);
+        debug_assert!(self.check());
+    }
+}
+
+impl Watcher {
+    /// A watcher of this kind that has not started.
+    #[must_use]
+    pub fn new(kind: Kind) -> Watcher {
+        Watcher {
+            kind,
+            phase: Phase::Idle,
+            calls: 0,
+            over: None,
+            plain_until: None,
+            backoff: Backoff::default(),
+            delivered: Delivered::default(),
+            listed: false,
+            serves: Serves::default(),
+            fresh: None,
+            stale_since: None,
+            contact: None,
+            denied: None,
+            cached: 0,
+            read: Now::ZERO,
+            heard_at: None,
+            last_error: None,
+            shown: None,
+        }
+    }
+
+    /// The invariant: once started, something is always waited for, with a limit; a stream is followed only by
+    /// a kind of request that streams, and only a watcher that follows, or is about to go on at once, is fresh.
+    fn check(&self) -> bool {
+        let streams = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
+            Phase::Following { work, .. } => !matches!(work, Work::List { .. }),
+        };
+        let waits = matches!(self.phase, Phase::Idle) != self.deadline().is_some();
+        let fresh = self.fresh != Some(true)
+            || match &self.phase {
+                Phase::Idle => false,
+                Phase::Waiting { next, .. } => matches!(next, Next::Watch { .. }),
+                Phase::Asked { work, .. } | Phase::Following { work, .. } => {
+                    matches!(work, Work::Watch { .. })
+                }
+            };
+        streams && waits && fresh
+    }
+
+    fn current(&self) -> Option<CallId> {
+        match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => None,
+            Phase::Asked { call, .. } | Phase::Following { call, .. } => Some(*call),
+        }
+    }
+
+    fn work_mut(&mut self) -> Option<&mut Work> {
+        match &mut self.phase {
+            Phase::Idle | Phase::Waiting { .. } => None,
+            Phase::Asked { work, .. } | Phase::Following { work, .. } => Some(work),
+        }
+    }
+
+    fn open(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
+        self.over = self.current();
+        self.calls += 1;
+        let call = CallId(self.calls);
+        let ask = match &work {
+            Work::StreamingList { .. } => Ask::StreamingList,
+            Work::List { page, .. } => Ask::List { page: page.clone() },
+            Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
+        };
+        let given_up = self.delivered.take_report();
+        out.push(Out::Open { call, kind: self.kind, ask, given_up });
+        self.phase = Phase::Asked { call, sent: now, work };
+    }
+
+    fn wait(&mut self, now: Now, delay: Duration, next: Next, out: &mut Vec<Out>) {
+        self.over = self.current();
+        self.set_fresh(now, false, out);
+        self.phase = Phase::Waiting { until: now.plus(delay), next };
+    }
+
+    fn watch_again(&mut self, now: Now, from: ResourceVersion, out: &mut Vec<Out>) {
+        self.open(now, Work::Watch { from, again: true }, out);
+    }
+
+    fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.set_fresh(now, false, out);
+        let serves = self.serves;
+        let work = if self.plain_until.is_some_and(|until| now < until) {
+            Work::List { page: None, began: false, serves }
+        } else {
+            self.plain_until = None;
+            Work::StreamingList { began: false, serves }
+        };
+        self.open(now, work, out);
+    }
+
+    fn on_ended(
+        &mut self,
+        now: Now,
+        call: CallId,
+        failure: Option<WatchFailure>,
+        jitter: u16,
+        out: &mut Vec<Out>,
+    ) {
+        self.backoff.stir(jitter);
+        if self.current() != Some(call) {
+            if self.over.take_if(|over| *over == call).is_none() {
+                out.push(Out::Sample(Sample::UnmatchedAnswer));
+            }
+            return;
+        }
+        if let Some(failure) = failure {
+            return self.fail(now, failure, out);
+        }
+        let (since, lines, work) = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => return,
+            Phase::Asked { sent, work, .. } => (*sent, false, work.clone()),
+            Phase::Following { opened, lines, work, .. } => (*opened, *lines, work.clone()),
+        };
+        match work {
+            Work::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
+            Work::StreamingList { .. } => {
+                self.give_up_streaming("the streaming list ended before all was sent", now, out);
+            }
+            Work::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
+        }
+    }
+
+    /// What follows from a failure of the open request.
+    fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
+        let (work, accepted) = match &self.phase {
+            Phase::Idle | Phase::Waiting { .. } => return,
+            Phase::Asked { work, .. } => (work.clone(), None),
+            Phase::Following { opened, lines, work, .. } => (work.clone(), Some((*opened, *lines))),
+        };
+        self.last_error = Some(words(&failure));
+        self.denied = denial(&failure);
+        let delay = match failure {
+            WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
+            WatchFailure::StreamingRefused(_) => match work {
+                Work::StreamingList { began, serves: _ } => {
+                    self.abort_list(began, out);
+                    self.plain_until = Some(now.plus(PLAIN_FOR));
+                    return self.begin_list(now, out);
+                }
+                Work::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
+                Work::List { .. } => self.backoff.after_failure(),
+            },
+            WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
+            // A server that restarts denies everything until its own caches are filled, so a denial is no
+            // reason to wait longer than for any other failure.
+            WatchFailure::TooManyRequests(None) | WatchFailure::Denied(_) | WatchFailure::Other(_) => {
+                self.backoff.after_failure()
+            }
+        };
+        self.abort_list(work.began(), out);
+        match work {
+            Work::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
+            Work::StreamingList { .. } | Work::List { .. } => self.wait(now, delay, Next::List, out),
+        }
+    }
+
+    fn abort_list(&mut self, began: bool, out: &mut Vec<Out>) {
+        if began {
+            out.push(Out::Seen(self.kind, self.read, Seen::ListAborted));
+        }
+    }
+
+    fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+        let bound = match &self.phase {
+            // A list comes anyway.
+            Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
+            Phase::Waiting { until, next: Next::Watch { .. } } => Some(*until),
+            Phase::Asked { .. } | Phase::Following { .. } => None,
+        };
+        self.relist(now, reason, out);
+        if let (Phase::Waiting { until, .. }, Some(bound)) = (&mut self.phase, bound) {
+            *until = bound.max(*until);
+        }
+    }
+
+    /// Gives up what is under way and lists again: at once after the first expiry in a while, else after a
+    /// wait that grows while lists do not lead to a lasting watch, so that a stale server is not hammered.
+    fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+        let began = self.work_mut().is_some_and(|work| work.began());
+        self.abort_list(began, out);
+        out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+        let delay = self.backoff.before_relist(now, reason);
+        if delay.is_zero() {
+            self.begin_list(now, out);
+        } else {
+            self.wait(now, delay, Next::List, out);
+        }
+    }
+
+    fn set_fresh(&mut self, now: Now, fresh: bool, out: &mut Vec<Out>) {
+        if self.fresh.replace(fresh) != Some(fresh) {
+            out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
+        }
+        if fresh {
+            self.denied = None;
+            self.stale_since = None;
+        } else {
+            self.stale_since.get_or_insert(now);
+        }
+        let contact = match (fresh, &self.denied) {
+            (true, _) => Contact::Current,
+            (false, None) => Contact::Lost,
+            (false, Some(why)) => Contact::Denied(Arc::clone(why)),
+        };
+        if self.contact.as_ref() != Some(&contact) {
+            self.contact = Some(contact.clone());
+            out.push(Out::Contact(self.kind, contact));
+        }
+    }
+
+    /// Shows what changed; the time of the last word alone is worth it only `anyway`.
+    fn show(&mut self, anyway: bool, out: &mut Vec<Out>) {
+        let phase = match &self.phase {
+            Phase::Idle => return,
+            Phase::Waiting { .. } => "waiting",
+            Phase::Asked { work, .. } | Phase::Following { work, .. } => match work {
+                Work::StreamingList { .. } | Work::List { .. } => "listing",
+                Work::Watch { .. } => "watching",
+            },
+        };
+        let view = SourceView {
+            kind: self.kind,
+            phase,
+            synced: self.listed,
+            objects: self.cached,
+            heard_at: self.heard_at,
+            stale_since: self.stale_since,
+            last_error: self.last_error.clone(),
+        };
+        let known = self.shown.as_ref().is_some_and(|shown| {
+            shown.phase == view.phase
+                && shown.synced == view.synced
+                && shown.objects == view.objects
+                && shown.stale_since == view.stale_since
+                && shown.last_error == view.last_error
+        });
+        if anyway || !known {
+            self.shown = Some(view.clone());
+            out.push(Out::View(view));
+        }
+    }
+}
+
+/// A failure in words, for operators.
+fn words(failure: &WatchFailure) -> Arc<str> {
+    match failure {
+        WatchFailure::Expired => "the resourceVersion is too old".into(),
+        WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),
+        WatchFailure::TooManyRequests(Some(after)) => {
+            format!("too many requests, retry after {} s", after.as_secs()).into()
+        }
+        WatchFailure::TooManyRequests(None) => "too many requests".into(),
+        WatchFailure::Denied(why) => format!("denied: {why}").into(),
+        WatchFailure::Other(why) => Arc::clone(why),
+    }
+}

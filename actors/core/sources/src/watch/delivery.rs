@@ -1,0 +1,176 @@
+//! Whether the watches that the server accepts deliver anything. A request that repeatedly succeeds without data is a
+//! failure: a proxy may answer in place of the API server, and then no change in the cluster arrives although no
+//! request fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Next, Out, Phase, SILENCE_LIMIT, WATCHES_APART, WatchFailure, Watcher, Work};
+use model::machine::Now;
+use model::object::ResourceVersion;
+use model::sample::{RelistReason, Sample};
+
+/// A watch that ends sooner than this, without a line, has delivered nothing.
+pub(super) const SHORT_WATCH: Duration = Duration::from_secs(10);
+/// How many watches in a row may deliver nothing before a list follows.
+const EMPTY_LIMIT: u32 = 2;
+/// For how long watches may fail, one after another, before a list follows.
+const FAILING_LIMIT: Duration = Duration::from_secs(100);
+
+/// A request that was ended although it had not failed, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GivenUp {
+    /// A watch: a list follows.
+    Watch(Arc<str>),
+    /// A streaming list: a list in pages follows.
+    StreamingList(Arc<str>),
+}
+
+/// What recent watches have delivered.
+#[derive(Debug, Default)]
+pub(super) struct Delivered {
+    /// When the last line or page arrived.
+    last: Now,
+    /// Watches in a row that delivered nothing.
+    empty: u32,
+    /// When the first of several consecutive watches that failed or delivered nothing ended.
+    failing_since: Option<Now>,
+    /// What was given up, until it is logged.
+    report: Option<GivenUp>,
+    /// Whether this was logged since the last line of a watch.
+    reported: bool,
+}
+
+impl Delivered {
+    /// Whether the last watch delivered a line, or lasted long enough.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.empty == 0
+    }
+
+    /// When an open watch without a line counts as delivering, if the watches before it delivered nothing.
+    pub(super) fn proven_at(&self, opened: Now) -> Option<Now> {
+        (!self.is_trusted()).then(|| opened.plus(SHORT_WATCH))
+    }
+
+    /// When a watch has been silent for too long. Opening it again does not end the silence, but gives it a moment to
+    /// deliver a line.
+    pub(super) fn silent_at(&self, opened: Now) -> Now {
+        self.last.plus(SILENCE_LIMIT).max(opened.plus(SHORT_WATCH))
+    }
+
+    /// A page of a list, or a line of a streaming list, has arrived.
+    pub(super) fn on_list(&mut self, now: Now) {
+        self.last = now;
+    }
+
+    /// What was given up before the next request, if that is to be logged.
+    pub(super) fn take_report(&mut self) -> Option<GivenUp> {
+        self.report.take()
+    }
+
+    /// A watch has ended. `accepted`: when it was opened, and whether a line arrived; `None`: the server did not accept
+    /// it.
+    fn on_ended(&mut self, now: Now, accepted: Option<(Now, bool)>) {
+        match accepted {
+            Some((since, lines)) if lines || now.since(since) >= SHORT_WATCH => {
+                self.empty = 0;
+                self.failing_since = None;
+            }
+            Some(_) => self.empty = self.empty.saturating_add(1),
+            None => {}
+        }
+        self.failing_since.get_or_insert(now);
+    }
+
+    /// Whether a list must follow.
+    fn needs_list(&self, now: Now) -> bool {
+        self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
+    }
+
+    fn give_up(&mut self, why: &Arc<str>) {
+        if !std::mem::replace(&mut self.reported, true) {
+            self.report = Some(GivenUp::Watch(Arc::clone(why)));
+        }
+    }
+}
+
+impl Watcher {
+    /// A line other than an error has arrived.
+    pub(super) fn on_data(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.delivered.on_list(now);
+        let Phase::Following { lines, work, .. } = &mut self.phase else { return };
+        *lines = true;
+        match work {
+            Work::Watch { .. } => {
+                self.delivered.reported = false;
+                self.prove(now, out);
+            }
+            Work::StreamingList { .. } | Work::List { .. } => {}
+        }
+    }
+
+    /// The open watch delivers, so the known state is current.
+    pub(super) fn prove(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.delivered.empty = 0;
+        self.last_error = None;
+        self.set_fresh(now, true, out);
+    }
+
+    /// The server has ended the watch normally. `since`: when it was opened; `lines`: whether it delivered any.
+    pub(super) fn on_watch_ended(
+        &mut self,
+        now: Now,
+        (since, lines): (Now, bool),
+        from: ResourceVersion,
+        out: &mut Vec<Out>,
+    ) {
+        self.delivered.on_ended(now, Some((since, lines)));
+        let lasted = now.since(since);
+        if self.delivered.empty >= EMPTY_LIMIT {
+            self.give_up("the watch ended twice in a row within seconds, without a line", now, out);
+        } else if self.delivered.empty > 0 {
+            self.last_error = Some("the watch ended within seconds, without a line".into());
+            let delay = self.backoff.after_failure();
+            self.wait(now, delay, Next::Watch { from }, out);
+        } else if lasted < WATCHES_APART {
+            // The known state stays current for this moment.
+            self.over = self.current();
+            self.phase = Phase::Waiting { until: since.plus(WATCHES_APART), next: Next::Watch { from } };
+        } else {
+            self.watch_again(now, from, out);
+        }
+    }
+
+    /// The watch has failed, or was refused. `delay` depends on the failure.
+    pub(super) fn on_watch_failed(
+        &mut self,
+        now: Now,
+        accepted: Option<(Now, bool)>,
+        (from, delay): (ResourceVersion, Duration),
+        out: &mut Vec<Out>,
+    ) {
+        self.delivered.on_ended(now, accepted);
+        if !self.delivered.needs_list(now) {
+            return self.wait(now, delay, Next::Watch { from }, out);
+        }
+        let reason = RelistReason::Broken;
+        out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+        let delay = delay.max(self.backoff.before_relist(now, reason));
+        self.wait(now, delay, Next::List, out);
+    }
+
+    /// Replaces a streaming list that the server has not refused by a list in pages.
+    pub(super) fn give_up_streaming(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
+        let why: Arc<str> = why.into();
+        self.delivered.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
+        self.fail(now, WatchFailure::StreamingRefused(why), out);
+    }
+
+    /// Gives up watching from this version: only a list can show the changes since then.
+    pub(super) fn give_up(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
+        let why = Arc::from(why);
+        self.delivered.give_up(&why);
+        self.last_error = Some(why);
+        self.relist(now, RelistReason::Broken, out);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a response says of the resources that are watched: which are valid, which are not, and what its answer
+//! complains of (A46, A88, TP3).
+
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use model::machine::Wall;
+use model::xds::cache::{Error, Reason, Rejected};
+use model::xds::facts::{Code, Kind, Raw, Response};
+use model::xds::{Invalid, Value, validate};
+
+/// The most complaints in a NACK: a server may limit the size of requests.
+const COMPLAINTS: usize = 20;
+
+/// The largest rejected resource that is kept for CSDS, in bytes: CSDS clients limit the size of a message.
+const LARGEST_REJECTED: usize = 1 << 20;
+
+/// What a response says of one watched resource.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// It is there and valid; what it says, and its bytes.
+    Valid(Value, Raw),
+    /// It is there and not valid.
+    Invalid(Error),
+    /// The server cannot send it (TP3).
+    Reported(Error),
+    /// The server speaks of it where it reports errors, and reports none.
+    Unclear,
+}
+
+/// A response, judged.
+#[derive(Debug)]
+pub(super) struct ResponseVerdict {
+    /// What it says of the resources that are watched: those that it holds, and then those of which it reports
+    /// errors, so that the error wins.
+    pub findings: Vec<(Arc<str>, Finding)>,
+    /// The version of the response.
+    pub version: Arc<str>,
+    /// What is wrong with it; with nothing it is accepted.
+    pub complaints: Complaints,
+    /// How many watched resources are valid, unchanged ones too (A78).
+    pub valid: u64,
+    /// How many resources are not, or are reported as errors (A78).
+    pub invalid: u64,
+    /// Whether each resource and each error in it has a name that can be read. Where one has not, none is known to be
+    /// absent.
+    pub is_legible: bool,
+}
+
+/// Judges a response about this kind that came at this time. What is not watched is passed over, be it valid or not:
+/// servers may send more than was asked for, and go on sending what is not any more.
+pub(super) fn judge(
+    kind: Kind,
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+) -> ResponseVerdict {
+    let mut verdict = ResponseVerdict {
+        findings: Vec::new(),
+        version: Arc::from(response.version.as_str()),
+        complaints: Complaints::default(),
+        valid: 0,
+        invalid: 0,
+        is_legible: true,
+    };
+    if let Some(excess) = &response.excess {
+        verdict.is_legible = false;
+        verdict.invalid += 1;
+        verdict.complaints.excess = Some(excess.clone());
+    }
+    judge_resources(kind, response, at, watched, &mut verdict);
+    judge_errors(response, at, watched, &mut verdict);
+    verdict
+}
+
+/// What is wrong with a response: the first few complaints in the order of their texts, so that the order of the
+/// resources does not matter. No more than these are kept while they are collected.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    /// What was not read; it is always reported.
+    excess: Option<String>,
+    listed: BinaryHeap<String>,
+    /// How many complaints are left out.
+    omitted: usize,
+}
+
+impl Complaints {
+    fn add(&mut self, complaint: String) {
+        self.listed.push(complaint);
+        if self.listed.len() > COMPLAINTS {
+            self.listed.pop();
+            self.omitted += 1;
+        }
+    }
+
+    /// All complaints in one text; `None`: there are none.
+    pub fn message(self) -> Option<Arc<str>> {
+        let mut all: Vec<String> = self.excess.into_iter().chain(self.listed.into_sorted_vec()).collect();
+        if self.omitted > 0 {
+            all.push(format!("and {} more", self.omitted));
+        }
+        (!all.is_empty()).then(|| Arc::from(all.join("; ")))
+    }
+}
+
+/// Why a resource that was in use is taken to be deleted: this response names all that exist, and not that one.
+pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
+    let message = "does not exist: the server's last response names all that exist, and not this one";
+    Error {
+        reason: Reason::Deleted,
+        code: Code::NotFound,
+        message: Arc::from(message),
+        rejected: Some(Rejected { version: Arc::clone(version), at, raw: None }),
+    }
+}
+
+fn judge_resources(
+    kind: Kind,
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+    verdict: &mut ResponseVerdict,
+) {
+    let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
+    for (index, received) in response.resources.iter().enumerate() {
+        let judged = validate(kind, received);
+        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &judged
+            && watched.contains(name)
+            && !seen.insert(Arc::clone(name))
+        {
+            verdict.complain(format!("{name}: duplicate resource name"));
+            continue;
+        }
+        match judged {
+            Ok((name, value)) => {
+                if watched.contains(&name) {
+                    verdict.valid += 1;
+                    verdict.findings.push((name, Finding::Valid(value, received.raw.clone())));
+                }
+            }
+            Err(Invalid { name: Some(name), message }) => {
+                if watched.contains(&name) {
+                    let raw = Some(&received.raw).filter(|raw| raw.bytes.len() <= LARGEST_REJECTED);
+                    let rejected = Rejected { version: Arc::clone(&verdict.version), at, raw: raw.cloned() };
+                    let error = Error {
+                        reason: Reason::Nack,
+                        code: Code::InvalidArgument,
+                        message: Arc::from(format!("invalid resource: {message}")),
+                        rejected: Some(rejected),
+                    };
+                    // Without its place: a server need not keep the order from one response to the next, and the same complaint
+                    // again is to be known for that.
+                    verdict.complain(format!("{name}: {message}"));
+                    verdict.findings.push((name, Finding::Invalid(error)));
+                }
+            }
+            Err(Invalid { name: None, message }) => {
+                verdict.is_legible = false;
+                verdict.complain(format!("resource index {index}: {message}"));
+            }
+        }
+    }
+}
+
+fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut ResponseVerdict) {
+    for (index, reported) in response.errors.iter().enumerate() {
+        let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
+            verdict.is_legible = false;
+            verdict.complain(format!("resource_errors index {index}: resource_name unset"));
+            continue;
+        };
+        let Some(name) = watched.get(name) else { continue };
+        let code = Code::of_number(reported.code.unwrap_or_default());
+        if code == Code::Ok {
+            verdict.complain(format!("resource_errors index {index}: {name}: error_detail must be non-OK"));
+            verdict.findings.push((Arc::clone(name), Finding::Unclear));
+            continue;
+        }
+        let said = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
+        let error = Error {
+            reason: Reason::Reported,
+            code,
+            message: Arc::from(said),
+            rejected: Some(Rejected { version: Arc::clone(&verdict.version), at, raw: None }),
+        };
+        verdict.invalid += 1;
+        verdict.findings.push((Arc::clone(name), Finding::Reported(error)));
+    }
+}
+
+impl ResponseVerdict {
+    /// Something is wrong with the response.
+    fn complain(&mut self, complaint: String) {
+        self.invalid += 1;
+        self.complaints.add(complaint);
+    }
+}

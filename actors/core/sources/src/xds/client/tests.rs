@@ -1,0 +1,344 @@
+//! A client on the test's clock, in the place of its driver, its watchers and its servers.
+
+mod answers;
+mod errors;
+mod fallback;
+mod flow;
+mod pacing;
+mod properties;
+mod requests;
+mod rows;
+mod shown;
+mod streams;
+
+use super::*;
+use crate::resource_cache::News;
+use model::xds::cache::{Reason, State};
+use model::xds::facts::{
+    AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
+    Raw, Received, Reported,
+};
+use model::xds::validate;
+
+/// Some watcher, where it does not matter which.
+const WATCHER: Watcher = Watcher(1);
+/// When every response comes, on the wall.
+const AT: Wall = Wall::from_micros(7_000_000);
+
+const PLAIN: Policy = Policy { fail_on_data_errors: false, timer_is_transient: false };
+const FAILS: Policy = Policy { fail_on_data_errors: true, timer_is_transient: false };
+const PATIENT: Policy = Policy { fail_on_data_errors: false, timer_is_transient: true };
+
+fn cluster(name: &str) -> Key {
+    Key::new(Kind::Cluster, name)
+}
+
+fn endpoints(name: &str) -> Key {
+    Key::new(Kind::Endpoints, name)
+}
+
+fn raw(key: &Key, text: &str) -> Raw {
+    let bytes = format!("{}:{text}", key.name).into_bytes();
+    Raw { type_url: Arc::from(key.kind.type_url()), bytes: Arc::from(bytes) }
+}
+
+fn body(key: &Key, discovery: i32, address: AddressFacts, service_name: String) -> Body {
+    let name = key.name.to_string();
+    match key.kind {
+        Kind::Cluster => {
+            let eds = Some(EdsFacts { service_name, source: EdsSource::Ads });
+            Body::Cluster(ClusterFacts { name, discovery: Some(discovery), eds })
+        }
+        Kind::Endpoints => {
+            let endpoint = EndpointFacts { address, additional: Vec::new(), health: 1, weight: None };
+            let locality =
+                LocalityFacts { weight: Some(1), endpoints: vec![endpoint], ..LocalityFacts::default() };
+            Body::Endpoints(AssignmentFacts { cluster_name: name, localities: vec![locality] })
+        }
+    }
+}
+
+/// A valid resource; those of another number differ.
+fn good(key: &Key, n: u8) -> Received {
+    let address = AddressFacts::Socket { address: format!("10.0.0.{n}"), port: Some(80), protocol: 0 };
+    let body = body(key, 3, address, format!("e{n}"));
+    Received { raw: raw(key, &n.to_string()), wrapper: None, body: Ok(body) }
+}
+
+/// An invalid resource whose name can be read.
+fn bad(key: &Key) -> Received {
+    let body = body(key, 0, AddressFacts::Pipe, String::new());
+    Received { raw: raw(key, "bad"), wrapper: None, body: Ok(body) }
+}
+
+/// A resource of which not even the name can be read.
+fn broken(kind: Kind) -> Received {
+    Received { raw: raw(&Key::new(kind, "?"), "broken"), wrapper: None, body: Err("truncated".to_owned()) }
+}
+
+/// What a valid resource means.
+fn value(key: &Key, n: u8) -> Value {
+    let (name, value) = validate(key.kind, &good(key, n)).expect("it is valid");
+    assert_eq!(name, key.name);
+    value
+}
+
+fn response(kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) -> Response {
+    Response {
+        type_url: kind.type_url().to_owned(),
+        version: version.to_owned(),
+        nonce: nonce.to_owned(),
+        resources,
+        errors: Vec::new(),
+        excess: None,
+    }
+}
+
+fn reported(name: &str, code: Code) -> Reported {
+    let message = format!("no {name} for you");
+    Reported { name: Some(name.to_owned()), code: Some(code.number()), message }
+}
+
+fn unavailable() -> Ended {
+    Ended { code: Code::Unavailable, message: "tcp connect error".to_owned() }
+}
+
+/// A client with its driver. After each input `out` holds what was said.
+struct Run {
+    client: Client,
+    now: Now,
+    out: Vec<Out>,
+    /// The open streams by server.
+    open: BTreeMap<usize, StreamId>,
+    /// Whether the transport pulls what is sent at once.
+    pulls: bool,
+    /// Whether watchers record at once what they are told.
+    records: bool,
+}
+
+impl Run {
+    /// A client of servers with these features.
+    fn with(policies: &[Policy]) -> Run {
+        let server = |(n, policy): (usize, &Policy)| Server {
+            uri: Arc::from(["one:1", "two:2", "three:3"][n]),
+            policy: *policy,
+        };
+        let params = Params {
+            servers: policies.iter().enumerate().map(server).collect(),
+            backoff: Waits::STREAMS,
+            nack_pace: Waits::NACKS,
+        };
+        Run {
+            client: Client::new(params),
+            now: Now::from_millis(1_000),
+            out: Vec::new(),
+            open: BTreeMap::new(),
+            pulls: true,
+            records: true,
+        }
+    }
+
+    /// A client of one server without any feature, whose stream is dispatched and has asked for these.
+    fn watching(keys: &[Key]) -> Run {
+        Run::watching_with(PLAIN, keys)
+    }
+
+    fn watching_with(policy: Policy, keys: &[Key]) -> Run {
+        let mut run = Run::with(&[policy]);
+        keys.iter().for_each(|key| run.watch(key));
+        run.connect(0);
+        run
+    }
+
+    fn step(&mut self, input: impl Into<In>) {
+        self.out.clear();
+        self.client.step(self.now, input.into(), &mut self.out);
+        if self.client.deadline().is_some_and(|at| at <= self.now) {
+            self.client.tick(self.now, &mut self.out);
+        }
+        self.follow();
+    }
+
+    /// Does as the driver and the watchers do with what was said, and adds what is said to that.
+    fn follow(&mut self) {
+        let mut next = 0;
+        while let Some(said) = self.out.get(next).cloned() {
+            next += 1;
+            match said {
+                Out::Call(Call::Open { stream, server, .. }) => {
+                    let before = self.open.insert(server.0, stream);
+                    assert_eq!(before, None, "a second stream to the same server");
+                }
+                Out::Call(Call::Close(stream)) => self.open.retain(|_, open| *open != stream),
+                Out::Call(Call::Send(stream, request)) if self.pulls => {
+                    self.client.step(self.now, Heard::Sent(stream, request.kind).into(), &mut self.out);
+                }
+                Out::Notice(update, _) if self.records => {
+                    self.client.step(self.now, In::Processed(update), &mut self.out);
+                }
+                Out::Call(Call::Send(..) | Call::Read(_)) | Out::Notice(..) | Out::Sample(_) => {}
+            }
+        }
+    }
+
+    fn watch(&mut self, key: &Key) {
+        self.step(In::Watch(key.clone(), WATCHER));
+    }
+
+    fn unwatch(&mut self, key: &Key) {
+        self.step(In::Unwatch(key.clone(), WATCHER));
+    }
+
+    fn stream(&self, server: usize) -> StreamId {
+        *self.open.get(&server).expect("a stream to the server is open")
+    }
+
+    /// A transport to the server is connected.
+    fn connect(&mut self, server: usize) {
+        self.step(Heard::Dispatched(self.stream(server)));
+    }
+
+    fn respond_from(&mut self, server: usize, response: Response) {
+        self.step(Heard::Response(self.stream(server), response, AT));
+    }
+
+    fn respond(&mut self, kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) {
+        self.respond_from(0, response(kind, version, nonce, resources));
+    }
+
+    /// Responds with errors in the place of resources.
+    fn report(&mut self, kind: Kind, version: &str, nonce: &str, errors: Vec<Reported>) {
+        let response = Response { errors, ..response(kind, version, nonce, Vec::new()) };
+        self.respond_from(0, response);
+    }
+
+    /// The stream to a server ends, with no jitter in what follows.
+    fn end(&mut self, server: usize, ended: Ended) {
+        self.end_with(server, ended, 500);
+    }
+
+    fn end_with(&mut self, server: usize, ended: Ended, jitter: u16) {
+        let stream = self.open.remove(&server).expect("a stream to the server is open");
+        self.step(Heard::Ended { stream, ended, jitter });
+    }
+
+    fn fail(&mut self, server: usize) {
+        self.end(server, unavailable());
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now = self.now.plus(std::time::Duration::from_millis(millis));
+        self.out.clear();
+        self.client.tick(self.now, &mut self.out);
+        self.follow();
+    }
+
+    /// How long until it does something by itself, in milliseconds.
+    fn waits(&self) -> Option<u128> {
+        self.client.deadline().map(|at| at.since(self.now).as_millis())
+    }
+
+    /// Waits until it does something by itself; for how long, in milliseconds.
+    fn wait(&mut self) -> u128 {
+        let waits = self.waits().expect("something is waited for");
+        self.now = self.client.deadline().expect("something is waited for");
+        self.pass(0);
+        waits
+    }
+
+    /// The requests that were sent, with a stream or on one.
+    fn requests(&self) -> Vec<String> {
+        let mut shown = Vec::new();
+        for said in &self.out {
+            match said {
+                Out::Call(Call::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
+                Out::Call(Call::Send(_, request)) => shown.push(show_request(request)),
+                Out::Call(Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {}
+            }
+        }
+        shown
+    }
+
+    /// What watchers were told.
+    fn told(&self) -> Vec<String> {
+        let told = |said: &Out| match said {
+            Out::Notice(_, told) => Some(show_notice(told)),
+            Out::Call(_) | Out::Sample(_) => None,
+        };
+        self.out.iter().filter_map(told).collect()
+    }
+
+    /// The text of the last error that a watcher was told.
+    fn words(&self) -> String {
+        let words = |said: &Out| match said {
+            Out::Notice(_, told) => match &told.news {
+                News::Changed(Err(error)) | News::Ambient(Some(error)) => Some(error.message.to_string()),
+                News::Changed(Ok(_)) | News::Ambient(None) => None,
+            },
+            Out::Call(_) | Out::Sample(_) => None,
+        };
+        self.out.iter().rev().find_map(words).expect("an error was told")
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let sample = |said: &Out| match said {
+            Out::Sample(sample) => Some(*sample),
+            Out::Call(_) | Out::Notice(..) => None,
+        };
+        self.out.iter().filter_map(sample).collect()
+    }
+
+    /// The streams of which a message may be read now.
+    fn reads(&self) -> Vec<StreamId> {
+        let read = |said: &Out| match said {
+            Out::Call(Call::Read(stream)) => Some(*stream),
+            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Close(_))
+            | Out::Notice(..)
+            | Out::Sample(_) => None,
+        };
+        self.out.iter().filter_map(read).collect()
+    }
+
+    fn closed(&self) -> Vec<StreamId> {
+        let close = |said: &Out| match said {
+            Out::Call(Call::Close(stream)) => Some(*stream),
+            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Read(_))
+            | Out::Notice(..)
+            | Out::Sample(_) => None,
+        };
+        self.out.iter().filter_map(close).collect()
+    }
+
+    /// What a resource is shown as; `None`: it is not watched.
+    fn shown(&self, key: &Key) -> Option<ResourceDump> {
+        self.client.dump().resources.into_iter().find(|shown| shown.key == *key)
+    }
+
+    /// What a resource is counted as.
+    fn state(&self, key: &Key) -> &'static str {
+        self.shown(key).expect("it is watched").cache_state().as_str()
+    }
+}
+
+/// A request as `kind version/nonce names`, `!` for a rejection.
+fn show_request(request: &Request) -> String {
+    let kind = match request.kind {
+        Kind::Cluster => "cds",
+        Kind::Endpoints => "eds",
+    };
+    let rejects = if request.error.is_some() { " !" } else { "" };
+    let node = if request.node { " node" } else { "" };
+    let names = request.names.join(" ");
+    format!("{kind} {}/{} {names}{rejects}{node}", request.version, request.nonce)
+}
+
+/// What a watcher was told, by the name of the resource.
+fn show_notice(told: &Told) -> String {
+    let name = &told.key.name;
+    match &told.news {
+        News::Changed(Ok(cached)) => format!("{name} is {}", cached.version),
+        News::Changed(Err(error)) => format!("{name} fails: {}", error.code),
+        News::Ambient(Some(error)) => format!("{name} ambient: {}", error.code),
+        News::Ambient(None) => format!("{name} ambient: OK"),
+    }
+}

@@ -1,0 +1,709 @@
+//! Random histories of a client, its driver, its watchers and two control planes: what never happens, and what always
+//! happens in the end. Bugs that are planted between the client and its world are found.
+
+mod site;
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::*;
+use model::xds::cache::Error;
+use pool_testing::planted::each_is_found;
+use site::{Data, Delivery, Mood, Session, Site};
+
+/// How many resources, watchers and servers there are: few, so that they meet.
+const KEYS: usize = 5;
+const WATCHERS: u64 = 2;
+const SERVERS: usize = 2;
+/// The most things that happen in a history.
+const LENGTH: usize = 100;
+/// Within which time everything is right once the servers are: the longest waits for a stream and for a rejection to
+/// both of them, and the time of a resource.
+const BOUND: Duration = Duration::from_secs(600);
+/// How often a server is served at the most without time passing.
+const ROUNDS: usize = 40;
+/// In which time rejections are counted, and how many of a kind there may be in it: those that say something new,
+/// three at once and one in each second, and one in each second that repeats the one before it.
+const WINDOW: Duration = Duration::from_secs(10);
+const REJECTIONS: usize = 3 + 10 + 10;
+
+/// The resource of this number.
+fn key(n: usize) -> Key {
+    if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Op {
+    Watch(usize, u64),
+    Unwatch(usize, u64),
+    /// Both, one after the other: what is known is forgotten before a server has heard of it.
+    Rewatch(usize, u64),
+    /// What a server has of a resource changes.
+    Change(usize, usize, Data),
+    Mood(usize, Mood),
+    /// A transport is connected, or cannot be.
+    Connect(usize),
+    /// A transport pulls a request.
+    Pull(usize),
+    /// A response is read.
+    Deliver(usize),
+    /// All of that, as often as it goes.
+    Serve(usize),
+    /// A stream is cut; how much that spreads the next try.
+    Cut(usize, u16),
+    /// The watchers record what they were told.
+    Record,
+    Wait(u64),
+}
+
+/// A bug between the client and its world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plant {
+    /// The next message is read although the watchers have not recorded the last one.
+    ReadsAhead,
+    /// Everything is said twice.
+    SaysItTwice,
+    /// A stream begins with a request without names.
+    AsksForNothing,
+    /// A new stream begins with the nonces of the old one.
+    KeepsNonces,
+    /// What only accepts a response is not sent.
+    NeverAccepts,
+    /// What rejects a response accepts it.
+    AcceptsEverything,
+    /// What is rejected is rejected at once however often.
+    DoesNotPace,
+    /// A version is claimed of what is not there.
+    ClaimsVersions,
+    /// The names that were asked for first are asked forever.
+    KeepsNames,
+    /// A stream that is to be closed stays.
+    NeverCloses,
+    /// A stream counts as dispatched when it is opened.
+    DispatchedAtOnce,
+    /// That a stream has ended is not heard.
+    EndsUnheard,
+    /// That updates are recorded is not heard.
+    RecordsUnheard,
+    /// The clock stands.
+    ClockStands,
+    /// Some news do not reach the watchers.
+    LosesNews,
+    /// That no server was reached is held forever.
+    KeepsLosses,
+}
+
+impl Plant {
+    const ALL: [Plant; 16] = [
+        Plant::ReadsAhead,
+        Plant::SaysItTwice,
+        Plant::AsksForNothing,
+        Plant::KeepsNonces,
+        Plant::NeverAccepts,
+        Plant::AcceptsEverything,
+        Plant::DoesNotPace,
+        Plant::ClaimsVersions,
+        Plant::KeepsNames,
+        Plant::NeverCloses,
+        Plant::DispatchedAtOnce,
+        Plant::EndsUnheard,
+        Plant::RecordsUnheard,
+        Plant::ClockStands,
+        Plant::LosesNews,
+        Plant::KeepsLosses,
+    ];
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    prop_oneof![
+        6 => (1_u8..10).prop_map(Data::Good),
+        3 => Just(Data::Bad),
+        1 => Just(Data::Broken),
+        2 => Just(Data::Missing),
+        1 => Just(Data::Error(Code::NotFound)),
+        1 => Just(Data::Error(Code::Unavailable)),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let server = 0..SERVERS;
+    let wait = prop_oneof![4 => 1_u64..2_000, 2 => 2_000_u64..20_000, 1 => 20_000_u64..40_000];
+    let mood = prop_oneof![3 => Just(Mood::Serves), 1 => Just(Mood::Silent), 2 => Just(Mood::Refuses)];
+    prop_oneof![
+        6 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Watch(n, watcher)),
+        3 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Unwatch(n, watcher)),
+        3 => (0..KEYS, 0..WATCHERS).prop_map(|(n, watcher)| Op::Rewatch(n, watcher)),
+        4 => (server.clone(), 0..KEYS, data()).prop_map(|(server, n, data)| Op::Change(server, n, data)),
+        2 => (server.clone(), mood).prop_map(|(server, mood)| Op::Mood(server, mood)),
+        4 => server.clone().prop_map(Op::Connect),
+        4 => server.clone().prop_map(Op::Pull),
+        5 => server.clone().prop_map(Op::Deliver),
+        5 => server.clone().prop_map(Op::Serve),
+        2 => (server, 0_u16..1_001).prop_map(|(server, jitter)| Op::Cut(server, jitter)),
+        4 => Just(Op::Record),
+        5 => wait.prop_map(Op::Wait),
+    ]
+}
+
+/// The features of the servers, and what happens.
+fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
+    let policy = prop_oneof![2 => Just(PLAIN), 1 => Just(FAILS), 1 => Just(PATIENT)];
+    (prop::array::uniform2(policy), prop::collection::vec(op(), 1..=LENGTH))
+}
+
+/// What a watcher holds.
+#[derive(Clone, Debug, Default)]
+struct View {
+    value: Option<Value>,
+    error: Option<Error>,
+}
+
+/// What was said of one kind on one stream.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    last: Option<Request>,
+    /// Of the last response: its nonce, its version, whether it is to be rejected, and whether it was not answered
+    /// yet.
+    nonce: String,
+    version: String,
+    is_flawed: bool,
+    is_owed: bool,
+}
+
+/// The client and its world.
+struct World {
+    client: Client,
+    plant: Option<Plant>,
+    now: Now,
+    sites: [Site; SERVERS],
+    views: BTreeMap<(Key, Watcher), View>,
+    lines: BTreeMap<(StreamId, Kind), Line>,
+    /// The versions and nonces that were seen last of each server.
+    accepted: BTreeMap<(usize, Kind), Arc<str>>,
+    nonces: BTreeMap<(usize, Kind), Arc<str>>,
+    /// When something was rejected, and when other names were asked for.
+    rejections: BTreeMap<(usize, Kind), Vec<Now>>,
+    changes: BTreeMap<(usize, Kind), Vec<Now>>,
+    counts: BTreeMap<(Kind, CacheState), u64>,
+    /// The last update that was told, and the last that was recorded.
+    told: UpdateId,
+    recorded: UpdateId,
+    /// The last update that was told after a response, until it is recorded.
+    gate: Option<UpdateId>,
+    /// How many news there were.
+    news: u64,
+    /// The response that the client is told of.
+    delivery: Option<Delivery>,
+    /// The errors of the resources before the client was told something.
+    before: BTreeMap<Key, Reason>,
+}
+
+impl World {
+    fn new(policies: [Policy; SERVERS], plant: Option<Plant>) -> World {
+        let server = |(n, policy): (usize, Policy)| Server { uri: Arc::from(format!("server-{n}")), policy };
+        let pace = if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { Waits::NACKS.first };
+        let params = Params {
+            servers: policies.into_iter().enumerate().map(server).collect(),
+            backoff: Waits::STREAMS,
+            nack_pace: Waits { first: pace, ..Waits::NACKS },
+        };
+        World {
+            client: Client::new(params),
+            plant,
+            now: Now::from_millis(1_000),
+            sites: [Site::new(0), Site::new(1)],
+            views: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            nonces: BTreeMap::new(),
+            rejections: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            told: UpdateId(0),
+            recorded: UpdateId(0),
+            gate: None,
+            news: 0,
+            delivery: None,
+            before: BTreeMap::new(),
+        }
+    }
+
+    fn has(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    fn apply(&mut self, op: Op) -> TestCaseResult {
+        match op {
+            Op::Watch(n, watcher) => {
+                let (key, watcher) = (key(n), Watcher(watcher));
+                self.views.entry((key.clone(), watcher)).or_default();
+                self.tell(In::Watch(key, watcher))?;
+            }
+            Op::Unwatch(n, watcher) => {
+                let (key, watcher) = (key(n), Watcher(watcher));
+                self.views.remove(&(key.clone(), watcher));
+                if self.views.is_empty() {
+                    self.gate = None;
+                }
+                self.tell(In::Unwatch(key, watcher))?;
+            }
+            Op::Rewatch(n, watcher) => {
+                self.apply(Op::Unwatch(n, watcher))?;
+                self.apply(Op::Watch(n, watcher))?;
+            }
+            Op::Change(place, n, data) => {
+                self.sites[place].set(n, data);
+                self.sites[place].push();
+            }
+            Op::Mood(place, mood) => {
+                self.sites[place].mood = mood;
+                self.sites[place].push();
+            }
+            Op::Connect(place) => {
+                self.connect(place)?;
+            }
+            Op::Pull(place) => {
+                self.pull(place)?;
+            }
+            Op::Deliver(place) => {
+                self.deliver(place)?;
+            }
+            Op::Serve(place) => {
+                for _ in 0..ROUNDS {
+                    let recorded = self.record()?;
+                    if !self.serve(place)? && !recorded {
+                        break;
+                    }
+                }
+            }
+            Op::Cut(place, jitter) => self.cut(place, jitter)?,
+            Op::Record => {
+                self.record()?;
+            }
+            Op::Wait(millis) => self.wait(millis)?,
+        }
+        self.judge()
+    }
+
+    fn tell(&mut self, input: impl Into<In>) -> TestCaseResult {
+        let mut out = Vec::new();
+        self.client.step(self.now, input.into(), &mut out);
+        if self.client.deadline().is_some_and(|at| at <= self.now) {
+            self.client.tick(self.now, &mut out);
+        }
+        self.hear(out)
+    }
+
+    fn tick(&mut self) -> TestCaseResult {
+        let mut out = Vec::new();
+        self.client.tick(self.now, &mut out);
+        self.hear(out)
+    }
+
+    fn hear(&mut self, out: Vec<Out>) -> TestCaseResult {
+        for said in out {
+            match said {
+                Out::Call(Call::Open { stream, server, first }) => self.on_open(stream, server.0, first)?,
+                Out::Call(Call::Send(stream, request)) => self.on_send(stream, request)?,
+                Out::Call(Call::Read(stream)) => self.on_read(stream)?,
+                Out::Call(Call::Close(stream)) => {
+                    if !self.has(Plant::NeverCloses) {
+                        let site = self.place_of(stream)?;
+                        self.sites[site].session = None;
+                    }
+                }
+                Out::Notice(update, told) => self.on_notice(update, told)?,
+                Out::Sample(Sample::Resources { kind, state, count }) => {
+                    self.counts.insert((kind, state), count);
+                }
+                Out::Sample(
+                    Sample::Connected { .. }
+                    | Sample::ServerFailure(_)
+                    | Sample::Updates { .. }
+                    | Sample::Nack { .. },
+                ) => {}
+            }
+        }
+        let errors = self.client.dump().resources.into_iter();
+        self.before = errors.filter_map(|shown| Some((shown.key, shown.error?.reason))).collect();
+        prop_assert_eq!(self.client.check(), Ok(()));
+        Ok(())
+    }
+
+    fn place_of(&self, stream: StreamId) -> Result<usize, TestCaseError> {
+        let has = |site: &Site| site.session.as_ref().is_some_and(|session| session.stream == stream);
+        let place = self.sites.iter().position(has);
+        place.ok_or_else(|| TestCaseError::fail(format!("{stream:?} is over")))
+    }
+
+    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<Request>) -> TestCaseResult {
+        prop_assert!(self.sites[place].session.is_none(), "two streams to the same server");
+        prop_assert!(!first.is_empty(), "a stream for nothing");
+        self.sites[place].session = Some(Session::new(stream));
+        for (n, mut request) in first.into_iter().enumerate() {
+            prop_assert_eq!(request.node, n == 0, "the node goes with the first request alone");
+            let label = (place, request.kind);
+            if self.has(Plant::AsksForNothing) {
+                request.names.clear();
+            }
+            if let Some(nonce) = self.nonces.get(&label).filter(|_| self.has(Plant::KeepsNonces)) {
+                request.nonce = Arc::clone(nonce);
+            }
+            if let Some(version) = self.accepted.get(&label).filter(|_| self.has(Plant::ClaimsVersions)) {
+                request.version = Arc::clone(version);
+            }
+            self.take(place, stream, request, true)?;
+        }
+        if self.has(Plant::DispatchedAtOnce) {
+            self.tell(Heard::Dispatched(stream))?;
+        }
+        Ok(())
+    }
+
+    fn on_send(&mut self, stream: StreamId, mut request: Request) -> TestCaseResult {
+        let place = self.place_of(stream)?;
+        prop_assert!(!request.node, "the node goes with the first request alone");
+        let line = self.lines.entry((stream, request.kind)).or_default().clone();
+        let last = line.last.as_ref().map(|last| last.names.clone());
+        if self.has(Plant::NeverAccepts) && request.error.is_none() && last.as_ref() == Some(&request.names) {
+            return Ok(());
+        }
+        if self.has(Plant::AcceptsEverything) && request.error.take().is_some() {
+            request.version = Arc::from(line.version.as_str());
+        }
+        if self.has(Plant::KeepsNames)
+            && let Some(names) = last
+        {
+            request.names = names;
+        }
+        if self.has(Plant::SaysItTwice) {
+            self.take(place, stream, request.clone(), false)?;
+        }
+        self.take(place, stream, request, false)
+    }
+
+    /// A request of the client is judged, and waits for the transport.
+    fn take(&mut self, place: usize, stream: StreamId, request: Request, is_opening: bool) -> TestCaseResult {
+        let label = (place, request.kind);
+        let cached = self.client.dump().resources;
+        let has = |name: &Arc<str>| {
+            let named = |shown: &&ResourceDump| shown.key == Key::new(request.kind, Arc::clone(name));
+            cached.iter().find(named).is_some_and(|shown| shown.cached.is_some())
+        };
+        let line = self.lines.entry((stream, request.kind)).or_default();
+        prop_assert_eq!(&*request.nonce, line.nonce.as_str(), "the nonce of another response");
+        let differs = line.last.as_ref().is_none_or(|last| last.names != request.names);
+        if line.last.is_none() {
+            prop_assert!(!request.names.is_empty(), "the first request asks for all");
+            let claims = request.version.is_empty() || request.names.iter().all(has);
+            prop_assert!(claims, "a version is claimed of what is not there: {:?}", request);
+        }
+        if line.is_owed {
+            prop_assert_eq!(request.error.is_some(), line.is_flawed, "{:?}", request);
+            if !line.is_flawed {
+                prop_assert_eq!(&*request.version, line.version.as_str(), "another version is accepted");
+                self.accepted.insert(label, Arc::clone(&request.version));
+            }
+        } else {
+            prop_assert!(request.error.is_none(), "a response is rejected twice: {:?}", request);
+            prop_assert!(differs, "the same is said twice: {:?}", request);
+        }
+        line.is_owed = false;
+        line.last = Some(request.clone());
+        if differs {
+            self.changes.entry(label).or_default().push(self.now);
+        }
+        if request.error.is_some() {
+            self.rejections.entry(label).or_default().push(self.now);
+            self.judge_pace(label)?;
+        }
+        if let Some(session) = &mut self.sites[place].session {
+            session.outbox.push_back((request, is_opening));
+        }
+        Ok(())
+    }
+
+    /// There are not too many rejections; a request for other names carries one along.
+    fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
+        let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
+            let times = times.get(&label).into_iter().flatten();
+            times.filter(|at| self.now.since(**at) < WINDOW).count()
+        };
+        let (rejections, changes) = (recent(&self.rejections), recent(&self.changes));
+        prop_assert!(rejections <= REJECTIONS + changes, "{} rejections in 10 s", rejections);
+        Ok(())
+    }
+
+    fn on_read(&mut self, stream: StreamId) -> TestCaseResult {
+        let place = self.place_of(stream)?;
+        prop_assert!(self.gate.is_none(), "it is read before the watchers have recorded what they were told");
+        if let Some(session) = &mut self.sites[place].session {
+            prop_assert!(!session.may_read, "two messages are read at a time");
+            session.may_read = true;
+        }
+        Ok(())
+    }
+
+    fn on_notice(&mut self, update: UpdateId, told: Told) -> TestCaseResult {
+        prop_assert!(update >= self.told, "updates run backwards");
+        self.told = update;
+        if self.delivery.is_some() {
+            self.gate = Some(update);
+        }
+        self.news += 1;
+        if let News::Changed(Err(error)) | News::Ambient(Some(error)) = &told.news {
+            self.judge_error(&told.key, error)?;
+        }
+        if self.has(Plant::LosesNews) && self.news.is_multiple_of(3) {
+            return Ok(());
+        }
+        let keeps_losses = self.has(Plant::KeepsLosses);
+        let Some(view) = self.views.get_mut(&(told.key.clone(), told.watcher)) else {
+            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", told.watcher)));
+        };
+        let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
+        let kept = view.error.take().filter(is_loss);
+        match told.news {
+            News::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
+            News::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
+            News::Ambient(error) => view.error = error,
+        }
+        view.error = view.error.take().or(kept);
+        Ok(())
+    }
+
+    /// An error that is told has its reason in the world; one that was known before is not judged again.
+    fn judge_error(&self, key: &Key, error: &Error) -> TestCaseResult {
+        let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
+        if self.before.get(key) == Some(&error.reason) {
+            return Ok(());
+        }
+        let fits = match error.reason {
+            Reason::Connectivity => sessions().all(|session| !session.is_heard),
+            Reason::Timer => sessions().any(|session| {
+                let asked = session.asked.get(key);
+                asked.is_some_and(|at| self.now.since(*at) >= Duration::from_secs(15))
+            }),
+            Reason::Nack => self.delivery.as_ref().is_some_and(|said| said.bad.contains(&key.name)),
+            Reason::Deleted => self.delivery.as_ref().is_some_and(|said| {
+                key.kind == Kind::Cluster && !said.is_broken && said.missing.contains(&key.name)
+            }),
+            Reason::Reported => self.delivery.as_ref().is_some_and(|said| {
+                said.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
+            }),
+        };
+        prop_assert!(fits, "{:?} of {} has no reason", error, key);
+        Ok(())
+    }
+
+    /// A transport is connected, if it was not; whether something has happened.
+    fn connect(&mut self, place: usize) -> Result<bool, TestCaseError> {
+        let site = &mut self.sites[place];
+        let refuses = site.mood == Mood::Refuses;
+        let Some(session) = site.session.as_mut().filter(|session| !session.is_connected) else {
+            return Ok(false);
+        };
+        let stream = session.stream;
+        session.is_connected = !refuses;
+        if refuses {
+            self.cut(place, 500)?;
+            return Ok(true);
+        }
+        while self.pull_one(place, true).is_some() {}
+        self.tell(Heard::Dispatched(stream))?;
+        Ok(true)
+    }
+
+    /// The transport pulls what comes next, if that is what the stream was opened with or not; its stream and kind.
+    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, Kind)> {
+        let site = &mut self.sites[place];
+        let session = site.session.as_mut().filter(|session| session.is_connected)?;
+        if session.outbox.front()?.1 != is_opening {
+            return None;
+        }
+        let (request, _) = session.outbox.pop_front()?;
+        let stream = session.stream;
+        site.on_request(self.now, &request);
+        Some((stream, request.kind))
+    }
+
+    fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
+        let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
+        self.tell(Heard::Sent(stream, kind))?;
+        Ok(true)
+    }
+
+    fn deliver(&mut self, place: usize) -> Result<bool, TestCaseError> {
+        let Some(session) = self.sites[place].session.as_mut().filter(|session| session.may_read) else {
+            return Ok(false);
+        };
+        let Some(delivery) = session.inbox.pop_front() else { return Ok(false) };
+        session.may_read = false;
+        session.is_heard = true;
+        let stream = session.stream;
+        let response = delivery.response.clone();
+        let is_watched = |name: &Arc<str>| {
+            self.views.keys().any(|(key, _)| key.kind == delivery.kind && key.name == *name)
+        };
+        let is_flawed = delivery.is_broken || delivery.bad.iter().any(is_watched);
+        let line = self.lines.entry((stream, delivery.kind)).or_default();
+        line.nonce.clone_from(&response.nonce);
+        line.version.clone_from(&response.version);
+        line.is_flawed = is_flawed;
+        line.is_owed = true;
+        self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
+        self.delivery = Some(delivery);
+        self.tell(Heard::Response(stream, response, AT))?;
+        self.delivery = None;
+        if self.has(Plant::ReadsAhead) && self.gate.is_some() {
+            self.on_read(stream)?;
+        }
+        Ok(true)
+    }
+
+    fn serve(&mut self, place: usize) -> Result<bool, TestCaseError> {
+        let connected = self.connect(place)?;
+        let mut pulled = false;
+        while self.pull(place)? {
+            pulled = true;
+        }
+        Ok(self.deliver(place)? || connected || pulled)
+    }
+
+    /// A stream ends, whatever is on its way on it.
+    fn cut(&mut self, place: usize, jitter: u16) -> TestCaseResult {
+        let Some(session) = self.sites[place].session.take() else { return Ok(()) };
+        if self.has(Plant::EndsUnheard) {
+            return Ok(());
+        }
+        self.tell(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
+    }
+
+    fn record(&mut self) -> Result<bool, TestCaseError> {
+        if self.recorded == self.told {
+            return Ok(false);
+        }
+        self.recorded = self.told;
+        if self.has(Plant::RecordsUnheard) {
+            return Ok(false);
+        }
+        self.gate = None;
+        self.tell(In::Processed(self.told))?;
+        Ok(true)
+    }
+
+    fn wait(&mut self, millis: u64) -> TestCaseResult {
+        let until = self.now.plus(Duration::from_millis(millis));
+        for _ in 0..1_000 {
+            let due = self.client.deadline().filter(|at| *at <= until && !self.has(Plant::ClockStands));
+            let Some(at) = due else {
+                self.now = until;
+                return Ok(());
+            };
+            self.now = self.now.max(at);
+            self.tick()?;
+        }
+        Err(TestCaseError::fail("it wakes up again and again"))
+    }
+
+    /// What the watchers hold is what is shown, and what was measured is that too.
+    fn judge(&self) -> TestCaseResult {
+        let Dump { servers, resources: shown } = self.client.dump();
+        let is_lost = servers.iter().any(|server| server.failure.is_some());
+        let watched: BTreeSet<&Key> = self.views.keys().map(|(key, _)| key).collect();
+        prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "something else is watched");
+        let mut counts: BTreeMap<(Kind, CacheState), u64> = BTreeMap::new();
+        for shown in &shown {
+            *counts.entry((shown.key.kind, shown.cache_state())).or_default() += 1;
+            let views = self.views.iter().filter(|((key, _), _)| *key == shown.key);
+            for (_, view) in views {
+                let value = shown.cached.as_ref().map(|cached| &cached.value);
+                prop_assert_eq!(view.value.as_ref(), value, "{} is another to its watcher", shown.key);
+                let fits = match (&view.error, &shown.error) {
+                    (None, None) => true,
+                    (None, Some(_)) => false,
+                    (Some(held), own) => {
+                        let is_own = own.as_ref().is_some_and(|own| own.says_the_same_as(held));
+                        is_own || (held.reason == Reason::Connectivity && is_lost)
+                    }
+                };
+                prop_assert!(fits, "{}: {:?}, but {:?} is shown", shown.key, view.error, shown.error);
+            }
+        }
+        let mut measured = self.counts.clone();
+        measured.retain(|_, count| *count > 0);
+        prop_assert_eq!(measured, counts);
+        Ok(())
+    }
+
+    /// From now on all that is there is good and comes at once: all that is watched is accepted, from the first
+    /// server, and no watcher knows of anything that is wrong.
+    fn calm(&mut self) -> TestCaseResult {
+        for round in [100_u8, 150] {
+            for (place, first) in [(0, round), (1, round + 20)] {
+                self.sites[place].mood = Mood::Serves;
+                for (n, number) in (0..KEYS).zip(first..) {
+                    self.sites[place].set(n, Data::Good(number));
+                }
+                self.sites[place].push();
+            }
+            self.settle()?;
+            self.judge()?;
+            let used = [0, 1].map(|place| self.sites[place].session.is_some());
+            prop_assert_eq!(used, [!self.views.is_empty(), false], "the servers in use");
+            for shown in self.client.dump().resources {
+                let number = (0..KEYS).zip(round..).find(|(n, _)| key(*n) == shown.key);
+                let expected = number.map(|(_, number)| value(&shown.key, number));
+                prop_assert_eq!(shown.state, State::Acked, "{}", shown.key);
+                prop_assert_eq!(shown.cached.map(|cached| cached.value), expected, "{}", shown.key);
+            }
+            let wrong = self.views.iter().find(|(_, view)| view.error.is_some());
+            prop_assert!(wrong.is_none(), "something is still wrong to a watcher: {:?}", wrong);
+        }
+        Ok(())
+    }
+
+    /// All do what they can, until nothing is left to do.
+    fn settle(&mut self) -> TestCaseResult {
+        let until = self.now.plus(BOUND);
+        for _ in 0..10_000 {
+            let mut moved = self.record()?;
+            for place in 0..SERVERS {
+                moved |= self.serve(place)?;
+            }
+            if moved {
+                continue;
+            }
+            let due = self.client.deadline().filter(|_| !self.has(Plant::ClockStands));
+            let Some(at) = due.filter(|at| *at <= until) else { return Ok(()) };
+            self.now = self.now.max(at);
+            self.tick()?;
+        }
+        Err(TestCaseError::fail("it never comes to rest"))
+    }
+}
+
+fn play(policies: [Policy; SERVERS], ops: Vec<Op>, plant: Option<Plant>) -> TestCaseResult {
+    let mut world = World::new(policies, plant);
+    for op in ops {
+        world.apply(op)?;
+    }
+    world.calm()
+}
+
+proptest! {
+    #[test]
+    fn x2_all_that_is_watched_is_accepted_in_bounded_time_and_in_order(
+        (policies, ops) in history(),
+    ) {
+        play(policies, ops, None)?;
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    each_is_found(Plant::ALL, 500, history, |(policies, ops), plant| play(policies, ops, Some(plant)));
+}

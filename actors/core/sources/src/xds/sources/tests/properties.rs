@@ -1,0 +1,550 @@
+//! Random histories of sources, their cache and what lies between them, where everything takes its time: what never
+//! happens, and what always happens in the end. Bugs that are planted between the sources and their world are found.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::*;
+use crate::resource_cache::News;
+use pool_testing::planted::each_is_found;
+
+/// All sources that there may be: clusters and endpoints that share resources.
+const NAMES: [&str; 5] = ["cluster:c0", "cluster:c1", "eds:e0", "eds:e1", "eds:e2"];
+/// How many clusters and how many resources there are.
+const CLUSTERS: u8 = 2;
+const KEYS: u8 = 5;
+/// The most things that happen in a history.
+const LENGTH: usize = 80;
+/// How long it may take until everything that is on its way has arrived.
+const ROUNDS: usize = 200;
+
+fn key(n: u8) -> Key {
+    if n < CLUSTERS { cluster(&format!("c{n}")) } else { endpoints(&format!("e{}", n - CLUSTERS)) }
+}
+
+fn value(key: &Key, n: u8) -> Value {
+    match key.kind {
+        Kind::Cluster => {
+            let named = n % (KEYS - CLUSTERS);
+            Value::Cluster(Cluster { eds_name: Arc::from(format!("e{named}")) })
+        }
+        Kind::Endpoints => Value::Endpoints(assignment(n)),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// These sources are configured: a bit for each.
+    Want(u8),
+    Good(u8, u8),
+    Invalid(u8),
+    Delete(u8),
+    Report(u8, Code),
+    Lose,
+    Connect,
+    /// Whatever is asked for has not come in time.
+    Late,
+    /// What the sources have said first reaches the cache, and the other way round.
+    Ask,
+    Deliver,
+    Settle,
+}
+
+/// A bug between the sources and their world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plant {
+    /// Ambient errors do not reach the sources.
+    LosesAmbient,
+    /// Why there is no resource does not reach them.
+    LosesFailures,
+    /// Every third thing that is told is lost.
+    LosesNews,
+    /// News for an earlier watcher are given to the one of today.
+    MixesWatchers,
+    /// What is released is watched on.
+    KeepsWatching,
+    /// Endpoints are not asked for.
+    AsksForClustersOnly,
+    /// What is released is so before anything else is watched.
+    LetsGoFirst,
+    /// Former endpoints are given up as soon as others are named.
+    LetsGoEarly,
+    /// What was dropped is said never to have come.
+    ForgetsDrops,
+    /// What never came is said to have been dropped.
+    DropsTheUnknown,
+    /// The node's id does not go with a fact.
+    LosesTheNode,
+    /// Ambient errors do not go with a fact.
+    LosesTheNote,
+    /// Facts are said twice.
+    SaysItTwice,
+    /// An update counts as processed before anything has followed from it.
+    ProcessedEarly,
+    /// Updates are not known to be processed.
+    NeverProcessed,
+}
+
+impl Plant {
+    const ALL: [Plant; 15] = [
+        Plant::LosesAmbient,
+        Plant::LosesFailures,
+        Plant::LosesNews,
+        Plant::MixesWatchers,
+        Plant::KeepsWatching,
+        Plant::AsksForClustersOnly,
+        Plant::LetsGoFirst,
+        Plant::LetsGoEarly,
+        Plant::ForgetsDrops,
+        Plant::DropsTheUnknown,
+        Plant::LosesTheNode,
+        Plant::LosesTheNote,
+        Plant::SaysItTwice,
+        Plant::ProcessedEarly,
+        Plant::NeverProcessed,
+    ];
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let code = prop_oneof![Just(Code::NotFound), Just(Code::PermissionDenied), Just(Code::Unavailable)];
+    prop_oneof![
+        3 => (0_u8..32).prop_map(Op::Want),
+        10 => (0..KEYS, 0_u8..6).prop_map(|(n, value)| Op::Good(n, value)),
+        2 => (0..KEYS).prop_map(Op::Invalid),
+        2 => (0..CLUSTERS).prop_map(Op::Delete),
+        2 => (0..KEYS, code).prop_map(|(n, code)| Op::Report(n, code)),
+        1 => Just(Op::Lose),
+        2 => Just(Op::Connect),
+        1 => Just(Op::Late),
+        6 => Just(Op::Ask),
+        6 => Just(Op::Deliver),
+        6 => Just(Op::Settle),
+    ]
+}
+
+fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
+    let policy = prop_oneof![2 => Just(PLAIN), 3 => Just(FAILS)];
+    (policy, prop::collection::vec(op(), 1..=LENGTH))
+}
+
+/// What one watcher holds.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct View {
+    value: Option<Value>,
+    error: Option<Error>,
+}
+
+impl View {
+    fn hear(&mut self, news: News<Value>) {
+        match news {
+            News::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
+            News::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
+            News::Ambient(error) => self.error = error,
+        }
+    }
+}
+
+/// What must be known of a source.
+#[derive(Clone, Debug, Default)]
+struct Account {
+    /// The endpoints that were in use last.
+    used: Option<Arc<str>>,
+    /// Whether they are now, and whether any ever were.
+    in_use: bool,
+    ever: bool,
+}
+
+struct World {
+    sources: Sources,
+    cache: ResourceCache<Key, Value, Watcher>,
+    plant: Option<Plant>,
+    policy: Policy,
+    now: Now,
+    /// On the way to the cache, and back.
+    asked: VecDeque<Out>,
+    told: VecDeque<(UpdateId, Vec<Told>)>,
+    updates: u64,
+    news: u64,
+    accounts: BTreeMap<Name, Account>,
+    views: BTreeMap<Key, (Watcher, View)>,
+    facts: BTreeMap<Name, SourceFact>,
+}
+
+impl World {
+    fn new(policy: Policy, plant: Option<Plant>) -> World {
+        World {
+            sources: Sources::new(Params { node_id: Arc::from(NODE) }),
+            cache: ResourceCache::new(policy),
+            plant,
+            policy,
+            now: NOW,
+            asked: VecDeque::new(),
+            told: VecDeque::new(),
+            updates: 0,
+            news: 0,
+            accounts: BTreeMap::new(),
+            views: BTreeMap::new(),
+            facts: BTreeMap::new(),
+        }
+    }
+
+    fn has(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    fn apply(&mut self, op: Op) -> TestCaseResult {
+        let mut news = Vec::new();
+        match op {
+            Op::Want(bits) => {
+                let wanted = NAMES.into_iter().enumerate().filter(|(n, _)| bits & (1 << n) != 0);
+                self.want(wanted.map(|(_, text)| name(text)).collect())?;
+            }
+            Op::Good(n, number) => {
+                let key = key(n);
+                let value = value(&key, number);
+                self.cache.received(key, cached(value), &mut news);
+            }
+            Op::Invalid(n) => self.cache.invalid(key(n), invalid(), &mut news),
+            Op::Delete(n) => self.cache.deleted(key(n), deleted(), &mut news),
+            Op::Report(n, code) => {
+                self.cache.reported(key(n), error(Reason::Reported, code, "no such thing"), &mut news);
+            }
+            Op::Lose => self.cache.connectivity(lost(), &mut news),
+            Op::Connect => self.cache.connected(&mut news),
+            Op::Late => {
+                let keys: Vec<Key> = self.cache.entries().map(|entry| entry.key.clone()).collect();
+                self.cache.sent(self.now, &keys);
+                self.now = self.now.plus(PLAIN.patience());
+                self.cache.tick(self.now, &mut news);
+            }
+            Op::Ask => {
+                self.ask();
+            }
+            Op::Deliver => {
+                self.deliver()?;
+            }
+            Op::Settle => self.settle()?,
+        }
+        self.tell(news);
+        Ok(())
+    }
+
+    /// The cache has told its watchers something.
+    fn tell(&mut self, news: Vec<Told>) {
+        if !news.is_empty() {
+            self.updates += 1;
+            self.told.push_back((UpdateId(self.updates), news));
+        }
+    }
+
+    fn want(&mut self, wanted: BTreeSet<Name>) -> TestCaseResult {
+        self.accounts.retain(|name, _| wanted.contains(name));
+        self.facts.retain(|name, _| wanted.contains(name));
+        for name in &wanted {
+            self.accounts.entry(name.clone()).or_default();
+        }
+        let mut out = Vec::new();
+        self.sources.step(self.now, In::Wanted(wanted), &mut out);
+        self.hear(out, None)
+    }
+
+    /// The next thing that the sources have said reaches the cache; whether there was one.
+    fn ask(&mut self) -> bool {
+        let mut news = Vec::new();
+        match self.asked.pop_front() {
+            Some(Out::Watch(key, watcher)) => self.cache.watch(key, watcher, &mut news),
+            Some(Out::Unwatch(key, watcher)) => {
+                self.cache.unwatch(&key, &watcher);
+            }
+            Some(Out::Processed(_) | Out::Fact(..) | Out::Gone(_)) => {}
+            None => return false,
+        }
+        self.tell(news);
+        true
+    }
+
+    /// The next thing that the cache has told reaches the sources; whether there was one.
+    fn deliver(&mut self) -> Result<bool, TestCaseError> {
+        let Some((update, news)) = self.told.pop_front() else { return Ok(false) };
+        let mut heard = Vec::new();
+        for mut told in news {
+            self.news += 1;
+            let current = self.views.get_mut(&told.key).filter(|(watcher, _)| *watcher == told.watcher);
+            if let Some((_, view)) = current {
+                view.hear(told.news.clone());
+            }
+            let is_lost = match &told.news {
+                News::Ambient(_) => self.has(Plant::LosesAmbient),
+                News::Changed(Err(_)) => self.has(Plant::LosesFailures),
+                News::Changed(Ok(_)) => false,
+            };
+            if is_lost || (self.has(Plant::LosesNews) && self.news.is_multiple_of(3)) {
+                continue;
+            }
+            if let Some((watcher, _)) = self.views.get(&told.key).filter(|_| self.has(Plant::MixesWatchers)) {
+                told.watcher = *watcher;
+            }
+            heard.push(told);
+        }
+        if self.has(Plant::LetsGoEarly) {
+            heard.extend(self.given_up());
+        }
+        let mut out = Vec::new();
+        self.sources.step(self.now, In::Told(update, heard), &mut out);
+        self.hear(out, Some(update))?;
+        Ok(true)
+    }
+
+    /// What is said of former endpoints where they are given up early.
+    fn given_up(&self) -> Option<Told> {
+        let mut used = self.accounts.iter().filter(|(_, account)| account.in_use);
+        let (_, account) =
+            used.find(|(name, account)| self.named(name).is_some_and(|named| account.used != Some(named)))?;
+        let key = Key::new(Kind::Endpoints, account.used.clone()?);
+        let watcher = self.views.get(&key)?.0;
+        Some(Told { watcher, key, news: News::Changed(Err(deleted())) })
+    }
+
+    /// What the sources have said is judged, and goes its way.
+    fn hear(&mut self, mut out: Vec<Out>, update: Option<UpdateId>) -> TestCaseResult {
+        if self.has(Plant::LetsGoFirst) {
+            out.sort_by_key(|said| !matches!(said, Out::Unwatch(..)));
+        }
+        if self.has(Plant::NeverProcessed) {
+            out.retain(|said| !matches!(said, Out::Processed(_)));
+        }
+        if self.has(Plant::ProcessedEarly) {
+            out.sort_by_key(|said| !matches!(said, Out::Processed(_)));
+        }
+        let processed = out.iter().rposition(|said| matches!(said, Out::Processed(_)));
+        prop_assert_eq!(processed.map(|at| out[at].clone()), update.map(Out::Processed));
+        prop_assert!(processed.is_none_or(|at| at + 1 == out.len()), "it is processed too early");
+        let mut lets_go = false;
+        for said in out {
+            match said {
+                Out::Watch(key, watcher) => {
+                    prop_assert!(!lets_go, "something is released before all is watched");
+                    let is_asked = key.kind == Kind::Cluster || !self.has(Plant::AsksForClustersOnly);
+                    let before = self.views.insert(key.clone(), (watcher, View::default()));
+                    prop_assert_eq!(before, None, "{} is watched twice", key);
+                    if is_asked {
+                        self.asked.push_back(Out::Watch(key, watcher));
+                    }
+                }
+                Out::Unwatch(key, watcher) => {
+                    lets_go = true;
+                    let before = self.views.remove(&key).map(|(watcher, _)| watcher);
+                    prop_assert_eq!(before, Some(watcher), "{} is not watched so", key);
+                    if !self.has(Plant::KeepsWatching) {
+                        self.asked.push_back(Out::Unwatch(key, watcher));
+                    }
+                }
+                Out::Fact(name, fact) => self.on_fact(name, fact)?,
+                Out::Gone(name) => prop_assert!(!self.accounts.contains_key(&name), "{} is gone", name),
+                Out::Processed(_) => {}
+            }
+        }
+        self.judge()
+    }
+
+    fn on_fact(&mut self, name: Name, mut fact: SourceFact) -> TestCaseResult {
+        let twice = if self.has(Plant::SaysItTwice) { 2 } else { 1 };
+        match &fact.assigned {
+            Assigned::Dropped(fault) if self.has(Plant::ForgetsDrops) => {
+                fact.assigned = Assigned::Unknown(Some(fault.clone()));
+            }
+            Assigned::Unknown(Some(fault)) if self.has(Plant::DropsTheUnknown) => {
+                fact.assigned = Assigned::Dropped(fault.clone());
+            }
+            Assigned::Unknown(_) | Assigned::Usable(_) | Assigned::Dropped(_) => {}
+        }
+        match &fact.note {
+            Note::Node(_) if self.has(Plant::LosesTheNode) => fact.note = Note::Errors(Vec::new()),
+            Note::Errors(_) if self.has(Plant::LosesTheNote) => fact.note = Note::Node(Arc::from(NODE)),
+            Note::Node(_) | Note::Errors(_) => {}
+        }
+        for _ in 0..twice {
+            let before = self.facts.insert(name.clone(), fact.clone());
+            prop_assert!(before.as_ref() != Some(&fact), "the same is said twice of {}", name);
+        }
+        Ok(())
+    }
+
+    fn view(&self, key: &Key) -> View {
+        self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
+    }
+
+    /// The endpoints that a source names, by what has reached it.
+    fn named(&self, name: &Name) -> Option<Arc<str>> {
+        match name {
+            Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
+            Name::Cluster(cluster) => match self.view(&Key::new(Kind::Cluster, Arc::clone(cluster))).value? {
+                Value::Cluster(cluster) => Some(cluster.eds_name),
+                Value::Endpoints(_) => None,
+            },
+        }
+    }
+
+    /// Every fact is what follows from what has reached the sources, and what is watched is what that asks for.
+    fn judge(&mut self) -> TestCaseResult {
+        let mut needed = BTreeSet::new();
+        let mut accounts = self.accounts.clone();
+        for (name, account) in &mut accounts {
+            needed.extend(self.judge_source(name, account)?);
+        }
+        self.accounts = accounts;
+        prop_assert!(self.facts.keys().eq(self.accounts.keys()), "facts of other sources");
+        prop_assert!(self.views.keys().eq(&needed), "{:?} are watched, not {:?}", self.views.keys(), needed);
+        Ok(())
+    }
+
+    /// The resources that a source needs.
+    fn judge_source(&self, name: &Name, account: &mut Account) -> Result<BTreeSet<Key>, TestCaseError> {
+        let of = |name: &Arc<str>| Key::new(Kind::Endpoints, Arc::clone(name));
+        let has = |name: &Arc<str>| self.view(&of(name)).value.is_some();
+        let named = self.named(name);
+        let mut needed: BTreeSet<Key> = named.iter().map(of).collect();
+        if let Name::Cluster(cluster) = name {
+            needed.insert(Key::new(Kind::Cluster, Arc::clone(cluster)));
+        }
+        let former = account.used.clone().filter(|used| account.in_use && named.is_some() && has(used));
+        let used = named.clone().filter(has).or(former);
+        let fact = self.facts.get(name).cloned();
+        let fact = fact.ok_or_else(|| TestCaseError::fail(format!("nothing is said of {name}")))?;
+        needed.extend(used.iter().map(of));
+        account.in_use = used.is_some();
+        account.ever |= used.is_some();
+        match (&fact.assigned, &used) {
+            (Assigned::Usable(assignment), Some(used)) => {
+                let value = Value::Endpoints(LoadAssignment::clone(assignment));
+                prop_assert_eq!(self.view(&of(used)).value, Some(value), "{}", name);
+                account.used = Some(Arc::clone(used));
+            }
+            (Assigned::Dropped(_), None) => {
+                prop_assert!(account.ever, "{} is dropped and was never there", name);
+                prop_assert!(self.policy.fail_on_data_errors, "{} is dropped against the policy", name);
+            }
+            (Assigned::Unknown(_), None) => {
+                prop_assert!(!account.ever, "{} is unknown and was there", name);
+            }
+            (Assigned::Usable(_), None) | (Assigned::Unknown(_) | Assigned::Dropped(_), Some(_)) => {
+                prop_assert!(false, "{} is {:?}, and {:?} should be used", name, fact, used);
+            }
+        }
+        self.judge_words(name, &fact, &needed)?;
+        Ok(needed)
+    }
+
+    /// All that is wrong with the resources of a source is said, and nothing else: what ends its use as the error, and
+    /// the rest beside it.
+    fn judge_words(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
+        let mut wrong: Vec<(Fault, bool)> = Vec::new();
+        for key in needed {
+            let View { value, error } = self.view(key);
+            wrong.extend(error.map(|error| (Fault::of(key, &error), value.is_some())));
+        }
+        let mut said: Vec<Fault> = match &fact.note {
+            Note::Errors(faults) => {
+                prop_assert!(!faults.is_empty(), "{} has no note", name);
+                faults.clone()
+            }
+            Note::Node(id) => {
+                prop_assert_eq!(&**id, NODE);
+                Vec::new()
+            }
+        };
+        for fault in &said {
+            prop_assert!(wrong.iter().any(|(wrong, _)| wrong == fault), "{}: {:?} is not wrong", name, fault);
+        }
+        let ends = wrong.iter().find(|(_, is_there)| fact.assignment().is_none() && !is_there);
+        match (ends, fact.error()) {
+            (Some((ends, _)), Some(error)) => prop_assert_eq!(ends, error, "{}", name),
+            (Some(_), None) => prop_assert!(false, "{} has no error: {:?}", name, fact),
+            (None, error) => {
+                let is_dropped = matches!(fact.assigned, Assigned::Dropped(_));
+                prop_assert_eq!(error.is_some(), is_dropped, "{}", name);
+            }
+        }
+        let told = said.len();
+        said.extend(fact.error().cloned());
+        prop_assert!(wrong.iter().all(|(wrong, _)| said.contains(wrong)), "{}: {:?}", name, wrong);
+        let doubled = (0..told).any(|n| said[n + 1..told].contains(&said[n]));
+        prop_assert!(!doubled, "{}: the same is said twice: {:?}", name, said);
+        Ok(())
+    }
+
+    /// Everything arrives that is on its way: then the sources hold what the cache holds.
+    fn settle(&mut self) -> TestCaseResult {
+        for _ in 0..ROUNDS {
+            if !self.ask() && !self.deliver()? {
+                let watched: BTreeSet<&Key> = self.cache.entries().map(|entry| entry.key).collect();
+                prop_assert!(self.views.keys().eq(watched), "something else is watched");
+                return self.compare();
+            }
+        }
+        Err(TestCaseError::fail("it never comes to rest"))
+    }
+
+    /// One who watches now is told what the sources know.
+    fn compare(&mut self) -> TestCaseResult {
+        for (key, (_, view)) in &self.views {
+            let (late, mut news) = (Watcher(u64::MAX), Vec::new());
+            self.cache.watch(key.clone(), late, &mut news);
+            self.cache.unwatch(key, &late);
+            let mut known = View::default();
+            news.into_iter().for_each(|told| known.hear(told.news));
+            prop_assert_eq!(view, &known, "{}", key);
+        }
+        Ok(())
+    }
+
+    /// From now on everything is good: each source has what is assigned to it, and nothing to complain of.
+    fn calm(&mut self) -> TestCaseResult {
+        self.want(NAMES.into_iter().map(name).collect())?;
+        self.apply(Op::Connect)?;
+        for round in [0_u8, 1] {
+            // Endpoints come only after their clusters have named them.
+            for n in (0..KEYS).chain(CLUSTERS..KEYS) {
+                self.settle()?;
+                self.apply(Op::Good(n, 10 * round + n))?;
+            }
+            self.settle()?;
+            for (place, text) in NAMES.into_iter().enumerate() {
+                let place = u8::try_from(place).expect("few");
+                let endpoints = if place < CLUSTERS {
+                    (10 * round + place) % (KEYS - CLUSTERS)
+                } else {
+                    place - CLUSTERS
+                };
+                let expected = Arc::new(assignment(10 * round + endpoints + CLUSTERS));
+                let fact = self.facts.get(&name(text)).cloned();
+                let expected = (Assigned::Usable(expected), Note::Node(Arc::from(NODE)));
+                let said = fact.map(|fact| (fact.assigned, fact.note));
+                prop_assert_eq!(said, Some(expected), "{}", text);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn play((policy, ops): (Policy, Vec<Op>), plant: Option<Plant>) -> TestCaseResult {
+    let mut world = World::new(policy, plant);
+    for op in ops {
+        world.apply(op)?;
+    }
+    world.calm()
+}
+
+proptest! {
+    #[test]
+    fn x3_each_source_has_its_resources_and_is_dropped_only_by_its_policy(
+        history in histories(),
+    ) {
+        play(history, None)?;
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    each_is_found(Plant::ALL, 500, histories, |history, plant| play(history, Some(plant)));
+}

@@ -1,0 +1,208 @@
+//! The follower of sources on the test's clock: what it begins with, what it says of a source, and what it shows.
+
+use super::*;
+use crate::xds::client::Waits;
+use model::machine::Wall;
+use model::xds::assignment::LoadAssignment;
+use model::xds::cache::{Policy, State};
+use model::xds::facts::{
+    AddressFacts, AssignmentFacts, Body, Code, EndpointFacts, Kind, LocalityFacts, Raw, Received, Response,
+};
+use model::xds::source::Assigned;
+use model::xds::stream::{Ended, Server, StreamId};
+
+struct Bench {
+    machine: XdsSource,
+    now: Now,
+    said: Vec<Out>,
+}
+
+impl Bench {
+    fn new(sources: &[&str]) -> Bench {
+        let name = |text: &&str| Name::parse(text).expect("a name");
+        let server = Server { uri: "dns:///control-plane:18000".into(), policy: Policy::default() };
+        let params = Params {
+            client: client::Params {
+                servers: vec![server],
+                backoff: Waits::STREAMS,
+                nack_pace: Waits::NACKS,
+            },
+            node_id: "replica-1".into(),
+            sources: sources.iter().map(name).collect(),
+        };
+        let mut bench = Bench { machine: XdsSource::new(params), now: Now::from_micros(7), said: Vec::new() };
+        bench.step(In::Start);
+        bench.wait(Duration::ZERO);
+        bench
+    }
+
+    /// Lets time go by, deadline by deadline.
+    fn wait(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.machine.tick(self.now, &mut self.said);
+        }
+        self.now = end;
+    }
+
+    fn tell(&mut self, heard: Heard) {
+        self.step(In::Heard(heard));
+    }
+
+    fn step(&mut self, input: In) {
+        self.machine.step(self.now, input, &mut self.said);
+    }
+
+    fn calls(&self) -> Vec<&Call> {
+        let all = self.said.iter();
+        let all = all.filter_map(|out| match out {
+            Out::Call(call) => Some(call),
+            Out::Fact(..) | Out::View(_) | Out::Sample(_) => None,
+        });
+        all.collect()
+    }
+
+    fn facts(&self) -> Vec<(&Name, &SourceFact)> {
+        let all = self.said.iter();
+        let all = all.filter_map(|out| match out {
+            Out::Fact(name, fact) => Some((name, fact)),
+            Out::Call(_) | Out::View(_) | Out::Sample(_) => None,
+        });
+        all.collect()
+    }
+
+    fn views(&self) -> Vec<&Arc<XdsView>> {
+        let all = self.said.iter();
+        let all = all.filter_map(|out| match out {
+            Out::View(view) => Some(view),
+            Out::Call(_) | Out::Fact(..) | Out::Sample(_) => None,
+        });
+        all.collect()
+    }
+
+    /// The stream that is open.
+    fn opened(&self) -> StreamId {
+        let opened = |call: &&Call| match call {
+            Call::Open { stream, .. } => Some(*stream),
+            Call::Send(..) | Call::Read(_) | Call::Close(_) => None,
+        };
+        self.calls().iter().find_map(opened).expect("a stream was opened")
+    }
+
+    /// The control plane assigns these addresses to a name.
+    fn assign(&mut self, stream: StreamId, version: &str, name: &str, last: &[u8]) {
+        let endpoint = |last: &u8| EndpointFacts {
+            address: AddressFacts::Socket { address: format!("10.0.0.{last}"), port: Some(80), protocol: 0 },
+            additional: Vec::new(),
+            health: 1,
+            weight: None,
+        };
+        let locality = LocalityFacts {
+            weight: Some(1),
+            endpoints: last.iter().map(endpoint).collect(),
+            ..LocalityFacts::default()
+        };
+        let facts = AssignmentFacts { cluster_name: name.to_owned(), localities: vec![locality] };
+        let type_url = Kind::Endpoints.type_url();
+        let received = Received {
+            raw: Raw { type_url: type_url.into(), bytes: version.as_bytes().into() },
+            wrapper: None,
+            body: Ok(Body::Endpoints(facts)),
+        };
+        let response = Response {
+            type_url: type_url.to_owned(),
+            version: version.to_owned(),
+            nonce: format!("nonce-{version}"),
+            resources: vec![received],
+            errors: Vec::new(),
+            excess: None,
+        };
+        self.tell(Heard::Response(stream, response, Wall::from_micros(1)));
+    }
+}
+
+#[test]
+fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
+    let mut bench = Bench::new(&[]);
+    bench.wait(Duration::from_secs(600));
+    assert!(bench.said.is_empty() && bench.machine.deadline().is_none());
+}
+
+#[test]
+fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
+    let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
+    assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
+    // Some control planes answer no request that leaves out something that they have.
+    let calls = bench.calls();
+    let [Call::Open { first, .. }, Call::Read(_)] = &calls[..] else { panic!("{calls:?}") };
+    let asked: BTreeMap<Kind, Vec<&str>> = first
+        .iter()
+        .map(|request| (request.kind, request.names.iter().map(|name| &**name).collect()))
+        .collect();
+    assert_eq!(asked, BTreeMap::from([(Kind::Cluster, vec!["web"]), (Kind::Endpoints, vec!["api", "shop"])]));
+}
+
+#[test]
+fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
+    let mut bench = Bench::new(&["eds:shop"]);
+    let stream = bench.opened();
+    bench.tell(Heard::Dispatched(stream));
+    bench.said.clear();
+    bench.assign(stream, "1", "shop", &[1, 2]);
+    let facts = bench.facts();
+    assert!(matches!(&facts[..], [(_, SourceFact { assigned: Assigned::Usable(_), .. })]), "{facts:?}");
+    assert!(bench.calls().contains(&&Call::Read(stream)), "{:?}", bench.calls());
+    bench.said.clear();
+    bench.assign(stream, "2", "shop", &[1, 2]);
+    assert_eq!(bench.facts().len(), 0, "the same again is no news");
+    assert!(bench.calls().contains(&&Call::Read(stream)));
+}
+
+#[test]
+fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
+    let mut bench = Bench::new(&["eds:shop"]);
+    let stream = bench.opened();
+    bench.tell(Heard::Dispatched(stream));
+    bench.assign(stream, "1", "shop", &[1]);
+    bench.said.clear();
+    let lost = || Ended { code: Code::Unavailable, message: "connection refused".to_owned() };
+    bench.tell(Heard::Ended { stream, ended: lost(), jitter: 500 });
+    assert_eq!(bench.facts().len(), 0, "a stream that has heard something may end");
+    bench.wait(Duration::from_secs(2));
+    let again = bench.opened();
+    bench.said.clear();
+    bench.tell(Heard::Ended { stream: again, ended: lost(), jitter: 500 });
+    let facts = bench.facts();
+    let [(_, fact)] = &facts[..] else { panic!("{facts:?}") };
+    assert!(fact.assignment().is_some(), "{fact:?}");
+    assert!(fact.note.to_string().contains("connection refused"), "{}", fact.note);
+}
+
+#[test]
+fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
+    let mut bench = Bench::new(&["eds:shop"]);
+    let stream = bench.opened();
+    bench.tell(Heard::Dispatched(stream));
+    bench.wait(Duration::from_secs(1));
+    let newest = Arc::clone(bench.views().last().expect("it is shown"));
+    assert_eq!(newest.dump.resources[0].state, State::Requested);
+    bench.said.clear();
+    for n in 1..=100 {
+        bench.assign(stream, &n.to_string(), "shop", &[n]);
+        bench.wait(Duration::from_millis(10));
+    }
+    bench.wait(Duration::from_millis(250));
+    let views = bench.views();
+    assert!((4..=6).contains(&views.len()), "{} views in 1.25 s", views.len());
+    let newest = views.last().expect("it is shown");
+    let name = Name::parse("eds:shop").expect("a name");
+    let shown = newest.sources[&name].assignment().expect("something is assigned");
+    let cached = newest.dump.resources[0].cached.as_ref().expect("it is cached");
+    assert_eq!(cached.value, model::xds::Value::Endpoints(LoadAssignment::clone(shown)));
+    assert_eq!(cached.value, {
+        let facts = bench.facts();
+        let (_, fact) = facts.last().expect("it was told");
+        model::xds::Value::Endpoints(LoadAssignment::clone(fact.assignment().expect("something is assigned")))
+    });
+}

@@ -1,0 +1,3 @@
+//! What tests of several crates of the core share.
+
+pub mod planted;

@@ -1,0 +1,497 @@
+//! A pool that breaks an invariant beside others that do not (A4): the pools, the writer, the event emitter and the board
+//! are the real machines, and [`route`] says who hears what. Only
+//! [`PoolQueue::break_on_purpose`] can break an invariant. Without debug assertions, as in the field, it goes the same way.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::arm::{
+    AdminState, ArmAnswer, ArmRequest, Document, Edit, Entry, Failure, FailureKind, LbFacts, PoolFacts,
+    PoolRead, Provisioning, PutAccepted, RetryAfter,
+};
+use model::assignment::{Assignment, Observation, Share};
+use model::ids::{
+    AddressName, CallId, Epoch, Etag, Family, LbName, NetworkId, PoolId, PoolName, RulePrefix, ServiceKey,
+    ServiceUid,
+};
+use model::leadership::Standing;
+use model::level::{Level, Member, Provenance, Source};
+use model::machine::{Machine, Now, earliest};
+use model::report::Subject;
+use model::sample::{PoolState, Sample};
+use model::view::Snapshot;
+use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, PoolMessage, Said, route};
+use pools::queue::{self, In, PoolQueue};
+use reporting::board::Board;
+use reporting::events::{self, Emitter, Event};
+use writer::Writer;
+
+/// How long ARM takes to answer.
+const LATENCY: Duration = Duration::from_millis(300);
+const EPOCH: Epoch = Epoch(1);
+
+/// A leader with pools on two load balancers, and the ARM that it writes.
+struct Field {
+    now: Now,
+    pools: BTreeMap<PoolId, PoolQueue>,
+    writer: Writer,
+    events: Emitter,
+    board: Board,
+    under_way: VecDeque<Delivery>,
+    /// Answers of ARM that are on their way.
+    answers: BTreeMap<(Now, CallId), ArmAnswer>,
+    /// What each pool holds.
+    held: BTreeMap<PoolId, BTreeSet<IpAddr>>,
+    /// The pool whose writes fail for a reason of the moment.
+    failing: Option<PoolId>,
+    /// The pools of the PUTs that were sent.
+    sent: Vec<PoolId>,
+    posted: Vec<Arc<Event>>,
+    logged: Vec<(PoolId, &'static str)>,
+    gauge: BTreeMap<PoolState, i64>,
+    snapshot: Arc<Snapshot>,
+}
+
+/// The default profile.
+fn params() -> queue::Params {
+    queue::Params {
+        quiet_period: Duration::from_millis(500),
+        max_delay: Duration::from_secs(2),
+        min_interval: Duration::from_secs(5),
+        retry_interval: Duration::from_secs(30),
+        max_retries: 3,
+        after_failure: Some(Duration::from_secs(60)),
+        drift: true,
+        compare_after_stale: true,
+        fights: true,
+    }
+}
+
+fn ip(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+fn ips(members: &[u8]) -> BTreeSet<IpAddr> {
+    members.iter().map(|n| ip(*n)).collect()
+}
+
+fn failure(status: u16, code: &str) -> Arc<Failure> {
+    Arc::new(Failure {
+        kind: FailureKind::Status(status),
+        code: Some(code.into()),
+        inner_codes: Vec::new(),
+        message: "it did not work".into(),
+        retry_after: RetryAfter::Absent,
+        correlation_id: None,
+    })
+}
+
+fn share(name: &str, required: &[u8]) -> Share {
+    Share {
+        key: ServiceKey::new("shop", name),
+        revision: 0,
+        required: ips(required),
+        tolerated: BTreeSet::new(),
+        triggered: None,
+        read: None,
+    }
+}
+
+fn on(lb: &str, service: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(format!("shop-{service}")))
+}
+
+fn service_of(pool: &PoolId) -> &str {
+    pool.pool.as_str().trim_start_matches("shop-")
+}
+
+impl Field {
+    /// One that leads, with these pools, which hold member 1 and are right.
+    fn new(pools: &[PoolId]) -> Field {
+        let lease_free = writer::Params {
+            turns: 64,
+            if_match: true,
+            etag_rounds: 3,
+            client_retries: 3,
+            lease: None,
+            shows_only: false,
+            rate_limit: None,
+            retry_throttled: false,
+            gates_delay_grants: true,
+            throttling: writer::Throttling::Bounded,
+            breaker: true,
+            min_interval: params().min_interval,
+            writes_per_5_minutes: 500,
+            reads_per_5_minutes: 5_000,
+            network: None,
+        };
+        let mut field = Field {
+            now: Now::ZERO,
+            pools: pools.iter().map(|pool| (pool.clone(), PoolQueue::new(pool.clone(), params()))).collect(),
+            writer: Writer::new(lease_free),
+            events: Emitter::new(events::Params { capacity: 100, per_second: 10, burst: 100 }),
+            board: Board::new(),
+            under_way: VecDeque::new(),
+            answers: BTreeMap::new(),
+            held: pools.iter().map(|pool| (pool.clone(), ips(&[1]))).collect(),
+            failing: None,
+            sent: Vec::new(),
+            posted: Vec::new(),
+            logged: Vec::new(),
+            gauge: BTreeMap::new(),
+            snapshot: Arc::default(),
+        };
+        let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
+        let (term, wishes) = (Some(EPOCH), Arc::default());
+        field.tell(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
+        field.tell(Delivery::Events(events::In::Wishes { term, wishes }));
+        field.tell(Delivery::Writer(writer::In::Standing(leads)));
+        field.tell(Delivery::Events(events::In::Standing(leads)));
+        for pool in pools {
+            field.want(pool, 1);
+            let facts = field.facts(pool);
+            field.tell(to(pool, In::Observed(Observation { began: field.now, facts })));
+        }
+        field
+    }
+
+    /// The pool's Service wants this one member.
+    fn want(&mut self, pool: &PoolId, member: u8) {
+        let name = service_of(pool);
+        let required =
+            BTreeMap::from([(ip(member), Member { name: AddressName::new("node"), node_ready: true })]);
+        let level = Level { required, ..Level::default() };
+        let assignment = Assignment {
+            epoch: EPOCH,
+            opened: Now::ZERO,
+            pool: pool.clone(),
+            family: Family::V4,
+            source: Source::Kubernetes,
+            services: BTreeMap::from([(ServiceUid::new(name), share(name, &[member]))]),
+            level,
+            provenance: Provenance::Watch,
+            paused: BTreeSet::new(),
+            held: None,
+            would_hold: None,
+            overruled: None,
+        };
+        self.tell(to(pool, In::Assigned(Arc::new(assignment))));
+    }
+
+    /// An invariant of the pool does not hold any more, as its next step finds.
+    fn break_it(&mut self, pool: &PoolId) {
+        let now = self.now;
+        self.pools.get_mut(pool).expect("the pool").break_on_purpose(now);
+    }
+
+    /// The same, found at once.
+    fn break_it_now(&mut self, pool: &PoolId) {
+        self.break_it(pool);
+        self.tell(to(pool, In::Pace(Duration::ZERO)));
+    }
+
+    fn facts(&self, pool: &PoolId) -> Arc<PoolFacts> {
+        let entry = |ip: &IpAddr| Entry {
+            name: format!("{ip}").into(),
+            ip: Some(*ip),
+            admin_state: AdminState::None,
+            network: None,
+            instance: None,
+        };
+        let uid = ServiceUid::new(service_of(pool));
+        let entries = self.held[pool].iter().map(entry).collect();
+        Arc::new(PoolFacts {
+            rules: vec![format!("{}-TCP-80", RulePrefix::of(&uid).as_str()).into()],
+            network: Some(NetworkId::new("vnet")),
+            ..PoolFacts::at_rest(pool.clone(), entries)
+        })
+    }
+
+    /// Delivers a message, and all that follow from it at this moment.
+    fn tell(&mut self, delivery: Delivery) {
+        self.under_way.push_back(delivery);
+        while let Some(delivery) = self.under_way.pop_front() {
+            self.deliver(delivery);
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        let now = self.now;
+        match delivery {
+            Delivery::Pool(pool, PoolMessage::In(input)) => {
+                let mut out = Vec::new();
+                self.pools.get_mut(&pool).expect("the pool").step(now, input, &mut out);
+                self.pass_on(out, Said::Pool);
+            }
+            Delivery::Writer(input) => {
+                let mut out = Vec::new();
+                self.writer.step(now, input, &mut out);
+                self.pass_on(out, Said::Writer);
+            }
+            Delivery::Events(input) => {
+                let mut out = Vec::new();
+                self.events.step(now, input, &mut out);
+                self.pass_on(out, Said::Events);
+            }
+            Delivery::Board(input) => {
+                let mut out = Vec::new();
+                self.board.step(now, input, &mut out);
+                self.pass_on(out, Said::Board);
+            }
+            Delivery::Arm(ArmMessage::Call(call)) => {
+                let answer = self.answer(&call.request);
+                self.answers.insert((now.plus(LATENCY), call.id), answer);
+            }
+            Delivery::Kubernetes(KubernetesCall::Post { call, event }) => {
+                self.posted.push(event);
+                let answer = Ok(format!("event-{}", call.0).into());
+                self.under_way.push_back(Delivery::Events(events::In::Posted { call, answer }));
+            }
+            Delivery::Metrics(Sample::PoolState { from, to }) => {
+                from.into_iter().for_each(|state| *self.gauge.entry(state).or_default() -= 1);
+                to.into_iter().for_each(|state| *self.gauge.entry(state).or_default() += 1);
+            }
+            Delivery::Host(HostMessage::Quarantined(pool, broken)) => self.logged.push((pool, broken)),
+            Delivery::Host(HostMessage::Publish(snapshot)) => self.snapshot = snapshot,
+            Delivery::Host(HostMessage::EventDropped(_)) => {}
+            // What is not here: where objects come from, and other metrics.
+            Delivery::Watcher(..)
+            | Delivery::Informer(_)
+            | Delivery::Discovery(_)
+            | Delivery::Directory(_)
+            | Delivery::Leader(_)
+            | Delivery::AdminState(_)
+            | Delivery::Pauses(_)
+            | Delivery::XdsSource(_)
+            | Delivery::Xds(_)
+            | Delivery::Arm(ArmMessage::Gates { .. })
+            | Delivery::Metrics(_) => {}
+            Delivery::Pool(_, PoolMessage::Forget)
+            | Delivery::Kubernetes(
+                KubernetesCall::Open { .. }
+                | KubernetesCall::Lease { .. }
+                | KubernetesCall::ConfigMap { .. }
+                | KubernetesCall::Taint { .. }
+                | KubernetesCall::CountLockFailures { .. },
+            )
+            | Delivery::Host(
+                HostMessage::NoticeIgnored(..)
+                | HostMessage::Answered(..)
+                | HostMessage::Done(_)
+                | HostMessage::SetBack(_),
+            ) => {
+                panic!("unexpected {delivery:?}")
+            }
+        }
+    }
+
+    fn pass_on<T>(&mut self, out: Vec<T>, said: fn(T) -> Said) {
+        for out in out {
+            route(said(out), &mut |delivery| self.under_way.push_back(delivery));
+        }
+    }
+
+    /// What ARM does, and will have answered.
+    fn answer(&mut self, request: &ArmRequest) -> ArmAnswer {
+        match request {
+            ArmRequest::GetLoadBalancer(lb) => ArmAnswer::LoadBalancer(Arc::new(LbFacts {
+                lb: lb.clone(),
+                etag: None,
+                guid: None,
+                provisioning: Provisioning::Succeeded,
+                pools: self.pools.keys().filter(|pool| pool.lb == *lb).map(|pool| self.facts(pool)).collect(),
+                rules: Vec::new(),
+            })),
+            ArmRequest::GetPool(pool) => ArmAnswer::Pool(PoolRead {
+                facts: self.facts(pool),
+                document: Document::new(self.held[pool].clone()),
+                etag: Some(Etag::new("W/1")),
+            }),
+            ArmRequest::PutPool { pool, base, edit, .. } => {
+                let members = edited(base.get().expect("a document of this ARM"), edit);
+                self.sent.push(pool.clone());
+                if self.failing.as_ref() == Some(pool) {
+                    return ArmAnswer::Failed(failure(503, "ServiceUnavailable"));
+                }
+                self.held.insert(pool.clone(), members);
+                ArmAnswer::Put(PutAccepted {
+                    provisioning: Provisioning::Succeeded,
+                    operation: None,
+                    retry_after: RetryAfter::Absent,
+                    etag: Some(Etag::new("W/1")),
+                    correlation_id: None,
+                })
+            }
+            ArmRequest::Poll(operation) => panic!("nothing runs on after its answer: {operation:?}"),
+        }
+    }
+
+    /// Goes to this moment, through everything that happens on the way.
+    fn at(&mut self, ms: u64) -> &mut Field {
+        let end = Now::from_millis(ms);
+        while let Some(next) = self.next().filter(|next| *next <= end) {
+            self.now = self.now.max(next);
+            let now = self.now;
+            if let Some(entry) = self.answers.first_entry().filter(|entry| entry.key().0 <= now) {
+                let ((_, call), answer) = entry.remove_entry();
+                self.tell(Delivery::Writer(writer::In::Answered(call, answer)));
+                continue;
+            }
+            let mut out = Vec::new();
+            for queue in self.pools.values_mut().filter(|queue| queue.deadline().is_some_and(|at| at <= now))
+            {
+                queue.tick(now, &mut out);
+            }
+            self.pass_on(out, Said::Pool);
+            let mut out = Vec::new();
+            if self.writer.deadline().is_some_and(|at| at <= now) {
+                self.writer.tick(now, &mut out);
+            }
+            self.pass_on(out, Said::Writer);
+            let mut out = Vec::new();
+            if self.events.deadline().is_some_and(|at| at <= now) {
+                self.events.tick(now, &mut out);
+            }
+            self.pass_on(out, Said::Events);
+            let mut out = Vec::new();
+            if self.board.deadline().is_some_and(|at| at <= now) {
+                self.board.tick(now, &mut out);
+            }
+            self.pass_on(out, Said::Board);
+            while let Some(delivery) = self.under_way.pop_front() {
+                self.deliver(delivery);
+            }
+        }
+        self.now = end;
+        self
+    }
+
+    fn next(&self) -> Option<Now> {
+        let machines = [self.writer.deadline(), self.events.deadline(), self.board.deadline()];
+        let pools = self.pools.values().map(Machine::deadline);
+        let answer = self.answers.keys().next().map(|(at, _)| *at);
+        machines.into_iter().chain(pools).chain([answer]).fold(None, earliest)
+    }
+
+    /// How often a pool was written.
+    fn writes(&self, pool: &PoolId) -> usize {
+        self.sent.iter().filter(|sent| *sent == pool).count()
+    }
+
+    /// The reasons of the events of a pool's Service.
+    fn told(&self, pool: &PoolId) -> Vec<&'static str> {
+        let is_about = |subject: &Subject| match subject {
+            Subject::Service(service) => service.key == ServiceKey::new("shop", service_of(pool)),
+            Subject::Node { .. } | Subject::Controller => false,
+        };
+        self.posted.iter().filter(|event| is_about(&event.subject)).map(|event| event.reason).collect()
+    }
+}
+
+fn to(pool: &PoolId, input: In) -> Delivery {
+    Delivery::Pool(pool.clone(), PoolMessage::In(input))
+}
+
+/// The members after an edit.
+fn edited(before: &BTreeSet<IpAddr>, edit: &Edit) -> BTreeSet<IpAddr> {
+    let kept = before.iter().enumerate().filter(|(at, _)| !edit.remove.contains(at)).map(|(_, ip)| *ip);
+    kept.chain(edit.add.iter().map(|new| new.ip)).collect()
+}
+
+/// Makes a pool due while another one has their lane.
+fn due_behind(field: &mut Field, pool: &PoolId, first: &PoolId) {
+    field.at(1_000).want(first, 2);
+    field.at(1_300).want(pool, 2);
+    field.at(1_850);
+    let states = [first, pool].map(|pool| field.snapshot.pools[pool].state);
+    assert_eq!(states, [PoolState::Attempting, PoolState::Due]);
+}
+
+/// Makes every pool change once a minute for an hour, and requires that all but the quarantined one follow.
+fn an_hour_passes(field: &mut Field, quarantined: &PoolId, from_ms: u64) {
+    let written = field.writes(quarantined);
+    let others: Vec<PoolId> = field.pools.keys().filter(|pool| *pool != quarantined).cloned().collect();
+    for minute in 1..=60 {
+        let member = if minute % 2 == 0 { 4 } else { 5 };
+        for pool in field.pools.keys().cloned().collect::<Vec<_>>() {
+            field.want(&pool, member);
+        }
+        field.at(from_ms + minute * 60_000);
+        for pool in &others {
+            assert_eq!(field.held[pool], ips(&[member]), "{pool} in minute {minute}");
+        }
+    }
+    assert_eq!(field.writes(quarantined), written, "nothing writes the quarantined pool");
+    assert_eq!(field.logged.iter().map(|(pool, _)| pool).collect::<Vec<_>>(), [quarantined]);
+    assert_eq!(
+        field.told(quarantined).iter().filter(|reason| **reason == "BackendPoolQuarantined").count(),
+        1
+    );
+    for pool in &others {
+        assert!(field.told(pool).iter().all(|reason| *reason == "LoadBalancerBackendPoolUpdated"), "{pool}");
+    }
+    let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
+    let right = i64::try_from(others.len()).expect("a few");
+    assert_eq!((count(PoolState::Quarantined), count(PoolState::Right)), (1, right), "{:?}", field.gauge);
+    for (pool, view) in &field.snapshot.pools {
+        let wanted = if pool == quarantined { PoolState::Quarantined } else { PoolState::Right };
+        assert_eq!(view.state, wanted, "{pool}");
+    }
+    assert_eq!(field.snapshot.pools.len(), others.len() + 1);
+}
+
+#[test]
+fn a4_a_due_pool_that_breaks_is_quarantined_and_its_neighbours_go_on() {
+    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
+    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
+    due_behind(&mut field, &broken, &same);
+    field.break_it_now(&broken);
+    field.at(10_000);
+    assert_eq!(field.held[&same], ips(&[2]));
+    assert_eq!((field.held[&broken].clone(), field.writes(&broken)), (ips(&[1]), 0));
+    an_hour_passes(&mut field, &broken, 10_000);
+}
+
+#[test]
+fn a4_a_pool_that_breaks_during_its_write_frees_the_lane() {
+    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
+    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
+    field.at(1_000);
+    field.want(&broken, 2);
+    field.want(&same, 2);
+    // Until the PUT of the first is under way; the second waits for the lane.
+    (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
+    assert_eq!(field.writes(&same), 0, "{:?}", field.sent);
+    field.break_it_now(&broken);
+    field.at(10_000);
+    assert_eq!(field.held[&same], ips(&[2]));
+    an_hour_passes(&mut field, &broken, 10_000);
+}
+
+#[test]
+fn a4_a_pool_that_breaks_at_its_grant_brings_nothing() {
+    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
+    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
+    due_behind(&mut field, &broken, &same);
+    field.break_it(&broken);
+    field.at(10_000);
+    assert_eq!((field.writes(&broken), field.held[&same].clone()), (0, ips(&[2])));
+    an_hour_passes(&mut field, &broken, 10_000);
+}
+
+#[test]
+fn a4_a_pool_that_breaks_before_a_retry_brings_nothing() {
+    let [broken, same, other] = [on("one", "broken"), on("one", "same"), on("two", "other")];
+    let mut field = Field::new(&[broken.clone(), same.clone(), other]);
+    field.at(1_000).failing = Some(broken.clone());
+    field.want(&broken, 2);
+    (1_000..5_000).step_by(50).find(|ms| field.at(*ms).writes(&broken) > 0).expect("it is written");
+    field.at(5_000).break_it_now(&broken);
+    field.failing = None;
+    field.want(&same, 2);
+    field.at(30_000);
+    assert_eq!((field.writes(&broken), field.held[&same].clone()), (1, ips(&[2])));
+    an_hour_passes(&mut field, &broken, 30_000);
+}

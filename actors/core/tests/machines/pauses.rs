@@ -1,0 +1,35 @@
+//! The answer to an operator's pause follows the pause to the writer (G6).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use coordination::pauses::Out;
+use model::ask::{Answer, Done, Effect, RequestId};
+use model::wishes::{Pause, Wishes};
+use pool_core::route::{Delivery, Said, route};
+
+#[test]
+fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
+    let wishes = Wishes { everything: Some(Pause::default()), pools: BTreeMap::new(), ..Wishes::default() };
+    let said = [
+        Out::Wishes { term: None, wishes: Arc::new(wishes) },
+        Out::Answer(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead))),
+    ];
+    let mut deliveries = Vec::new();
+    said.into_iter().for_each(|said| route(Said::Pauses(said), &mut |one| deliveries.push(one)));
+    assert!(!deliveries.iter().any(|one| matches!(one, Delivery::Host(_))), "no other edge is faster");
+    let to_writer: Vec<writer::In> = deliveries
+        .into_iter()
+        .filter_map(|one| if let Delivery::Writer(input) = one { Some(input) } else { None })
+        .collect();
+    assert!(
+        matches!(
+            &to_writer[..],
+            [
+                writer::In::Wishes { wishes, .. },
+                writer::In::PassOn(RequestId(7), Answer::Done(Done::Paused(_)))
+            ] if wishes.only_observes()
+        ),
+        "{to_writer:?}"
+    );
+}

@@ -1,0 +1,181 @@
+//! The admin part of slots: made due, withdrawn, and answered (docs/design/nodes.md, N3); and what PUTs of older
+//! draining sets have missed (N2).
+//!
+//! Each withdrawal is answered once: at once, where nothing of the part has begun, else behind the end of what has.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ending::End;
+use super::lane::Lane;
+use super::write::{Put, Write};
+use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};
+use model::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
+use model::ids::{LbName, PoolId, of_balancer};
+use model::load_balancers::OurPuts;
+use model::machine::Now;
+use model::sample::Sample;
+
+/// For how long it is kept in mind by which draining set a PUT was made that has ended: longer than any GET takes.
+const PUTS_KEPT: Duration = Duration::from_secs(600);
+
+impl Writer {
+    pub(super) fn on_admin_due(&mut self, pool: &PoolId, due: AdminDue) {
+        self.withdrawn.remove(pool);
+        if self.life == Life::Running {
+            let lane = self.lane(&pool.lb);
+            lane.edit(&pool.pool, |slot| slot.admin_due(due));
+            self.touch(&pool.lb);
+        }
+    }
+
+    /// What is under way, or waits to go on with membership, goes on to its end: it finds out what is there.
+    pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
+        let mut has_begun = false;
+        if let Some(lane) = self.lanes.get_mut(&pool.lb) {
+            has_begun = lane.write.as_ref().is_some_and(|write| write.pool == *pool && write.admin.is_some());
+            lane.edit(&pool.pool, |slot| match slot.resume {
+                Some(_) => has_begun |= slot.admin.is_some(),
+                None => slot.admin = None,
+            });
+            self.touch(&pool.lb);
+        }
+        if has_begun {
+            self.withdrawn.insert(pool.clone(), generation);
+        } else {
+            self.withdrawn.remove(pool);
+            out.push(Out::AdminWithdrawn(pool.clone(), generation));
+        }
+    }
+
+    /// Ends the admin part of a write: it is answered, or is due as before.
+    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+        let Some(due) = write.admin else { return };
+        if let Some(failed) = is_failure(end) {
+            let took = now.since(write.admin_granted.unwrap_or(write.granted));
+            let down = due.urgency == AdminUrgency::Down;
+            out.push(Out::Sample(Sample::AdminEnded { down, took, failed }));
+        }
+        let pool = &write.pool;
+        match end {
+            // Its restores are due as before; the set is carried out with them.
+            End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
+                self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
+            }
+            End::Written { put, .. } | End::Withheld(put) => {
+                self.admin_finished(pool, put.draining.generation, Ok(Arc::clone(&put.draining)), out);
+            }
+            End::Unchanged(_) => {
+                let set = Arc::clone(&self.draining);
+                self.admin_finished(pool, set.generation, Ok(set), out);
+            }
+            End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
+                self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
+            }
+            // Nothing was tried, so it stays due.
+            End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
+        }
+    }
+
+    fn return_admin(&mut self, pool: &PoolId, due: AdminDue) {
+        if let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|_| self.life == Life::Running) {
+            lane.edit(&pool.pool, |slot| slot.return_admin(due));
+        }
+    }
+
+    /// What our own PUTs may have to do with what a GET of a load balancer shows that began at that moment.
+    pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
+        let sent = of_balancer(&self.sent, lb).map(|(id, at)| (id.pool.clone(), *at));
+        let sent = Arc::new(sent.collect());
+        let ended = self.ended.range((lb.clone(), 0)..=(lb.clone(), u64::MAX));
+        let ended = ended.filter(|(_, at)| **at >= began).map(|((_, generation), _)| *generation).next();
+        let open = self.lanes.get(lb).and_then(Lane::oldest_put);
+        OurPuts { sent, oldest: [ended, open].into_iter().flatten().min() }
+    }
+
+    /// Forgets PUTs of long ago to pools that a look at their load balancer does not show.
+    pub(super) fn forget_puts(&mut self, began: Now, facts: &LbFacts) {
+        let there: BTreeSet<&PoolId> = facts.pools.iter().map(|pool| &pool.id).collect();
+        let long_ago = began.minus(PUTS_KEPT);
+        self.sent.retain(|id, at| id.lb != facts.lb || *at >= long_ago || there.contains(id));
+    }
+
+    /// Keeps in mind by which sets the PUTs of a write were made that ends now, as long as a GET can take.
+    pub(super) fn note_puts(&mut self, now: Now, write: &Write) {
+        for generation in write.puts().map(|put| put.draining.generation) {
+            self.ended.insert((write.pool.lb.clone(), generation), now);
+        }
+        let long_ago = now.minus(PUTS_KEPT);
+        self.ended.retain(|_, at| *at >= long_ago);
+    }
+
+    /// Says which backends are Down already that are to be, before anything is written: where no PUT of ours was sent
+    /// since their nodes drain, another client has set them (N4).
+    pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
+        let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
+        let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
+        let found: BTreeSet<Backend> =
+            downs.filter(|backend| self.draining.would_set(pool, backend)).collect();
+        if !found.is_empty() {
+            out.push(Out::AdminFound(pool.clone(), self.sent.get(pool).copied(), found));
+        }
+    }
+
+    /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
+    /// they may have been carried out. Perhaps nothing was asked for in this pool: these backends were not in it,
+    /// or were Down (N2).
+    ///
+    /// `told` is the generation for which that was said last.
+    pub(super) fn tell_missed(&self, pool: &PoolId, told: u64, puts: &[&Put], out: &mut Vec<Out>) {
+        let newest = &self.draining;
+        let older = puts.iter().filter(|put| put.draining.generation.max(told) < newest.generation);
+        let left = older.flat_map(|put| {
+            let added = put.change.edit.add.iter();
+            let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
+            born.chain(put.change.restored.iter().map(|backend| (backend.clone(), AdminState::None)))
+        });
+        let is_missed = |(backend, state): &(Backend, AdminState)| {
+            newest.wants_of(pool, backend, *state) == Some(AdminState::Down)
+        };
+        let missed: BTreeSet<Backend> = left.filter(is_missed).map(|(backend, _)| backend).collect();
+        if !missed.is_empty() {
+            out.push(Out::AdminMissed(pool.clone(), missed));
+        }
+    }
+
+    /// The same for a write that is about to give its lane back, and has PUTs whose answers were lost.
+    pub(super) fn tell_what_waits_missed(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+        let newest = self.draining.generation;
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let (pool, unsure) = (write.pool.clone(), write.course.unsure.clone());
+        let told = std::mem::replace(&mut write.course.told, newest);
+        let puts: Vec<&Put> = unsure.iter().map(|put| &**put).collect();
+        self.tell_missed(&pool, told, &puts, out);
+    }
+
+    /// Answers the admin part of a write that has ended.
+    fn admin_finished(
+        &mut self,
+        pool: &PoolId,
+        generation: u64,
+        result: Result<Arc<Draining>, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        out.push(Out::AdminFinished { pool: pool.clone(), generation, result });
+        if let Some(generation) = self.withdrawn.remove(pool) {
+            out.push(Out::AdminWithdrawn(pool.clone(), generation));
+        }
+    }
+}
+
+/// Whether the end of a write is a failure of its admin part; `None`: nothing was tried, or nothing was sent (C4). A
+/// pool that is not there has nothing to be cut out.
+fn is_failure(end: &End) -> Option<bool> {
+    match end {
+        End::Written { .. } | End::Unchanged(_) => Some(false),
+        End::Stale(failure) => Some(!failure.says_absent()),
+        End::Retriable { .. } | End::Terminal(_) => Some(true),
+        End::Withheld(_) | End::NotGranted | End::Interrupted | End::Left => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! The throttle gates: until when ARM asked us not to call, per verb class (docs/design/writer.md, W6; S0
+//! "ThrottleError").
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::arm::{Failure, FailureKind, RetryAfter};
+use model::lease::GateTimes;
+use model::machine::Now;
+use model::sample::GateClass;
+
+use super::classify::{Class, Scope};
+use super::our_failure;
+
+/// How long a lane is closed by a lock that names no time (W6).
+const LOCK_DELAY: Duration = Duration::from_secs(10);
+
+/// The longest time for which ARM closes a gate. A `Retry-After` may name any span and any date; a proxy, or a
+/// clock gone wrong, must not keep this process from all of ARM until it is restarted. ARM's quotas last
+/// minutes, at most an hour.
+const LONGEST_GATE: Duration = Duration::from_secs(60 * 60);
+
+/// The longest time for which a lock closes a lane: for the same reason, and because a lock ends with its operation,
+/// which takes minutes. What comes too early costs one more answer.
+const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+
+/// What a 429 closes, and for how long. The pool that received it is parked until its `Retry-After` in any case (W6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Throttling {
+    /// A lock closes its lane for up to ten minutes, any other 429 the gate of its verb for up to an hour.
+    #[default]
+    Bounded,
+    /// S0's letter: any 429 closes the gate of its verb, for as long as it says (C2).
+    Upstream,
+}
+
+impl Throttling {
+    fn longest_gate(self) -> Duration {
+        match self {
+            Throttling::Bounded => LONGEST_GATE,
+            Throttling::Upstream => Duration::MAX,
+        }
+    }
+
+    /// What follows from a failure of this class.
+    pub(super) fn class(self, class: Class) -> Class {
+        match (self, class) {
+            (Throttling::Upstream, Class::Throttled(Scope::Lane)) => Class::Throttled(Scope::Subscription),
+            (Throttling::Bounded | Throttling::Upstream, class) => class,
+        }
+    }
+}
+
+/// The timers of both verb classes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gates {
+    throttling: Throttling,
+    reads: Option<Now>,
+    writes: Option<Now>,
+}
+
+impl Gates {
+    /// Open gates.
+    pub(super) fn new(throttling: Throttling) -> Gates {
+        Gates { throttling, ..Gates::default() }
+    }
+
+    fn timer(&mut self, class: GateClass) -> &mut Option<Now> {
+        match class {
+            GateClass::Reads => &mut self.reads,
+            GateClass::Writes => &mut self.writes,
+        }
+    }
+
+    /// Takes in the `Retry-After` of a 429 and gives the class's timer, S0's `RetryAfter`: a span sets it, an
+    /// absent header sets it to now, an unreadable one leaves it.
+    pub(super) fn throttled(&mut self, now: Now, class: GateClass, header: RetryAfter) -> Option<Now> {
+        let longest = self.throttling.longest_gate();
+        let timer = self.timer(class);
+        match header {
+            RetryAfter::In(span) => *timer = Some(now.plus(span.min(longest))),
+            RetryAfter::Absent => *timer = Some(now),
+            RetryAfter::Invalid => {}
+        }
+        *timer
+    }
+
+    /// Takes in until when a predecessor was told not to call: the later time holds (W8). What it noted comes by way
+    /// of wall clocks and is bounded, too.
+    pub(super) fn remember(&mut self, now: Now, noted: GateTimes) {
+        let longest = now.plus(self.throttling.longest_gate());
+        for (class, until) in [(GateClass::Reads, noted.reads_until), (GateClass::Writes, noted.writes_until)]
+        {
+            let timer = self.timer(class);
+            *timer = (*timer).max(until.map(|until| until.min(longest)));
+        }
+    }
+
+    /// Opens the gate of a class, whatever ARM has said.
+    pub(super) fn open(&mut self, class: GateClass) {
+        *self.timer(class) = None;
+    }
+
+    /// Until when the class is closed; `None`: it is open.
+    pub(super) fn closed(&self, now: Now, class: GateClass) -> Option<Now> {
+        let timer = match class {
+            GateClass::Reads => self.reads,
+            GateClass::Writes => self.writes,
+        };
+        timer.filter(|until| *until > now)
+    }
+
+    /// Until when a write cannot start because one of the classes is closed.
+    pub(super) fn blocked(&self, now: Now) -> Option<Now> {
+        self.closed(now, GateClass::Reads).max(self.closed(now, GateClass::Writes))
+    }
+}
+
+/// What a call that meets a closed gate is answered: S0's error of the local gate. Its text is the same whenever the
+/// gate opens.
+pub(super) fn gate_closed() -> Arc<Failure> {
+    our_failure(FailureKind::GateClosed, "ARM asks to wait")
+}
+
+/// The moment that a 429, or the arm port's own gate, names: before it another try of the same call is useless, however
+/// far away it is (W6, S0 `nextEligibleAt`). `None`: it names none, or none in the future.
+pub(super) fn named_until(now: Now, failure: &Failure) -> Option<Now> {
+    match failure.retry_after {
+        RetryAfter::In(span) => Some(now.plus(span)).filter(|at| *at > now),
+        RetryAfter::Absent | RetryAfter::Invalid => None,
+    }
+}
+
+/// How long a lock closes its lane: the header, up to ten minutes, else the seconds in ARM's message, else ten
+/// (W6).
+pub(super) fn lock_delay(failure: &Failure) -> Duration {
+    match failure.retry_after {
+        RetryAfter::In(span) => span.min(LONGEST_DELAY),
+        RetryAfter::Absent | RetryAfter::Invalid => {
+            seconds_in(&failure.message).map_or(LOCK_DELAY, Duration::from_secs)
+        }
+    }
+}
+
+/// The number in `… can be retried in 11 seconds.`, up to ten minutes.
+fn seconds_in(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("retried in ")?;
+    let (number, _) = rest.split_once(" second")?;
+    number.trim().parse().ok().filter(|seconds| (1..=600).contains(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Now = Now::from_millis(50_000);
+
+    #[test]
+    fn s0_throttle_1_and_2_a_span_or_date_closes_the_gate_until_then() {
+        let mut gates = Gates::default();
+        let header = RetryAfter::In(Duration::from_secs(17));
+        let until = NOW.plus(Duration::from_secs(17));
+        assert_eq!(gates.throttled(NOW, GateClass::Writes, header), Some(until));
+        assert_eq!(gates.closed(NOW, GateClass::Writes), Some(until));
+        assert_eq!(gates.closed(NOW, GateClass::Reads), None, "the other class stays open");
+        assert_eq!(gates.closed(until, GateClass::Writes), None, "it ends at that very moment");
+    }
+
+    #[test]
+    fn s0_throttle_3_an_absent_header_sets_the_timer_to_now() {
+        let mut gates = Gates::default();
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Absent), Some(NOW));
+        assert_eq!(gates.closed(NOW, GateClass::Reads), None);
+    }
+
+    #[test]
+    fn s0_throttle_4_an_unreadable_header_leaves_the_timer_as_it_was() {
+        let mut gates = Gates::default();
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Invalid), None);
+        let until = gates.throttled(NOW, GateClass::Reads, RetryAfter::In(Duration::from_secs(5)));
+        assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::Invalid), until);
+    }
+
+    #[test]
+    fn s0_throttle_5_a_closed_gate_gives_its_own_time_to_whoever_meets_it() {
+        let mut gates = Gates::default();
+        let until = gates.throttled(NOW, GateClass::Writes, RetryAfter::In(Duration::from_secs(9)));
+        let later = NOW.plus(Duration::from_secs(8));
+        assert_eq!(gates.closed(later, GateClass::Writes), until);
+        assert_eq!(gates.blocked(later), until);
+    }
+
+    #[test]
+    fn w6_retry_after_closes_a_gate_for_1_h_and_a_lane_for_10_min_at_most() {
+        for span in [Duration::from_secs(99_999_999_999), Duration::MAX] {
+            let mut gates = Gates::default();
+            let hour = NOW.plus(Duration::from_secs(3_600));
+            assert_eq!(gates.throttled(NOW, GateClass::Reads, RetryAfter::In(span)), Some(hour));
+            let failure = Failure {
+                kind: FailureKind::Status(429),
+                code: Some(Arc::from("RetryableError")),
+                inner_codes: Vec::new(),
+                message: Arc::from(""),
+                retry_after: RetryAfter::In(span),
+                correlation_id: None,
+            };
+            assert_eq!(lock_delay(&failure), Duration::from_secs(600));
+            assert_eq!(named_until(NOW, &failure), Some(NOW.plus(span)), "its own pool waits for all of it");
+        }
+    }
+
+    #[test]
+    fn c2_upstream_gates_stay_closed_for_as_long_as_arm_says() {
+        let day = Duration::from_secs(86_400);
+        let mut gates = Gates::new(Throttling::Upstream);
+        assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
+        let noted = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
+        gates.remember(NOW, noted);
+        assert_eq!(gates.blocked(NOW), Some(NOW.plus(2 * day)));
+        let lock = Class::Throttled(Scope::Lane);
+        assert_eq!(Throttling::Upstream.class(lock), Class::Throttled(Scope::Subscription));
+        assert_eq!(Throttling::Bounded.class(lock), lock);
+    }
+
+    #[test]
+    fn w6_a_lock_closes_its_lane_for_the_time_in_header_or_message() {
+        let delay = |retry_after, message: &str| {
+            lock_delay(&Failure {
+                kind: FailureKind::Status(429),
+                code: Some(Arc::from("RetryableError")),
+                inner_codes: Vec::new(),
+                message: Arc::from(message),
+                retry_after,
+                correlation_id: None,
+            })
+            .as_secs()
+        };
+        assert_eq!(delay(RetryAfter::In(Duration::from_secs(3)), "can be retried in 11 seconds."), 3);
+        assert_eq!(delay(RetryAfter::Absent, "The call can be retried in 11 seconds."), 11);
+        assert_eq!(delay(RetryAfter::Invalid, "The call can be retried in some seconds."), 10);
+        assert_eq!(delay(RetryAfter::Absent, "can be retried in 99999999 seconds."), 10);
+        assert_eq!(delay(RetryAfter::Absent, ""), 10);
+    }
+}

@@ -1,0 +1,179 @@
+//! How long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
+//!
+//! It is left to them for 60 s more when the cloud-controller-manager shows that it waits (W7). That is time for
+//! its next try, whose moment it alone knows; once it has had the Lease and has left it alone for a while, what it
+//! waited for is done, and so the addition ends then.
+
+use std::time::Duration;
+
+use model::machine::Now;
+
+/// The longest time off for a hold.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// For how long another holder that was seen counts.
+const REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+/// What a sign that the cloud-controller-manager waits adds.
+const EXTRA: Duration = Duration::from_secs(60);
+
+/// How far apart two such additions are at least.
+const EXTRA_APART: Duration = Duration::from_secs(5 * 60);
+
+/// When the Lease may be taken again, and what that follows from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Off {
+    /// Until when it is left to others, because it was ours before.
+    until: Now,
+    /// Until when it is left to them besides, because they wait.
+    added: Option<Added>,
+    /// When another holder was last seen.
+    other: Option<Now>,
+    /// When the last addition was made.
+    extra: Option<Now>,
+    /// Whether an addition is to be made at the end of the present hold.
+    owed: bool,
+}
+
+/// Time that is left to others because they wait.
+#[derive(Clone, Copy, Debug)]
+struct Added {
+    /// When it ends at the latest.
+    latest: Now,
+    /// When it ends, since another client has held the Lease in it and released it.
+    done: Option<Now>,
+}
+
+impl Off {
+    /// Until when it is left to others; `None`: it may be taken.
+    pub(super) fn until(&self, now: Now) -> Option<Now> {
+        let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
+        let until = added.map_or(self.until, |added| added.max(self.until));
+        (now < until).then_some(until)
+    }
+
+    /// Notes that another client has released it: unless it takes it again within this time, it waits no longer.
+    pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
+        self.other_seen(now);
+        if let Some(added) = &mut self.added {
+            added.done = Some(now.plus(within));
+        }
+    }
+
+    /// Notes that another client has it, or just had.
+    pub(super) fn other_seen(&mut self, now: Now) {
+        self.other = Some(now);
+    }
+
+    /// A hold has ended: it is left to others for as long as it was held, where there are others.
+    pub(super) fn hold_ended(&mut self, now: Now, held: Duration, least: Duration) {
+        if self.other.is_some_and(|seen| now < seen.plus(REMEMBERED)) {
+            self.until = self.until.max(now.plus(held.max(least).min(LONGEST)));
+        }
+        if std::mem::take(&mut self.owed) {
+            self.add(now);
+        }
+    }
+
+    /// Another client waits for it: that counts once, for the present hold where there is one, and at most once
+    /// in five minutes. Says whether it did.
+    pub(super) fn others_wait(&mut self, now: Now, held: bool) -> bool {
+        if self.extra.is_some_and(|last| now < last.plus(EXTRA_APART)) {
+            return false;
+        }
+        self.extra = Some(now);
+        if held {
+            self.owed = true;
+        } else {
+            self.add(now);
+        }
+        true
+    }
+
+    fn add(&mut self, now: Now) {
+        self.added = Some(Added { latest: self.until.max(now).plus(EXTRA), done: None });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_secs(5);
+
+    fn at(seconds: u64) -> Now {
+        Now::from_millis(seconds * 1_000)
+    }
+
+    fn off_after(held: u64, other: Option<u64>) -> Option<u64> {
+        let mut off = Off::default();
+        if let Some(other) = other {
+            off.other_seen(at(other));
+        }
+        off.hold_ended(at(10_000), Duration::from_secs(held), LEAST);
+        off.until(at(10_000)).map(|until| until.since(at(10_000)).as_secs())
+    }
+
+    #[test]
+    fn w7_it_is_off_as_long_as_it_was_held_at_least_5_at_most_60_seconds() {
+        for (held, off) in [(0, 5), (4, 5), (5, 5), (17, 17), (60, 60), (75, 60)] {
+            assert_eq!(off_after(held, Some(9_000)), Some(off), "held for {held} s");
+        }
+    }
+
+    #[test]
+    fn w7_it_is_off_only_where_another_holder_was_seen_within_the_last_hour() {
+        assert_eq!(off_after(20, None), None);
+        assert_eq!(off_after(20, Some(6_401)), Some(20));
+        assert_eq!(off_after(20, Some(6_400)), None);
+    }
+
+    #[test]
+    fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
+        let mut off = Off::default();
+        off.hold_ended(at(1_000), LEAST, LEAST);
+        assert!(off.others_wait(at(1_000), false));
+        assert!(!off.others_wait(at(1_000), false));
+        assert_eq!(off.until(at(1_000)), Some(at(1_060)));
+        assert!(!off.others_wait(at(1_299), false));
+        assert_eq!(off.until(at(1_299)), None);
+        assert!(off.others_wait(at(1_300), false));
+        assert_eq!(off.until(at(1_300)), Some(at(1_360)));
+    }
+
+    #[test]
+    fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
+        let mut off = Off::default();
+        off.other_seen(at(900));
+        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(off.others_wait(at(1_000), false));
+        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
+        off.other_let_go(at(1_003), LEAST);
+        assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
+        off.other_let_go(at(1_018), LEAST);
+        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "it has come again");
+        off.other_let_go(at(1_078), LEAST);
+        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
+        assert_eq!(off.until(at(1_080)), None);
+    }
+
+    #[test]
+    fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
+        let mut off = Off::default();
+        off.other_let_go(at(900), LEAST);
+        assert_eq!(off.until(at(900)), None);
+        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(off.others_wait(at(1_000), false));
+        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
+    }
+
+    #[test]
+    fn w7_a_sign_that_comes_during_a_hold_counts_at_its_end() {
+        let mut off = Off::default();
+        off.other_seen(at(990));
+        assert!(off.others_wait(at(1_000), true));
+        assert_eq!(off.until(at(1_000)), None);
+        off.hold_ended(at(1_010), Duration::from_secs(10), LEAST);
+        assert_eq!(off.until(at(1_010)), Some(at(1_080)));
+    }
+}

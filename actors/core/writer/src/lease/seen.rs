@@ -1,0 +1,107 @@
+//! What a state of the shared Lease means that is seen: whether it is news, whose it is, and what that says of a hold
+//! of ours (docs/design/writer.md, W7; W8).
+
+use std::sync::Arc;
+
+use model::lease::LeaseFacts;
+use model::machine::Now;
+
+use super::known::{Heard, Holder, Known, Maker, State};
+use super::{Out, Phase, SharedLease, Trust};
+
+impl SharedLease {
+    /// Takes in a state of the Lease; says whether it is the newest that is known.
+    pub(super) fn see(&mut self, now: Now, facts: Arc<LeaseFacts>, heard: Heard, out: &mut Vec<Out>) -> bool {
+        let holder = Holder::of(&facts, &self.params.holder);
+        let mut repeated = false;
+        match holder {
+            Holder::Other => self.off.other_seen(now),
+            Holder::Nobody | Holder::Ours => {}
+        }
+        match &mut self.known {
+            Known::State(state) if facts.version == state.facts.version => {
+                state.seen_again(now, Arc::clone(&facts));
+                match heard {
+                    Heard::Made(_) => state.maker = Maker::Us,
+                    Heard::Watched => repeated = true,
+                    Heard::Looked(_) => {}
+                }
+            }
+            Known::State(state)
+                if facts.version.is_older_than(&state.facts.version) && !heard.is_of_later_than(state) =>
+            {
+                return false;
+            }
+            Known::State(_) | Known::Absent(_) | Known::Nothing => {
+                self.see_new(now, Arc::clone(&facts), holder, heard, out);
+            }
+        }
+        let strange = matches!(&self.known, Known::State(state) if state.maker == Maker::Stranger);
+        if let Phase::Held(hold) = &mut self.phase {
+            match holder {
+                Holder::Ours if !strange => {
+                    hold.made &= hold.facts.version == facts.version;
+                    hold.facts = facts;
+                    let ends = |since: u64| match heard {
+                        // What a watch repeats is no news.
+                        Heard::Watched => !repeated,
+                        Heard::Looked(call) | Heard::Made(call) => call.0 > since,
+                    };
+                    hold.doubt.take_if(|since| ends(*since));
+                }
+                Holder::Ours | Holder::Nobody | Holder::Other => self.end_hold(now, out),
+            }
+        }
+        true
+    }
+
+    /// Takes in a state that was not known.
+    fn see_new(
+        &mut self,
+        now: Now,
+        facts: Arc<LeaseFacts>,
+        holder: Holder,
+        heard: Heard,
+        out: &mut Vec<Out>,
+    ) {
+        let maker = self.maker(now, holder, heard);
+        let before = match &self.known {
+            Known::State(state) if state.maker == Maker::Stranger => Some(Holder::Other),
+            Known::State(_) | Known::Absent(_) | Known::Nothing => self.holder(),
+        };
+        let state = State::new(now, facts, maker, self.last);
+        self.known = Known::State(state.follows(&self.known, &self.params.holder));
+        let by_us = matches!(heard, Heard::Made(_));
+        let released = match (holder, before) {
+            (Holder::Nobody, Some(Holder::Other)) => true,
+            // It was taken and given back between two looks.
+            (Holder::Nobody, Some(Holder::Nobody)) => !by_us && self.is_let_go(),
+            (Holder::Nobody, Some(Holder::Ours) | None) | (Holder::Ours | Holder::Other, Some(_) | None) => {
+                false
+            }
+        };
+        if released {
+            out.push(Out::ForeignRelease);
+            self.off.other_let_go(now, self.params.min_off);
+            self.patience.somebody_let_go(now);
+        }
+        if maker == Maker::Stranger {
+            self.off.other_seen(now);
+        }
+    }
+
+    /// Who has made a state that was not known. What appears in our name once the Lease was looked at in this term,
+    /// and cannot come of a request of ours, is a stranger's.
+    fn maker(&self, now: Now, holder: Holder, heard: Heard) -> Maker {
+        let begins = self.trust == Trust::TermBegins;
+        let by_us = matches!(heard, Heard::Made(_)) || begins || self.may_yet_be_ours(now);
+        if holder != Holder::Ours || by_us {
+            return Maker::Us;
+        }
+        let under_way = self
+            .asked
+            .as_ref()
+            .filter(|asked| asked.what.makes_it_ours() && asked.base.as_ref() == self.known.version());
+        under_way.map_or(Maker::Stranger, |asked| Maker::Request(asked.id))
+    }
+}

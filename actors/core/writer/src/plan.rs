@@ -1,0 +1,222 @@
+//! What one PUT must change in a pool, as a pure function of what its GET saw (docs/design/writer.md, W3; N4).
+//!
+//! It touches membership and admin states and nothing else. Whether membership may be written at all is
+//! [`model::proof`]'s business; when it is written is the lane's.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::arm::{AdminState, Backend, Edit, Entry, EntryNetwork, NewEntry, PoolFacts};
+use model::ids::{AddressName, NetworkId};
+use model::level::Level;
+
+use super::Draining;
+
+/// The longest name that Azure allows for an address entry, in characters.
+pub const NAME_LIMIT: usize = 80;
+
+/// What follows from a GET.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Plan {
+    /// The members are right and no admin state has to change: no PUT.
+    Unchanged,
+    /// This is to be changed.
+    Edit(Box<Change>),
+}
+
+/// A change of one pool, and what it comes to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// What the PUT changes in the document of the GET.
+    pub edit: Edit,
+    /// The members of the pool afterwards.
+    pub members: BTreeSet<IpAddr>,
+    /// The members that come in.
+    pub added: BTreeSet<IpAddr>,
+    /// The members that go out.
+    pub removed: BTreeSet<IpAddr>,
+    /// The backends that are Down no longer.
+    pub restored: BTreeSet<Backend>,
+    /// Whether an admin state changes by the word of the pool's source: then the PUT is the pool's own, also where its
+    /// members are right (X2).
+    pub by_source: bool,
+}
+
+impl Plan {
+    /// The same, or a write of the pool as it is where nothing is to be changed.
+    #[must_use]
+    pub fn or_as_it_is(self, facts: &PoolFacts) -> Plan {
+        match self {
+            Plan::Unchanged => Plan::Edit(Box::new(Change { members: facts.members(), ..Change::default() })),
+            Plan::Edit(_) => self,
+        }
+    }
+}
+
+impl Change {
+    /// Whether it leaves the members, and what the pool's source says of their admin states, as they are.
+    #[must_use]
+    pub fn keeps_members(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && !self.by_source
+    }
+}
+
+/// Plans the change that makes a pool right (W3).
+///
+/// `level` is `None` when only admin states may change: the observed members are kept then (N3). `network` is
+/// the virtual network for a pool that has none anywhere. Entries without an address and second entries of one
+/// address are no reason for a write, but go with a write of membership.
+#[must_use]
+pub fn plan(
+    facts: &PoolFacts,
+    level: Option<&Level>,
+    draining: &Draining,
+    network: Option<&NetworkId>,
+) -> Plan {
+    let mut change = Change { members: facts.members(), ..Change::default() };
+    if let Some(level) = level {
+        edit_members(facts, level, draining, network, &mut change);
+    }
+    for (at, entry) in facts.entries.iter().enumerate() {
+        if change.edit.remove.contains(&at) {
+            continue;
+        }
+        if let Some(state) = draining.wants(&facts.id, entry) {
+            change.edit.set_admin.insert(at, state);
+            if state == AdminState::None {
+                change.restored.extend(entry.backend());
+            }
+        } else if let Some(state) = level.and_then(|level| stated(facts, level, entry, draining)) {
+            change.edit.set_admin.insert(at, state);
+            change.by_source = true;
+        }
+    }
+    if change.edit.is_empty() { Plan::Unchanged } else { Plan::Edit(Box::new(change)) }
+}
+
+/// The admin state that an entry must get by what the source of its pool says of it (X2), where the admin state of
+/// nodes asks for none: a node that leaves service stays Down whatever a source says of its address. In a pool that is
+/// left out of that (N2) there is only what the source says.
+fn stated(facts: &PoolFacts, level: &Level, entry: &Entry, draining: &Draining) -> Option<AdminState> {
+    let ip = entry.ip?;
+    let is_draining = || entry.backend().is_some_and(|backend| draining.addresses.contains_key(&backend));
+    let leaves = || !draining.excluded.contains(&facts.id.pool) && is_draining();
+    match entry.admin_state {
+        AdminState::None | AdminState::Up => level.states.down.contains(&ip).then_some(AdminState::Down),
+        AdminState::Down => (level.states.lifted.contains(&ip) && !leaves()).then_some(AdminState::None),
+        AdminState::Unknown => None,
+    }
+}
+
+fn edit_members(
+    facts: &PoolFacts,
+    level: &Level,
+    draining: &Draining,
+    network: Option<&NetworkId>,
+    change: &mut Change,
+) {
+    let observed = facts.members();
+    if level.is_right(&observed) {
+        return;
+    }
+    change.removed = level.surplus(&observed).copied().collect();
+    change.added = level.missing(&observed).copied().collect();
+    change.members = observed.difference(&change.removed).chain(&change.added).copied().collect();
+
+    let mut kept: BTreeSet<IpAddr> = BTreeSet::new();
+    let mut names = Names::default();
+    for (at, entry) in facts.entries.iter().enumerate() {
+        let stays = entry.ip.is_some_and(|ip| !change.removed.contains(&ip) && kept.insert(ip));
+        if stays {
+            names.take(&entry.name);
+        } else {
+            change.edit.remove.insert(at);
+        }
+    }
+    for ip in &change.added {
+        let wanted = level.required.get(ip).map_or("", |member| member.name.as_str());
+        change.edit.add.push(NewEntry {
+            name: names.choose(wanted, *ip),
+            ip: *ip,
+            network: network_of(facts, *ip),
+            admin_state: draining.at_birth(&facts.id, &(*ip).into()),
+        });
+    }
+    let is_named = facts.network.is_some() || facts.entries.iter().any(|entry| entry.network.is_some());
+    if !is_named && !change.edit.add.is_empty() {
+        change.edit.pool_network = network.cloned();
+    }
+}
+
+/// Returns how a new entry names its network: as the existing entries do. If they have several subnets, the subnet of
+/// the nearest address is used.
+fn network_of(facts: &PoolFacts, ip: IpAddr) -> Option<Arc<EntryNetwork>> {
+    let named =
+        || facts.entries.iter().filter_map(|entry| entry.network.as_ref().map(|named| (entry, named)));
+    let is_subnet = |(_, named): &(&Entry, &Arc<EntryNetwork>)| match &***named {
+        EntryNetwork::Subnet(_) => true,
+        EntryNetwork::VirtualNetwork(_) => false,
+    };
+    let nearest =
+        named().filter(is_subnet).max_by_key(|(entry, _)| entry.ip.map(|other| shared_bits(ip, other)));
+    let at_address = || if facts.network.is_some() { None } else { named().next() };
+    nearest.or_else(at_address).map(|(_, named)| Arc::clone(named))
+}
+
+/// Returns how many leading bits two addresses share, and 0 if their families differ.
+fn shared_bits(a: IpAddr, b: IpAddr) -> u32 {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => 0,
+    }
+}
+
+/// The names in use in a pool; Azure compares them without regard to case.
+#[derive(Default)]
+struct Names {
+    folded: BTreeSet<String>,
+}
+
+impl Names {
+    fn take(&mut self, name: &str) -> bool {
+        self.folded.insert(name.to_ascii_lowercase())
+    }
+
+    /// A free and valid name: the wanted one, else the wanted one with the address, else with a number as well.
+    fn choose(&mut self, wanted: &str, ip: IpAddr) -> AddressName {
+        let plain = valid(wanted, "");
+        if !plain.is_empty() && plain == wanted && self.take(&plain) {
+            return AddressName::new(plain);
+        }
+        let address: String =
+            ip.to_string().chars().map(|c| if c == '.' || c == ':' { '-' } else { c }).collect();
+        let address = address.trim_matches('-');
+        let stem = if plain.is_empty() { "ip" } else { wanted };
+        let mut name = valid(stem, &format!("-{address}"));
+        let mut count = 1;
+        while !self.take(&name) {
+            count += 1;
+            name = valid(stem, &format!("-{address}-{count}"));
+        }
+        AddressName::new(name)
+    }
+}
+
+/// The text with an end put to it, in Azure's alphabet and length: a word character first, then word characters,
+/// dots and dashes, at most 80, and no dot or dash last. Empty when nothing of the text is left.
+fn valid(text: &str, suffix: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let clean: String = text
+        .chars()
+        .map(|c| if is_word(c) || c == '.' || c == '-' { c } else { '-' })
+        .skip_while(|c| !is_word(*c))
+        .take(NAME_LIMIT.saturating_sub(suffix.len()))
+        .collect();
+    let stem = clean.trim_end_matches(|c: char| !is_word(c));
+    if stem.is_empty() { String::new() } else { format!("{stem}{suffix}") }
+}
+
+#[cfg(test)]
+mod tests;

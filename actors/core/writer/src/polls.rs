@@ -1,0 +1,237 @@
+//! How the operation of an accepted PUT is followed to its end (docs/design/writer.md, W2).
+//!
+//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice what half of
+//! the operations take. During all that time a finished write would keep the load balancer's lane, a turn, and the
+//! shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
+//! itself between two polls: a glance. Once no operation runs on the pool and the pool is as required, the write is
+//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half of
+//! the read budget is left.
+//!
+//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer after
+//! three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an operation runs
+//! there, the lane stays closed and polls continue.
+
+use std::sync::Arc;
+
+use model::arm::{ArmAnswer, FailureKind, OperationState, PoolFacts, PoolRead, Provisioning, RetryAfter};
+use model::ids::{AttemptId, Etag, LbName, PoolId};
+use model::machine::Now;
+
+use super::budget::Need;
+use super::calls::Purpose;
+use super::classify::{Class, Stage, classify};
+use super::ending::End;
+use super::first_look::shows_rest;
+use super::plan::{Plan, plan};
+use super::write::{Follow, Phase, PollStep, Put, Write};
+use super::{Out, Writer, our_failure};
+
+impl Writer {
+    /// The time has come to ask for an operation, or to glance at its pool.
+    pub(super) fn ask_on(&mut self, now: Now, lb: &LbName) {
+        let half = usize::try_from(self.params.reads_per_5_minutes / 2).unwrap_or(usize::MAX);
+        let ample = self.budget.allows_after(now, Need::Verify, half);
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        let operation = match &polling.follow {
+            Follow::Url(operation) => Some(operation.clone()),
+            Follow::Pool | Follow::LoadBalancer => None,
+        };
+        let read = if polling.is_overdue(now) {
+            polling.step = PollStep::LastLook;
+            Purpose::Poll(write.pool.clone(), write.attempt, None)
+        } else if polling.is_read_back_due(now) {
+            polling.step = PollStep::ReadingBack;
+            Purpose::ReadBack(write.pool.clone(), write.attempt)
+        } else if polling.is_to_be_asked(now) {
+            polling.ask();
+            Purpose::Poll(write.pool.clone(), write.attempt, operation)
+        } else if !ample {
+            polling.wait_for_poll();
+            return;
+        } else {
+            polling.step = PollStep::Glancing;
+            Purpose::Glance(write.pool.clone(), write.attempt)
+        };
+        self.calls.queue(read);
+    }
+
+    /// Takes in what a glance has seen; nothing, where it failed: then the next poll is waited for. One that comes late,
+    /// while a poll is under way, counts all the same.
+    pub(super) fn on_glance(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        read: Option<PoolRead>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &write.phase else { return };
+        let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
+        let rests = read.as_ref().filter(|read| read.facts.provisioning == Provisioning::Succeeded);
+        if let Some(end @ End::Written { .. }) = rests.map(|read| Self::judge(write, put, etag, &read.facts))
+        {
+            self.end(now, &pool.lb, end, out);
+            return;
+        }
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        match (polling.step, read) {
+            (PollStep::Glancing, Some(_)) => polling.wait_for_glance(now),
+            (PollStep::Glancing, None) => polling.wait_for_poll(),
+            (PollStep::Until(_) | PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook, _) => {}
+        }
+    }
+
+    /// Applies the status of an operation. A failed poll says nothing about it. A failure that no retry can change, or
+    /// a 404, means that the URL is useless, so the load balancer is read instead (W5). A late answer counts only if
+    /// the operation has ended.
+    pub(super) fn on_poll(
+        &mut self,
+        now: Now,
+        (pool, attempt): (&PoolId, AttemptId),
+        by_url: bool,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        let (late, last) = match polling.step {
+            PollStep::Until(_) | PollStep::Glancing | PollStep::ReadingBack => (true, false),
+            PollStep::Asked => (false, false),
+            PollStep::LastLook => (by_url, !by_url),
+        };
+        if late && !is_end(&answer) {
+            return;
+        }
+        if last {
+            // Whatever the poll shows, it is not known what runs on the load balancer now.
+            self.disturbed(&pool.lb);
+        }
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        let end = match answer {
+            ArmAnswer::Operation(OperationState::Running { retry_after }) => {
+                polling.on_running(now, retry_after);
+                return;
+            }
+            ArmAnswer::Operation(OperationState::Succeeded) => {
+                End::written(Arc::clone(&polling.put), polling.etag.clone())
+            }
+            ArmAnswer::Operation(OperationState::Failed(failure)) => {
+                self.fail(now, &pool.lb, Stage::Poll, failure, out);
+                return;
+            }
+            ArmAnswer::Operation(OperationState::Canceled(failure)) => {
+                End::Retriable { failure, eligible_at: None }
+            }
+            ArmAnswer::Pool(read) => {
+                if read.facts.provisioning == Provisioning::Updating && !last {
+                    polling.on_running(now, RetryAfter::Absent);
+                    return;
+                }
+                let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
+                Self::judge(write, put, etag, &read.facts)
+            }
+            ArmAnswer::Failed(failure) if last => End::Retriable { failure, eligible_at: None },
+            ArmAnswer::Failed(failure) => {
+                let class = classify(&failure, Stage::Poll);
+                match (class, by_url) {
+                    (Class::Stale | Class::Terminal, true) => polling.give_up_url(now),
+                    (Class::Stale, false) => self.end(now, &pool.lb, End::Stale(failure), out),
+                    (
+                        Class::EtagRound
+                        | Class::Throttled(_)
+                        | Class::Retriable
+                        | Class::ClientRetry
+                        | Class::NotGranted
+                        | Class::GateClosed,
+                        _,
+                    )
+                    | (Class::Terminal, false) => {
+                        polling.poll_failed(now, failure.retry_after, class.is_throttled());
+                    }
+                }
+                return;
+            }
+            ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Withheld => {
+                polling.poll_failed(now, RetryAfter::Absent, false);
+                return;
+            }
+        };
+        self.end(now, &pool.lb, end, out);
+    }
+
+    /// Applies the load balancer of an operation. While an operation runs there, or the read fails, polls continue. At
+    /// rest, the state of the pool decides.
+    pub(super) fn on_read_back(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Polling(polling) = &write.phase else { return };
+        match polling.step {
+            PollStep::ReadingBack => {}
+            PollStep::Until(_) | PollStep::Glancing | PollStep::Asked | PollStep::LastLook => return,
+        }
+        let (put, etag) = (Arc::clone(&polling.put), polling.etag.clone());
+        let may_have_ended = polling.may_have_ended();
+        let gone =
+            || our_failure(FailureKind::Status(404), "the load balancer does not have the pool any more");
+        let end = match answer {
+            ArmAnswer::LoadBalancer(facts) if shows_rest(&facts) => {
+                let facts = facts.pools.iter().find(|facts| facts.id == *pool);
+                Some(facts.map_or_else(|| End::Stale(gone()), |facts| Self::judge(write, put, etag, facts)))
+            }
+            ArmAnswer::Failed(failure) if classify(&failure, Stage::Read) == Class::Stale => {
+                Some(End::Stale(failure))
+            }
+            ArmAnswer::LoadBalancer(_)
+            | ArmAnswer::Failed(_)
+            | ArmAnswer::Pool(_)
+            | ArmAnswer::Put(_)
+            | ArmAnswer::Operation(_)
+            | ArmAnswer::Withheld => None,
+        };
+        let settles = |end: &End| may_have_ended || !matches!(end, End::Retriable { .. });
+        if let Some(end) = end.filter(settles) {
+            self.end(now, &pool.lb, end, out);
+            return;
+        }
+        let Phase::Polling(polling) = &mut write.phase else { return };
+        polling.keep_polling(now);
+    }
+
+    /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
+    /// all else is worth another try (W2). Unlike the GET before a write it is judged by what the PUT set out to do, not
+    /// by what is wished meanwhile, and asks for no proof: nothing follows from it that would be written.
+    fn judge(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> End {
+        let level = write.taken().map(|taken| &taken.level);
+        match plan(facts, level, &put.draining, None) {
+            Plan::Unchanged => End::Written { members: facts.members(), put, etag },
+            Plan::Edit(_) => {
+                let failure = our_failure(FailureKind::Operation, "the pool is not as it was written");
+                End::Retriable { failure, eligible_at: None }
+            }
+        }
+    }
+}
+
+/// Whether an answer shows that an operation has ended.
+fn is_end(answer: &ArmAnswer) -> bool {
+    match answer {
+        ArmAnswer::Operation(
+            OperationState::Succeeded | OperationState::Failed(_) | OperationState::Canceled(_),
+        ) => true,
+        ArmAnswer::Operation(OperationState::Running { .. })
+        | ArmAnswer::LoadBalancer(_)
+        | ArmAnswer::Pool(_)
+        | ArmAnswer::Put(_)
+        | ArmAnswer::Withheld
+        | ArmAnswer::Failed(_) => false,
+    }
+}

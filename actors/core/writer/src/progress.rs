@@ -1,0 +1,472 @@
+//! The way of a write: what is due, the grant, the level, the GET, the PUT (docs/design/writer.md, W1, W2).
+
+use std::sync::Arc;
+
+use model::arm::{
+    AdminState, ArmAnswer, ArmCall, ArmRequest, Failure, FailureKind, Permit, PoolRead, Provisioning,
+    PutAccepted,
+};
+use model::attempt::{Due, Outcome, Taken};
+use model::ids::{AttemptId, LbName, PoolId};
+use model::machine::Now;
+use model::proof::prove;
+use model::sample::{Caller, GateClass, Sample};
+
+use super::breaker::Part;
+use super::calls::{Purpose, SEND_LIMIT};
+use super::classify::{Stage, is_in_doubt};
+use super::ending::{End, tell_outcome};
+use super::gate::gate_closed;
+use super::lane::{Closed, Pick};
+use super::plan::{Change, Plan, plan};
+use super::record::record;
+use super::slot::Slot;
+use super::traffic::unexpected;
+use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
+use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
+
+impl Writer {
+    pub(super) fn on_due(&mut self, now: Now, pool: &PoolId, due: Due) {
+        if self.life == Life::Running {
+            let lane = self.lane(&pool.lb);
+            lane.edit(&pool.pool, |slot| slot.membership_due(due));
+            self.on_due_unread(now, pool);
+            self.touch(&pool.lb);
+        }
+    }
+
+    /// A pool whose attempt waits cannot withdraw: it answers the next Take with Nothing.
+    pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
+        let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
+        lane.edit(&pool.pool, Slot::withdraw);
+        self.touch(&pool.lb);
+    }
+
+    /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
+    pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
+        while self.may_start(now) && self.lock_may_start(now) {
+            let Some((lb, pick)) = self.next_grant(now, Pick::Any) else { return };
+            self.granted_last = Some(lb.clone());
+            let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant(pick));
+            if let Some((pool, slot)) = granted {
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, Cover::SharedLease, out);
+            }
+            self.touch(&lb);
+        }
+    }
+
+    /// Whether something would be granted if the shared Lease were ours.
+    pub(super) fn could_grant(&self, now: Now) -> bool {
+        self.may_start(now) && self.next_grant(now, Pick::Any).is_some()
+    }
+
+    /// Whether anything may be granted, as far as no single lane and no call is concerned.
+    pub(super) fn may_start(&self, now: Now) -> bool {
+        self.life == Life::Running
+            && self.is_let()
+            && self.busy < self.params.turns
+            && self.standing.send_before().is_some_and(|last| now <= last)
+            && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
+    }
+
+    /// Begins the write of a slot that was granted.
+    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Cover, out: &mut Vec<Out>) {
+        let Some(epoch) = self.standing.term() else { return };
+        let lb = pool.lb.clone();
+        let Some(lane) = self.lanes.get_mut(&lb) else { return };
+        self.breaker.granted(now, &lb, Part::of(slot.membership, slot.admin));
+        self.grant_limited = false;
+        let asks = slot.membership.is_some();
+        let admin_granted = slot.resume.as_ref().and_then(|resume| resume.admin_granted);
+        // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
+        let (resumed, course) = match slot.resume {
+            Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
+            Some(_) | None => (None, Course::default()),
+        };
+        let attempt = resumed.unwrap_or_else(|| {
+            self.attempts += 1;
+            AttemptId { epoch, n: self.attempts }
+        });
+        self.budget.spend(now, GateClass::Writes);
+        if let Some(due) = slot.membership {
+            if resumed.is_none() {
+                let waited = now.since(due.since);
+                out.push(Out::Sample(Sample::LaneWait { caller: Caller::Membership, waited }));
+            }
+            out.push(Out::Take(pool.clone(), attempt));
+        }
+        if let (Some(due), None) = (slot.admin, admin_granted) {
+            let waited = now.since(due.since);
+            out.push(Out::Sample(Sample::LaneWait { caller: Caller::AdminState, waited }));
+        }
+        lane.write = Some(Write {
+            attempt,
+            pool,
+            granted: now,
+            membership: slot.membership.map_or(Membership::Not, Membership::Asked),
+            admin: slot.admin,
+            admin_granted: slot.admin.map(|_| admin_granted.unwrap_or(now)),
+            course,
+            token: true,
+            cover,
+            phase: Phase::Taking,
+        });
+        if !asks {
+            self.begin_read(now, &lb, out);
+        }
+    }
+
+    pub(super) fn on_taken(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        taken: Option<Taken>,
+        out: &mut Vec<Out>,
+    ) {
+        let asked = self
+            .write_mut(pool, attempt)
+            .filter(|write| matches!(write.phase, Phase::Taking))
+            .and_then(|write| write.due().map(|due| (write, due)));
+        let Some((write, due)) = asked else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        write.membership = match taken {
+            Some(taken) => Membership::Taken(due, Arc::new(taken)),
+            None => Membership::Not,
+        };
+        self.go_on_with_what_is_left(now, &pool.lb, out);
+        self.touch(&pool.lb);
+    }
+
+    /// A pool that does not answer its Take loses the grant. Should it take part after all, it learns by the same
+    /// way that its attempt was not granted, for what is sent to it stays in order.
+    pub(super) fn on_take_unanswered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.open_write_mut(lb) else { return };
+        write.membership = Membership::Not;
+        out.push(Out::Finished(write.pool.clone(), write.attempt, Outcome::NotGranted));
+        self.go_on_with_what_is_left(now, lb, out);
+    }
+
+    fn go_on_with_what_is_left(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let wanted = self.open_write(lb).is_some_and(Write::is_wanted);
+        if wanted {
+            self.begin_read(now, lb, out);
+        } else {
+            self.end(now, lb, End::Left, out);
+        }
+    }
+
+    /// Begins a round with its GET; a closed gate ends the write, or costs one of its tries (W6). A write whose PUT
+    /// was throttled does not read again for as long as its PUT would be.
+    fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.open_write(lb) else { return };
+        let met = if write.course.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
+            Some(Stage::Put)
+        } else {
+            self.gates.closed(now, GateClass::Reads).map(|_| Stage::Read)
+        };
+        match met {
+            Some(stage) => self.fail(now, lb, stage, gate_closed(), out),
+            None => self.queue_read(lb),
+        }
+    }
+
+    /// Puts the GET of a write's next round among the waiting reads; without the shared Lease that of the load
+    /// balancer comes before it.
+    pub(super) fn queue_read(&mut self, lb: &LbName) {
+        let Some(write) = self.open_write_mut(lb) else { return };
+        write.phase = Phase::Reading;
+        let (pool, attempt) = (write.pool.clone(), write.attempt);
+        let read = match write.cover {
+            Cover::SharedLease => Purpose::PreWrite(pool, attempt),
+            Cover::AtRest(_) => Purpose::Rest(pool, attempt),
+        };
+        self.calls.queue(read);
+    }
+
+    /// Without the shared Lease another client may be at work on any pool of the load balancer: a Down goes only while
+    /// everything there has succeeded, and the tag, which all pools share, tells whether that is still so (W7).
+    pub(super) fn on_rest(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(write) = self.reading(pool, attempt) else { return };
+        let facts = match answer {
+            ArmAnswer::LoadBalancer(facts) => facts,
+            ArmAnswer::Failed(failure) => return self.on_pre_write_failed(now, pool, attempt, failure, out),
+            ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
+                return self.on_pre_write_failed(now, pool, attempt, unexpected(), out);
+            }
+        };
+        if facts.etag.is_some() && facts.has_succeeded() {
+            write.cover = Cover::AtRest(facts.etag.clone());
+            self.calls.queue(Purpose::PreWrite(pool.clone(), attempt));
+        } else {
+            self.keep_covered(now, &pool.lb, out);
+        }
+    }
+
+    /// What was to go without the shared Lease does not: it is due as before, and goes with the next hold.
+    fn keep_covered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        if let Some(lane) = self.lanes.get_mut(lb) {
+            lane.keep_covered(now);
+        }
+        self.end(now, lb, End::NotGranted, out);
+    }
+
+    /// The write that a lane has begun.
+    pub(super) fn open_write(&self, lb: &LbName) -> Option<&Write> {
+        self.lanes.get(lb)?.write.as_ref()
+    }
+
+    pub(super) fn open_write_mut(&mut self, lb: &LbName) -> Option<&mut Write> {
+        self.lanes.get_mut(lb)?.write.as_mut()
+    }
+
+    /// The same, if it is this attempt of this pool.
+    pub(super) fn write_mut(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
+        let write = self.open_write_mut(&pool.lb)?;
+        (write.attempt == attempt && write.pool == *pool).then_some(write)
+    }
+
+    fn reading(&mut self, pool: &PoolId, attempt: AttemptId) -> Option<&mut Write> {
+        self.write_mut(pool, attempt).filter(|write| matches!(write.phase, Phase::Reading))
+    }
+
+    pub(super) fn on_pre_write_failed(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        failure: Arc<Failure>,
+        out: &mut Vec<Out>,
+    ) {
+        if self.reading(pool, attempt).is_some() {
+            self.fail(now, &pool.lb, Stage::Read, failure, out);
+        }
+    }
+
+    /// Judges what the GET saw: a foreign operation, the proof, the plan (W2, D2, W3).
+    pub(super) fn on_pre_write(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        read: PoolRead,
+        out: &mut Vec<Out>,
+    ) {
+        let draining = Arc::clone(&self.draining);
+        let network = self.params.network.clone();
+        let pace = self.pace(now);
+        let Some(write) = self.reading(pool, attempt) else { return };
+        if write.cover.is_disturbed(&read) {
+            self.keep_covered(now, &pool.lb, out);
+            return;
+        }
+        if read.facts.provisioning == Provisioning::Updating {
+            self.wait_for_foreign(now, &pool.lb, out);
+            return;
+        }
+        write.course.wait = None;
+        write.course.seen(&read.facts.members());
+        if !self.leave_members_alone(now, pool, attempt, &read, out) {
+            return;
+        }
+        let taken = self.open_write(&pool.lb).and_then(Write::taken);
+        let level = taken.map(|taken| self.wished.loosened(&taken.level, &read.facts));
+        let level = level.as_deref();
+        self.tell_found(pool, &read.facts, out);
+        let planned = plan(&read.facts, level, &draining, network.as_ref());
+        let Some(write) = self.reading(pool, attempt) else { return };
+        let rewrites = write.rewrites();
+        match if rewrites { planned.or_as_it_is(&read.facts) } else { planned } {
+            Plan::Unchanged => {
+                let members = read.facts.members();
+                let end = match write.course.found() {
+                    // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
+                    Some(put) => {
+                        let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
+                        End::Written { put, members, etag: read.etag.clone() }
+                    }
+                    None => End::Unchanged(members),
+                };
+                self.end(now, &pool.lb, end, out);
+            }
+            Plan::Edit(mut change) => {
+                let leaves_restores = leave_restores(write, &mut change);
+                if leaves_restores && change.edit.set_admin.is_empty() {
+                    write.admin = write.admin.map(|due| AdminDue { urgency: AdminUrgency::Restore, ..due });
+                    self.end(now, &pool.lb, End::NotGranted, out);
+                    return;
+                }
+                // Members that are right need no outcome of the PUT that only sets admin states.
+                let is_right = change.keeps_members() && !rewrites;
+                if write.taken().is_some() && is_right {
+                    let members = change.members.clone();
+                    let outcome = match write.course.found() {
+                        Some(Put { change: Change { added, removed, .. }, record, .. }) => Outcome::Written {
+                            members,
+                            added: added.clone(),
+                            removed: removed.clone(),
+                            record: Arc::clone(record),
+                        },
+                        None => Outcome::Unchanged { members },
+                    };
+                    write.membership = Membership::Not;
+                    tell_outcome(pace, pool.clone(), attempt, outcome, out);
+                }
+                let record = Arc::new(record(&read.facts, &change, write.taken().map(|taken| &**taken)));
+                let put = Arc::new(Put { change: *change, draining, leaves_restores, record });
+                self.put(now, &pool.lb, &read, put, out);
+            }
+        }
+    }
+
+    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by the operator
+    /// since it was granted (D1). Says whether anything is left of the write.
+    fn leave_members_alone(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        read: &PoolRead,
+        out: &mut Vec<Out>,
+    ) -> bool {
+        let pace = self.pace(now);
+        let write = self.lanes.get_mut(&pool.lb).and_then(|lane| lane.write.as_mut());
+        let Some(write) = write else { return false };
+        let Some(taken) = write.taken() else { return true };
+        let outcome = match prove(&read.facts, taken.family, &taken.services) {
+            Err(reason) => Outcome::NotManageable(reason),
+            Ok(()) if self.wished.pauses(pool, taken) => Outcome::NotGranted,
+            Ok(()) => return true,
+        };
+        write.membership = Membership::Not;
+        let wanted = write.is_wanted();
+        tell_outcome(pace, pool.clone(), attempt, outcome, out);
+        if !wanted {
+            self.end(now, &pool.lb, End::Left, out);
+        }
+        wanted
+    }
+
+    fn put(&mut self, now: Now, lb: &LbName, read: &PoolRead, put: Arc<Put>, out: &mut Vec<Out>) {
+        if self.gates.closed(now, GateClass::Writes).is_some() {
+            self.fail(now, lb, Stage::Put, gate_closed(), out);
+            return;
+        }
+        let bypass = self.open_write(lb).is_some_and(Write::bypasses);
+        let permit = match self.permit(now, bypass) {
+            Ok(permit) => permit,
+            Err(why) => {
+                let failure = our_failure(FailureKind::PermitExpired, why);
+                self.fail(now, lb, Stage::Put, failure, out);
+                return;
+            }
+        };
+        let Some(write) = self.lanes.get_mut(lb).and_then(|lane| lane.write.as_mut()) else { return };
+        if !std::mem::take(&mut write.token) {
+            self.budget.spend(now, GateClass::Writes);
+        }
+        let (pool, attempt) = (write.pool.clone(), write.attempt);
+        let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
+        // A PUT that waits longer than this must not be sent at all: its watchdog comes first.
+        let send_before = permit.min(now.plus(SEND_LIMIT));
+        if let Some(lease) = &mut self.shared_lease {
+            lease.note_put();
+        }
+        write.phase = Phase::Putting(put);
+        self.sent.insert(pool.clone(), now);
+        self.verifications.cancel(&pool);
+        let alone = self.calls.open_puts().all(|open| open.lb != pool.lb);
+        assert!(self.is_let(), "a PUT against the operator's policy: nothing may be written (A4, G6)");
+        assert!(alone, "a second PUT at once on the load balancer of {pool}: nothing may be written (A4)");
+        let id = self.calls.open(now, Purpose::Put(pool.clone(), attempt));
+        let request = ArmRequest::PutPool {
+            pool,
+            base: read.document.clone(),
+            edit,
+            if_match: read.etag.clone().filter(|_| self.params.if_match || bypass),
+            permit: Permit { attempt, send_before },
+            record,
+        };
+        out.push(Out::Call(ArmCall { id, request }));
+    }
+
+    /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
+    /// hold of the shared Lease (W8).
+    fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
+        if !self.is_let() {
+            return Err("nothing may be written: everything is paused, or the mode is observe");
+        }
+        let leading =
+            self.standing.send_before().filter(|last| now <= *last).ok_or("leadership is about to end")?;
+        if bypass {
+            return Ok(leading);
+        }
+        let held =
+            self.lock_send_before().filter(|last| now <= *last).ok_or("the shared lease is released")?;
+        Ok(leading.min(held))
+    }
+
+    pub(super) fn on_put(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        attempt: AttemptId,
+        answer: ArmAnswer,
+        out: &mut Vec<Out>,
+    ) {
+        let (current, busy) = (self.is_current(attempt), self.busy);
+        if !current {
+            self.disturbed(&pool.lb);
+        }
+        let Some(write) = self.write_mut(pool, attempt) else { return };
+        let Phase::Putting(put) = &write.phase else { return };
+        let put = Arc::clone(put);
+        let failure = match answer {
+            ArmAnswer::Put(accepted) => {
+                let PutAccepted { provisioning, operation, retry_after, etag, correlation_id } = accepted;
+                let put = Arc::new(put.answered(correlation_id));
+                if provisioning == Provisioning::Succeeded {
+                    self.end(now, &pool.lb, End::written(put, etag), out);
+                } else if current {
+                    let polling = Polling::new(now, put, operation, etag, retry_after, busy);
+                    write.phase = Phase::Polling(polling);
+                } else {
+                    self.end(now, &pool.lb, End::Interrupted, out);
+                }
+                return;
+            }
+            ArmAnswer::Withheld => {
+                self.end(now, &pool.lb, End::Withheld(put), out);
+                return;
+            }
+            ArmAnswer::Failed(failure) => failure,
+            ArmAnswer::LoadBalancer(_) | ArmAnswer::Pool(_) | ArmAnswer::Operation(_) => unexpected(),
+        };
+        if is_in_doubt(&failure)
+            && self.life == Life::Running
+            && let Some(lane) = self.lanes.get_mut(&pool.lb)
+        {
+            lane.closed = Closed::in_doubt(now, pool.clone());
+        }
+        self.fail(now, &pool.lb, Stage::Put, failure, out);
+    }
+}
+
+/// Leaves out what does not go without the shared Lease: restores have time (W7). Says whether there was any.
+fn leave_restores(write: &Write, change: &mut Change) -> bool {
+    let planned = change.edit.set_admin.len();
+    if write.bypasses() {
+        change.edit.set_admin.retain(|_, state| *state == AdminState::Down);
+        change.restored.clear();
+    }
+    change.edit.set_admin.len() < planned
+}

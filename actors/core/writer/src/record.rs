@@ -1,0 +1,49 @@
+//! The record of a write: which members it changes, for whom and why (E1).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::arm::{AdminState, Backend, Entry, PoolFacts};
+use model::attempt::Taken;
+use model::write_record::{Trigger, WriteRecord};
+
+use super::plan::Change;
+
+/// Returns the record of a write that is about to be sent. `taken` is what the pool brought; `None` if the write only
+/// sets the admin states of nodes.
+pub(super) fn record(facts: &PoolFacts, change: &Change, taken: Option<&Taken>) -> WriteRecord {
+    let own = taken.filter(|taken| taken.rewrites || !change.keeps_members());
+    let mut record = match own {
+        Some(taken) => WriteRecord::of(taken.trigger, taken.services.values(), None),
+        None => WriteRecord::of(Trigger::NodeAdminState, std::iter::empty(), None),
+    };
+    for new in &change.edit.add {
+        let member = taken.and_then(|taken| taken.level.required.get(&new.ip));
+        let name = member.map_or(&new.name, |member| &member.name).shared();
+        record.added.push(&name, Some(new.ip.into()));
+        if new.admin_state == Some(AdminState::Down) {
+            record.down.push(&name, Some(new.ip.into()));
+        }
+    }
+    let named = names(facts);
+    for ip in &change.removed {
+        let name = named.get(ip).map_or_else(|| Arc::from(""), |entry| Arc::clone(&entry.name));
+        record.removed.push(&name, Some(Backend::Address(*ip)));
+    }
+    for (at, state) in &change.edit.set_admin {
+        let Some(entry) = facts.entries.get(*at) else { continue };
+        match state {
+            AdminState::Down => record.down.push(&entry.name, entry.backend()),
+            AdminState::None => record.restored.push(&entry.name, entry.backend()),
+            AdminState::Up | AdminState::Unknown => {}
+        }
+    }
+    record
+}
+
+/// The first entry of each address.
+fn names(facts: &PoolFacts) -> BTreeMap<IpAddr, &Entry> {
+    let entries = facts.entries.iter().rev();
+    entries.filter_map(|entry| entry.ip.map(|ip| (ip, entry))).collect()
+}

@@ -1,0 +1,127 @@
+//! What the writer lets others see: gates as they change, lanes and totals at most four times a second (E2, H3).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use model::ids::LbName;
+use model::machine::{Now, earliest};
+use model::sample::{GateClass, Sample};
+use model::view::{GateView, LaneView};
+
+use super::{Out, Writer};
+
+/// The shortest time between two looks at the lanes.
+const PACE: Duration = Duration::from_millis(250);
+
+/// The least change of a budget's share, or of the most that it can hold, that is shown.
+const VISIBLE_SHARE: f64 = 0.01;
+
+/// What was shown last, and what has changed since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    changed: BTreeSet<LbName>,
+    /// Not before this moment.
+    next: Now,
+    lanes: (usize, usize),
+    reads: ShownGate,
+    writes: ShownGate,
+}
+
+/// What was shown last of a verb class.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShownGate {
+    closed_until: Option<Now>,
+    share: Option<f64>,
+    capacity: f64,
+    short_until: Option<Now>,
+}
+
+impl Shown {
+    /// Notes that something of a lane has changed.
+    pub(super) fn lane_changed(&mut self, lb: &LbName) {
+        if !self.changed.contains(lb) {
+            self.changed.insert(lb.clone());
+        }
+    }
+
+    /// When there is something to show: lanes that changed, or a gate that opens.
+    pub(super) fn deadline(&self) -> Option<Now> {
+        let lanes = (!self.changed.is_empty()).then_some(self.next);
+        earliest(lanes, earliest(self.reads.closed_until, self.writes.closed_until))
+    }
+
+    fn gate(&mut self, class: GateClass) -> &mut ShownGate {
+        match class {
+            GateClass::Reads => &mut self.reads,
+            GateClass::Writes => &mut self.writes,
+        }
+    }
+}
+
+impl Writer {
+    /// Shows what has changed.
+    pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.publish_gates(now, out);
+        if self.shown.changed.is_empty() || now < self.shown.next {
+            return;
+        }
+        self.shown.next = now.plus(PACE);
+        for lb in std::mem::take(&mut self.shown.changed) {
+            let view = self
+                .lanes
+                .get(&lb)
+                .map(|lane| LaneView { blocked_by: self.breaker.blocked_by(&lb), ..lane.view(&lb, now) });
+            let idle = || LaneView {
+                lb: lb.clone(),
+                writing: None,
+                waiting: Vec::new(),
+                closed_until: None,
+                blocked_by: None,
+            };
+            out.push(Out::Lane(view.unwrap_or_else(idle)));
+        }
+        let lanes = (self.busy, self.waiting);
+        if self.shown.lanes != lanes {
+            self.shown.lanes = lanes;
+            let (busy, waiting) = (count(lanes.0), count(lanes.1));
+            out.push(Out::Sample(Sample::Lanes { busy, waiting }));
+        }
+    }
+
+    fn publish_gates(&mut self, now: Now, out: &mut Vec<Out>) {
+        let mut moved = false;
+        for class in GateClass::ALL {
+            let closed_until = self.gates.closed(now, class);
+            let (tokens, capacity) = self.budget.shown(now, class);
+            let short_until = self.budget.short_until(now, class);
+            let share = if capacity > 0.0 { tokens / capacity } else { 0.0 };
+            let shown = self.shown.gate(class);
+            let gate_moved = shown.closed_until != closed_until;
+            let share_moved = shown.share.is_none_or(|before| (before - share).abs() >= VISIBLE_SHARE);
+            if gate_moved && shown.closed_until.is_some() != closed_until.is_some() {
+                out.push(Out::Sample(Sample::Gate { class, closed: closed_until.is_some() }));
+            }
+            shown.closed_until = closed_until;
+            if share_moved {
+                shown.share = Some(share);
+                out.push(Out::Sample(Sample::BudgetLeft { class, share }));
+            }
+            let capacity_moved = (shown.capacity - capacity).abs() > shown.capacity * VISIBLE_SHARE;
+            let short_moved = shown.short_until.is_some() != short_until.is_some();
+            if gate_moved || share_moved || capacity_moved || short_moved {
+                (shown.capacity, shown.short_until) = (capacity, short_until);
+                out.push(Out::Gate(class, GateView { closed_until, tokens, capacity, short_until }));
+            }
+            moved |= gate_moved;
+        }
+        if moved {
+            let reads_until = self.shown.reads.closed_until;
+            let writes_until = self.shown.writes.closed_until;
+            out.push(Out::Gates { reads_until, writes_until });
+        }
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,1282 @@
+//! The writer on the test's clock, one rule at a time.
+
+mod audit;
+mod breaker;
+mod budget;
+pub(crate) mod fake;
+mod first_look;
+mod glances;
+mod invariants;
+mod lease;
+mod measured;
+mod missed;
+mod polls;
+mod properties;
+mod retries;
+mod rewrite;
+mod shared;
+mod throttle;
+mod unread;
+mod waits;
+mod wished;
+mod withdrawn;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::fake::{entry, failed, failure, ip, owned_pool, owner};
+use super::*;
+use model::arm::{
+    ArmRequest, Document, Edit, Entry, OperationState, PoolFacts, PoolRead, Provisioning, PutAccepted,
+};
+use model::attempt::Class;
+use model::error::NotManageable;
+use model::ids::{AddressName, Epoch, Etag, Family, NodeUid, Operation, PoolName, ServiceKey, ServiceUid};
+use model::level::{Level, Member};
+use model::load_balancers::OurPuts;
+use model::sample::{ArmResult, ArmVerb};
+use model::write_record::Trigger;
+
+const EPOCH: Epoch = Epoch(1);
+
+fn params() -> Params {
+    Params {
+        turns: 64,
+        if_match: true,
+        etag_rounds: 3,
+        client_retries: 3,
+        lease: None,
+        shows_only: false,
+        rate_limit: None,
+        retry_throttled: false,
+        gates_delay_grants: true,
+        throttling: Throttling::Bounded,
+        breaker: true,
+        min_interval: Duration::from_secs(5),
+        writes_per_5_minutes: 500,
+        reads_per_5_minutes: 5000,
+        network: None,
+    }
+}
+
+fn pool(lb: &str, name: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(format!("shop-{name}")))
+}
+
+fn at(millis: u64) -> Now {
+    Now::from_millis(millis)
+}
+
+fn due(since: u64, class: Class) -> Due {
+    Due { since: at(since), class }
+}
+
+fn down(since: u64) -> AdminDue {
+    AdminDue { since: at(since), generation: 1, urgency: AdminUrgency::Down, again: false }
+}
+
+fn drains(last: u8) -> Arc<Draining> {
+    Arc::new(Draining {
+        generation: 1,
+        addresses: BTreeMap::from([(ip(last).into(), NodeUid::new("uid"))]),
+        ..Draining::default()
+    })
+}
+
+fn wants(pool: &PoolId, required: &[u8]) -> Taken {
+    let member =
+        |last: &u8| (ip(*last), Member { name: AddressName::new(format!("n{last}")), node_ready: true });
+    Taken {
+        level: Level {
+            required: required.iter().map(member).collect(),
+            tolerated: BTreeSet::new(),
+            ..Level::default()
+        },
+        family: Family::V4,
+        services: BTreeMap::from([owner(pool)]),
+        rewrites: false,
+        trigger: Trigger::Endpoints,
+    }
+}
+
+fn holds(pool: &PoolId, members: &[u8]) -> PoolFacts {
+    owned_pool(pool, members.iter().map(|last| entry(&format!("n{last}"), Some(ip(*last)))).collect())
+}
+
+fn read_of(facts: PoolFacts, tag: &str) -> ArmAnswer {
+    let document = Document::new(facts.entries.clone());
+    ArmAnswer::Pool(PoolRead { facts: Arc::new(facts), document, etag: Some(Etag::new(tag)) })
+}
+
+fn lb_of(lb: &str, provisioning: Provisioning, pools: Vec<PoolFacts>) -> ArmAnswer {
+    ArmAnswer::LoadBalancer(Arc::new(LbFacts {
+        lb: LbName::new(lb),
+        etag: None,
+        guid: None,
+        provisioning,
+        pools: pools.into_iter().map(Arc::new).collect(),
+        rules: Vec::new(),
+    }))
+}
+
+/// A load balancer at rest with this `resourceGuid`.
+fn lb_with(lb: &str, guid: &str, tag: &str, pools: Vec<PoolFacts>) -> ArmAnswer {
+    ArmAnswer::LoadBalancer(Arc::new(LbFacts {
+        lb: LbName::new(lb),
+        etag: Some(Etag::new(tag)),
+        guid: Some(guid.into()),
+        provisioning: Provisioning::Succeeded,
+        pools: pools.into_iter().map(Arc::new).collect(),
+        rules: Vec::new(),
+    }))
+}
+
+fn accepted(provisioning: Provisioning, retry_after: RetryAfter) -> ArmAnswer {
+    ArmAnswer::Put(PutAccepted {
+        provisioning,
+        operation: (provisioning == Provisioning::Updating)
+            .then(|| Operation::new("https://arm/operations/1")),
+        retry_after,
+        etag: Some(Etag::new("W/own")),
+        correlation_id: None,
+    })
+}
+
+fn running(retry_after: RetryAfter) -> ArmAnswer {
+    ArmAnswer::Operation(OperationState::Running { retry_after })
+}
+
+/// A writer and the inbox of all machines that it talks to; what is only for display is kept apart.
+struct Bench {
+    writer: Writer,
+    now: u64,
+    shown: Vec<Out>,
+    /// Whether every load balancer was seen at rest when its term began, so that lanes open at once.
+    at_rest: bool,
+}
+
+/// A writer that was told that operators wish nothing, in whatever term.
+fn let_write(params: Params) -> Writer {
+    let mut writer = Writer::new(params);
+    writer.on_wishes(Some(Epoch(u64::MAX)), Arc::default());
+    writer
+}
+
+impl Bench {
+    fn new(params: Params) -> Bench {
+        Bench { writer: let_write(params), now: 0, shown: Vec::new(), at_rest: true }
+    }
+
+    /// A leader that never loses its office.
+    fn leading(params: Params) -> Bench {
+        let mut bench = Bench::new(params);
+        assert!(bench.lead(1).is_empty());
+        bench
+    }
+
+    fn lead(&mut self, epoch: u64) -> Vec<Out> {
+        self.hear(In::Standing(Standing::Leading { epoch: Epoch(epoch), until: Now::NEVER }))
+    }
+
+    fn heard(&mut self, out: Vec<Out>) -> Vec<Out> {
+        let looks_on =
+            |said: &Out| matches!(said, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Sample(_));
+        let (shown, said) = out.into_iter().partition(looks_on);
+        self.shown.extend::<Vec<Out>>(shown);
+        said
+    }
+
+    fn hear(&mut self, input: In) -> Vec<Out> {
+        if let (true, In::Due(pool, _) | In::AdminDue(pool, _)) = (self.at_rest, &input) {
+            self.writer.at_rest(&pool.lb);
+        }
+        let begins = matches!(input, In::Standing(_));
+        let mut out = Vec::new();
+        self.writer.step(at(self.now), input, &mut out);
+        if begins && self.at_rest {
+            self.answer_looks(&mut out);
+        }
+        self.writer.check().expect("the invariants hold");
+        self.heard(out)
+    }
+
+    /// Answers the looks with which a term begins: nothing runs.
+    fn answer_looks(&mut self, out: &mut Vec<Out>) {
+        let look = |said: &Out| {
+            let Out::Call(ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }) = said else {
+                return None;
+            };
+            Some((*id, lb.clone()))
+        };
+        let looks: Vec<_> = out.iter().filter_map(look).collect();
+        out.retain(|said| look(said).is_none());
+        for (call, lb) in looks {
+            let answer = lb_of(lb.as_str(), Provisioning::Succeeded, Vec::new());
+            self.writer.step(at(self.now), In::Answered(call, answer), out);
+        }
+    }
+
+    /// Lets time pass, waking the machine whenever it asks for it.
+    fn until(&mut self, millis: u64) -> Vec<Out> {
+        let mut out = Vec::new();
+        while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
+            let next = next.max(at(self.now));
+            self.writer.tick(next, &mut out);
+            assert!(self.writer.deadline().is_none_or(|after| after > next), "it would wake forever");
+        }
+        self.now = millis;
+        self.heard(out)
+    }
+
+    /// The same, while every load balancer is updating.
+    fn until_updating(&mut self, millis: u64) -> Vec<Out> {
+        let mut said = Vec::new();
+        while let Some(next) = self.writer.deadline().filter(|next| *next <= at(millis)) {
+            said.extend(self.until(next.as_micros().div_ceil(1_000)));
+            for call in calls(&said).into_iter().cloned().collect::<Vec<_>>() {
+                if let ArmRequest::GetLoadBalancer(lb) = &call.request {
+                    said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
+                    said.extend(self.answer(call.id, lb_of(lb.as_str(), Provisioning::Updating, Vec::new())));
+                }
+            }
+        }
+        said.extend(self.until(millis));
+        said
+    }
+
+    fn due(&mut self, pool: &PoolId, due: Due) -> Vec<Out> {
+        self.hear(In::Due(pool.clone(), due))
+    }
+
+    /// Makes a pool due and brings its level; gives the attempt and the id of its GET.
+    fn begin(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
+        let now = self.now;
+        let attempt = take(&self.due(pool, due(now, Class::Add)));
+        (attempt, self.bring(pool, attempt, required))
+    }
+
+    fn bring(&mut self, pool: &PoolId, attempt: AttemptId, required: &[u8]) -> CallId {
+        get(&self.hear(In::Taken(pool.clone(), attempt, Some(wants(pool, required)))), pool)
+    }
+
+    /// The same up to the PUT, from an empty pool.
+    fn begin_put(&mut self, pool: &PoolId, required: &[u8]) -> (AttemptId, CallId) {
+        let (attempt, read) = self.begin(pool, required);
+        let said = self.answer(read, read_of(holds(pool, &[]), "W/1"));
+        (attempt, put(&said, pool).0)
+    }
+
+    fn answer(&mut self, call: CallId, answer: ArmAnswer) -> Vec<Out> {
+        self.hear(In::Answered(call, answer))
+    }
+
+    fn fail(&mut self, call: CallId, failure: Arc<Failure>) -> Vec<Out> {
+        self.answer(call, ArmAnswer::Failed(failure))
+    }
+
+    /// What was shown of this kind of sample.
+    fn samples<T>(&self, pick: impl Fn(&Sample) -> Option<T>) -> Vec<T> {
+        let samples = self
+            .shown
+            .iter()
+            .filter_map(|said| if let Out::Sample(sample) = said { Some(sample) } else { None });
+        samples.filter_map(pick).collect()
+    }
+
+    fn unmatched(&self) -> usize {
+        self.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::UnmatchedAnswer))).count()
+    }
+}
+
+fn takes(said: &[Out]) -> Vec<(PoolId, AttemptId)> {
+    said.iter()
+        .filter_map(|said| if let Out::Take(pool, id) = said { Some((pool.clone(), *id)) } else { None })
+        .collect()
+}
+
+fn take(said: &[Out]) -> AttemptId {
+    assert_eq!(takes(said).len(), 1, "{said:?}");
+    takes(said)[0].1
+}
+
+fn calls(said: &[Out]) -> Vec<&ArmCall> {
+    said.iter().filter_map(|said| if let Out::Call(call) = said { Some(call) } else { None }).collect()
+}
+
+fn get(said: &[Out], pool: &PoolId) -> CallId {
+    match calls(said)[..] {
+        [ArmCall { id, request: ArmRequest::GetPool(read) }] if read == pool => *id,
+        _ => panic!("no single GET of {pool}: {said:?}"),
+    }
+}
+
+/// The single call among what was said, which is a look at this load balancer.
+fn look(said: &[Out], at: &str) -> CallId {
+    match calls(said)[..] {
+        [ArmCall { id, request: ArmRequest::GetLoadBalancer(lb) }] if lb.as_str() == at => *id,
+        _ => panic!("no single look at {at}: {said:?}"),
+    }
+}
+
+/// The polls among what was said, glances aside.
+fn polls(said: &[Out]) -> Vec<CallId> {
+    let polled = |call: &ArmCall| matches!(call.request, ArmRequest::Poll(_)).then_some(call.id);
+    calls(said).into_iter().filter_map(polled).collect()
+}
+
+fn poll(said: &[Out]) -> CallId {
+    match calls(said)[..] {
+        [ArmCall { id, request: ArmRequest::Poll(_) }] => *id,
+        _ => panic!("no single poll: {said:?}"),
+    }
+}
+
+fn put(said: &[Out], pool: &PoolId) -> (CallId, Edit, Option<Etag>) {
+    match calls(said)[..] {
+        [ArmCall { id, request: ArmRequest::PutPool { pool: written, edit, if_match, .. } }]
+            if written == pool =>
+        {
+            (*id, edit.clone(), if_match.clone())
+        }
+        _ => panic!("no single PUT of {pool}: {said:?}"),
+    }
+}
+
+fn outcome(said: &[Out], attempt: AttemptId) -> &Outcome {
+    let mut ends = said.iter().filter_map(|said| {
+        if let Out::Finished(_, id, outcome) = said { (*id == attempt).then_some(outcome) } else { None }
+    });
+    let outcome = ends.next().unwrap_or_else(|| panic!("attempt {attempt} goes on: {said:?}"));
+    assert!(ends.next().is_none(), "attempt {attempt} ended twice");
+    outcome
+}
+
+fn set(members: &[u8]) -> BTreeSet<IpAddr> {
+    members.iter().map(|last| ip(*last)).collect()
+}
+
+/// Answers a granted write with "nothing has to change" and gives what follows.
+fn nothing_to_do(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
+    let read = bench.bring(pool, attempt, &[1]);
+    bench.answer(read, read_of(holds(pool, &[1]), "W/1"))
+}
+
+#[test]
+fn w1_a_lane_grants_by_class_then_by_waiting_time_and_name() {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Standing(Standing::Standby));
+    for (name, since, class) in [
+        ("a-removed", 10, Class::Remove),
+        ("b-added", 30, Class::Add),
+        ("d-added", 20, Class::Add),
+        ("c-added", 20, Class::Add),
+        ("z-revived", 50, Class::Revive),
+    ] {
+        assert!(bench.due(&pool("lb", name), due(since, class)).is_empty(), "nothing is granted on standby");
+    }
+    bench.hear(In::AdminDue(pool("lb", "y-drained"), down(40)));
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(15) };
+    bench.hear(In::AdminDue(pool("lb", "x-restored"), restore));
+    let name = |granted: &PoolId| granted.pool.as_str().trim_start_matches("shop-").to_owned();
+    let mut said = bench.lead(2);
+    let mut order = Vec::new();
+    for _ in 0..7 {
+        match &takes(&said)[..] {
+            [(granted, attempt)] => {
+                order.push(name(granted));
+                said = nothing_to_do(&mut bench, granted, *attempt);
+            }
+            _ => {
+                let (read, granted) = match calls(&said)[..] {
+                    [ArmCall { id, request: ArmRequest::GetPool(pool) }] => (*id, pool.clone()),
+                    _ => panic!("no single GET: {said:?}"),
+                };
+                order.push(name(&granted));
+                said = bench.answer(read, read_of(holds(&granted, &[]), "W/1"));
+            }
+        }
+    }
+    // The fourth grant goes to what has waited longest, whatever its rank.
+    let expected = ["z-revived", "y-drained", "c-added", "a-removed", "d-added", "b-added", "x-restored"];
+    assert_eq!(order, expected, "restores go with the rest");
+    assert!(bench.writer.lanes.is_empty(), "a lane with nothing in it is dropped");
+}
+
+#[test]
+fn w1_turns_go_round_the_lanes_within_the_limit() {
+    let mut bench = Bench::leading(Params { turns: 2, ..params() });
+    let mut said = Vec::new();
+    for lb in ["a", "b", "c"] {
+        for name in ["x", "y"] {
+            said.extend(bench.due(&pool(lb, name), due(0, Class::Add)));
+        }
+    }
+    let mut order = Vec::new();
+    let mut open = takes(&said);
+    assert_eq!(open.len(), 2);
+    while !open.is_empty() {
+        let (granted, attempt) = open.remove(0);
+        order.push(granted.lb.as_str().to_owned());
+        open.extend(takes(&nothing_to_do(&mut bench, &granted, attempt)));
+        assert!(open.len() <= 2);
+    }
+    assert_eq!(order, ["a", "b", "c", "a", "b", "c"]);
+}
+
+#[test]
+fn w1_a_withdrawn_pool_is_not_granted() {
+    let mut bench = Bench::leading(Params { turns: 1, ..params() });
+    let (busy, other) = (pool("a", "x"), pool("b", "y"));
+    let attempt = take(&bench.due(&busy, due(0, Class::Add)));
+    bench.due(&other, due(0, Class::Add));
+    bench.hear(In::Withdraw(other));
+    assert!(nothing_to_do(&mut bench, &busy, attempt).iter().all(|said| !matches!(said, Out::Take(..))));
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w2_a_write_is_a_get_and_a_put_with_its_etag() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1, 2]);
+    let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/7"));
+    let (call, edit, if_match) = put(&said, &web);
+    assert_eq!((edit.remove.len(), edit.add.len()), (1, 1));
+    assert_eq!(if_match, Some(Etag::new("W/7")));
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let found = outcome(&said, attempt);
+    let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
+    assert_eq!((members, added, removed), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
+}
+
+#[test]
+fn w2_without_if_match_the_put_carries_no_etag() {
+    let mut bench = Bench::leading(Params { if_match: false, ..params() });
+    let web = pool("lb", "web");
+    let (_, read) = bench.begin(&web, &[1]);
+    assert_eq!(put(&bench.answer(read, read_of(holds(&web, &[]), "W/7")), &web).2, None);
+}
+
+#[test]
+fn w2_nothing_to_change_is_unchanged_without_a_put() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let attempt = take(&bench.due(&web, due(0, Class::Add)));
+    let said = nothing_to_do(&mut bench, &web, attempt);
+    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { members } if *members == set(&[1])));
+    assert!(calls(&said).is_empty());
+    assert_eq!(bench.writer.budget.shown(at(0), GateClass::Writes).0.round(), 500.0, "no PUT was spent");
+}
+
+#[test]
+fn w2_polls_keep_to_retry_after_within_bounds_and_else_slow_down() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let seconds = |n| RetryAfter::In(Duration::from_secs(n));
+    assert!(bench.answer(call, accepted(Provisioning::Updating, seconds(7))).is_empty());
+    let mut now = 0;
+    let steps = [
+        (7_000, running(seconds(600))),
+        (60_000, running(RetryAfter::In(Duration::from_millis(1)))),
+        (200, running(RetryAfter::Absent)),
+        (5_000, running(RetryAfter::Invalid)),
+        (5_000, ArmAnswer::Operation(OperationState::Succeeded)),
+    ];
+    let mut said = Vec::new();
+    for (wait, answer) in steps {
+        assert!(polls(&bench.until_updating(now + wait - 1)).is_empty(), "not before its time");
+        now += wait;
+        let asked = polls(&bench.until(now))[0];
+        said = bench.answer(asked, answer);
+    }
+    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+}
+
+#[test]
+fn w2_without_retry_after_polls_come_after_1_2_4_5_and_again_5_seconds() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let mut now = 0;
+    for seconds in [1, 2, 4, 5, 5] {
+        now += seconds * 1_000;
+        assert!(calls(&bench.until(now - 1)).is_empty());
+        let asked = poll(&bench.until(now));
+        bench.answer(asked, running(RetryAfter::Absent));
+    }
+}
+
+#[test]
+fn w2_a_failed_poll_only_delays_the_next_one() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let throttled = failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(15)));
+    for (when, problem) in [
+        (1_000, failed(500, "InternalServerError", RetryAfter::Absent)),
+        (3_000, throttled),
+        (18_000, failure(FailureKind::Credential, "", RetryAfter::Absent)),
+    ] {
+        let asked = poll(&bench.until(when));
+        assert!(takes(&bench.fail(asked, problem)).is_empty());
+    }
+    let asked = poll(&bench.until(23_000));
+    let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+}
+
+#[test]
+fn w5_a_404_for_a_poll_reads_the_load_balancer() {
+    for (members, written) in [(&[1][..], true), (&[][..], false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let asked = poll(&bench.until(1_000));
+        bench.fail(asked, failed(404, "NotFound", RetryAfter::Absent));
+        let read = look(&bench.until(1_000), "lb");
+        let updating = lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+        assert!(bench.answer(read, updating).is_empty(), "it still runs");
+        let read = look(&bench.until(3_000), "lb");
+        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]));
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
+    }
+}
+
+#[test]
+fn w2_after_fifteen_minutes_of_polling_the_pool_itself_decides() {
+    for (members, written) in [(&[1][..], true), (&[][..], false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let mut polls = 0;
+        let (read, minutes) = loop {
+            let next = bench.writer.deadline().expect("it goes on").as_micros() / 1_000;
+            let said = bench.until(next);
+            match calls(&said).first().map(|call| (call.id, &call.request)) {
+                Some((id, ArmRequest::Poll(_))) => {
+                    polls += 1;
+                    bench.answer(id, running(RetryAfter::Absent));
+                }
+                Some((id, ArmRequest::GetLoadBalancer(_))) => {
+                    bench.answer(id, lb_of("lb", Provisioning::Updating, vec![holds(&web, members)]));
+                }
+                Some((id, ArmRequest::GetPool(_))) => break (id, next / 60_000),
+                Some((_, other @ ArmRequest::PutPool { .. })) => panic!("{other:?}"),
+                None => {}
+            }
+        };
+        assert_eq!((minutes, polls > 170), (15, true));
+        let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, members) };
+        let said = bench.answer(read, read_of(updating, "W/2"));
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Written { .. }), written, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{found:?}");
+    }
+}
+
+#[test]
+fn w2_a_412_costs_a_round_and_after_the_last_one_it_is_retriable() {
+    let mut bench = Bench::leading(Params { etag_rounds: 2, ..params() });
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let said = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    let read = get(&said, &web);
+    assert!(takes(&said).is_empty(), "the same attempt");
+    let (call, _, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/2")), &web);
+    assert_eq!(if_match, Some(Etag::new("W/2")));
+    let said = bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent));
+    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+}
+
+#[test]
+fn w2_a_foreign_operation_is_waited_for_off_the_lane_for_2_min() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let updating = |pool| PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) };
+    let (attempt, mut read) = bench.begin(&web, &[1]);
+    let mut now = 0;
+    for (times, wait) in [5_000, 10_000, 20_000, 30_000, 30_000, 25_000].into_iter().enumerate() {
+        assert!(bench.answer(read, read_of(updating(&web), "W/1")).is_empty(), "never superseded");
+        assert_eq!(bench.writer.busy, 0, "lane and turn are given back");
+        if times == 0 {
+            let elsewhere = take(&bench.due(&other, due(0, Class::Add)));
+            nothing_to_do(&mut bench, &other, elsewhere);
+            bench.hear(In::Withdraw(web.clone()));
+        }
+        assert!(takes(&bench.until(now + wait - 1)).is_empty());
+        now += wait;
+        assert_eq!(take(&bench.until(now)), attempt, "granted again under its id");
+        read = bench.bring(&web, attempt, &[1]);
+    }
+    let said = bench.answer(read, read_of(updating(&web), "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { .. }));
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w2_a_pool_that_no_longer_needs_its_waiting_write_ends_it_with_nothing() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    bench.answer(read, read_of(updating, "W/1"));
+    assert_eq!(take(&bench.until(5_000)), attempt);
+    assert!(bench.hear(In::Taken(web, attempt, None)).is_empty());
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w5_an_operation_that_ended_badly_is_classed_by_its_codes() {
+    let ended = |state: OperationState| {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let asked = poll(&bench.until(1_000));
+        let said = bench.answer(asked, ArmAnswer::Operation(state));
+        outcome(&said, attempt).clone()
+    };
+    let with = |code| failure(FailureKind::Operation, code, RetryAfter::Absent);
+    let conflict = OperationState::Failed(with("AnotherOperationInProgress"));
+    assert!(matches!(ended(conflict), Outcome::Retriable { eligible_at: None, .. }));
+    assert!(matches!(ended(OperationState::Canceled(with(""))), Outcome::Retriable { .. }));
+    assert!(matches!(ended(OperationState::Failed(with("InternalServerError"))), Outcome::Terminal { .. }));
+}
+
+#[test]
+fn w5_what_a_get_or_put_answers_decides_the_outcome() {
+    type Expected = fn(&Outcome) -> bool;
+    let table: [(Arc<Failure>, Expected); 6] = [
+        (failed(404, "NotFound", RetryAfter::Absent), |o| matches!(o, Outcome::Stale)),
+        (failed(409, "Conflict", RetryAfter::Absent), |o| {
+            matches!(o, Outcome::Retriable { eligible_at: None, .. })
+        }),
+        (failed(403, "AuthorizationFailed", RetryAfter::Absent), |o| matches!(o, Outcome::Terminal { .. })),
+        (failed(400, "", RetryAfter::Absent), |o| matches!(o, Outcome::Terminal { .. })),
+        (failure(FailureKind::PermitExpired, "", RetryAfter::Absent), |o| matches!(o, Outcome::NotGranted)),
+        (
+            failure(FailureKind::GateClosed, "", RetryAfter::In(Duration::from_secs(4))),
+            |o| matches!(o, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(4_000)),
+        ),
+    ];
+    for (problem, expected) in table {
+        for in_put in [false, true] {
+            let mut bench = Bench::leading(params());
+            let web = pool("lb", "web");
+            let (attempt, call) = if in_put { bench.begin_put(&web, &[1]) } else { bench.begin(&web, &[1]) };
+            let said = bench.fail(call, Arc::clone(&problem));
+            let found = outcome(&said, attempt);
+            assert!(expected(found), "{problem} in_put {in_put}: {found:?}");
+            assert!(bench.writer.lanes.is_empty());
+        }
+    }
+}
+
+#[test]
+fn d2_without_proof_of_ownership_membership_is_not_written() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[]) };
+    let said = bench.answer(read, read_of(foreign, "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::NotManageable(_)));
+    assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn d2_a_pool_of_a_source_is_written_unless_a_service_has_a_rule_to_it() {
+    let edge = pool("lb", "edge");
+    let key = ServiceKey::of_source("eds:edge");
+    let services = BTreeMap::from([(ServiceUid::new("eds:edge"), key)]);
+    for (rule, is_written) in [("edge-https", true), ("a1111111122223333444455555555555-TCP-80", false)] {
+        let mut bench = Bench::leading(params());
+        let attempt = take(&bench.due(&edge, due(0, Class::Add)));
+        let taken = Taken { services: services.clone(), ..wants(&edge, &[1]) };
+        let read = get(&bench.hear(In::Taken(edge.clone(), attempt, Some(taken))), &edge);
+        let facts = PoolFacts { rules: vec![rule.into()], ..holds(&edge, &[]) };
+        let said = bench.answer(read, read_of(facts, "W/1"));
+        if is_written {
+            assert_eq!(put(&said, &edge).1.add.len(), 1);
+            continue;
+        }
+        let expected = NotManageable::ServiceRule { rule: rule.into() };
+        assert!(
+            matches!(outcome(&said, attempt), Outcome::NotManageable(reason) if *reason == expected),
+            "{said:?}"
+        );
+        assert!(calls(&said).is_empty() && bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn d2_without_proof_of_ownership_the_admin_part_of_the_slot_still_goes() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Standing(Standing::Standby));
+    bench.hear(In::Draining(drains(2)));
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.lead(2));
+    let read = bench.bring(&web, attempt, &[1]);
+    let foreign = PoolFacts { outbound_rule: true, ..holds(&web, &[2]) };
+    let said = bench.answer(read, read_of(foreign, "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::NotManageable(_)));
+    let (_, edit, _) = put(&said, &web);
+    assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
+}
+
+#[test]
+fn n3_an_admin_write_alone_keeps_the_members() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Draining(drains(2)));
+    let said = bench.hear(In::AdminDue(web.clone(), down(0)));
+    assert!(takes(&said).is_empty());
+    let said = bench.answer(get(&said, &web), read_of(holds(&web, &[1, 2]), "W/1"));
+    let (call, edit, _) = put(&said, &web);
+    assert!(edit.add.is_empty() && edit.remove.is_empty());
+    assert_eq!(edit.set_admin, BTreeMap::from([(1, model::arm::AdminState::Down)]));
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(
+        matches!(&said[..], [Out::AdminFinished { pool, generation: 1, result: Ok(_) }] if *pool == web),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn w1_both_parts_of_a_slot_travel_in_one_put_and_get_two_answers() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Standing(Standing::Standby));
+    bench.hear(In::Draining(drains(2)));
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.due(&web, due(0, Class::Add));
+    let attempt = take(&bench.lead(2));
+    let read = bench.bring(&web, attempt, &[1, 2]);
+    let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
+    assert_eq!((edit.add.len(), edit.set_admin.len()), (1, 1));
+    let said = bench.fail(call, failed(409, "Conflict", RetryAfter::Absent));
+    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { .. }));
+    let told = |said: &Out| matches!(said, Out::AdminFinished { result: Err(_), .. });
+    assert_eq!(said.iter().filter(|said| told(said)).count(), 1);
+}
+
+#[test]
+fn n3_a_down_that_comes_while_its_pool_is_written_stays_due() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.hear(In::Draining(drains(1)));
+    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(said.iter().all(|said| !matches!(said, Out::AdminFinished { .. })));
+    get(&said, &web);
+}
+
+#[test]
+fn w2_right_members_are_answered_before_a_put_of_admin_states() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Draining(drains(1)));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
+    let call = put(&said, &web).0;
+    assert!(
+        bench.fail(call, failed(500, "", RetryAfter::Absent)).is_empty(),
+        "that PUT is not expected any more"
+    );
+}
+
+#[test]
+fn w4_after_an_unanswered_put_the_lane_is_closed_until_a_get() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (_, call) = bench.begin_put(&web, &[1]);
+    assert!(bench.fail(call, failure(FailureKind::Timeout, "", RetryAfter::Absent)).is_empty());
+    assert_eq!(bench.writer.busy, 0, "the turn is free");
+    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    assert_eq!(takes(&bench.due(&pool("elsewhere", "x"), due(0, Class::Add))).len(), 1);
+    assert!(calls(&bench.until(4_999)).is_empty());
+    let look = get(&bench.until(5_000), &web);
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    assert!(bench.answer(look, read_of(updating, "W/2")).is_empty());
+    let look = get(&bench.until(10_000), &web);
+    assert!(bench.fail(look, failed(500, "", RetryAfter::Absent)).is_empty());
+    let said = bench.until(20_000);
+    let look = match calls(&said)[..] {
+        [ArmCall { id, request: ArmRequest::GetPool(read) }] if *read == web => *id,
+        _ => panic!("{said:?}"),
+    };
+    let said = bench.answer(look, read_of(holds(&web, &[1]), "W/3"));
+    assert!(said.iter().any(|said| matches!(said, Out::Observed(pool, _) if *pool == web)));
+    assert_eq!(takes(&said)[0].0, other);
+}
+
+#[test]
+fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("b", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let header = RetryAfter::In(Duration::from_secs(17));
+    let said = bench.fail(call, failed(429, "SubscriptionRequestsThrottled", header));
+    let found = outcome(&said, attempt);
+    let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
+    assert_eq!(*eligible_at, Some(at(17_000)));
+    let gates = said.iter().find_map(|said| {
+        if let Out::Gates { reads_until, writes_until } = said {
+            Some((*reads_until, *writes_until))
+        } else {
+            None
+        }
+    });
+    assert_eq!(gates, Some((None, Some(at(17_000)))));
+    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    assert!(bench.until(16_999).is_empty());
+    let said = bench.until(17_000);
+    assert_eq!(takes(&said)[0].0, other);
+    assert!(said.iter().any(|said| matches!(said, Out::Gates { reads_until: None, writes_until: None })));
+    let sampled = |closed| Out::Sample(Sample::Gate { class: GateClass::Writes, closed });
+    for closed in [true, false] {
+        let expected = format!("{:?}", sampled(closed));
+        assert!(bench.shown.iter().any(|said| format!("{said:?}") == expected));
+    }
+}
+
+#[test]
+fn w6_a_lock_429_closes_only_the_lane_of_its_load_balancer() {
+    let mut bench = Bench::leading(params());
+    let (web, sibling, other) = (pool("lb", "web"), pool("lb", "sibling"), pool("b", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    let said = bench.fail(call, failed(429, "RetryableError", RetryAfter::Absent));
+    assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+    assert!(bench.due(&sibling, due(0, Class::Add)).is_empty());
+    assert_eq!(takes(&bench.due(&other, due(0, Class::Add))).len(), 1, "other lanes go on");
+    assert!(takes(&bench.until(9_999)).is_empty());
+    assert_eq!(takes(&bench.until(10_000))[0].0, sibling);
+}
+
+#[test]
+fn w6_a_first_read_that_waits_for_a_token_meets_the_closing_gate() {
+    let mut bench = Bench::leading(params());
+    let (second, third) = (pool("a", "second"), pool("b", "third"));
+    let second_attempt = take(&bench.due(&second, due(0, Class::Add)));
+    let third_attempt = take(&bench.due(&third, due(0, Class::Add)));
+    let read = bench.bring(&second, second_attempt, &[1]);
+    bench.hear(In::Headroom(GateClass::Reads, 0));
+    assert!(bench.hear(In::Taken(third.clone(), third_attempt, Some(wants(&third, &[1])))).is_empty());
+    let said = bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    for attempt in [second_attempt, third_attempt] {
+        let found = outcome(&said, attempt);
+        assert!(matches!(found, Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000)));
+    }
+}
+
+#[test]
+fn a3_the_level_of_an_older_attempt_is_not_taken_for_that_of_a_newer_one() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let old = take(&bench.due(&web, due(0, Class::Add)));
+    bench.hear(In::Standing(Standing::Standby));
+    bench.due(&web, due(0, Class::Add));
+    let new = take(&bench.lead(2));
+    assert!(bench.hear(In::Taken(web.clone(), old, Some(wants(&web, &[1])))).is_empty());
+    assert_eq!(bench.unmatched(), 1);
+    bench.bring(&web, new, &[1]);
+}
+
+#[test]
+fn w6_a_pool_that_meets_a_closed_gate_gets_its_time_and_no_call() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("a", "web"), pool("b", "other"));
+    let attempt = take(&bench.due(&web, due(0, Class::Add)));
+    let (_, read) = bench.begin(&other, &[1]);
+    bench.fail(read, failed(429, "", RetryAfter::In(Duration::from_secs(9))));
+    let said = bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1]))));
+    assert!(calls(&said).is_empty());
+    assert!(
+        matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: Some(until), .. } if *until == at(9_000))
+    );
+}
+
+#[test]
+fn w8_on_standby_attempts_end_and_only_a_sent_put_keeps_its_lane() {
+    let mut bench = Bench::leading(params());
+    let (web, taking, reading, polling) =
+        (pool("a", "web"), pool("b", "taking"), pool("c", "reading"), pool("d", "polling"));
+    let (put_attempt, call) = bench.begin_put(&web, &[1]);
+    let taking_attempt = take(&bench.due(&taking, due(0, Class::Add)));
+    let (reading_attempt, read) = bench.begin(&reading, &[1]);
+    let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
+    bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let said = bench.hear(In::Standing(Standing::Standby));
+    for attempt in [put_attempt, taking_attempt, reading_attempt, polling_attempt] {
+        assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+    }
+    assert_eq!(bench.writer.busy, 1);
+    assert_eq!(bench.unmatched(), 0);
+    assert!(bench.hear(In::Taken(taking.clone(), taking_attempt, Some(wants(&taking, &[1])))).is_empty());
+    assert_eq!(bench.unmatched(), 1);
+    assert!(bench.answer(read, read_of(holds(&reading, &[]), "W/1")).is_empty());
+    bench.lead(2);
+    assert!(bench.due(&pool("a", "next"), due(0, Class::Add)).is_empty(), "the old PUT holds the lane");
+    let said = bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    assert!(said.iter().all(|said| !matches!(said, Out::Finished(..))));
+    // What it has begun may still run.
+    let said = bench.answer(look(&said, "a"), lb_of("a", Provisioning::Succeeded, Vec::new()));
+    assert_eq!(take(&said).epoch, Epoch(2));
+}
+
+#[test]
+fn w8_an_admin_part_outlives_a_lost_leadership_in_its_slot() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    assert!(bench.hear(In::Standing(Standing::Standby)).is_empty());
+    get(&bench.lead(2), &web);
+}
+
+#[test]
+fn w8_no_put_or_grant_with_less_than_25_s_of_leadership_left() {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Standing(Standing::Leading { epoch: EPOCH, until: at(30_000) }));
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.until(5_001);
+    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
+    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    bench.until(6_000);
+    let renewed = Standing::Leading { epoch: EPOCH, until: at(50_000) };
+    let attempt = take(&bench.hear(In::Standing(renewed)));
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let found = &calls(&said)[0].request;
+    let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
+    assert_eq!(permit.send_before, at(25_000));
+}
+
+#[test]
+fn w8_on_shutdown_nothing_starts_and_polls_are_left() {
+    let mut bench = Bench::leading(params());
+    let (web, reading, polling) = (pool("a", "web"), pool("b", "reading"), pool("c", "polling"));
+    let (put_attempt, call) = bench.begin_put(&web, &[1]);
+    let (reading_attempt, _) = bench.begin(&reading, &[1]);
+    let (polling_attempt, polled) = bench.begin_put(&polling, &[1]);
+    bench.answer(polled, accepted(Provisioning::Updating, RetryAfter::Absent));
+    bench.due(&pool("a", "waits"), due(0, Class::Add));
+    let said = bench.hear(In::Shutdown);
+    assert!(matches!(outcome(&said, reading_attempt), Outcome::Interrupted));
+    assert!(matches!(outcome(&said, polling_attempt), Outcome::Interrupted));
+    assert!(
+        said.iter()
+            .all(|said| !matches!(said, Out::Quiet { .. } | Out::Finished(_, AttemptId { n: 1, .. }, _)))
+    );
+    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    let refused = bench.hear(In::Read { call: CallId(77), lb: LbName::new("a") });
+    assert!(matches!(&refused[..], [Out::Read { call: CallId(77), result: Err(_), .. }]));
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert!(matches!(outcome(&said, put_attempt), Outcome::Written { .. }));
+    assert_eq!(said.iter().filter(|said| matches!(said, Out::Quiet { .. })).count(), 1);
+    assert!(bench.hear(In::Shutdown).is_empty() && bench.until(600_000).is_empty(), "and nothing more");
+}
+
+#[test]
+fn q3_a_pool_that_does_not_answer_its_take_loses_the_grant_after_10_s() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let attempt = take(&bench.due(&web, due(0, Class::Add)));
+    bench.due(&other, due(0, Class::Add));
+    assert!(bench.until(9_999).is_empty());
+    let said = bench.until(10_000);
+    assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
+    assert_eq!(takes(&said)[0].0, other);
+    assert!(bench.hear(In::Taken(web.clone(), attempt, Some(wants(&web, &[1])))).is_empty());
+    assert_eq!(bench.unmatched(), 1);
+}
+
+#[test]
+fn a3_the_id_of_an_answered_attempt_is_not_used_for_a_newer_one() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.hear(In::Standing(Standing::Standby));
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.due(&web, due(0, Class::Add));
+    let old = take(&bench.lead(2));
+    let said = bench.until(10_000);
+    assert!(matches!(outcome(&said, old), Outcome::NotGranted));
+    let updating = PoolFacts { provisioning: Provisioning::Updating, ..holds(&web, &[]) };
+    bench.answer(get(&said, &web), read_of(updating, "W/1"));
+    bench.due(&web, due(10_000, Class::Add));
+    assert_ne!(take(&bench.until(15_000)), old);
+}
+
+#[test]
+fn a3_a_call_is_given_up_after_90_s_and_a_late_answer_is_ignored() {
+    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    assert!(bench.until(89_999).is_empty());
+    let said = bench.until(90_000);
+    assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+    assert!(bench.answer(read, read_of(holds(&web, &[]), "W/1")).is_empty());
+    assert!(bench.answer(CallId(999), ArmAnswer::Withheld).is_empty());
+    assert_eq!(bench.unmatched(), 2);
+}
+
+#[test]
+fn w9_grants_wait_for_tokens_and_reads_go_by_purpose() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 6, writes_per_5_minutes: 2, ..params() });
+    let (web, other) = (pool("a", "web"), pool("b", "other"));
+    let waiting = |n| In::Read { call: CallId(n), lb: LbName::new("a") };
+    for n in 1..=2 {
+        let said = bench.hear(waiting(n));
+        let sent = calls(&said)[0].id;
+        bench.fail(sent, failed(404, "", RetryAfter::Absent));
+    }
+    assert!(bench.hear(waiting(3)).is_empty(), "two fifths of six reads are discovery's");
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let second = take(&bench.due(&other, due(0, Class::Add)));
+    let third = pool("c", "third");
+    assert!(bench.due(&third, due(0, Class::Add)).is_empty(), "both PUTs of the budget are set aside");
+    let said = nothing_to_do(&mut bench, &other, second);
+    assert_eq!(takes(&said)[0].0, third, "the second was not made");
+    assert!(bench.hear(In::Taken(third, takes(&said)[0].1, None)).is_empty());
+    // The last read beyond the reserve is the poll's, and the next one verification's, though discovery waits longer.
+    let asked = poll(&bench.until(1_000));
+    bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(bench.until(49_999).is_empty());
+    let look = get(&bench.until(50_000), &web);
+    bench.answer(look, read_of(holds(&web, &[1]), "W/own"));
+    assert!(bench.until(149_999).is_empty());
+    let said = bench.until(150_000);
+    assert!(
+        matches!(calls(&said)[..], [ArmCall { request: ArmRequest::GetLoadBalancer(_), .. }]),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn d3_at_most_one_read_waits_per_load_balancer() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 5, ..params() });
+    let read = |call, lb: &str| In::Read { call: CallId(call), lb: LbName::new(lb) };
+    for call in 1..=2 {
+        let said = bench.hear(read(call, "spends"));
+        assert!(said.iter().any(|said| matches!(said, Out::Sent(sent) if *sent == CallId(call))), "{said:?}");
+    }
+    assert!(bench.hear(read(3, "a")).is_empty(), "two fifths of the budget are spent");
+    assert!(bench.hear(read(4, "b")).is_empty());
+    let said = bench.hear(read(5, "a"));
+    assert!(matches!(said[..], [Out::Read { call: CallId(3), result: Err(_), .. }]), "{said:?}");
+    let said = bench.until(600_000);
+    let sent: Vec<CallId> =
+        said.iter().filter_map(|said| if let Out::Sent(call) = said { Some(*call) } else { None }).collect();
+    assert_eq!(sent, [CallId(4), CallId(5)]);
+}
+
+#[test]
+fn w8_reads_of_discovery_need_no_leadership() {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Standing(Standing::Standby));
+    assert_eq!(calls(&bench.hear(In::Read { call: CallId(1), lb: LbName::new("lb") })).len(), 1);
+}
+
+#[test]
+fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
+    let mut bench = Bench::leading(params());
+    let said = bench.hear(In::Read { call: CallId(5), lb: LbName::new("lb") });
+    let id = calls(&said)[0].id;
+    bench.until(700);
+    let said = bench.fail(id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+    assert!(
+        matches!(&said[..], [Out::Read { call: CallId(5), began, result: Err(_), puts }] if *began == at(0) && puts.sent.is_empty()),
+        "{said:?}"
+    );
+    let called = |said: &Out| {
+        matches!(said, Out::Sample(Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
+            if *took == Duration::from_millis(700))
+    };
+    assert!(bench.shown.iter().any(called));
+}
+
+#[test]
+fn n4_a_discovery_answer_says_when_puts_were_sent_to_the_pools() {
+    let mut bench = Bench::leading(params());
+    let web = pool("a", "web");
+    let (_, write) = bench.begin_put(&web, &[1]);
+    let read = |bench: &mut Bench, n: u64| {
+        let said = bench.hear(In::Read { call: CallId(n), lb: LbName::new("a") });
+        let said = bench.fail(calls(&said)[0].id, failed(404, "ResourceNotFound", RetryAfter::Absent));
+        let named = |said: &Out| if let Out::Read { puts, .. } = said { Some(puts.clone()) } else { None };
+        said.iter().find_map(named).expect("an answer")
+    };
+    let sent = BTreeMap::from([(web.pool.clone(), at(0))]);
+    let said = |puts: OurPuts| (BTreeMap::clone(&puts.sent), puts.oldest);
+    assert_eq!(said(read(&mut bench, 1)), (sent.clone(), Some(0)), "a PUT of that set is under way");
+    bench.until(700);
+    bench.answer(write, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(said(read(&mut bench, 2)), (sent.clone(), Some(0)), "it has ended as late as the read began");
+    bench.until(800);
+    bench.begin(&pool("b", "web"), &[1]);
+    assert_eq!(
+        said(read(&mut bench, 3)),
+        (sent, None),
+        "a GET is no PUT, and another load balancer another one"
+    );
+}
+
+#[test]
+fn w2_a_write_is_verified_off_the_lane_until_a_newer_put() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(bench.writer.busy, 0);
+    for millis in [1_000, 2_000] {
+        let look = get(&bench.until(millis), &web);
+        assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
+    }
+    let read = get(&bench.until(4_000), &web);
+    let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
+    let said = bench.answer(confirm, lb_with("lb", "first", "W/own", vec![holds(&web, &[])]));
+    assert!(matches!(&said[..], [Out::Verified(_, WriteFate::Lost { attempt: id, .. })] if *id == attempt));
+
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    let look = get(&bench.until(5_000), &web);
+    let (_, read) = bench.begin(&web, &[1, 2]);
+    put(&bench.answer(read, read_of(holds(&web, &[1]), "W/own")), &web);
+    assert!(bench.answer(look, read_of(holds(&web, &[]), "W/own")).is_empty());
+    assert!(calls(&bench.until(60_000)).is_empty());
+}
+
+/// The load balancer was deleted and created again while the operation ran: its pool is empty, and its first tag is seen after
+/// the end of our operation.
+#[test]
+fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
+    for (guid, lost) in [("first", true), ("second", false)] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        bench.writer.verifications.seen_guid(at(0), &web.lb, Some(&"first".into()));
+        bench.now = 500;
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        for millis in [1_500, 2_500] {
+            let read = get(&bench.until(millis), &web);
+            assert!(bench.answer(read, read_of(holds(&web, &[]), "W/own")).is_empty());
+        }
+        let read = get(&bench.until(4_500), &web);
+        let confirm = look(&bench.answer(read, read_of(holds(&web, &[]), "W/own")), "lb");
+        let said = bench.answer(confirm, lb_with("lb", guid, "W/own", vec![holds(&web, &[])]));
+        let [Out::Verified(_, fate)] = &said[..] else { panic!("{said:?}") };
+        match fate {
+            WriteFate::Lost { attempt: id, .. } => assert!(lost && *id == attempt),
+            WriteFate::Overwritten { attempt: id, .. } => assert!(!lost && *id == attempt),
+            WriteFate::Held(_) => panic!("it is not there"),
+        }
+    }
+}
+
+#[test]
+fn c4_a_withheld_put_tells_what_it_would_have_changed() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1, 2]);
+    let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
+    let said = bench.answer(put(&said, &web).0, ArmAnswer::Withheld);
+    let found = outcome(&said, attempt);
+    let Outcome::Withheld { members, added, removed } = found else { panic!("{found:?}") };
+    assert_eq!((members, added, removed), (&set(&[2, 3]), &set(&[1]), &set(&[3])));
+    assert!(calls(&bench.until(60_000)).is_empty(), "nothing is verified");
+}
+
+#[test]
+fn x2_a_down_of_the_source_alone_ends_the_attempt_when_written() {
+    type Case = (ArmAnswer, fn(&Outcome) -> bool);
+    let cases: [Case; 3] = [
+        (
+            accepted(Provisioning::Succeeded, RetryAfter::Absent),
+            |outcome| matches!(outcome, Outcome::Written { added, removed, .. } if added.is_empty() && removed.is_empty()),
+        ),
+        (ArmAnswer::Withheld, |outcome| matches!(outcome, Outcome::Withheld { .. })),
+        (ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)), |outcome| {
+            matches!(outcome, Outcome::Retriable { .. })
+        }),
+    ];
+    for (answer, is_right) in cases {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let now = bench.now;
+        let attempt = take(&bench.due(&web, due(now, Class::Remove)));
+        let mut taken = wants(&web, &[1]);
+        taken.level.tolerated = set(&[2]);
+        taken.level.states.down = set(&[2]);
+        let read = get(&bench.hear(In::Taken(web.clone(), attempt, Some(taken))), &web);
+        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1"));
+        let told = said.iter().any(|said| matches!(said, Out::Finished(..)));
+        assert!(!told, "nothing has come of it yet: {said:?}");
+        let said = bench.answer(put(&said, &web).0, answer);
+        let found = outcome(&said, attempt);
+        assert!(is_right(found), "{found:?}");
+    }
+}
+
+#[test]
+fn e2_lanes_are_shown_at_most_four_times_a_second() {
+    let mut bench = Bench::leading(params());
+    for n in 0..100 {
+        bench.due(&pool("lb", &format!("p{n:03}")), due(n, Class::Add));
+    }
+    let lanes = |bench: &Bench| bench.shown.iter().filter(|said| matches!(said, Out::Lane(_))).count();
+    assert_eq!(lanes(&bench), 1);
+    bench.until(250);
+    assert_eq!(lanes(&bench), 2);
+    match bench.shown.iter().rev().find_map(|said| if let Out::Lane(view) = said { Some(view) } else { None })
+    {
+        Some(view) => {
+            assert_eq!(view.waiting.len(), 99);
+            assert!(matches!(view.writing, Some((_, "taking", _))));
+            assert_eq!(view.waiting[0].0, pool("lb", "p001"));
+        }
+        None => panic!("no lane was shown"),
+    }
+    assert!(
+        bench.shown.iter().any(|said| matches!(said, Out::Sample(Sample::Lanes { busy: 1, waiting: 99 })))
+    );
+    let budgets =
+        bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::BudgetLeft { .. }))).count();
+    assert_eq!(budgets, 2, "once for each class");
+}
+
+#[test]
+fn garbage_from_the_port_ends_the_attempt_and_never_the_process() {
+    let entries: Vec<Entry> = Vec::new();
+    let wrong = || ArmAnswer::Operation(OperationState::Succeeded);
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    assert!(matches!(outcome(&bench.answer(read, wrong()), attempt), Outcome::Terminal { .. }));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    assert!(matches!(outcome(&bench.answer(call, wrong()), attempt), Outcome::Terminal { .. }));
+    let look = get(&bench.until(5_000), &web);
+    bench.answer(look, wrong());
+    let look = get(&bench.until(10_000), &web);
+    bench.answer(look, read_of(owned_pool(&web, entries), "W/1"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+    let asked = poll(&bench.until(11_000));
+    bench.answer(asked, ArmAnswer::Withheld);
+    let asked = poll(&bench.until(13_000));
+    let said = bench.answer(asked, wrong());
+    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+}

@@ -1,0 +1,560 @@
+//! The breaker (W10): its rules, how the writer keeps to them, and what holds whatever fails.
+
+use proptest::prelude::*;
+
+use super::super::breaker::{Breaker, Opened, Part};
+use super::super::lane::Pick;
+use super::*;
+use model::report::{Report, Subject, What};
+use model::sample::Caller;
+use model::view::LaneView;
+
+fn denied() -> Arc<Failure> {
+    failed(403, "AuthorizationFailed", RetryAfter::Absent)
+}
+
+fn lb(name: &str) -> LbName {
+    LbName::new(name)
+}
+
+/// One pool after another fails alike, each on the load balancer named; gives what the last failure opened.
+fn fails(breaker: &mut Breaker, millis: u64, lbs: &[&str]) -> Option<Opened> {
+    let mut opened = None;
+    for (number, name) in lbs.iter().enumerate() {
+        let failed = pool(name, &format!("p{millis}-{number}"));
+        opened = breaker.failed(at(millis), &failed, &denied(), Part::Members);
+    }
+    opened
+}
+
+fn stops(breaker: &Breaker, millis: u64, name: &str) -> bool {
+    breaker.admits(at(millis), &lb(name)) != Some(Pick::Any)
+}
+
+#[test]
+fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
+    let mut breaker = Breaker::default();
+    assert_eq!(fails(&mut breaker, 0, &["a", "a", "b", "b"]), None);
+    let opened = fails(&mut breaker, 120_000, &["c"]).expect("the fifth opens it");
+    assert_eq!((opened.lb, &*opened.words), (None, "HTTP 403 AuthorizationFailed"));
+    assert!(stops(&breaker, 120_000, "a") && stops(&breaker, 120_000, "z"));
+    assert_eq!(fails(&mut breaker, 120_001, &["d", "e", "f", "g", "h", "i"]), None, "one event");
+    assert_eq!(breaker.scopes(), 1);
+}
+
+#[test]
+fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
+    let mut breaker = Breaker::default();
+    fails(&mut breaker, 0, &["a"]);
+    assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
+    let other = failed(403, "LinkedAuthorizationFailed", RetryAfter::Absent);
+    assert_eq!(breaker.failed(at(120_002), &pool("e", "x"), &other, Part::Members), None, "another code");
+    let other = failed(400, "AuthorizationFailed", RetryAfter::Absent);
+    assert_eq!(breaker.failed(at(120_002), &pool("f", "x"), &other, Part::Members), None, "another status");
+    for _ in 0..9 {
+        let same = pool("d", "p120001-3");
+        assert_eq!(breaker.failed(at(120_003), &same, &denied(), Part::Members), None, "the same pool");
+    }
+    assert!(fails(&mut breaker, 120_004, &["g"]).is_some());
+}
+
+#[test]
+fn w10_a_success_between_starts_the_count_again() {
+    let mut breaker = Breaker::default();
+    fails(&mut breaker, 0, &["a", "b", "c", "d"]);
+    assert!(!breaker.succeeded(&lb("z")));
+    assert_eq!(fails(&mut breaker, 1, &["a", "b", "c", "d"]), None);
+    assert!(fails(&mut breaker, 2, &["e"]).is_some());
+}
+
+#[test]
+fn w10_failures_on_one_load_balancer_stop_only_that_one() {
+    let mut breaker = Breaker::default();
+    for round in 0..4 {
+        assert_eq!(fails(&mut breaker, round, &["a"]), None);
+        breaker.succeeded(&lb("b"));
+    }
+    let opened = fails(&mut breaker, 4, &["a"]).expect("the fifth opens it");
+    assert_eq!(opened.lb, Some(lb("a")));
+    assert!(stops(&breaker, 5, "a") && !stops(&breaker, 5, "b"));
+    assert!(!breaker.succeeded(&lb("b")), "it says nothing of the other");
+    assert!(breaker.succeeded(&lb("a")) && !stops(&breaker, 5, "a"));
+    for round in 6..10 {
+        fails(&mut breaker, round, &["a"]);
+        breaker.succeeded(&lb("a"));
+    }
+    assert_eq!(fails(&mut breaker, 10, &["a"]), None, "there it starts to count again");
+}
+
+#[test]
+fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
+    let mut breaker = Breaker::default();
+    assert_eq!(fails(&mut breaker, 0, &["a"; 5]).and_then(|opened| opened.lb), Some(lb("a")));
+    assert_eq!(fails(&mut breaker, 1, &["b"]).map(|opened| opened.lb), Some(None));
+    assert!(breaker.is_consistent() && breaker.scopes() == 1 && stops(&breaker, 1, "z"));
+    assert!(breaker.succeeded(&lb("b")));
+    assert!(!stops(&breaker, 1, "a"), "one success ends it for all");
+}
+
+#[test]
+fn w10_downs_pass_until_one_has_met_the_fault_itself() {
+    let mut breaker = Breaker::default();
+    fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down));
+    let other = failed(400, "", RetryAfter::Absent);
+    breaker.failed(at(1), &pool("a", "x"), &other, Part::Down);
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down), "that was another fault");
+    breaker.failed(at(2), &pool("a", "x"), &denied(), Part::Down);
+    assert_eq!(breaker.admits(at(2), &lb("a")), None);
+    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Any), "and are tried as all are");
+}
+
+#[test]
+fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
+    let mut breaker = Breaker::default();
+    let refuse =
+        |breaker: &mut Breaker, name: &str| breaker.failed(at(0), &pool(name, "nics"), &denied(), Part::Down);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(refuse(&mut breaker, name), None);
+    }
+    let opened = refuse(&mut breaker, "e").expect("the fifth opens it");
+    assert_eq!((opened.caller, opened.lb), (Caller::AdminState, None));
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
+    assert_eq!((breaker.blocked_by(&lb("a")), breaker.probe_at(&lb("a"))), (None, None));
+    assert_eq!(breaker.scopes(), 1);
+    assert_eq!(fails(&mut breaker, 2, &["a", "b", "c", "d"]), None, "those of membership are counted apart");
+    let opened = fails(&mut breaker, 3, &["e"]).expect("the fifth opens it");
+    assert_eq!((opened.caller, breaker.admits(at(4), &lb("a"))), (Caller::Membership, None));
+
+    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Down));
+    breaker.granted(at(30_000), &lb("a"), Part::Down);
+    assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Pick::Members), "its try is not spent");
+    breaker.granted(at(30_003), &lb("b"), Part::Members);
+    assert_eq!(breaker.admits(at(30_003), &lb("a")), None);
+    assert_eq!(
+        breaker.admits(at(60_000), &lb("a")),
+        Some(Pick::Down),
+        "and neither is that of an admin part"
+    );
+    assert!(breaker.succeeded(&lb("z")));
+    assert_eq!((breaker.admits(at(60_001), &lb("a")), breaker.scopes()), (Some(Pick::Any), 0));
+}
+
+#[test]
+fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
+    let mut breaker = Breaker::default();
+    for number in 0..5 {
+        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
+    }
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
+    assert_eq!(breaker.admits(at(1), &lb("b")), Some(Pick::Any));
+    fails(&mut breaker, 2, &["b"; 5]);
+    assert_eq!((breaker.scopes(), breaker.is_consistent()), (2, true));
+    assert_eq!(breaker.admits(at(3), &lb("b")), Some(Pick::Down), "none has met that here");
+    assert_eq!(breaker.admin_probe_at(&lb("b"), true), None);
+    assert_eq!(breaker.admin_probe_at(&lb("b"), false), Some(at(30_002)), "a restore has time");
+}
+
+/// What came of a grant.
+fn deny(bench: &mut Bench, pool: &PoolId, attempt: AttemptId) -> Vec<Out> {
+    let read = bench.bring(pool, attempt, &[1]);
+    bench.fail(read, denied())
+}
+
+fn reports(said: &[Out]) -> Vec<Report> {
+    said.iter()
+        .filter_map(|said| if let Out::Report(report) = said { Some(report.clone()) } else { None })
+        .collect()
+}
+
+/// Five pools on these load balancers have been denied at second 0.
+fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
+    let mut bench = Bench::leading(params);
+    let mut said = Vec::new();
+    for (number, name) in lbs.into_iter().enumerate() {
+        let denied = pool(name, &format!("denied{number}"));
+        let attempt = take(&bench.due(&denied, due(0, Class::Add)));
+        said.extend(deny(&mut bench, &denied, attempt));
+    }
+    (bench, said)
+}
+
+fn scopes(bench: &Bench) -> Vec<u64> {
+    let of =
+        |said: &Out| if let Out::Sample(Sample::Blocked { scopes }) = said { Some(*scopes) } else { None };
+    bench.shown.iter().filter_map(of).collect()
+}
+
+#[test]
+fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
+    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
+    let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
+    let what = What::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
+    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    assert_eq!(scopes(&bench), [1]);
+    for name in ["a", "b", "c"] {
+        for number in 0..2 {
+            assert!(bench.due(&pool(name, &format!("p{number}")), due(0, Class::Add)).is_empty());
+        }
+    }
+    let mut tried = Vec::new();
+    for seconds in [30, 60, 90, 120] {
+        assert!(bench.until(seconds * 1_000 - 1).is_empty(), "nothing is spent, nothing is reported");
+        let said = bench.until(seconds * 1_000);
+        let (probe, attempt) = takes(&said)[0].clone();
+        assert_eq!(takes(&said).len(), 1);
+        tried.push(probe.lb.as_str().to_owned());
+        let said = deny(&mut bench, &probe, attempt);
+        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }) && reports(&said).is_empty());
+    }
+    assert_eq!(tried, ["a", "b", "c", "a"]);
+    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
+    assert_eq!(view.blocked_by, Some(words));
+    let said = bench.until(150_000);
+    let (probe, attempt) = takes(&said)[0].clone();
+    let said = nothing_to_do(&mut bench, &probe, attempt);
+    assert_eq!(takes(&said).len(), 1, "one success ends it for all that wait");
+    assert_eq!(scopes(&bench), [1, 0]);
+    bench.until(151_000);
+    let view: LaneView = bench.shown.iter().rev().find_map(lane).expect("the lanes are shown");
+    assert_eq!(view.blocked_by, None);
+}
+
+#[test]
+fn w10_if_nothing_waits_the_next_pool_that_comes_due_is_tried_at_once() {
+    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    assert!(bench.until(200_000).is_empty());
+    let attempt = take(&bench.due(&pool("f", "late"), due(200_000, Class::Add)));
+    assert!(bench.due(&pool("g", "later"), due(200_000, Class::Add)).is_empty(), "and the next one waits");
+    nothing_to_do(&mut bench, &pool("f", "late"), attempt);
+}
+
+#[test]
+fn w10_one_load_balancer_in_trouble_stops_no_other() {
+    let (mut bench, said) = blocked(["a"; 5], params());
+    let fault = Arc::from("HTTP 403 AuthorizationFailed");
+    assert_eq!(
+        reports(&said)[0].what,
+        What::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
+    );
+    assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
+    let attempt = take(&bench.due(&pool("b", "goes"), due(0, Class::Add)));
+    nothing_to_do(&mut bench, &pool("b", "goes"), attempt);
+    assert!(takes(&bench.until(29_999)).is_empty());
+    let attempt = take(&bench.until(30_000));
+    nothing_to_do(&mut bench, &pool("a", "waits"), attempt);
+    assert_eq!(scopes(&bench), [1, 0]);
+    take(&bench.due(&pool("a", "goes"), due(30_000, Class::Add)));
+}
+
+#[test]
+fn n3_a_down_passes_an_open_breaker_until_it_has_met_the_fault() {
+    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    let web = pool("a", "web");
+    bench.hear(In::Draining(drains(2)));
+    assert!(bench.due(&web, due(0, Class::Add)).is_empty());
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
+    assert!(bench.hear(In::AdminDue(pool("b", "restored"), restore)).is_empty(), "a restore has time");
+    let said = bench.hear(In::AdminDue(web.clone(), down(0)));
+    assert!(takes(&said).is_empty(), "its membership waits");
+    let (call, edit, _) = put(&bench.answer(get(&said, &web), read_of(holds(&web, &[2]), "W/1")), &web);
+    assert!(edit.add.is_empty() && edit.remove.is_empty() && edit.set_admin.len() == 1);
+    let said = bench.fail(call, denied());
+    assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
+    assert!(bench.hear(In::AdminDue(web.clone(), down(1))).is_empty(), "now it waits, too");
+    let said = bench.until(30_000);
+    assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+}
+
+/// A Down is refused on five load balancers at second 0, and asked for again.
+fn refused() -> (Bench, Vec<Out>) {
+    let mut bench = Bench::leading(params());
+    bench.hear(In::Draining(drains(2)));
+    let mut said = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let nics = pool(name, "nics");
+        let read = get(&bench.hear(In::AdminDue(nics.clone(), down(0))), &nics);
+        said.extend(bench.fail(read, refusal()));
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        let again = AdminDue { again: true, ..down(0) };
+        assert!(bench.hear(In::AdminDue(pool(name, "nics"), again)).is_empty(), "it waits");
+    }
+    (bench, said)
+}
+
+fn refusal() -> Arc<Failure> {
+    failed(400, "AdminStateNotSupported", RetryAfter::Absent)
+}
+
+#[test]
+fn w10_refused_admin_states_hold_up_no_membership() {
+    let (mut bench, said) = refused();
+    let fault = Arc::from("HTTP 400 AdminStateNotSupported");
+    let what = What::Blocked { caller: Caller::AdminState, fault, lb: None };
+    assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
+    for name in ["a", "b", "c", "d", "e"] {
+        let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));
+        deny(&mut bench, &pool(name, "web"), attempt);
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        assert!(bench.due(&pool(name, "late"), due(0, Class::Add)).is_empty(), "now all wait");
+    }
+    for seconds in [30, 60] {
+        assert!(bench.until(seconds * 1_000 - 1).is_empty());
+        let said = bench.until(seconds * 1_000);
+        assert_eq!((takes(&said).len(), calls(&said).len()), (1, 1), "a try of each: {said:?}");
+        let (tried, attempt) = takes(&said)[0].clone();
+        let read = calls(&said)[0].id;
+        bench.fail(read, refusal());
+        deny(&mut bench, &tried, attempt);
+    }
+}
+
+#[test]
+fn w10_a_refused_admin_state_that_is_not_repeated_is_tried_first() {
+    let (mut bench, _) = refused();
+    let web = pool("a", "web");
+    assert!(bench.hear(In::AdminDue(web.clone(), down(0))).is_empty());
+    let read = get(&bench.until(30_000), &web);
+    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(calls(&said).len(), 5, "one success ends it for all: {said:?}");
+}
+
+#[test]
+fn n3_a_down_that_goes_through_closes_the_breaker() {
+    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    let web = pool("a", "web");
+    bench.hear(In::Draining(drains(2)));
+    bench.due(&web, due(0, Class::Add));
+    let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+    let call = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web).0;
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+    assert_eq!(takes(&said)[0].0, web, "the membership that had to wait");
+}
+
+#[test]
+fn n3_a_down_whose_pool_has_its_attempt_open_takes_it_along() {
+    let mut bench = Bench::leading(params());
+    let web = pool("a", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.fail(read, failed(503, "", RetryAfter::Absent));
+    for name in ["b", "c", "d", "e", "f"] {
+        let denied = pool(name, "denied");
+        let attempt = take(&bench.due(&denied, due(0, Class::Add)));
+        deny(&mut bench, &denied, attempt);
+    }
+    assert!(takes(&bench.until(20_000)).is_empty(), "its retry waits as well");
+    assert_eq!(take(&bench.hear(In::AdminDue(web.clone(), down(0)))), attempt);
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/1"));
+    assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }));
+}
+
+#[test]
+fn w10_a_new_term_starts_closed() {
+    let (mut bench, _) = blocked(["a", "b", "c", "d", "e"], params());
+    bench.due(&pool("a", "web"), due(0, Class::Add));
+    bench.hear(In::Standing(Standing::Standby));
+    assert_eq!(scopes(&bench), [1, 0]);
+    take(&bench.lead(2));
+}
+
+#[test]
+fn w10_the_outcome_of_an_older_term_does_not_count() {
+    for succeeds in [false, true] {
+        let mut bench = Bench::leading(params());
+        let (_, old) = bench.begin_put(&pool("old", "web"), &[1]);
+        bench.lead(2);
+        let lbs = ["a", "b", "c", "d", "e"];
+        for name in &lbs[..if succeeds { 5 } else { 4 }] {
+            let refused = pool(name, "denied");
+            let attempt = take(&bench.due(&refused, due(0, Class::Add)));
+            deny(&mut bench, &refused, attempt);
+        }
+        if succeeds {
+            bench.answer(old, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+            assert_eq!(scopes(&bench), [1], "it does not let the others go");
+        } else {
+            bench.fail(old, denied());
+            assert!(scopes(&bench).is_empty(), "it is not the fifth");
+        }
+    }
+}
+
+#[test]
+fn w10_what_ends_neither_well_nor_for_good_counts_for_nothing() {
+    let mut bench = Bench::leading(params());
+    for (number, problem) in [
+        failed(404, "", RetryAfter::Absent),
+        failed(409, "", RetryAfter::Absent),
+        failed(412, "", RetryAfter::Absent),
+    ]
+    .into_iter()
+    .cycle()
+    .take(30)
+    .enumerate()
+    {
+        let web = pool("a", &format!("p{number}"));
+        let (_, read) = bench.begin(&web, &[1]);
+        let mut said = bench.fail(read, Arc::clone(&problem));
+        while let Some(again) = calls(&said).first().map(|call| call.id) {
+            said = bench.fail(again, Arc::clone(&problem));
+        }
+    }
+    assert!(scopes(&bench).is_empty());
+}
+
+#[test]
+fn c2_without_the_breaker_nothing_is_stopped() {
+    let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], Params { breaker: false, ..params() });
+    assert!(reports(&said).is_empty() && scopes(&bench).is_empty());
+    take(&bench.due(&pool("a", "web"), due(0, Class::Add)));
+}
+
+/// What ARM answers on each load balancer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mood {
+    Well,
+    Denied,
+    Trouble,
+}
+
+/// Pools that are due again and again, and an ARM of moods.
+struct Play {
+    bench: Bench,
+    moods: [Mood; LBS],
+    /// Pools that failed or are right, and when they are due again.
+    again: BTreeMap<PoolId, u64>,
+    /// When each pool was last granted.
+    granted: BTreeMap<PoolId, u64>,
+    /// When a scope that is stopped was last tried: everything, or one load balancer.
+    tried: BTreeMap<Option<LbName>, u64>,
+}
+
+const LBS: usize = 3;
+const POOLS: usize = 6;
+
+impl Play {
+    fn new() -> Play {
+        let mut again = BTreeMap::new();
+        for number in 0..LBS * POOLS {
+            let name = format!("lb{}", number % LBS);
+            again.insert(pool(&name, &format!("p{number}")), 0);
+        }
+        Play {
+            bench: Bench::leading(params()),
+            moods: [Mood::Well; LBS],
+            again,
+            granted: BTreeMap::new(),
+            tried: BTreeMap::new(),
+        }
+    }
+
+    fn mood(&self, name: &LbName) -> Mood {
+        let number = name.as_str().trim_start_matches("lb").parse::<usize>().expect("a number");
+        self.moods[number]
+    }
+
+    /// The scope in which a load balancer is stopped before it is granted.
+    fn scope(&self, name: &LbName) -> Option<Option<LbName>> {
+        self.bench.writer.breaker.blocked_by(name)?;
+        let all = (0..LBS).all(|n| self.bench.writer.breaker.blocked_by(&lb(&format!("lb{n}"))).is_some());
+        let one = self.bench.writer.breaker.scopes() > 1 || !all;
+        Some(one.then(|| name.clone()))
+    }
+
+    fn take_in(&mut self, said: Vec<Out>) {
+        let now = self.bench.now;
+        let mut open = self.note_grants(&said);
+        while let Some((granted, attempt)) = open.pop() {
+            let read = self.bench.bring(&granted, attempt, &[1]);
+            let answer = match self.mood(&granted.lb) {
+                Mood::Well => read_of(holds(&granted, &[1]), "W/1"),
+                Mood::Denied => ArmAnswer::Failed(denied()),
+                Mood::Trouble => ArmAnswer::Failed(failed(400, "Odd", RetryAfter::Absent)),
+            };
+            let pause = if self.mood(&granted.lb) == Mood::Well { 20_000 } else { 60_000 };
+            self.again.insert(granted, now + pause);
+            let said = self.bench.answer(read, answer);
+            open.extend(self.note_grants(&said));
+        }
+    }
+
+    /// Takes in what one step has granted, before anything else happens.
+    fn note_grants(&mut self, said: &[Out]) -> Vec<(PoolId, AttemptId)> {
+        let now = self.bench.now;
+        let granted = takes(said);
+        for (pool, _) in &granted {
+            self.granted.insert(pool.clone(), now);
+            if let Some(scope) = self.scope(&pool.lb) {
+                let before = self.tried.insert(scope, now);
+                assert!(before.is_none_or(|before| now >= before + 30_000), "two tries within 30 s");
+            }
+        }
+        granted
+    }
+
+    fn until(&mut self, millis: u64) {
+        while self.bench.now < millis {
+            let due: Vec<PoolId> = self
+                .again
+                .extract_if(.., |_, again| *again <= self.bench.now)
+                .map(|(pool, _)| pool)
+                .collect();
+            for pool in due {
+                let now = self.bench.now;
+                let said = self.bench.due(&pool, due_at(now));
+                self.take_in(said);
+            }
+            // Never past a moment at which something is granted: that is the moment that counts.
+            let wakes = self.bench.writer.deadline().map_or(millis, |at| at.as_micros().div_ceil(1_000));
+            let next = wakes.min(self.bench.now + 500).min(millis);
+            let said = self.bench.until(next);
+            self.take_in(said);
+        }
+    }
+}
+
+fn due_at(millis: u64) -> Due {
+    due(millis, Class::Add)
+}
+
+proptest! {
+    #[test]
+    fn w10_one_try_per_30_s_and_scope_while_open_and_all_granted_after(
+        story in prop::collection::vec(
+            (0..LBS, prop::sample::select(vec![Mood::Well, Mood::Denied, Mood::Denied, Mood::Trouble]), 0..90_000_u64),
+            1..12,
+        ),
+    ) {
+        let mut play = Play::new();
+        for (number, mood, pause) in story {
+            play.moods[number] = mood;
+            let until = play.bench.now + pause;
+            play.until(until);
+        }
+        play.moods = [Mood::Well; LBS];
+        let healed = play.bench.now;
+        // At most until the next try of each scope, and until each pool is due again after its failure.
+        play.until(healed + 30_000 + 61_000);
+        for number in 0..LBS {
+            prop_assert_eq!(play.bench.writer.breaker.blocked_by(&lb(&format!("lb{number}"))), None);
+        }
+        prop_assert_eq!(play.granted.len(), LBS * POOLS);
+        for (pool, granted) in &play.granted {
+            prop_assert!(*granted >= healed, "{} waits since {}", pool, granted);
+        }
+    }
+}
+
+#[test]
+fn w10_the_play_of_these_properties_does_open_the_breaker() {
+    let mut play = Play::new();
+    play.until(1_000);
+    play.moods = [Mood::Denied; LBS];
+    play.until(60_000);
+    assert_eq!(play.bench.writer.breaker.scopes(), 1);
+}

@@ -1,0 +1,816 @@
+//! The budget (W9) and the interval that it stretches (Q2): rules, and what holds whatever happens to it.
+
+use proptest::prelude::*;
+
+use super::super::budget::{Budget, Need};
+use super::*;
+use model::lease::LeaseAsk;
+
+const READS: GateClass = GateClass::Reads;
+const WRITES: GateClass = GateClass::Writes;
+
+/// How many calls are allowed one after another at a moment.
+fn spree(budget: &mut Budget, now: Now, need: Need, class: GateClass) -> u32 {
+    let mut made = 0;
+    while budget.allows(now, need) {
+        budget.spend(now, class);
+        made += 1;
+    }
+    made
+}
+
+fn secs(seconds: u64) -> Now {
+    Now::from_millis(seconds * 1_000)
+}
+
+#[test]
+fn w9_a_bucket_holds_five_minutes_of_calls_and_fills_continuously() {
+    let mut budget = Budget::new(300, 2, None);
+    let now = at(7);
+    assert_eq!(spree(&mut budget, now, Need::Membership, WRITES), 2);
+    let ready = budget.ready_at(now, Need::Membership).expect("it fills");
+    assert_eq!(ready, now.plus(Duration::from_secs(150)));
+    assert!(!budget.allows(ready.minus(Duration::from_micros(1)), Need::Membership));
+    assert!(budget.allows(ready, Need::Membership), "exactly then, without rounding");
+    let late = now.plus(Duration::from_secs(3_000));
+    assert_eq!(budget.shown(late, WRITES), (2.0, 2.0), "it never holds more than its capacity");
+}
+
+#[test]
+fn d3_discovery_uses_at_most_two_fifths_of_the_read_budget() {
+    let mut budget = Budget::new(10, 1, None);
+    let mut made = 0;
+    while budget.allows(Now::ZERO, Need::Discovery) {
+        budget.spend_discovery(Now::ZERO);
+        made += 1;
+    }
+    assert_eq!(made, 4);
+    assert!(budget.allows(Now::ZERO, Need::Verify), "the rest is left for writes");
+    assert!(budget.ready_at(Now::ZERO, Need::Discovery) > budget.ready_at(Now::ZERO, Need::Verify));
+}
+
+#[test]
+fn w9_a_budget_of_nothing_never_allows_anything_and_is_no_reason_to_wake() {
+    let mut budget = Budget::new(0, 0, None);
+    budget.throttled(at(1), READS, at(0));
+    for need in [Need::Membership, Need::Admin, Need::Begun, Need::Verify, Need::Discovery] {
+        assert!(!budget.allows(at(1 << 40), need));
+        assert_eq!(budget.ready_at(Now::ZERO, need), None);
+    }
+}
+
+#[test]
+fn w9_a_refund_never_overfills_and_a_debt_is_paid_by_time() {
+    let mut budget = Budget::new(10, 1, None);
+    budget.refund(Now::ZERO, WRITES);
+    assert_eq!(budget.shown(Now::ZERO, WRITES), (1.0, 1.0));
+    budget.spend(Now::ZERO, WRITES);
+    budget.spend(Now::ZERO, WRITES);
+    assert_eq!(budget.ready_at(Now::ZERO, Need::Membership), Some(at(600_000)));
+}
+
+#[test]
+fn w9_a_quota_429_halves_the_budget_and_it_recovers_by_a_20th_per_min() {
+    let mut budget = Budget::new(5_000, 500, None);
+    let mut now = secs(10);
+    for allowed in [250.0, 125.0, 62.5, 50.0, 50.0] {
+        now = now.plus(Duration::from_secs(1));
+        budget.throttled(now, WRITES, now.minus(Duration::from_millis(1)));
+        assert_eq!(budget.shown(now, WRITES).1, allowed);
+        assert!(budget.shown(now, WRITES).0 <= allowed, "what was saved up goes with it");
+    }
+    for minute in 1..=20_u16 {
+        let end = now.plus(Duration::from_secs(u64::from(minute) * 60));
+        let before = (50.0 + 25.0 * f64::from(minute - 1)).min(500.0);
+        let after = (50.0 + 25.0 * f64::from(minute)).min(500.0);
+        assert_eq!(budget.shown(end.minus(Duration::from_micros(1)), WRITES).1, before);
+        assert_eq!(budget.shown(end, WRITES).1, after);
+    }
+    assert_eq!(budget.shown(now, READS), (5_000.0, 5_000.0), "the other class is not concerned");
+}
+
+#[test]
+fn w9_a_halved_budget_fills_at_half_its_rate() {
+    let mut budget = Budget::new(5_000, 500, None);
+    budget.throttled(secs(1), WRITES, Now::ZERO);
+    assert_eq!(spree(&mut budget, secs(1), Need::Admin, WRITES), 250);
+    let ready = budget.ready_at(secs(1), Need::Admin).expect("it fills");
+    assert_eq!(ready, secs(1).plus(Duration::from_millis(1_200)), "250 in five minutes");
+}
+
+#[test]
+fn w9_calls_begun_before_a_429_do_not_halve_the_budget_again() {
+    let mut budget = Budget::new(5_000, 500, None);
+    for _ in 0..64 {
+        budget.throttled(secs(20), WRITES, secs(19));
+    }
+    assert_eq!(budget.shown(secs(20), WRITES).1, 250.0);
+    budget.throttled(secs(25), WRITES, secs(21));
+    assert_eq!(budget.shown(secs(25), WRITES).1, 125.0);
+}
+
+#[test]
+fn w9_discovery_keeps_to_two_fifths_of_what_is_left_of_the_reads() {
+    let of = |lower: fn(&mut Budget)| {
+        let mut budget = Budget::new(5_000, 500, None);
+        lower(&mut budget);
+        let mut made = 0;
+        while budget.allows(secs(1), Need::Discovery) {
+            budget.spend_discovery(secs(1));
+            made += 1;
+        }
+        made
+    };
+    assert_eq!(of(|_| {}), 2_000);
+    assert_eq!(of(|budget| budget.throttled(secs(1), READS, Now::ZERO)), 1_000);
+    assert_eq!(of(|budget| budget.headroom(secs(1), READS, 1_000)), 200);
+}
+
+#[test]
+fn w9_the_last_fifth_of_the_writes_is_for_admin_state() {
+    let mut budget = Budget::new(5_000, 500, None);
+    assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 400);
+    assert_eq!(spree(&mut budget, Now::ZERO, Need::Admin, WRITES), 100);
+}
+
+#[test]
+fn w9_the_last_fifth_of_the_reads_is_for_admin_state_and_begun_work() {
+    let mut budget = Budget::new(5_000, 500, None);
+    assert_eq!(spree(&mut budget, Now::ZERO, Need::Verify, READS), 4_000);
+    assert!(!budget.allows(Now::ZERO, Need::Membership) && !budget.allows(Now::ZERO, Need::Discovery));
+    assert!(budget.allows(Now::ZERO, Need::Admin));
+    assert_eq!(spree(&mut budget, Now::ZERO, Need::Begun, READS), 1_000);
+}
+
+#[test]
+fn w9_budgets_too_small_for_a_whole_call_of_reserve_have_none() {
+    for writes in 1..=4 {
+        let mut budget = Budget::new(5_000, writes, None);
+        assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), writes);
+    }
+    let mut budget = Budget::new(5_000, 5, None);
+    assert_eq!(spree(&mut budget, Now::ZERO, Need::Membership, WRITES), 4);
+    // At a tenth of five calls, one is still made at a time.
+    for second in 1..10 {
+        budget.throttled(secs(second), WRITES, secs(second).minus(Duration::from_millis(1)));
+    }
+    assert_eq!(budget.shown(secs(10), WRITES).1, 1.0);
+    let ready = budget.ready_at(secs(10), Need::Membership).expect("it is not starved");
+    assert!(ready <= secs(700), "{ready:?}");
+}
+
+#[test]
+fn w9_a_bucket_holds_at_most_half_of_what_arm_says_is_left_for_everybody() {
+    let mut budget = Budget::new(5_000, 500, None);
+    budget.headroom(secs(1), WRITES, 199);
+    assert_eq!(budget.shown(secs(1), WRITES), (99.5, 99.5));
+    assert_eq!(spree(&mut budget, secs(1), Need::Membership, WRITES), 80, "the reserve is a fifth of that");
+    assert_eq!(budget.shown(secs(61), WRITES).1, 199.5, "room grows as the bucket fills");
+    assert_eq!(budget.shown(secs(1_000), WRITES), (500.0, 500.0));
+    budget.headroom(secs(1_000), WRITES, 4_000_000);
+    assert_eq!(budget.shown(secs(1_000), WRITES), (500.0, 500.0), "it never raises anything");
+    budget.headroom(secs(1_000), WRITES, 0);
+    assert_eq!(budget.shown(secs(1_000), WRITES), (0.0, 0.0));
+    let ready = budget.ready_at(secs(1_000), Need::Membership);
+    assert_eq!(ready, Some(secs(1_000).plus(Duration::from_millis(600))), "and nothing is closed by it");
+}
+
+#[test]
+fn w9_rates_of_the_cloud_configuration_are_waited_for_too() {
+    let rates =
+        RateLimit { reads_per_second: 12.5, reads_at_once: 3, writes_per_second: 0.25, writes_at_once: 2 };
+    let mut budget = Budget::new(5_000, 500, Some(rates));
+    assert_eq!(spree(&mut budget, secs(1), Need::Begun, READS), 3);
+    assert_eq!(
+        budget.ready_at(secs(1), Need::Verify),
+        Some(secs(1).plus(Duration::from_millis(80))),
+        "every read waits for it"
+    );
+    assert_eq!(spree(&mut budget, secs(2), Need::Admin, WRITES), 2);
+    assert_eq!(budget.ready_at(secs(2), Need::Admin), Some(secs(6)));
+    budget.throttled(secs(2), WRITES, secs(1));
+    assert_eq!(budget.ready_at(secs(2), Need::Admin), Some(secs(6)), "they are what is configured");
+}
+
+#[test]
+fn w9_configured_rates_that_make_no_sense_stop_nothing_for_ever() {
+    for rate in [0.0, -1.0, 0.5, f64::NAN, f64::INFINITY, f64::MIN_POSITIVE] {
+        let rates = RateLimit {
+            reads_per_second: rate,
+            reads_at_once: 0,
+            writes_per_second: rate,
+            writes_at_once: 0,
+        };
+        let mut budget = Budget::new(5_000, 500, Some(rates));
+        assert_eq!(spree(&mut budget, secs(1), Need::Begun, READS), 1);
+        let ready = budget.ready_at(secs(1), Need::Begun).expect("reads go on");
+        assert!(ready <= secs(1).plus(Duration::from_millis(100)), "at least 10 reads a second: {ready:?}");
+        assert_eq!(spree(&mut budget, secs(2), Need::Admin, WRITES), 1);
+        assert!(budget.ready_at(secs(2), Need::Admin).expect("writes go on") <= secs(302), "{rate}");
+    }
+}
+
+#[test]
+fn q2_the_interval_grows_from_half_of_the_writes_to_1_min_at_the_reserve() {
+    let least = Duration::from_secs(5);
+    for (left, millis) in [(500, None), (251, None), (250, None), (175, Some(32_500)), (100, Some(60_000))] {
+        let mut budget = Budget::new(5_000, 500, None);
+        for _ in left..500 {
+            budget.spend(Now::ZERO, WRITES);
+        }
+        let found = budget.stretched(Now::ZERO, least);
+        assert_eq!(found, millis.map(Duration::from_millis), "{left} left");
+    }
+    let mut budget = Budget::new(5_000, 500, None);
+    for _ in 0..510 {
+        budget.spend(Now::ZERO, WRITES);
+    }
+    assert_eq!(budget.stretched(Now::ZERO, least), Some(Duration::from_secs(60)), "in debt");
+    assert_eq!(budget.stretched(Now::ZERO, Duration::from_secs(60)), None);
+    assert_eq!(budget.stretched(Now::ZERO, Duration::from_secs(90)), None, "never less than is configured");
+}
+
+#[test]
+fn q2_a_budget_that_is_lowered_and_full_stretches_nothing() {
+    let mut budget = Budget::new(5_000, 500, None);
+    budget.headroom(secs(1), WRITES, 100);
+    assert_eq!(budget.stretched(secs(1), Duration::ZERO), None);
+    assert_eq!(spree(&mut budget, secs(1), Need::Membership, WRITES), 40);
+    assert_eq!(budget.stretched(secs(1), Duration::ZERO), Some(Duration::from_secs(60)));
+    budget.headroom(secs(1), WRITES, 0);
+    assert_eq!(budget.stretched(secs(1), Duration::ZERO), Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn q2_a_pool_is_told_its_stretched_interval_before_its_outcome() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 10, ..params() });
+    let mut told = Vec::new();
+    for number in 0..8 {
+        let web = pool("lb", &format!("p{number}"));
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        let said = bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));
+        outcome(&said, attempt);
+        let finished = said.iter().position(|said| matches!(said, Out::Finished(..))).expect("it ended");
+        told.push(match finished.checked_sub(1).map(|before| &said[before]) {
+            Some(Out::Pace(paced, interval)) if *paced == web => Some(interval.as_secs()),
+            _ => None,
+        });
+        assert_eq!(
+            said.iter().filter(|said| matches!(said, Out::Pace(..))).count(),
+            told.iter().rev().take(1).flatten().count()
+        );
+    }
+    assert_eq!(told, [None, None, None, None, None, Some(23), Some(41), Some(60)]);
+    let web = pool("lb", "interrupted");
+    bench.hear(In::AdminDue(web.clone(), down(0)));
+    bench.until(60_000);
+    take(&bench.due(&pool("b", "other"), due(0, Class::Add)));
+    let said = bench.hear(In::Standing(Standing::Standby));
+    assert!(said.iter().all(|said| !matches!(said, Out::Pace(..))), "no interval begins: {said:?}");
+}
+
+#[test]
+fn w9_membership_leaves_the_reserve_to_the_admin_parts_of_any_lane() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
+    for number in 0..4 {
+        bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
+    }
+    let (plain, mixed) = (pool("x", "plain"), pool("x", "mixed"));
+    assert!(bench.due(&plain, due(0, Class::Revive)).is_empty());
+    assert!(bench.due(&mixed, due(0, Class::Remove)).is_empty());
+    let said =
+        bench.hear(In::AdminDue(mixed.clone(), AdminDue { urgency: AdminUrgency::Restore, ..down(0) }));
+    assert_eq!(takes(&said)[0].0, mixed, "with its membership, before what is more urgent");
+    bench.bring(&mixed, takes(&said)[0].1, &[1]);
+    assert!(bench.hear(In::AdminDue(pool("y", "late"), down(0))).is_empty(), "the reserve has an end");
+    assert!(bench.until(59_999).is_empty());
+    get(&bench.until(60_000), &pool("y", "late"));
+}
+
+#[test]
+fn w9_repeated_requests_leave_the_reserve_to_first_ones() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 5, ..params() });
+    for number in 0..4 {
+        bench.begin(&pool(&format!("lb{number}"), "web"), &[1]);
+    }
+    let again = |urgency| AdminDue { urgency, again: true, ..down(0) };
+    let (failed, back, fresh) = (pool("x", "failed"), pool("x", "back"), pool("x", "fresh"));
+    assert!(bench.hear(In::AdminDue(failed.clone(), again(AdminUrgency::Down))).is_empty());
+    assert!(bench.hear(In::AdminDue(back, again(AdminUrgency::Restore))).is_empty());
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
+    let read = get(&bench.hear(In::AdminDue(fresh.clone(), restore)), &fresh);
+    // It needs no PUT, and gives its token back: one is left, which is the reserve's.
+    let said = bench.answer(read, read_of(holds(&fresh, &[1]), "W/own"));
+    assert!(calls(&said).is_empty(), "{said:?}");
+    assert!(bench.until(59_999).is_empty());
+    get(&bench.until(60_000), &failed);
+}
+
+#[test]
+fn w9_a_lane_is_granted_only_with_the_read_before_its_put() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 3, ..params() });
+    let (one, two, late) = (pool("a", "one"), pool("b", "two"), pool("c", "late"));
+    bench.begin(&pool("x", "first"), &[1]);
+    let first = take(&bench.due(&one, due(0, Class::Add)));
+    let second = take(&bench.due(&two, due(0, Class::Add)));
+    // Two reads are left, and set aside for lanes that have not brought their levels yet.
+    assert!(bench.due(&late, due(0, Class::Add)).is_empty());
+    assert!(bench.hear(In::AdminDue(late.clone(), down(0))).is_empty(), "nor is a Down granted for them");
+    bench.bring(&one, first, &[1]);
+    let said = bench.hear(In::Taken(two, second, None));
+    assert_eq!(takes(&said)[0].0, late, "the second lane did not need its own");
+}
+
+#[test]
+fn w9_a_token_pays_for_one_of_two_downs_that_are_granted_at_one_moment() {
+    let mut bench = Bench::leading(Params { reads_per_5_minutes: 100, ..params() });
+    bench.hear(In::Headroom(READS, 0));
+    for lb in ["a", "b"] {
+        assert!(bench.hear(In::AdminDue(pool(lb, "web"), down(0))).is_empty());
+    }
+    get(&bench.until(3_000), &pool("a", "web"));
+    assert_eq!(bench.writer.lanes.values().filter(|lane| lane.write.is_some()).count(), 1);
+    get(&bench.until(6_000), &pool("b", "web"));
+}
+
+/// A leader whose pools, each on a load balancer of its own, are due again as soon as they were written, with the
+/// shared Lease, for an hour; ARM and the API server answer within milliseconds.
+struct Hour {
+    bench: Bench,
+    /// The version of the shared Lease.
+    version: u64,
+    /// How often each pool was written.
+    written: BTreeMap<PoolId, u32>,
+    reads: u32,
+}
+
+impl Hour {
+    fn spend(lanes: u32, params: Params) -> Hour {
+        let mut hour = Hour { bench: Bench::new(params), version: 1, written: BTreeMap::new(), reads: 0 };
+        let mut said = hour.bench.lead(1);
+        for number in 0..lanes {
+            let web = pool(&format!("lb{number:02}"), "web");
+            said.extend(hour.bench.due(&web, due(0, Class::Add)));
+            hour.written.insert(web, 0);
+        }
+        while hour.bench.now < 3_600_000 {
+            said = if said.is_empty() {
+                let next = hour.bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                hour.bench.until(next)
+            } else {
+                said.into_iter().flat_map(|said| hour.answer(said)).collect()
+            };
+        }
+        hour
+    }
+
+    /// Answers a word of the writer; gives what follows.
+    fn answer(&mut self, said: Out) -> Vec<Out> {
+        match said {
+            Out::Lease(id, ask) => {
+                let holder = match ask {
+                    LeaseAsk::Await(..) => return Vec::new(),
+                    LeaseAsk::Get => None,
+                    LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit) => {
+                        self.version += 1;
+                        edit.holder
+                    }
+                };
+                self.bench.now += 5;
+                self.bench.hear(In::Lease(id, super::lease::state(self.version, holder.as_deref())))
+            }
+            Out::CountLockFailures { call, .. } => self.bench.hear(In::LockFailures(call, Some(0))),
+            Out::Take(pool, id) => {
+                let level = wants(&pool, &[1]);
+                self.bench.hear(In::Taken(pool, id, Some(level)))
+            }
+            Out::Call(ArmCall { id, request }) => {
+                let answer = match request {
+                    ArmRequest::GetPool(pool) => {
+                        self.reads += 1;
+                        read_of(holds(&pool, &[]), "W/1")
+                    }
+                    ArmRequest::PutPool { .. } => accepted(Provisioning::Succeeded, RetryAfter::Absent),
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => panic!("it is not asked for"),
+                };
+                self.bench.answer(id, answer)
+            }
+            Out::Finished(pool, _, outcome) => {
+                assert!(matches!(outcome, Outcome::Written { .. }), "a grant came to nothing: {outcome:?}");
+                *self.written.get_mut(&pool).expect("it is known") += 1;
+                let since = self.bench.now;
+                self.bench.due(&pool, due(since, Class::Add))
+            }
+            Out::Verified(..)
+            | Out::Observed(..)
+            | Out::AdminFinished { .. }
+            | Out::AdminWithdrawn(..)
+            | Out::AdminMissed(..)
+            | Out::AdminFound(..)
+            | Out::Read { .. }
+            | Out::Gates { .. }
+            | Out::ForeignRelease
+            | Out::Sent(_)
+            | Out::Pace(..)
+            | Out::Report(_)
+            | Out::Ended(_)
+            | Out::SharedLease(_)
+            | Out::Lane(_)
+            | Out::Gate(..)
+            | Out::Sample(_)
+            | Out::Attempt(..)
+            | Out::Answer(..)
+            | Out::Quiet { .. } => Vec::new(),
+        }
+    }
+}
+
+#[test]
+fn w1_w9_a_small_read_budget_is_shared_evenly_by_all_lanes() {
+    for lanes in [6, 20, 40] {
+        let hour = Hour::spend(lanes, Params { reads_per_5_minutes: 50, ..super::lease::leased() });
+        let (least, most) = (hour.written.values().min(), hour.written.values().max());
+        let (least, most) = (*least.expect("lanes"), *most.expect("lanes"));
+        assert!(least > 0 && most - least <= 1, "{lanes} lanes: {:?}", hour.written);
+        assert!((600..=650).contains(&hour.reads), "what is filled in an hour is used: {}", hour.reads);
+    }
+}
+
+#[test]
+fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
+    let mut bench = Bench::leading(params());
+    let shown = |bench: &Bench| {
+        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        bench.shown.iter().rev().find_map(gate).expect("it was shown")
+    };
+    assert_eq!(shown(&bench).capacity, 500.0);
+    bench.hear(In::Headroom(WRITES, 300));
+    assert_eq!((shown(&bench).capacity, shown(&bench).tokens), (150.0, 150.0));
+    bench.until(1_000_000);
+    bench.hear(In::Headroom(READS, 1_000_000));
+    assert_eq!(shown(&bench).capacity, 500.0);
+    let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
+    bench.until(1_001_000);
+    bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
+    assert_eq!(shown(&bench).capacity, 250.0);
+    let left = |said: &&Out| matches!(said, Out::Sample(Sample::BudgetLeft { class: WRITES, .. }));
+    assert!(bench.shown.iter().filter(left).count() > 0);
+}
+
+#[test]
+fn w9_only_a_quota_429_of_arm_lowers_the_budget() {
+    for (problem, capacity) in [
+        (failed(429, "RetryableError", RetryAfter::Absent), 500.0),
+        (failure(FailureKind::GateClosed, "", RetryAfter::Absent), 500.0),
+        (failed(429, "", RetryAfter::Absent), 250.0),
+    ] {
+        let mut bench = Bench::leading(params());
+        let (_, call) = bench.begin_put(&pool("lb", "web"), &[1]);
+        bench.until(1_000);
+        bench.fail(call, problem);
+        assert_eq!(bench.writer.budget.shown(at(1_000), WRITES).1, capacity);
+    }
+}
+
+/// A rate of the cloud configuration: so many calls a second, one at once.
+fn one_at_once(reads_per_second: f64, writes_per_second: f64) -> RateLimit {
+    RateLimit { reads_per_second, reads_at_once: 1, writes_per_second, writes_at_once: 1 }
+}
+
+#[test]
+fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
+    let rates = RateLimit { writes_at_once: 3, ..one_at_once(100.0, 0.1) };
+    let mut bench =
+        Bench::leading(Params { rate_limit: Some(RateLimit { reads_at_once: 50, ..rates }), ..params() });
+    let pools = ["a", "b", "c"].map(|lb| pool(lb, "web"));
+    let mut refused: Vec<(PoolId, CallId)> = Vec::new();
+    let mut attempts = Vec::new();
+    for pool in &pools {
+        let (attempt, call) = bench.begin_put(pool, &[1]);
+        attempts.push(attempt);
+        refused.push((pool.clone(), call));
+    }
+    // Each PUT is refused: how many have been sent at each moment, and under which attempts.
+    let mut sent = refused.len();
+    let mut continued = std::collections::BTreeSet::new();
+    while bench.now <= 90_000 {
+        let mut said: Vec<Out> = Vec::new();
+        for (_, call) in std::mem::take(&mut refused) {
+            said.extend(bench.fail(call, failed(412, "PreconditionFailed", RetryAfter::Absent)));
+        }
+        while !said.is_empty() {
+            let mut next = Vec::new();
+            for (pool, attempt) in takes(&said) {
+                continued.insert(attempt);
+                next.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+            }
+            for call in calls(&said) {
+                match &call.request {
+                    ArmRequest::GetPool(pool) => {
+                        next.extend(bench.answer(call.id, read_of(holds(pool, &[]), "W/1")));
+                    }
+                    ArmRequest::PutPool { pool, .. } => {
+                        sent += 1;
+                        refused.push((pool.clone(), call.id));
+                    }
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::Poll(_) => {}
+                }
+            }
+            said = next;
+        }
+        let allowed = 3.0 + 0.1 * f64::from(u32::try_from(bench.now / 1_000).expect("a minute"));
+        assert!(f64::from(u32::try_from(sent).expect("few")) <= allowed, "{sent} PUTs by {} ms", bench.now);
+        if refused.is_empty() {
+            let next = bench.now + 500;
+            let woken = bench.until(next);
+            for (pool, attempt) in takes(&woken) {
+                continued.insert(attempt);
+                let read = bench.bring(&pool, attempt, &[1]);
+                let said = bench.answer(read, read_of(holds(&pool, &[]), "W/1"));
+                sent += 1;
+                refused.push((pool.clone(), put(&said, &pool).0));
+            }
+        }
+    }
+    assert_eq!(sent, 9, "each attempt has its three rounds");
+    assert_eq!(continued, attempts.into_iter().collect(), "and continues under its own id");
+}
+
+/// What was told to wait for a rate of the cloud configuration.
+fn limited(bench: &Bench) -> Vec<ArmVerb> {
+    let verb =
+        |said: &Out| if let Out::Sample(Sample::RateLimited(verb)) = said { Some(*verb) } else { None };
+    bench.shown.iter().filter_map(verb).collect()
+}
+
+#[test]
+fn e2_a_read_that_waits_for_a_configured_rate_is_counted_once() {
+    let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(10.0, 100.0)), ..params() });
+    bench.begin(&pool("a", "web"), &[1]);
+    assert!(limited(&bench).is_empty(), "it had a token");
+    let call = CallId(7);
+    bench.hear(In::Read { call, lb: LbName::new("x") });
+    for _ in 0..3 {
+        bench.hear(In::Headroom(READS, 1_000_000));
+    }
+    assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer]);
+    assert_eq!(calls(&bench.until(100)).len(), 1, "it goes as soon as there is a token");
+    bench.until(1_000);
+    assert_eq!(limited(&bench).len(), 1);
+    // One that goes in front of it waits for itself, and the one behind is not counted again.
+    bench.begin(&pool("b", "web"), &[1]);
+    bench.hear(In::Read { call: CallId(8), lb: LbName::new("x") });
+    let said = bench.until(1_150);
+    assert_eq!(calls(&said).len(), 1);
+    assert_eq!(limited(&bench), [ArmVerb::GetLoadBalancer; 2]);
+}
+
+#[test]
+fn e2_a_grant_that_waits_for_a_configured_rate_is_counted_once() {
+    for (rates, verb) in [
+        (RateLimit { reads_at_once: 50, ..one_at_once(10.0, 1.0) }, ArmVerb::PutPool),
+        (RateLimit { writes_at_once: 50, ..one_at_once(10.0, 1.0) }, ArmVerb::GetPool),
+        (one_at_once(10.0, 1.0), ArmVerb::PutPool),
+    ] {
+        let mut bench = Bench::leading(Params { rate_limit: Some(rates), ..params() });
+        bench.begin(&pool("a", "web"), &[1]);
+        assert!(limited(&bench).is_empty(), "it had its tokens");
+        for lb in ["b", "c"] {
+            assert!(bench.due(&pool(lb, "web"), due(0, Class::Add)).is_empty());
+        }
+        assert_eq!(limited(&bench), [verb], "the one that goes first");
+        let mut read = 0;
+        while read < 2 {
+            let next = bench.writer.deadline().expect("they go on").as_micros().div_ceil(1_000);
+            let mut said = bench.until(next);
+            for (pool, attempt) in takes(&said) {
+                said.extend(bench.hear(In::Taken(pool.clone(), attempt, Some(wants(&pool, &[1])))));
+            }
+            read += calls(&said).len();
+        }
+        assert_eq!(
+            limited(&bench),
+            [verb; 2],
+            "the other as it came to be the first, as a grant or as a read"
+        );
+    }
+}
+
+#[test]
+fn e2_what_waits_for_our_own_budget_alone_is_not_counted() {
+    for rate_limit in
+        [None, Some(RateLimit { reads_at_once: 50, writes_at_once: 50, ..one_at_once(10.0, 1.0) })]
+    {
+        let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, rate_limit, ..params() });
+        bench.begin(&pool("a", "web"), &[1]);
+        assert!(bench.due(&pool("b", "web"), due(0, Class::Add)).is_empty());
+        bench.hear(In::Headroom(READS, 0));
+        bench.hear(In::Read { call: CallId(7), lb: LbName::new("x") });
+        assert!(calls(&bench.until(5)).is_empty());
+        assert_eq!(limited(&bench), []);
+    }
+}
+
+#[test]
+fn e2_a_grant_behind_a_closed_gate_is_not_counted_as_rate_limited() {
+    let mut bench = Bench::leading(Params { rate_limit: Some(one_at_once(1_000.0, 0.01)), ..params() });
+    let (_, call) = bench.begin_put(&pool("a", "web"), &[1]);
+    bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(30))));
+    bench.due(&pool("b", "web"), due(0, Class::Add));
+    assert_eq!(limited(&bench), []);
+    bench.until(30_000);
+    assert_eq!(limited(&bench), [ArmVerb::PutPool], "once it is open, the rate is what it waits for");
+}
+
+/// Something that happens to a budget.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// As many calls as this are made, if they may be.
+    Make(Need, u32),
+    /// This many PUTs are made, whether or not there are tokens.
+    Force(u32),
+    /// This many of the PUTs that were set aside are not made.
+    Refund(u32),
+    Throttled(GateClass, u64),
+    Headroom(GateClass, u32),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let need = prop::sample::select(vec![
+        Need::Membership,
+        Need::Membership,
+        Need::Admin,
+        Need::Begun,
+        Need::Verify,
+        Need::Discovery,
+    ]);
+    let class = prop::sample::select(vec![READS, WRITES]);
+    prop_oneof![
+        8 => (need, 0..80_u32).prop_map(|(need, calls)| Event::Make(need, calls)),
+        1 => (0..4_u32).prop_map(Event::Force),
+        1 => (0..20_u32).prop_map(Event::Refund),
+        2 => (class.clone(), 0..3_000_u64).prop_map(|(class, ago)| Event::Throttled(class, ago)),
+        2 => (class, prop_oneof![0..300_u32, Just(100_000)]).prop_map(|(class, left)| Event::Headroom(class, left)),
+    ]
+}
+
+/// What is allowed of one class, told independently of the buckets: in millionths, minute by minute.
+#[derive(Clone, Copy)]
+struct Oracle {
+    millionths: u64,
+    halved: Option<Now>,
+}
+
+impl Oracle {
+    fn share(&self, now: Now) -> u64 {
+        let minutes = self.halved.map_or(0, |at| now.since(at).as_secs() / 60);
+        (self.millionths + 50_000 * minutes).min(1_000_000)
+    }
+
+    fn throttled(&mut self, now: Now, began: Now) {
+        if self.halved.is_none_or(|at| began > at) {
+            *self = Oracle { millionths: (self.share(now) / 2).max(100_000), halved: Some(now) };
+        }
+    }
+}
+
+/// What one class has seen at a moment.
+struct Moment {
+    now: Now,
+    /// What was allowed up to it, in millionths.
+    share: u64,
+    made: i64,
+    forced: i64,
+    /// The most that may be held from this moment on, in millionths of a call; without ARM's word, what is allowed.
+    room: u128,
+}
+
+/// In five minutes from any moment on, no more is made than could be held then and was filled since; what is made
+/// without tokens is a debt, paid by what follows.
+fn assert_no_more_than_held_and_filled(moments: &[Moment], calls: u32) {
+    for (first, start) in moments.iter().enumerate() {
+        let (mut made, mut filled, mut owed) = (0, 0_u128, 0);
+        for (number, moment) in moments.iter().enumerate().skip(first) {
+            if moment.now.since(start.now) > Duration::from_secs(300) {
+                break;
+            }
+            if number > first {
+                let gap = moment.now.since(moments[number - 1].now).as_micros();
+                filled += gap * u128::from(calls) * u128::from(moment.share) / 300_000_000 + 1;
+            }
+            made += moment.made;
+            owed += moment.forced;
+            let bound = i64::try_from((start.room + filled) / 1_000_000).expect("small") + owed;
+            assert!(made <= bound, "{made} calls in {:?}, {bound} allowed", moment.now.since(start.now));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn w9_in_five_minutes_no_more_than_held_and_filled_is_spent(
+        reads in 1..700_u32,
+        writes in 1..120_u32,
+        rated in any::<bool>(),
+        story in prop::collection::vec((0..90_000_u64, any_event()), 1..60),
+    ) {
+        let rates = RateLimit {
+            reads_per_second: 10.0,
+            reads_at_once: 200,
+            writes_per_second: 0.3,
+            writes_at_once: 40,
+        };
+        let mut budget = Budget::new(reads, writes, rated.then_some(rates));
+        let mut oracles = [Oracle { millionths: 1_000_000, halved: None }; 2];
+        let mut seen = [Vec::new(), Vec::new()];
+        let (mut now, mut owed) = (secs(3_600), 0);
+        for (pause, event) in story {
+            now = now.plus(Duration::from_millis(pause));
+            let before = oracles.map(|oracle| oracle.share(now));
+            let (mut made, mut forced, mut headroom) = ([0_i64; 2], 0, [None; 2]);
+            match event {
+                Event::Make(need, count) => {
+                    for _ in 0..count {
+                        if !budget.allows(now, need) {
+                            break;
+                        }
+                        match need {
+                            Need::Discovery => budget.spend_discovery(now),
+                            Need::Membership | Need::Admin | Need::Begun | Need::Verify => {
+                                budget.spend(now, READS);
+                            }
+                        }
+                        made[0] += 1;
+                        if matches!(need, Need::Membership | Need::Admin) {
+                            budget.spend(now, WRITES);
+                            made[1] += 1;
+                        }
+                        if need == Need::Membership {
+                            let (left, limit) = budget.shown(now, WRITES);
+                            prop_assert!(left >= (limit / 5.0).floor() - 1e-6, "{left} of {limit}");
+                        }
+                    }
+                }
+                Event::Force(count) => {
+                    for _ in 0..count {
+                        budget.spend(now, WRITES);
+                    }
+                    made[1] += i64::from(count);
+                    forced = i64::from(count);
+                    owed += u64::from(count);
+                }
+                Event::Refund(count) => {
+                    for _ in 0..count {
+                        budget.refund(now, WRITES);
+                    }
+                    made[1] -= i64::from(count);
+                }
+                Event::Throttled(class, ago) => {
+                    let began = now.minus(Duration::from_millis(ago));
+                    budget.throttled(now, class, began);
+                    oracles[usize::from(class == WRITES)].throttled(now, began);
+                }
+                Event::Headroom(class, left) => {
+                    budget.headroom(now, class, left);
+                    headroom[usize::from(class == WRITES)] = Some(left);
+                }
+            }
+            for (number, calls) in [reads, writes].into_iter().enumerate() {
+                let allowed = (u128::from(calls) * u128::from(oracles[number].share(now))).max(1_000_000);
+                let room = headroom[number].map_or(allowed, |left| allowed.min(u128::from(left) * 500_000));
+                let forced = if number == 1 { forced } else { 0 };
+                seen[number].push(Moment { now, share: before[number], made: made[number], forced, room });
+            }
+            for need in [Need::Membership, Need::Admin, Need::Begun, Need::Verify, Need::Discovery] {
+                let ready = budget.ready_at(now, need).expect("it is ready some time");
+                prop_assert!(budget.allows(ready, need), "{need:?} is not ready when it should be");
+                let early = ready.minus(Duration::from_micros(1));
+                prop_assert!(ready == now || !budget.allows(early, need), "{need:?} could be ready earlier");
+                // The worst: all that was forced is owed, a reserve stands before, and a tenth of the rate is left.
+                let calls = u64::from(if matches!(need, Need::Membership | Need::Admin) { writes } else { 1 });
+                let calls = calls.min(u64::from(reads) * 2 / 5).max(1);
+                let most = u64::from(reads.max(writes)) / 5 + 2;
+                let bound = (owed + most) * 3_000 / calls + owed * 4 + 10;
+                prop_assert!(ready.since(now) <= Duration::from_secs(bound), "{need:?}");
+            }
+        }
+        assert_no_more_than_held_and_filled(&seen[0], reads);
+        assert_no_more_than_held_and_filled(&seen[1], writes);
+    }
+}
+
+#[test]
+fn w9_the_admin_api_shows_until_when_too_little_is_saved_up_for_a_write() {
+    let mut bench = Bench::leading(Params { writes_per_5_minutes: 1, ..params() });
+    let short_until = |bench: &Bench| {
+        let gate = |said: &Out| if let Out::Gate(WRITES, view) = said { Some(view.clone()) } else { None };
+        bench.shown.iter().rev().find_map(gate).expect("it was shown").short_until
+    };
+    assert_eq!(short_until(&bench), None);
+    bench.begin_put(&pool("lb", "web"), &[1]);
+    let until = short_until(&bench).expect("its one write is spent");
+    assert!((at(299_000)..=at(310_000)).contains(&until), "{until:?}");
+    bench.until(320_000);
+    bench.hear(In::Headroom(READS, 1_000_000));
+    assert_eq!(short_until(&bench), None);
+}

@@ -1,0 +1,23 @@
+//! Invariants across pools that end the process in every build (A4): each test breaks one, on purpose.
+
+use super::*;
+use crate::calls::Purpose;
+
+#[test]
+#[should_panic(expected = "a second PUT at once on the load balancer of lb/shop-other")]
+fn a4_a_second_put_at_once_on_one_load_balancer_ends_the_process() {
+    let mut bench = Bench::leading(params());
+    let other = pool("lb", "other");
+    let (attempt, read) = bench.begin(&other, &[1]);
+    // A PUT that the lane does not know of.
+    bench.writer.calls.open(at(0), Purpose::Put(pool("lb", "web"), attempt));
+    bench.answer(read, read_of(holds(&other, &[]), "W/1"));
+}
+
+#[test]
+#[should_panic(expected = "more lanes are busy than there are turns: nothing")]
+fn a4_more_busy_lanes_than_turns_end_the_process() {
+    let mut bench = Bench::leading(Params { turns: 2, ..params() });
+    bench.writer.busy = 3;
+    bench.hear(In::Withdraw(pool("lb", "web")));
+}

@@ -1,0 +1,617 @@
+//! The shared Lease under storage that was restored, watches that end at once, strangers in our name, successors that
+//! are not known of yet, and API servers that refuse, rewrite or do not answer (docs/design/writer.md, W7; W8).
+
+use super::*;
+use model::object::{GIVE_UP_AFTER, RequestFailure};
+use model::report::What;
+use model::view::Whose;
+
+/// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
+struct Server {
+    version: u64,
+    requests: u32,
+    /// Whether it refuses all writes.
+    refuses: bool,
+}
+
+impl Server {
+    /// Answers all that is asked at this moment, and what follows from that, but watches.
+    fn serve(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
+        let mut all = Vec::new();
+        loop {
+            let mut next = Vec::new();
+            for (id, ask) in asks(&said) {
+                let answer = match ask {
+                    LeaseAsk::Get => state(self.version, None),
+                    LeaseAsk::Replace(facts, edit)
+                        if !self.refuses && *facts.version.0 == self.version.to_string() =>
+                    {
+                        self.version += 1;
+                        state(self.version, edit.holder.as_deref())
+                    }
+                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => LeaseAnswer::Conflict,
+                    LeaseAsk::Await(..) => continue,
+                };
+                self.requests += 1;
+                assert!(self.requests < 1_000, "a storm of requests");
+                next.extend(bench.lease(id, answer));
+            }
+            all.extend(said);
+            if next.is_empty() {
+                return all;
+            }
+            said = next;
+        }
+    }
+}
+
+fn last_view(bench: &Bench) -> SharedLeaseView {
+    let view = |said: &Out| if let Out::SharedLease(view) = said { Some(view.clone()) } else { None };
+    bench.shown.iter().rev().find_map(view).expect("it is shown")
+}
+
+#[test]
+fn w7_storage_restored_from_a_backup_is_found_by_a_read() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
+    bench.now = 1_000;
+    let mut server = Server { version: 900_000, requests: 0, refuses: false };
+    let said = bench.due(&pool("lb", "web"), due(900, Class::Add));
+    take(&server.serve(&mut bench, said));
+    assert_eq!((server.version, server.requests), (900_001, 3), "a conflict, a look, and the taking");
+}
+
+#[test]
+fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1_000_000, None);
+    let web = pool("lb", "web");
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(call, state(1_000_001, Some(OURS))));
+    bench.bring(&web, attempt, &[1]);
+    let said = bench.until(15_000);
+    let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
+    bench.lease(look(&said), state(900_000, None));
+    assert_eq!(bench.writer.lock_send_before(), None);
+    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+}
+
+#[test]
+fn w7_an_older_state_from_a_watch_is_late_and_an_earlier_one_is_read() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1_000_000, Some(CCM));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let said = bench.lease(watch, state(900_000, None));
+    let (mut server, said) = (Server { version: 900_000, requests: 0, refuses: false }, said);
+    take(&server.serve(&mut bench, said));
+
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+    let attempt = take(&bench.lease(call, state(2, Some(OURS))));
+    let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+    bench.lease(call, state(3, None));
+    let said = bench.lease(watch, state(2, Some(OURS)));
+    assert!(matches!(asks(&said)[..], [(_, LeaseAsk::Await(..))]), "{said:?}");
+}
+
+#[test]
+fn w7_writes_that_never_succeed_back_off_though_looks_do() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let mut server = Server { version: 7, requests: 0, refuses: true };
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    server.serve(&mut bench, said);
+    assert!(server.requests <= 8, "{} at one moment", server.requests);
+    while bench.now < 120_000 {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let said = bench.until(next);
+        server.serve(&mut bench, said);
+    }
+    assert!(server.requests <= 40, "{} in two minutes", server.requests);
+}
+
+/// A client that takes and releases the Lease so fast that no other is ever in time.
+struct Fast {
+    version: u64,
+    /// Whose it is at each look.
+    holder: Option<&'static str>,
+    /// When it was tried to take it, in milliseconds.
+    takings: Vec<u64>,
+}
+
+impl Fast {
+    /// Answers what is asked at this moment, but watches; gives what was said.
+    fn beats(&mut self, bench: &mut Bench, mut said: Vec<Out>) -> Vec<Out> {
+        let mut all = Vec::new();
+        while !said.is_empty() {
+            let mut next = Vec::new();
+            for (id, ask) in asks(&said) {
+                next.extend(match ask {
+                    LeaseAsk::Get => bench.lease(id, state(self.version, self.holder)),
+                    LeaseAsk::Replace(..) | LeaseAsk::Create(_) => {
+                        self.takings.push(bench.now);
+                        self.version += 2;
+                        bench.lease(id, LeaseAnswer::Conflict)
+                    }
+                    LeaseAsk::Await(..) => continue,
+                });
+            }
+            all.extend(said);
+            said = next;
+        }
+        all
+    }
+}
+
+#[test]
+fn w7_lost_races_are_no_failures_and_are_run_again_within_2_s() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let mut fast = Fast { version: 7, holder: None, takings: Vec::new() };
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, said);
+    assert_eq!(fast.takings, [0, 0, 0, 0], "at first without a wait");
+    while bench.now < 60_000 {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let said = bench.until(next);
+        fast.beats(&mut bench, said);
+    }
+    let waits: Vec<u64> = fast.takings[3..].windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(waits[0], 1_000, "{waits:?}");
+    assert!(waits.len() >= 30 && waits[1..].iter().all(|wait| *wait == 2_000), "{waits:?}");
+}
+
+#[test]
+fn w7_a_release_seen_by_the_watch_is_tried_for_despite_lost_races() {
+    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let mut fast = Fast { version: 7, holder: Some("cloud-controller-manager"), takings: Vec::new() };
+    let said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+    fast.beats(&mut bench, said);
+    for released in 1..=15 {
+        bench.until(released * 300);
+        fast.version += 1;
+        let said = bench.lease(watch, state(fast.version, None));
+        watch = awaits(&said);
+        fast.beats(&mut bench, said);
+        assert_eq!(fast.takings.last(), Some(&(released * 300)), "release {released}");
+        assert_eq!(fast.takings.len() as u64, 1 + released, "one for each release: {:?}", fast.takings);
+    }
+}
+
+#[test]
+fn w7_a_server_that_rewrites_what_we_write_is_not_asked_without_a_pause() {
+    // A webhook that gives the Lease to another client when we take it, and one that does not let us release it.
+    for (first, rewritten) in [(None, None), (Some(OURS), Some(OURS))] {
+        let mut bench = Bench::new(leased());
+        if first.is_none() {
+            bench.due(&pool("lb", "web"), due(0, Class::Add));
+        }
+        let said = bench.lead(1);
+        let (mut version, mut requests) = (1, 0);
+        let mut said = bench.lease(look(&said), state(version, first));
+        while let Some((call, ask)) =
+            asks(&said).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+        {
+            requests += 1;
+            assert!(requests < 20, "a storm of requests");
+            version += u64::from(!matches!(ask, LeaseAsk::Get));
+            said = bench.lease(call, state(version, rewritten));
+        }
+    }
+}
+
+#[test]
+fn w7_a_watch_that_ends_at_once_is_opened_again_after_a_second() {
+    for nothing_new in [LeaseAnswer::Unchanged, state(1, None)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        bench.now = 10;
+        assert!(asks(&bench.lease(watch, nothing_new)).is_empty());
+        assert!(asks(&bench.until(999)).is_empty());
+        awaits(&bench.until(1_000));
+    }
+}
+
+#[test]
+fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
+    for renewal_open in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        bench.leads_until(1, 45_000);
+        let web = pool("lb", "web");
+        bench.now = 19_000;
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+        bench.bring(&web, attempt, &[1]);
+        let renewal = renewal_open.then(|| replaces(&bench.until(34_000)).0);
+        // It stands still; the successor has taken the Lease over before it goes on.
+        bench.now = 70_000;
+        let said = bench.lease(watch, state(3, Some(OURS)));
+        assert!(none_replaced(&said), "it gives back what its successor holds: {said:?}");
+        if let Some(renewal) = renewal {
+            assert!(none_replaced(&bench.lease(renewal, LeaseAnswer::Conflict)));
+        }
+        assert!(none_replaced(&bench.until(200_000)));
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+    }
+}
+
+#[test]
+fn w8_a_state_that_may_be_the_successors_is_not_released() {
+    let (mut bench, watch, _) = Bench::reading();
+    let (renewal, ..) = replaces(&bench.until(15_000));
+    // By our renewal, or by a successor: as long as we lead it can only be ours.
+    bench.lease(watch, state(3, Some(OURS)));
+    bench.hear(In::Standing(Standing::Standby));
+    let said = bench.lease(renewal, lost());
+    assert!(none_replaced(&said) && none_replaced(&bench.until(100_000)));
+}
+
+#[test]
+fn w7_a_stranger_in_our_name_is_waited_for_until_it_was_still_for_60_s() {
+    for wanted in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        bench.now = 1_000;
+        let said = bench.lease(watch, state(2, Some(OURS)));
+        assert!(none_replaced(&said), "it is not taken away at once");
+        let watch = awaits(&said);
+        if wanted {
+            assert!(none_replaced(&bench.due(&pool("lb", "web"), due(1_000, Class::Add))));
+        }
+        let view = last_view(&bench);
+        assert_eq!((view.whose, view.held_since), (Whose::Namesake, Some(at(1_000))));
+        assert_eq!(view.last_error, None, "no request has failed");
+        assert_eq!(view.state, if wanted { "waiting" } else { "free" });
+        bench.now = 16_000;
+        bench.lease(watch, state(3, Some(OURS)));
+        assert!(none_replaced(&bench.until(75_999)), "it was renewed");
+        let (call, version, edit) = replaces(&bench.until(76_000));
+        assert_eq!((version, edit.holder.as_deref()), (3, wanted.then_some(OURS)));
+        assert_eq!(last_view(&bench).held_since, Some(at(1_000)), "a renewal is no new hold");
+        bench.lease(call, state(4, edit.holder.as_deref()));
+        assert_eq!(last_view(&bench).whose, if wanted { Whose::Us } else { Whose::Nobody });
+    }
+}
+
+#[test]
+fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
+    for deleted in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+        bench.bring(&web, attempt, &[1]);
+        let said = bench.lease(watch, LeaseAnswer::Absent);
+        assert_eq!(bench.writer.lock_send_before(), None, "it may be true");
+        let found = if deleted { LeaseAnswer::Absent } else { state(2, Some(OURS)) };
+        bench.lease(look(&said), found);
+        assert_eq!(bench.writer.lock_send_before().is_some(), !deleted, "the watch was late");
+    }
+}
+
+/// What was told of holders who are not known.
+fn strangers(said: &[Out]) -> Vec<String> {
+    let told = |said: &Out| {
+        let Out::Report(Report { what: What::LeaseHeld { holder }, .. }) = said else {
+            return None;
+        };
+        Some(holder.to_string())
+    };
+    said.iter().filter_map(told).collect()
+}
+
+#[test]
+fn w7_a_stranger_that_delays_a_write_for_a_minute_is_told_once() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some("aks-rp"));
+    assert!(strangers(&bench.until(10_000)).is_empty(), "nothing waits");
+    assert_eq!((last_view(&bench).whose, last_view(&bench).state), (Whose::Stranger, "free"));
+    bench.due(&pool("lb", "web"), due(10_000, Class::Add));
+    assert_eq!(last_view(&bench).held_since, Some(at(0)));
+    bench.now = 40_000;
+    bench.lease(watch, state(2, Some("aks-rp")));
+    assert!(strangers(&bench.until(69_999)).is_empty());
+    assert_eq!(strangers(&bench.until(70_000)), ["aks-rp"], "a renewal is no new hold");
+    assert!(strangers(&bench.until(200_000)).is_empty(), "once");
+}
+
+#[test]
+fn w7_a_stranger_is_told_a_minute_after_it_took_the_lease() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, Some(CCM));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    bench.until(50_000);
+    bench.lease(watch, state(2, Some("aks-rp")));
+    assert!(strangers(&bench.until(109_999)).is_empty());
+    assert_eq!(strangers(&bench.until(110_000)), ["aks-rp"]);
+}
+
+#[test]
+fn w7_no_event_names_our_own_name_or_a_cloud_controller_manager() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, Some(CCM));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    assert!(strangers(&bench.until(300_000)).is_empty());
+    assert_eq!(last_view(&bench).whose, Whose::CloudControllerManager);
+
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let mut watch = awaits(&bench.lease(watch, state(2, Some(OURS))));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let mut told = Vec::new();
+    for (version, second) in [(3, 30), (4, 59), (5, 80)] {
+        told.extend(strangers(&bench.until(second * 1_000)));
+        let said = bench.lease(watch, state(version, Some(OURS)));
+        told.extend(strangers(&said));
+        watch = awaits(&said);
+    }
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(last_view(&bench).whose, Whose::Namesake);
+}
+
+#[test]
+fn w7_the_release_of_a_stranger_in_our_name_is_a_foreign_one() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    let watch = awaits(&bench.lease(watch, state(2, Some(OURS))));
+    bench.due(&pool("lb", "web"), due(0, Class::Add));
+    let said = bench.lease(watch, state(3, None));
+    assert!(said.iter().any(|said| matches!(said, Out::ForeignRelease)));
+    assert_eq!(replaces(&said).1, 3, "at once");
+}
+
+#[test]
+fn w7_a_hold_that_a_stranger_took_over_is_neither_used_nor_released() {
+    for by_renewal in [false, true] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (taking, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(taking, state(2, Some(OURS))));
+        let read = bench.bring(&web, attempt, &[1]);
+        if by_renewal {
+            let (renewal, ..) = replaces(&bench.until(15_000));
+            bench.lease(watch, state(3, Some(OURS)));
+            bench.lease(renewal, LeaseAnswer::Conflict);
+        } else {
+            bench.lease(watch, state(3, Some(OURS)));
+        }
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        assert!(calls(&said).is_empty() && none_replaced(&said), "by renewal: {by_renewal}: {said:?}");
+    }
+}
+
+#[test]
+fn w7_lock_failures_are_counted_once_a_minute() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let mut server = Server { version: 1, requests: 0, refuses: false };
+    let mut counts = Vec::new();
+    for second in 1..130 {
+        let mut said = bench.until(second * 1_000);
+        said.extend(bench.due(&web, due(bench.now, Class::Add)));
+        said = server.serve(&mut bench, said);
+        if let Some(attempt) = takes(&said).pop() {
+            let after = bench.hear(In::Taken(web.clone(), attempt.1, None));
+            said.extend(server.serve(&mut bench, after));
+        }
+        for said in said {
+            if let Out::CountLockFailures { call, since } = said {
+                counts.push((bench.now / 1_000, since));
+                bench.hear(In::LockFailures(call, Some(0)));
+            }
+        }
+    }
+    // The second question covers what was told after the first one, too.
+    assert_eq!(counts, [(1, at(1_000)), (61, at(1_000)), (121, at(61_000))]);
+}
+
+#[test]
+fn w7_uncountable_lock_failures_count_as_some() {
+    for known in [Some(0), None] {
+        let (mut bench, web, attempt) = Bench::holding(leased());
+        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+        let (count, _) = counted(&bench.lease(call, state(3, None)));
+        bench.hear(In::LockFailures(count, known));
+        let (call, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        let attempt = take(&bench.lease(call, state(4, Some(OURS))));
+        let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
+        bench.lease(call, state(5, None));
+        let said = bench.due(&web, due(0, Class::Add));
+        assert_eq!(none_replaced(&said), known.is_none(), "{known:?}");
+    }
+}
+
+#[test]
+fn w7_a_hold_ends_after_60_seconds_though_a_renewal_is_open() {
+    let (mut bench, web, attempt) = Bench::holding(leased());
+    let read = bench.bring(&web, attempt, &[1]);
+    let (put, ..) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/1")), &web);
+    bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(90))));
+    let mut version = 2;
+    let mut open = None;
+    for second in [15, 30, 47] {
+        let (call, ..) = replaces(&bench.until(second * 1_000));
+        if second == 47 {
+            open = Some(call);
+        } else {
+            version += 1;
+            bench.lease(call, state(version, Some(OURS)));
+        }
+    }
+    assert!(none_replaced(&bench.until(59_999)));
+    let (release, replaced, edit) = replaces(&bench.until(60_000));
+    assert_eq!((replaced, edit.holder), (version, None));
+    // The renewal was carried out after all: its state is given back as well.
+    assert!(asks(&bench.lease(open.expect("it was sent"), state(5, Some(OURS)))).is_empty());
+    let said = bench.lease(release, LeaseAnswer::Conflict);
+    let (_, replaced, edit) = replaces(&bench.lease(look(&said), state(5, Some(OURS))));
+    assert_eq!((replaced, edit.holder), (5, None));
+}
+
+#[test]
+fn a3_a_request_is_given_up_also_by_an_input_of_that_very_moment() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    replaces(&bench.due(&pool("lb", "web"), due(0, Class::Add)));
+    bench.now = 15_000;
+    bench.due(&pool("other", "api"), due(15_000, Class::Add));
+    look(&bench.until(16_000));
+}
+
+#[test]
+fn w7_a_service_that_stays_without_ingress_counts_once() {
+    let (mut bench, _) = Bench::with_lease(leased(), 1, None);
+    let web = pool("lb", "web");
+    let mut server = Server { version: 1, requests: 0, refuses: false };
+    let mut hold = |bench: &mut Bench, second: u64| {
+        while bench.now < second * 1_000 {
+            let said = bench.until(bench.now + 1_000);
+            server.serve(bench, said);
+        }
+        let said = bench.due(&web, due(bench.now, Class::Add));
+        let said = server.serve(bench, said);
+        let (_, attempt) = takes(&said).pop().expect("it is granted");
+        let said = bench.hear(In::Taken(web.clone(), attempt, None));
+        let said = server.serve(bench, said);
+        let count =
+            |said: &Out| if let Out::CountLockFailures { call, .. } = said { Some(*call) } else { None };
+        if let Some(call) = said.iter().find_map(count) {
+            bench.hear(In::LockFailures(call, Some(0)));
+        }
+        Some(last_view(bench)).filter(|view| view.state == "off").and_then(|view| view.until)
+    };
+    bench.hear(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut bench, 10), Some(at(70_000)));
+    bench.hear(In::AwaitingIngress(Some(1)));
+    assert_eq!(hold(&mut bench, 400), None, "it is the same one, more than five minutes later");
+    bench.hear(In::AwaitingIngress(None));
+    bench.hear(In::AwaitingIngress(Some(2)));
+    assert_eq!(hold(&mut bench, 410), Some(at(470_000)), "another one");
+}
+
+#[test]
+fn w8_a_watch_that_repeats_the_known_state_ends_no_doubt() {
+    let (mut bench, watch, _) = Bench::reading();
+    let said = bench.until(15_000);
+    let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
+    let looking = look(&said);
+    assert_eq!(bench.writer.lock_send_before(), None, "another client has written it too");
+    bench.lease(watch, state(2, Some(OURS)));
+    assert_eq!(bench.writer.lock_send_before(), None, "an old event proves nothing");
+    bench.lease(looking, state(2, Some(OURS)));
+    assert!(bench.writer.lock_send_before().is_some(), "it was read: no other client has written it");
+}
+
+#[test]
+fn w7_the_watch_of_an_earlier_term_does_not_replace_the_first_read() {
+    let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+    bench.now = 1_000;
+    let looking = look(&bench.lead(2));
+    bench.lease(looking, lost());
+    // It was deleted: so much the watch knows, and not who has made it again since.
+    bench.lease(watch, LeaseAnswer::Absent);
+    let said = bench.due(&pool("lb", "web"), due(1_000, Class::Add));
+    let said: Vec<Out> = said.into_iter().chain(bench.until(3_000)).collect();
+    assert!(none_replaced(&said) && !asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))));
+    let said = bench.lease(look(&said), LeaseAnswer::Absent);
+    assert!(
+        asks(&said).iter().any(|(_, ask)| matches!(ask, LeaseAsk::Create(_))),
+        "now it is known to be free"
+    );
+}
+
+#[test]
+fn w7_a_take_answered_late_leaves_time_to_start_in_the_shortest_hold() {
+    let shortest = LeaseParams { max_hold: GIVE_UP_AFTER, ..leased().lease.expect("it is used") };
+    for (took, starts) in [(0, true), (5_999, true), (6_000, false), (8_000, false)] {
+        let params = Params { lease: Some(shortest.clone()), ..leased() };
+        let (mut bench, _) = Bench::with_lease(params, 1, None);
+        let mut said = bench.due(&pool("lb", "web"), due(0, Class::Add));
+        let (mut version, mut requests, mut granted) = (1, 0, false);
+        while bench.now < 120_000 && !granted {
+            let Some((call, ask)) =
+                asks(&said).into_iter().find(|(_, ask)| !matches!(ask, LeaseAsk::Await(..)))
+            else {
+                let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+                said = bench.until(next);
+                continue;
+            };
+            requests += 1;
+            let holder = match ask {
+                LeaseAsk::Replace(_, edit) => {
+                    version += 1;
+                    edit.holder
+                }
+                LeaseAsk::Get | LeaseAsk::Create(_) | LeaseAsk::Await(..) => None,
+            };
+            said = bench.until(bench.now + took);
+            said.extend(bench.lease(call, state(version, holder.as_deref())));
+            granted = !takes(&said).is_empty();
+        }
+        assert_eq!(granted, starts, "answered after {took} ms");
+        assert!(requests < 20, "{requests} requests, each answered after {took} ms");
+    }
+}
+
+#[test]
+fn w7_a_late_write_of_an_earlier_term_is_no_strangers() {
+    for (told, by_watch) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        let (late, ..) = replaces(&bench.due(&web, due(0, Class::Add)));
+        bench.now = 1_000;
+        bench.hear(In::Standing(Standing::Standby));
+        if told {
+            bench.lease(late, lost());
+        }
+        bench.now = 2_000;
+        let said = bench.lead(2);
+        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(1, None)));
+        assert_eq!(replaced, 1);
+        // The earlier one was faster.
+        if by_watch {
+            bench.lease(watch, state(2, Some(OURS)));
+        }
+        let said = bench.lease(take, LeaseAnswer::Conflict);
+        let (take, replaced, _) = replaces(&bench.lease(look(&said), state(2, Some(OURS))));
+        assert_eq!(replaced, 2, "told {told}, by watch {by_watch}");
+        super::take(&bench.lease(take, state(3, Some(OURS))));
+    }
+}
+
+#[test]
+fn w7_requests_of_an_earlier_term_explain_only_what_they_can_have_made() {
+    // It replaces version 1, and is carried out within a minute or not at all.
+    for (seen, made, later, explained) in
+        [(1, 2, 59_999, true), (1, 2, 60_000, false), (5, 6, 10, false), (5, 6, 59_999, false)]
+    {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, None);
+        let web = pool("lb", "web");
+        replaces(&bench.due(&web, due(0, Class::Add)));
+        bench.hear(In::Standing(Standing::Standby));
+        bench.hear(In::Withdraw(web));
+        let said = bench.lead(2);
+        bench.lease(look(&said), state(seen, None));
+        bench.now = later;
+        let said = bench.lease(watch, state(made, Some(OURS)));
+        assert_eq!(none_replaced(&said), !explained, "{seen}, {made}: {said:?}");
+        assert_eq!(last_view(&bench).whose == Whose::Namesake, !explained, "{seen}, {made}, {later}");
+    }
+}
+
+#[test]
+fn w8_a_look_that_was_sent_before_a_doubt_arose_does_not_end_it() {
+    let (mut bench, watch, _) = Bench::reading();
+    let said = bench.until(15_000);
+    bench.lease(replaces(&said).0, lost());
+    let early = look(&bench.until(16_000));
+    bench.lease(watch, LeaseAnswer::Absent);
+    assert_eq!(bench.writer.lock_send_before(), None, "it may have been deleted");
+    let said = bench.lease(early, state(2, Some(OURS)));
+    assert_eq!(bench.writer.lock_send_before(), None, "as it was before");
+    bench.lease(look(&said), state(2, Some(OURS)));
+    assert!(bench.writer.lock_send_before().is_some(), "as it is now");
+}
+
+#[test]
+fn w7_failing_watches_are_shown_and_the_lease_is_read() {
+    let (mut bench, mut watch) = Bench::with_lease(leased(), 1, None);
+    let failed = || LeaseAnswer::Failed(RequestFailure::Other("the watch ended without a line".into()));
+    for n in 1..=2 {
+        let read = look(&bench.lease(watch, failed()));
+        bench.lease(read, state(1, None));
+        let shown = last_view(&bench).last_error;
+        assert_eq!(shown.as_deref(), (n > 1).then_some("the watch ended without a line"), "after {n}");
+        watch = awaits(&bench.until(bench.now + 5_000));
+    }
+    bench.lease(watch, LeaseAnswer::Unchanged);
+    assert_eq!(last_view(&bench).last_error, None, "it is watched again");
+}

@@ -1,0 +1,329 @@
+//! Polls that do not show how an operation ends: the writer reads its load balancer (docs/design/writer.md, W2, W5).
+
+use super::*;
+use model::arm::AdminState;
+
+/// A write whose operation has run since 0 s.
+fn begun() -> (Bench, PoolId, AttemptId) {
+    begun_with(accepted(Provisioning::Updating, RetryAfter::Absent))
+}
+
+fn begun_with(answer: ArmAnswer) -> (Bench, PoolId, AttemptId) {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.answer(call, answer);
+    (bench, web, attempt)
+}
+
+/// A PUT that was accepted without a URL for its operation.
+fn without_url() -> ArmAnswer {
+    let ArmAnswer::Put(accepted) = accepted(Provisioning::Updating, RetryAfter::Absent) else {
+        unreachable!("it is the answer to a PUT")
+    };
+    ArmAnswer::Put(PutAccepted { operation: None, ..accepted })
+}
+
+/// When the writer saw the end of the operation, and when it had read the load balancer, in milliseconds.
+struct Played {
+    ended: u64,
+    reads: Vec<u64>,
+    said: Vec<Out>,
+}
+
+/// Answers each poll with `poll`, or not at all, fails each read of a pool, and answers each read of the load balancer
+/// with `balancer` of the second, until an output satisfies `ends`.
+fn play(
+    bench: &mut Bench,
+    poll: Option<&ArmAnswer>,
+    balancer: impl Fn(u64) -> ArmAnswer,
+    ends: impl Fn(&Out) -> bool,
+) -> Played {
+    let mut reads = Vec::new();
+    while bench.now < 20 * 60_000 {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        let mut said = bench.until(next);
+        while let Some(call) = calls(&said).first().map(|call| (*call).clone()) {
+            said.retain(|said| !matches!(said, Out::Call(other) if other.id == call.id));
+            let answer = match (&call.request, poll) {
+                (ArmRequest::Poll(_), None) => continue,
+                (ArmRequest::Poll(_), Some(answer)) => answer.clone(),
+                (ArmRequest::GetLoadBalancer(_), _) => {
+                    reads.push(next);
+                    balancer(next / 1_000)
+                }
+                (ArmRequest::GetPool(_), _) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+                (ArmRequest::PutPool { .. }, _) => panic!("a second PUT"),
+            };
+            said.extend(bench.answer(call.id, answer));
+        }
+        if said.iter().any(&ends) {
+            return Played { ended: next, reads, said };
+        }
+    }
+    panic!("the lane is never free");
+}
+
+/// The same until an attempt has ended. Returns its outcome too.
+fn play_attempt(
+    bench: &mut Bench,
+    attempt: AttemptId,
+    poll: Option<&ArmAnswer>,
+    balancer: impl Fn(u64) -> ArmAnswer,
+) -> (Played, Outcome) {
+    let ends = |said: &Out| matches!(said, Out::Finished(_, id, _) if *id == attempt);
+    let played = play(bench, poll, balancer, ends);
+    let found = outcome(&played.said, attempt).clone();
+    (played, found)
+}
+
+/// Every result of a poll that says nothing about its operation; `None`: no answer.
+fn problems() -> Vec<Option<ArmAnswer>> {
+    let later = RetryAfter::In(Duration::from_secs(60));
+    let statuses = [400, 401, 403, 404, 408, 409, 410, 412, 418, 500, 501, 502, 503, 504];
+    let statuses = statuses.into_iter().flat_map(|status| {
+        [RetryAfter::Absent, later].map(|header| failure(FailureKind::Status(status), "", header))
+    });
+    let kinds = [
+        // Bodies that cannot be decoded, or lack a status.
+        FailureKind::Undecodable(200),
+        FailureKind::Undecodable(202),
+        FailureKind::Connection,
+        FailureKind::NotConnected,
+        FailureKind::Timeout,
+        FailureKind::Credential,
+        FailureKind::Refused,
+    ];
+    let kinds = kinds.map(|kind| failure(kind, "", RetryAfter::Absent));
+    let failed = statuses.chain(kinds).map(|failure| Some(ArmAnswer::Failed(failure)));
+    failed.chain([Some(done()), None]).collect()
+}
+
+/// The answer to another request.
+fn done() -> ArmAnswer {
+    accepted(Provisioning::Succeeded, RetryAfter::Absent)
+}
+
+/// A running operation: any status that ARM does not define counts as running.
+fn runs_endlessly() -> [ArmAnswer; 2] {
+    [running(RetryAfter::Absent), running(RetryAfter::In(Duration::from_secs(60)))]
+}
+
+#[test]
+fn w2_failing_polls_hold_no_lane_whose_balancer_rests() {
+    for problem in problems() {
+        for (members, written) in [(&[1][..], true), (&[][..], false)] {
+            let (mut bench, web, attempt) = begun();
+            let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, members)]);
+            let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), rests);
+            assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
+            assert_eq!(played.reads.len(), 1, "{problem:?}");
+            assert_eq!(matches!(found, Outcome::Written { .. }), written, "{problem:?}: {found:?}");
+            assert_eq!(matches!(found, Outcome::Retriable { .. }), !written, "{problem:?}: {found:?}");
+            bench.begin(&pool("lb", "next"), &[1]);
+        }
+    }
+}
+
+#[test]
+fn w2_the_third_failed_poll_reads_the_balancer() {
+    for status in [408, 409, 412, 500, 503] {
+        let (mut bench, ..) = begun();
+        let problem = failed(status, "", RetryAfter::Absent);
+        for when in [1_000, 3_000] {
+            let asked = poll(&bench.until(when));
+            assert!(bench.fail(asked, Arc::clone(&problem)).is_empty());
+        }
+        // A successful poll resets the count.
+        let asked = poll(&bench.until(7_000));
+        assert!(bench.answer(asked, running(RetryAfter::Absent)).is_empty());
+        for when in [12_000, 17_000] {
+            let asked = poll(&bench.until(when));
+            assert!(bench.fail(asked, Arc::clone(&problem)).is_empty());
+        }
+        let asked = poll(&bench.until(22_000));
+        bench.fail(asked, problem);
+        look(&bench.until(22_000), "lb");
+    }
+}
+
+#[test]
+fn w2_a_balancer_that_updates_keeps_its_lane_closed() {
+    for problem in problems().into_iter().chain(runs_endlessly().map(Some)) {
+        let (mut bench, web, attempt) = begun();
+        // The pool shows the end before the load balancer does.
+        let balancer = |seconds| {
+            let rests = if seconds < 300 { Provisioning::Updating } else { Provisioning::Succeeded };
+            lb_of("lb", rests, vec![holds(&web, &[1])])
+        };
+        let (played, found) = play_attempt(&mut bench, attempt, problem.as_ref(), balancer);
+        assert!(matches!(found, Outcome::Written { .. }), "{problem:?}: {found:?}");
+        assert!((300_000..=335_000).contains(&played.ended), "{problem:?}: {} ms", played.ended);
+        let reads = played.reads;
+        let spans = reads.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(spans.max().is_some_and(|most| most <= 31_000), "{problem:?}: {reads:?}");
+        assert!(reads.len() <= 70, "{problem:?}: {} reads", reads.len());
+    }
+}
+
+#[test]
+fn w2_endless_running_counts_unless_the_pool_is_right() {
+    for answer in runs_endlessly() {
+        let (mut bench, web, attempt) = begun();
+        let right = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), right);
+        assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
+        // The operation may not have begun yet.
+        let (mut bench, web, attempt) = begun();
+        let wrong = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[])]);
+        let (played, found) = play_attempt(&mut bench, attempt, Some(&answer), wrong);
+        assert_eq!(played.ended, 15 * 60_000);
+        assert!(matches!(found, Outcome::Retriable { .. }), "{found:?}");
+    }
+}
+
+#[test]
+fn w2_a_long_retry_after_does_not_delay_the_read() {
+    let (mut bench, web, _) =
+        begun_with(accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(50))));
+    let (mut polled, mut read) = (Vec::new(), Vec::new());
+    while bench.now < 70_000 {
+        for call in calls(&bench.until(bench.now + 500)) {
+            let answer = match call.request {
+                ArmRequest::Poll(_) => {
+                    polled.push(bench.now);
+                    running(RetryAfter::In(Duration::from_secs(50)))
+                }
+                ArmRequest::GetLoadBalancer(_) => {
+                    read.push(bench.now);
+                    lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])])
+                }
+                ArmRequest::GetPool(_) | ArmRequest::PutPool { .. } => {
+                    ArmAnswer::Failed(failed(500, "", RetryAfter::Absent))
+                }
+            };
+            bench.answer(call.id, answer);
+        }
+    }
+    assert_eq!((polled, read), (vec![50_000], vec![30_000, 60_000]));
+}
+
+#[test]
+fn w2_without_a_url_the_balancer_is_read() {
+    let (mut bench, web, attempt) = begun_with(without_url());
+    let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]);
+    let (played, found) = play_attempt(&mut bench, attempt, None, rests);
+    assert!(played.ended <= 31_000 && matches!(found, Outcome::Written { .. }), "{found:?}");
+}
+
+#[test]
+fn n3_failing_polls_of_an_admin_write_hold_no_lane() {
+    for problem in problems().into_iter().chain(runs_endlessly().map(Some)) {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        bench.hear(In::Draining(drains(1)));
+        let read = get(&bench.hear(In::AdminDue(web.clone(), down(0))), &web);
+        let call = put(&bench.answer(read, read_of(holds(&web, &[1, 2]), "W/1")), &web).0;
+        bench.answer(call, accepted(Provisioning::Updating, RetryAfter::Absent));
+        let mut facts = holds(&web, &[1, 2]);
+        facts.entries[0].admin_state = AdminState::Down;
+        let rests = |_| lb_of("lb", Provisioning::Succeeded, vec![facts.clone()]);
+        let ends = |said: &Out| matches!(said, Out::AdminFinished { .. });
+        let played = play(&mut bench, problem.as_ref(), rests, ends);
+        assert!(played.ended <= 31_000, "{problem:?}: {} ms", played.ended);
+        let went_well = |said: &Out| matches!(said, Out::AdminFinished { result: Ok(_), .. });
+        assert!(played.said.iter().any(went_well), "{problem:?}: {:?}", played.said);
+    }
+}
+
+#[test]
+fn w6_a_throttled_poll_waits_and_is_not_counted() {
+    let quota = failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(5)));
+    let lock = failed(429, "RetryableError", RetryAfter::In(Duration::from_secs(5)));
+    for problem in [quota, lock] {
+        let (mut bench, ..) = begun();
+        let mut polled = Vec::new();
+        while bench.now < 27_000 {
+            for call in calls(&bench.until(bench.now + 500)) {
+                match call.request {
+                    ArmRequest::Poll(_) => {
+                        polled.push(bench.now);
+                        bench.fail(call.id, Arc::clone(&problem));
+                    }
+                    // A glance.
+                    ArmRequest::GetPool(_) => {}
+                    ArmRequest::GetLoadBalancer(_) | ArmRequest::PutPool { .. } => panic!("{call:?}"),
+                }
+            }
+        }
+        assert_eq!(polled, [1_000, 6_000, 11_000, 16_000, 21_000, 26_000]);
+    }
+}
+
+#[test]
+fn w6_no_balancer_is_read_while_reads_are_throttled() {
+    let (mut bench, ..) = begun();
+    let asked = poll(&bench.until(1_000));
+    bench.fail(asked, failed(429, "TooManyRequests", RetryAfter::In(Duration::from_secs(120))));
+    assert!(calls(&bench.until(120_900)).is_empty());
+    look(&bench.until(121_100), "lb");
+}
+
+#[test]
+fn w2_a_balancer_that_cannot_be_read_is_read_again() {
+    let (mut bench, web, attempt) = begun();
+    let balancer = |seconds| {
+        if seconds < 60 {
+            return ArmAnswer::Failed(failed(500, "", RetryAfter::In(Duration::from_secs(60))));
+        }
+        lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])])
+    };
+    let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
+    let (played, found) = play_attempt(&mut bench, attempt, Some(&problem), balancer);
+    assert!((60_000..=91_000).contains(&played.ended), "{} ms", played.ended);
+    assert!(matches!(found, Outcome::Written { .. }), "{found:?}");
+}
+
+#[test]
+fn w5_a_pool_or_balancer_that_is_gone_is_stale() {
+    let gone = [
+        lb_of("lb", Provisioning::Succeeded, Vec::new()),
+        ArmAnswer::Failed(failed(404, "ResourceNotFound", RetryAfter::Absent)),
+    ];
+    for answer in gone {
+        let (mut bench, _, attempt) = begun();
+        let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
+        let (played, found) = play_attempt(&mut bench, attempt, Some(&problem), |_| answer.clone());
+        assert!(played.ended <= 31_000 && matches!(found, Outcome::Stale), "{found:?}");
+    }
+}
+
+#[test]
+fn w2_a_late_end_of_the_operation_counts() {
+    let (mut bench, _, attempt) = begun();
+    let asked = poll(&bench.until(1_000));
+    look(&bench.until(30_000), "lb");
+    assert!(bench.answer(asked, running(RetryAfter::Absent)).is_empty());
+    let (mut bench, _, attempt_2) = begun();
+    assert_eq!(attempt, attempt_2);
+    let asked = poll(&bench.until(1_000));
+    look(&bench.until(30_000), "lb");
+    let said = bench.answer(asked, ArmAnswer::Operation(OperationState::Succeeded));
+    assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }));
+}
+
+#[test]
+fn w2_after_the_deadline_the_lane_waits_for_rest() {
+    let (mut bench, web, attempt) = begun();
+    let updates = |_| lb_of("lb", Provisioning::Updating, vec![holds(&web, &[])]);
+    let problem = ArmAnswer::Failed(failed(500, "", RetryAfter::Absent));
+    let ended = play_attempt(&mut bench, attempt, Some(&problem), updates).0.ended;
+    assert_eq!(ended, 15 * 60_000);
+    bench.at_rest = false;
+    let next = pool("lb", "next");
+    let read = look(&bench.due(&next, due(ended, Class::Add)), "lb");
+    let said = bench.answer(read, lb_of("lb", Provisioning::Updating, Vec::new()));
+    assert!(takes(&said).is_empty(), "the lane stays closed");
+    let read = look(&bench.until(ended + 5_000), "lb");
+    take(&bench.answer(read, lb_of("lb", Provisioning::Succeeded, Vec::new())));
+}

@@ -1,0 +1,529 @@
+//! The client's retries, a PUT whose answer was lost, and how long ARM may keep us waiting (W4, W6, W8).
+
+use super::*;
+use model::arm::AdminState;
+
+const GONE: RetryAfter = RetryAfter::Absent;
+
+fn broken() -> Arc<Failure> {
+    failed(503, "ServiceUnavailable", GONE)
+}
+
+fn no_answer() -> Arc<Failure> {
+    failure(FailureKind::Timeout, "", GONE)
+}
+
+fn updating(pool: &PoolId) -> PoolFacts {
+    PoolFacts { provisioning: Provisioning::Updating, ..holds(pool, &[]) }
+}
+
+/// Lets time pass up to the next grant; gives it and how long it took.
+fn next_take(bench: &mut Bench) -> (AttemptId, u64) {
+    let began = bench.now;
+    loop {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        assert!(next < began + 100_000, "no grant for 100 s");
+        let said = bench.until(next.max(bench.now));
+        if !takes(&said).is_empty() {
+            return (take(&said), bench.now - began);
+        }
+    }
+}
+
+/// Lets time pass up to the next call; nothing is granted meanwhile.
+fn next_look(bench: &mut Bench, latest: u64) -> CallId {
+    loop {
+        let next = bench.writer.deadline().expect("it goes on").as_micros().div_ceil(1_000);
+        assert!(next <= latest, "nothing is read until {latest} ms");
+        let said = bench.until(next.max(bench.now));
+        assert!(takes(&said).is_empty(), "nothing is granted in doubt");
+        if let Some(call) = calls(&said).first() {
+            return call.id;
+        }
+    }
+}
+
+fn assert_about(millis: u64, seconds: u64) {
+    assert!((seconds * 800..=seconds * 1_200).contains(&millis), "{millis} ms, about {seconds} s");
+}
+
+/// What an attempt found, changed and removed.
+fn written(said: &[Out], attempt: AttemptId) -> (&BTreeSet<IpAddr>, &BTreeSet<IpAddr>, &BTreeSet<IpAddr>) {
+    let found = outcome(said, attempt);
+    let Outcome::Written { members, added, removed, .. } = found else { panic!("{found:?}") };
+    (members, added, removed)
+}
+
+#[test]
+fn w4_trouble_in_arm_is_retried_after_5_15_and_35_s_and_then_terminal() {
+    for kind in [
+        FailureKind::Status(408),
+        FailureKind::Status(500),
+        FailureKind::Status(502),
+        FailureKind::Status(503),
+        FailureKind::Status(504),
+        FailureKind::Connection,
+        FailureKind::Timeout,
+        FailureKind::Credential,
+    ] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, mut read) = bench.begin(&web, &[1]);
+        for seconds in [5, 15, 35] {
+            assert!(bench.fail(read, failure(kind, "", GONE)).is_empty(), "{kind:?} is not reported");
+            let (again, waited) = next_take(&mut bench);
+            assert_eq!(again, attempt, "the same attempt");
+            assert_about(waited, seconds);
+            read = bench.bring(&web, attempt, &[1]);
+        }
+        let said = bench.fail(read, failure(kind, "", GONE));
+        let found = outcome(&said, attempt);
+        assert!(matches!(found, Outcome::Terminal { failure } if failure.kind == kind), "{found:?}");
+        assert!(bench.writer.lanes.is_empty());
+    }
+}
+
+/// A call of the attempt has failed and is tried again: the GET of the next try is under way.
+fn next_read(bench: &mut Bench, said: &[Out], (pool, attempt): (&PoolId, AttemptId)) -> CallId {
+    assert!(said.is_empty(), "{said:?}");
+    assert_eq!(next_take(bench).0, attempt);
+    bench.bring(pool, attempt, &[1])
+}
+
+#[test]
+fn w4_get_and_put_have_retries_of_their_own_as_often_as_configured() {
+    for retries in 0..6 {
+        let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
+        let web = pool("lb", "web");
+        let (attempt, mut read) = bench.begin(&web, &[1]);
+        for _ in 0..retries {
+            let said = bench.fail(read, broken());
+            read = next_read(&mut bench, &said, (&web, attempt));
+        }
+        for puts in 0.. {
+            let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+            let said = bench.fail(put(&said, &web).0, broken());
+            if puts == retries {
+                assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+                break;
+            }
+            read = next_read(&mut bench, &said, (&web, attempt));
+        }
+        assert!(bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w4_a_get_that_follows_a_failed_put_belongs_to_its_retry() {
+    for retries in 1..6 {
+        let mut bench = Bench::leading(Params { client_retries: retries, ..params() });
+        let web = pool("lb", "web");
+        let (attempt, read) = bench.begin(&web, &[1]);
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        let mut said = bench.fail(put(&said, &web).0, broken());
+        for _ in 0..retries {
+            let read = next_read(&mut bench, &said, (&web, attempt));
+            said = bench.fail(read, broken());
+        }
+        assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+    }
+}
+
+#[test]
+fn w4_the_delays_of_the_put_begin_anew_after_those_of_the_get() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, mut read) = bench.begin(&web, &[1]);
+    for seconds in [5, 15] {
+        bench.fail(read, broken());
+        assert_about(next_take(&mut bench).1, seconds);
+        read = bench.bring(&web, attempt, &[1]);
+    }
+    for seconds in [5, 15, 35] {
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        bench.fail(put(&said, &web).0, broken());
+        assert_about(next_take(&mut bench).1, seconds);
+        read = bench.bring(&web, attempt, &[1]);
+    }
+}
+
+#[test]
+fn w4_a_retry_after_takes_the_place_of_the_delay_up_to_60_seconds() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, mut read) = bench.begin(&web, &[1]);
+    for (asked, kept) in [(2, 2_000), (60, 60_000), (7_200, 60_000)] {
+        bench.fail(read, failed(503, "", RetryAfter::In(Duration::from_secs(asked))));
+        let (attempt, waited) = next_take(&mut bench);
+        assert_eq!(waited, kept);
+        read = bench.bring(&web, attempt, &[1]);
+    }
+}
+
+#[test]
+fn w4_lane_and_turn_are_free_during_a_wait_and_other_pools_are_written() {
+    let mut bench = Bench::leading(Params { turns: 1, writes_per_5_minutes: 1, ..params() });
+    let (web, sibling) = (pool("lb", "web"), pool("lb", "sibling"));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.due(&sibling, due(0, Class::Remove));
+    let said = bench.fail(read, broken());
+    assert_eq!(takes(&said)[0].0, sibling, "with the one turn and the one token that there are");
+    let next = takes(&said)[0].1;
+    let read = bench.bring(&sibling, next, &[1]);
+    let said = bench.answer(read, read_of(holds(&sibling, &[]), "W/1"));
+    let said = bench.answer(put(&said, &sibling).0, accepted(Provisioning::Succeeded, GONE));
+    assert!(matches!(outcome(&said, next), Outcome::Written { .. }));
+    assert_eq!(bench.writer.busy, 0);
+    bench.until(10_000);
+    assert_eq!(bench.writer.lanes.len(), 1, "it waits for a token now");
+    let said = bench.until(300_000);
+    assert!(takes(&said).contains(&(web, attempt)), "{said:?}");
+}
+
+#[test]
+fn w4_the_next_try_has_the_newest_level_and_begins_with_a_get() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    assert!(bench.fail(call, broken()).is_empty());
+    assert_eq!(next_take(&mut bench).0, attempt);
+    let read = bench.bring(&web, attempt, &[2]);
+    let (call, edit, if_match) = put(&bench.answer(read, read_of(holds(&web, &[]), "W/8")), &web);
+    assert_eq!(edit.add.iter().map(|new| new.ip).collect::<Vec<_>>(), [ip(2)]);
+    assert_eq!(if_match, Some(Etag::new("W/8")));
+    let said = bench.answer(call, accepted(Provisioning::Succeeded, GONE));
+    assert_eq!(written(&said, attempt), (&set(&[2]), &set(&[2]), &set(&[])));
+}
+
+#[test]
+fn w4_a_pool_that_no_longer_needs_its_write_ends_the_wait_with_nothing() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.hear(In::Withdraw(web.clone()));
+    assert_eq!(next_take(&mut bench).0, attempt);
+    assert!(bench.hear(In::Taken(web, attempt, None)).is_empty());
+    assert!(bench.writer.lanes.is_empty());
+}
+
+#[test]
+fn w4_a_put_with_a_lost_answer_is_found_as_written_by_the_next_get() {
+    for lost in [no_answer(), failure(FailureKind::Connection, "", GONE), failed(504, "", GONE)] {
+        let mut bench = Bench::leading(params());
+        let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+        let (attempt, read) = bench.begin(&web, &[1, 2]);
+        let said = bench.answer(read, read_of(holds(&web, &[2, 3]), "W/1"));
+        assert!(bench.fail(put(&said, &web).0, lost).is_empty(), "nothing is told yet");
+        assert_eq!(bench.writer.busy, 0, "the turn is free");
+        assert!(bench.due(&other, due(0, Class::Revive)).is_empty(), "the lane is closed");
+        // The look that opens the lane, and the wait of the attempt, run at the same time.
+        let look = get(&bench.until(5_000), &web);
+        let said = bench.answer(look, read_of(holds(&web, &[1, 2]), "W/2"));
+        let mut granted = takes(&said)[0].clone();
+        if granted.0 == other {
+            nothing_to_do(&mut bench, &other, granted.1);
+            granted.1 = next_take(&mut bench).0;
+        }
+        assert_eq!(granted.1, attempt);
+        assert!(bench.now <= 6_000, "{}", bench.now);
+        let read = bench.bring(&web, attempt, &[1, 2]);
+        let said = bench.answer(read, read_of(holds(&web, &[1, 2]), "W/2"));
+        assert_eq!(written(&said, attempt), (&set(&[1, 2]), &set(&[1]), &set(&[3])));
+        assert!(calls(&said).iter().all(|call| !matches!(call.request, ArmRequest::PutPool { .. })));
+    }
+}
+
+#[test]
+fn w4_a_put_that_was_never_carried_out_is_repeated() {
+    for level in [&[1][..], &[]] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.fail(call, no_answer());
+        let look = get(&bench.until(5_000), &web);
+        let said = bench.answer(look, read_of(holds(&web, &[]), "W/1"));
+        if takes(&said).is_empty() {
+            next_take(&mut bench);
+        }
+        let read = bench.bring(&web, attempt, level);
+        let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+        if level.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Unchanged { .. }), "we have written nothing");
+        } else {
+            put(&said, &web);
+        }
+    }
+}
+
+#[test]
+fn w4_a_disproved_put_is_not_claimed_when_another_client_writes_the_same() {
+    for disproved_by_the_look in [true, false] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.fail(call, failed(504, "", RetryAfter::In(Duration::from_secs(30))));
+        let look = get(&bench.until(5_000), &web);
+        let seen: &[u8] = if disproved_by_the_look { &[] } else { &[1] };
+        assert!(takes(&bench.answer(look, read_of(holds(&web, seen), "W/2"))).is_empty());
+        next_take(&mut bench);
+        let read = bench.bring(&web, attempt, &[1]);
+        let said = bench.answer(read, read_of(holds(&web, &[1]), "W/3"));
+        let found = outcome(&said, attempt);
+        assert_eq!(matches!(found, Outcome::Unchanged { .. }), disproved_by_the_look, "{found:?}");
+        assert_eq!(matches!(found, Outcome::Written { .. }), !disproved_by_the_look, "{found:?}");
+    }
+}
+
+#[test]
+fn w4_of_several_unanswered_puts_the_one_that_the_pool_shows_counts() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let mut said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    for level in [&[1, 2][..], &[1]] {
+        bench.fail(put(&said, &web).0, no_answer());
+        let look = next_look(&mut bench, 100_000);
+        let opened = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+        if takes(&opened).is_empty() {
+            next_take(&mut bench);
+        }
+        let read = bench.bring(&web, attempt, level);
+        said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    }
+    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])), "the first, not the second");
+}
+
+#[test]
+fn w4_a_put_found_as_written_is_told_before_the_put_of_admin_states() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.hear(In::Draining(drains(1)));
+    let look = get(&bench.until(5_000), &web);
+    let said = bench.answer(look, read_of(holds(&web, &[1]), "W/2"));
+    if takes(&said).is_empty() {
+        next_take(&mut bench);
+    }
+    let read = bench.bring(&web, attempt, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[1]), "W/2"));
+    assert_eq!(written(&said, attempt), (&set(&[1]), &set(&[1]), &set(&[])));
+    assert_eq!(put(&said, &web).1.set_admin, BTreeMap::from([(0, AdminState::Down)]));
+}
+
+#[test]
+fn w4_while_the_lane_is_in_doubt_its_reads_count_as_tries() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.due(&other, due(0, Class::Revive));
+    let mut looks = 0;
+    loop {
+        let look = next_look(&mut bench, 180_000);
+        looks += 1;
+        let said = bench.fail(look, failure(FailureKind::Connection, "", GONE));
+        if !said.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Terminal { .. }));
+            break;
+        }
+    }
+    assert!(looks >= 4 && bench.now > 50_000, "{looks} looks, {} ms", bench.now);
+    let look = next_look(&mut bench, 210_000);
+    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+}
+
+#[test]
+fn w4_a_write_behind_an_endless_operation_is_retriable_after_2_min() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    loop {
+        let look = next_look(&mut bench, 200_000);
+        let said = bench.answer(look, read_of(updating(&web), "W/2"));
+        if !said.is_empty() {
+            assert!(matches!(outcome(&said, attempt), Outcome::Retriable { eligible_at: None, .. }));
+            break;
+        }
+    }
+    assert!(bench.now >= 120_000, "{}", bench.now);
+}
+
+#[test]
+fn w4_after_the_last_retry_the_lane_stays_in_doubt() {
+    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    assert!(matches!(outcome(&bench.fail(call, no_answer()), attempt), Outcome::Terminal { .. }));
+    assert!(bench.due(&other, due(0, Class::Revive)).is_empty());
+    let look = get(&bench.until(5_000), &web);
+    assert_eq!(takes(&bench.answer(look, read_of(holds(&web, &[]), "W/1")))[0].0, other);
+}
+
+#[test]
+fn w4_standby_or_shutdown_during_a_wait_interrupts_it() {
+    for input in [In::Standing(Standing::Standby), In::Shutdown] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, read) = bench.begin(&web, &[1]);
+        bench.fail(read, broken());
+        let said = bench.hear(input);
+        assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+        assert!(bench.until(100_000).is_empty() && bench.writer.lanes.is_empty());
+    }
+}
+
+#[test]
+fn w8_a_put_that_meets_trouble_during_the_shutdown_is_interrupted() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (attempt, call) = bench.begin_put(&web, &[1]);
+    bench.hear(In::Shutdown);
+    let said = bench.fail(call, broken());
+    assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
+    assert!(said.iter().any(|said| matches!(said, Out::Quiet { .. })));
+}
+
+#[test]
+fn n3_an_admin_part_alone_ends_with_its_first_failure() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    bench.hear(In::Draining(drains(1)));
+    for n in 0..8 {
+        let read = get(&bench.hear(In::AdminDue(web.clone(), AdminDue { again: n > 0, ..down(0) })), &web);
+        let said = bench.fail(read, broken());
+        assert!(matches!(&said[..], [Out::AdminFinished { result: Err(_), .. }]), "{said:?}");
+    }
+    bench.begin(&other, &[1]);
+}
+
+#[test]
+fn n3_downs_and_membership_do_not_wait_for_each_others_retries() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("a", "web"), pool("b", "other"));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.hear(In::Draining(drains(1)));
+    let restore = AdminDue { urgency: AdminUrgency::Restore, ..down(0) };
+    assert!(bench.hear(In::AdminDue(web.clone(), restore)).is_empty(), "a restore has time");
+    let read = get(&bench.hear(In::AdminDue(other.clone(), down(0))), &other);
+    bench.fail(read, broken());
+    take(&bench.due(&other, due(0, Class::Add)));
+
+    let (third, read) = bench.begin(&pool("c", "third"), &[1]);
+    bench.fail(read, broken());
+    assert_eq!(take(&bench.hear(In::AdminDue(pool("c", "third"), down(0)))), third, "with its membership");
+    assert_eq!(next_take(&mut bench).0, attempt);
+}
+
+#[test]
+fn w4_a_write_that_waits_to_retry_is_shown_as_such() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    bench.until(1_000);
+    let lane = |said: &Out| if let Out::Lane(view) = said { Some(view.clone()) } else { None };
+    let view = bench.shown.iter().rev().find_map(lane).expect("the lane was shown");
+    assert_eq!(view.writing, None);
+    assert_eq!(view.waiting, [(web, "waiting to retry", at(0))]);
+}
+
+#[test]
+fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    let (_, read) = bench.begin(&web, &[1]);
+    bench.fail(read, broken());
+    next_take(&mut bench);
+    let waits = bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::LaneWait { .. })));
+    assert_eq!(waits.count(), 1);
+}
+
+#[test]
+fn w5_a_hopeless_poll_reads_the_load_balancer() {
+    for kind in [
+        FailureKind::Refused,
+        FailureKind::Status(400),
+        FailureKind::Status(401),
+        FailureKind::Status(403),
+        FailureKind::Undecodable(200),
+    ] {
+        let mut bench = Bench::leading(params());
+        let web = pool("lb", "web");
+        let (attempt, call) = bench.begin_put(&web, &[1]);
+        bench.answer(call, accepted(Provisioning::Updating, GONE));
+        let asked = poll(&bench.until(1_000));
+        assert!(bench.fail(asked, failure(kind, "", GONE)).is_empty());
+        let read = look(&bench.until(1_000), "lb");
+        let runs = lb_of("lb", Provisioning::Succeeded, vec![updating(&web)]);
+        assert!(bench.answer(read, runs).is_empty(), "it still runs");
+        let read = look(&bench.until(3_000), "lb");
+        assert!(bench.fail(read, failed(403, "", GONE)).is_empty(), "a read that fails is made again");
+        let read = look(&bench.until(7_000), "lb");
+        let said = bench.answer(read, lb_of("lb", Provisioning::Succeeded, vec![holds(&web, &[1])]));
+        assert!(matches!(outcome(&said, attempt), Outcome::Written { .. }), "{kind:?}");
+    }
+}
+
+#[test]
+fn w6_a_retry_after_of_ages_parks_its_own_pool_for_all_of_it() {
+    let mut bench = Bench::leading(params());
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (attempt, read) = bench.begin(&web, &[1]);
+    let ages = Duration::from_secs(99_999_999_999);
+    let header = RetryAfter::In(ages);
+    let eligible_at = |said: &[Out], attempt: AttemptId| {
+        let found = outcome(said, attempt);
+        let Outcome::Retriable { eligible_at, .. } = found else { panic!("{found:?}") };
+        *eligible_at
+    };
+    let said = bench.fail(read, failed(429, "TooManyRequests", header));
+    assert_eq!(eligible_at(&said, attempt), Some(at(0).plus(ages)));
+    // Other pools wait for an hour at most, behind a gate.
+    bench.due(&other, due(0, Class::Add));
+    assert!(takes(&bench.until(3_599_999)).is_empty());
+    let attempt = take(&bench.until(3_600_000));
+    let read = bench.bring(&other, attempt, &[1]);
+    let said = bench.fail(read, failed(429, "RetryableError", header));
+    assert_eq!(eligible_at(&said, attempt), Some(at(3_600_000).plus(ages)));
+    // And for ten minutes at most in a lane.
+    bench.due(&web, due(0, Class::Add));
+    assert!(takes(&bench.until(4_199_999)).is_empty());
+    take(&bench.until(4_200_000));
+}
+
+#[test]
+fn w8_a_put_may_be_sent_for_60_s_and_none_after_its_watchdog() {
+    let mut bench = Bench::leading(params());
+    let web = pool("lb", "web");
+    bench.until(7_000);
+    let (_, read) = bench.begin(&web, &[1]);
+    let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
+    let found = &calls(&said)[0].request;
+    let ArmRequest::PutPool { permit, .. } = found else { panic!("{found:?}") };
+    assert_eq!(permit.send_before, at(67_000));
+}
+
+#[test]
+fn w4_an_unreadable_pool_does_not_close_its_load_balancer_forever() {
+    let mut bench = Bench::leading(Params { client_retries: 0, ..params() });
+    let (web, other) = (pool("lb", "web"), pool("lb", "other"));
+    let (_, call) = bench.begin_put(&web, &[1]);
+    bench.fail(call, no_answer());
+    bench.due(&other, due(0, Class::Revive));
+    let mut limit = 60_000;
+    let granted = loop {
+        let look = next_look(&mut bench, limit);
+        limit += 60_000;
+        let said = bench.fail(look, failure(FailureKind::Undecodable(200), "", GONE));
+        if let Some((granted, _)) = takes(&said).first() {
+            break granted.clone();
+        }
+        assert!(bench.now < 1_200_000, "still closed after {} ms", bench.now);
+    };
+    assert_eq!(granted, other);
+    assert!(bench.now > 600_000, "open after {} ms", bench.now);
+}
