@@ -33,7 +33,7 @@ use nodes::AdminState;
 use pool_core::route::{Delivery, Said};
 use pools::directory::Directory;
 use pools::discovery::Discovery;
-use reporting::board::Board;
+use reporting::snapshot::Board;
 use reporting::events::Emitter;
 use sources::informer::Informer;
 use sources::watch;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Recipient;
-use model::ask::{Answer, Request, RequestId, Wanted};
+use model::operator_request::{Answer, Request, RequestId, Wanted};
 use pool_core::route::{Delivery, Said, route};
 use tokio::sync::oneshot;
 

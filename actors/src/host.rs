@@ -8,7 +8,7 @@ use std::sync::Arc;
 use actix::{Actor, Context, Handler, Message};
 use arc_swap::ArcSwap;
 use coordination::leader::{Free, SetBack};
-use model::ask::{Answer, RequestId};
+use model::operator_request::{Answer, RequestId};
 use model::report::Subject;
 use model::view::{LeadershipView, Snapshot, WishesView};
 use pool_core::route::{Delivery, HostMessage};

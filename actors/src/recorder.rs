@@ -11,7 +11,7 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogra
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use model::object::Kind;
 use model::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
-use model::wishes::Mode;
+use model::policy::Mode;
 use pool_core::route::Delivery;
 
 use crate::switchboard::Deliver;

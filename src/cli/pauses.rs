@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use model::redact::Printable;
-use model::wishes::Pause;
+use model::policy::Pause;
 
 /// Since when, by whom and why.
 pub(super) fn words(pause: &Pause) -> String {

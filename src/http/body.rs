@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
-use model::ask::Scope;
+use model::operator_request::Scope;
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use serde_json::{Map, Value};
 

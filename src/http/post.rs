@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use model::ask::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
+use model::operator_request::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
 use model::assignment::{HeldReason, PausedBy};
 use model::ids::{LbName, NodeName, PoolId, PoolName};
 use model::sample::GateClass;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use actors::clock::Clock;
-use model::ask::Scope;
+use model::operator_request::Scope;
 use model::assignment::{Held, PausedBy};
 use model::ids::{Family, PoolId};
 use model::level::Source;
@@ -15,7 +15,7 @@ use model::view::{
     ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
     admin_state_word,
 };
-use model::wishes::{Pause, Wishes};
+use model::policy::{Pause, Wishes};
 use model::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
 

@@ -16,7 +16,7 @@ use model::guard::{Fraction, GuardMode};
 use model::ids::{Family, LbName, NetworkId, PoolId, PoolName};
 use model::machine::Wall;
 use model::pins::Pins;
-use model::wishes;
+use model::policy;
 use model::xds::name::Name;
 use pools::directory::Listing;
 use pools::membership::{self, AdminStates};
@@ -126,9 +126,9 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
         },
         pauses: pauses::Params {
             mode: match controller.mode {
-                Mode::Observe => wishes::Mode::Observe,
-                Mode::AddOnly => wishes::Mode::AddOnly,
-                Mode::Enforce => wishes::Mode::Enforce,
+                Mode::Observe => policy::Mode::Observe,
+                Mode::AddOnly => policy::Mode::AddOnly,
+                Mode::Enforce => policy::Mode::Enforce,
             },
             keeping: if instance.dry_run { pauses::Keeping::Nothing } else { pauses::Keeping::ConfigMap },
             heeding: pauses::Heeding::Pauses,
@@ -160,7 +160,7 @@ impl Machines {
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
         self.admin_state.role = nodes::Role::Silent;
-        self.pauses.mode = wishes::Mode::Enforce;
+        self.pauses.mode = policy::Mode::Enforce;
         // A dry run reads it too: an operator who looks first is to see what is paused.
         self.pauses.keeping = pauses::Keeping::ConfigMap;
         self.pauses.heeding = pauses::Heeding::Restoring(pauses::Restoring {

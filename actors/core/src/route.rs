@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use coordination::{leader, pauses};
 use model::arm::ArmCall;
-use model::ask::{Answer, Refusal, Request, RequestId};
+use model::operator_request::{Answer, Refusal, Request, RequestId};
 use model::config_map::{ConfigMapAsk, Keeper};
 use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
 use model::lease::{GateTimes, LeaseAsk, LeaseName};
@@ -27,7 +27,7 @@ use model::xds::stream::Call;
 use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
-use reporting::{board, events};
+use reporting::{snapshot, events};
 use sources::watch::Ask;
 use sources::{informer, watch, xds_source};
 
@@ -57,7 +57,7 @@ pub enum Said {
     /// The event emitter.
     Events(events::Out),
     /// The board.
-    Board(board::Out),
+    Board(snapshot::Out),
     /// The follower of xDS sources.
     XdsSource(xds_source::Out),
 }
@@ -125,7 +125,7 @@ pub enum Delivery {
     /// To the event emitter.
     Events(events::In),
     /// To the board.
-    Board(board::In),
+    Board(snapshot::In),
     /// To the follower of xDS sources.
     XdsSource(xds_source::In),
     /// To the port to xDS control planes.
@@ -331,8 +331,8 @@ pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
         Said::Person(request) => deliver(person::from_person(request)),
         Said::Events(said) => emitter::from_events(said, deliver),
         Said::XdsSource(said) => xds::from_xds_source(said, deliver),
-        Said::Board(board::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
-        Said::Board(board::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
+        Said::Board(snapshot::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
+        Said::Board(snapshot::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
     }
 }
 
@@ -354,7 +354,7 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             // No level rests on them: it does not matter whether they are current.
             Kind::Preemptions => {}
         },
-        watch::Out::View(view) => deliver(Delivery::Board(board::In::Source(view))),
+        watch::Out::View(view) => deliver(Delivery::Board(snapshot::In::Source(view))),
         watch::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -368,10 +368,10 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
         informer::Out::Synced => {
             deliver(Delivery::Directory(directory::In::ListsSynced));
             deliver(Delivery::Discovery(discovery::In::ListsSynced));
-            deliver(Delivery::Board(board::In::ListsSynced));
+            deliver(Delivery::Board(snapshot::In::ListsSynced));
         }
         informer::Out::Node(name, fact) => {
-            deliver(Delivery::Board(board::In::Known(name.clone(), fact.clone())));
+            deliver(Delivery::Board(snapshot::In::Known(name.clone(), fact.clone())));
             deliver(Delivery::AdminState(nodes::In::Node(name, fact)));
         }
         informer::Out::Confirmed(epoch) => {
@@ -400,10 +400,10 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         discovery::Out::Synced => {
             deliver(Delivery::Directory(directory::In::DiscoverySynced));
-            deliver(Delivery::Board(board::In::DiscoverySynced));
+            deliver(Delivery::Board(snapshot::In::DiscoverySynced));
         }
         discovery::Out::Answer(id, answer) => deliver(answered(id, answer)),
-        discovery::Out::View(view) => deliver(Delivery::Board(board::In::Lb(view))),
+        discovery::Out::View(view) => deliver(Delivery::Board(snapshot::In::Lb(view))),
         discovery::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
@@ -429,12 +429,12 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Word(pool, word) => {
             deliver(Delivery::AdminState(nodes::In::Word(pool, word)));
         }
-        directory::Out::Refused(pool, why) => deliver(Delivery::Board(board::In::Refused(pool, why))),
-        directory::Out::Guards(view) => deliver(Delivery::Board(board::In::Guards(view))),
+        directory::Out::Refused(pool, why) => deliver(Delivery::Board(snapshot::In::Refused(pool, why))),
+        directory::Out::Guards(view) => deliver(Delivery::Board(snapshot::In::Guards(view))),
         directory::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         directory::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
         directory::Out::Service(uid, key, view) => {
-            deliver(Delivery::Board(board::In::Service(uid, key, view)));
+            deliver(Delivery::Board(snapshot::In::Service(uid, key, view)));
         }
         directory::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
@@ -455,8 +455,8 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         queue::Out::Missing(pool) => deliver(Delivery::Discovery(discovery::In::Missing(pool))),
         queue::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         queue::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        queue::Out::View(view) => deliver(Delivery::Board(board::In::Pool(view))),
-        queue::Out::Gone(pool) => deliver(Delivery::Board(board::In::PoolGone(pool))),
+        queue::Out::View(view) => deliver(Delivery::Board(snapshot::In::Pool(view))),
+        queue::Out::Gone(pool) => deliver(Delivery::Board(snapshot::In::PoolGone(pool))),
         queue::Out::Quarantined(pool, broken) => {
             deliver(Delivery::Host(HostMessage::Quarantined(pool, broken)));
         }
@@ -505,9 +505,9 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::Pace(pool, interval) => deliver(to_pool(pool, queue::In::Pace(interval))),
         writer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         writer::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        writer::Out::SharedLease(view) => deliver(Delivery::Board(board::In::SharedLease(view))),
-        writer::Out::Lane(view) => deliver(Delivery::Board(board::In::Lane(view))),
-        writer::Out::Gate(class, view) => deliver(Delivery::Board(board::In::Gate(class, view))),
+        writer::Out::SharedLease(view) => deliver(Delivery::Board(snapshot::In::SharedLease(view))),
+        writer::Out::Lane(view) => deliver(Delivery::Board(snapshot::In::Lane(view))),
+        writer::Out::Gate(class, view) => deliver(Delivery::Board(snapshot::In::Gate(class, view))),
         writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
         writer::Out::Quiet { shared_is_free } => {
             deliver(Delivery::Leader(leader::In::WriterQuiet { shared_is_free }));
@@ -532,9 +532,9 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
             deliver(Delivery::Events(events::In::Standing(standing)));
         }
         leader::Out::Remembered(gates) => deliver(Delivery::Writer(writer::In::Remembered(gates))),
-        leader::Out::OutOfSync(pools) => deliver(Delivery::Board(board::In::OutOfSync(pools))),
+        leader::Out::OutOfSync(pools) => deliver(Delivery::Board(snapshot::In::OutOfSync(pools))),
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
-        leader::Out::View(view) => deliver(Delivery::Board(board::In::Leadership(view))),
+        leader::Out::View(view) => deliver(Delivery::Board(snapshot::In::Leadership(view))),
         leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
         leader::Out::SetBack(set_back) => deliver(Delivery::Host(HostMessage::SetBack(set_back))),
@@ -557,7 +557,7 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         // Behind the wishes on the writer's edge: who is told of a pause is told when nothing more begins against it.
         pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),
-        pauses::Out::View(view) => deliver(Delivery::Board(board::In::Wishes(view))),
+        pauses::Out::View(view) => deliver(Delivery::Board(snapshot::In::Wishes(view))),
         pauses::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

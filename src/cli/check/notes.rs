@@ -3,7 +3,7 @@
 use actors::clock::Clock;
 use actors::kubernetes::{Place, config_map_facts};
 use coordination::pauses;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use serde_json::Value;
 
 use super::finding::{Check, Findings};

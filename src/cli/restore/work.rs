@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use model::ask::{Answer, Refusal, Scope, Wanted};
+use model::operator_request::{Answer, Refusal, Scope, Wanted};
 use model::assignment::PausedBy;
 use model::ids::PoolId;
 use model::level::Keeps;

@@ -13,7 +13,7 @@ use model::machine::{Now, Wall};
 use model::object::LeftOut;
 use model::sample::GateClass;
 use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
-use model::wishes::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, Wishes};
 
 use super::*;
 

@@ -5,15 +5,15 @@
 //! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of
 //! the Lease in `leader/sight.rs`.
 
-mod contest;
-mod sight;
+mod requests;
+mod observed_lease;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use contest::Errand;
+use requests::Errand;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
@@ -22,7 +22,7 @@ use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
 use model::sample::Sample;
 use model::view::LeadershipView;
-use sight::Sight;
+use observed_lease::Sight;
 
 /// What the Leader is told once, at start.
 #[derive(Clone, Debug)]

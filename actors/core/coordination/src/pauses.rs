@@ -13,7 +13,7 @@
 //! A pause is always written, even where there is one already: a write that was lost on its way names an older state
 //! from then on, so that it cannot end a pause that was answered for.
 
-mod asking;
+mod requests;
 mod notes;
 #[cfg(test)]
 mod tests;
@@ -22,15 +22,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asking::{ANSWERED_WITHIN, Work};
-use mechanisms::config_map::Errand;
-use model::ask::{Answer, Refusal, RequestId, Scope};
+use requests::{ANSWERED_WITHIN, Work};
+use mechanisms::config_map_client::Errand;
+use model::operator_request::{Answer, Refusal, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
 use model::sample::Sample;
 use model::view::WishesView;
-use model::wishes::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, Wishes};
 use notes::Noted;
 
 /// How long the note is heeded that switches the admin state off, from when it was first seen.

@@ -1,7 +1,7 @@
 //! Mechanisms that several machines share (docs/design/model-and-mechanisms.md).
 
 pub mod bucket;
-pub mod config_map;
+pub mod config_map_client;
 pub mod outbox;
 pub mod watch_failures;
 pub mod work_queue;

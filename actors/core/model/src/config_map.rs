@@ -3,7 +3,7 @@
 //!
 //! The port reads and writes the object; the meaning of a key is decided by the machine that writes it:
 //! the keeper of pauses and the admin state. Each of them leaves the others' keys alone. How they ask is the same
-//! for all (`mechanisms::config_map`).
+//! for all (`mechanisms::config_map_client`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! (docs/design/model-and-mechanisms.md). It has pure functions over them, and no machine.
 
 pub mod arm;
-pub mod ask;
+pub mod operator_request;
 pub mod assignment;
 pub mod attempt;
 pub mod config_map;
@@ -26,6 +26,6 @@ pub mod services;
 pub mod signals;
 pub mod view;
 pub mod watch;
-pub mod wishes;
+pub mod policy;
 pub mod write_record;
 pub mod xds;

@@ -7,7 +7,7 @@ use crate::error::ReasonLabel;
 use crate::node::NodeState;
 use crate::object::Kind;
 use crate::signals::Signal;
-use crate::wishes::Mode;
+use crate::policy::Mode;
 use crate::xds::cache::CacheState;
 
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.

@@ -14,7 +14,7 @@ use crate::machine::Now;
 use crate::node::NodeFact;
 use crate::object::{Kind, LeftOut};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
-use crate::wishes::{Mode, Wishes};
+use crate::policy::{Mode, Wishes};
 use crate::write_record::WriteRecord;
 use crate::xds::cache::{Reason, State};
 use crate::xds::dump::XdsView;

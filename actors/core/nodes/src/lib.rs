@@ -9,26 +9,26 @@
 //!
 //! The modules:
 //! - `nodes`: the nodes, their phases, and the set that follows from them (N1, N2, N4);
-//! - `posts`: what is due in which pool, and what comes of it (N3);
+//! - `pending_updates`: what is due in which pool, and what comes of it (N3);
 //! - `signals`: which taints and messages mean that a node leaves (N1);
 //! - `spot`: eviction notices, and the taint that makes them last (N1);
 //! - `admission`: how many Ready nodes may be Down at the same time (N5);
 //! - `pools`: the known entries, and what pools lack (N2, N4);
 //! - `records`: the text that is recorded for a node before its first Down (N4);
-//! - `keeping`: which records our ConfigMap must have, and which it is confirmed to have (N4);
+//! - `record_store`: which records our ConfigMap must have, and which it is confirmed to have (N4);
 //! - `draining`: when the draining set is sent to the writer, and which pools a change of it affects (N2);
 //! - `sources`: the pools of xDS sources, whose endpoints have a health status of their own (X2);
 //! - `term`: when a term may begin, what counts then, and what is allowed in it (W8, N4);
-//! - `people`: nodes that the operator releases (N5);
-//! - `told`: events, views and metrics.
+//! - `operator`: nodes that the operator releases (N5);
+//! - `reporting`: events, views and metrics.
 
 mod admission;
 mod draining;
-mod keeping;
+mod record_store;
 mod nodes;
-mod people;
+mod operator;
 mod pools;
-mod posts;
+mod pending_updates;
 pub(crate) mod records;
 mod sources;
 mod spot;
@@ -36,7 +36,7 @@ pub mod switch;
 mod term;
 #[cfg(test)]
 mod tests;
-mod told;
+mod reporting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use mechanisms::work_queue::{self, WorkQueue};
 use model::arm::{Backend, Failure, Provisioning};
-use model::ask::{Answer, RequestId, Scope};
+use model::operator_request::{Answer, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use model::draining::{AdminDue, Draining};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
@@ -61,15 +61,15 @@ use model::signals::{self, Signal};
 use model::view::{AdminView, NodeView};
 use model::watch;
 
-use keeping::Records;
-use model::wishes::Wishes;
+use record_store::Records;
+use model::policy::Wishes;
 use nodes::{NodeStatus, Nodes};
 use pools::Pools;
-use posts::Posts;
+use pending_updates::Posts;
 use records::Record;
 pub use spot::IgnoredNotice;
 use spot::Spots;
-use told::{Kept, Seen, Told};
+use reporting::{Kept, Seen, Told};
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]

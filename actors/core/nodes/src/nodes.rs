@@ -4,18 +4,18 @@
 //! - `phase`: the phase of one node, and what its signals make of it;
 //! - `set`: the draining set and the records that follow from the phases;
 //! - `progress`: how far nodes are, and when they are done;
-//! - `stand`: how a node stands, for those who tell of it.
+//! - `node_status`: how a node stands, for those who tell of it.
 
 mod phase;
 mod progress;
 mod set;
-mod stand;
+mod node_status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::{Waiting, admitted};
-use super::keeping::Records;
+use super::record_store::Records;
 use super::pools::Pools;
 use super::records::Record;
 use model::arm::Backend;
@@ -24,7 +24,7 @@ use model::machine::Now;
 use model::node::NodeFact;
 use model::signals::Signal;
 use phase::{Course, Follows, Phase};
-pub(super) use stand::NodeStatus;
+pub(super) use node_status::NodeStatus;
 
 /// All nodes by UID: one that is re-created under the same name is another one.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use super::{AdminState, Out, Role};
 use model::config_map::ConfigMapAnswer;
 use model::ids::{CallId, Epoch, NodeUid, PoolId};
 use model::machine::Now;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 
 impl AdminState {
     /// Whether this process leads in the term that was opened, and no newer one has begun.

@@ -23,7 +23,7 @@ use model::draining::AdminUrgency;
 use model::object::{ResourceVersion, Taint};
 use model::report::What;
 use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
-use model::wishes::{Mode, Pause};
+use model::policy::{Mode, Pause};
 
 const LBS: [&str; 2] = ["lb", "lb-internal"];
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::rules::{RuleIndex, folded};
-use model::ask::{Answer, RequestId, Scope};
+use model::operator_request::{Answer, RequestId, Scope};
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
@@ -19,34 +19,34 @@ use model::report::{Ended, Report};
 use model::sample::Sample;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, ServiceView};
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
 
 mod breaker;
-mod doubt;
+mod unconfirmed_removals;
 mod failed;
 mod gauges;
-mod listed;
+mod xds_pools;
 mod losses;
 mod mapping;
-mod memory;
-mod people;
+mod removal_guard;
+mod operator;
 mod pins;
 mod pool;
 mod second_read;
 #[cfg(test)]
 mod tests;
-mod told;
-mod turn;
+mod conditions;
+mod reconcile;
 
 use breaker::Breaker;
 use failed::FailedBalancers;
 use gauges::DirectoryGauges;
-use listed::Listed;
-pub use listed::Listing;
+use xds_pools::Listed;
+pub use xds_pools::Listing;
 use mapping::{Balancer, Services};
-use people::Wished;
+use operator::Wished;
 use pool::Pool;
 use second_read::SecondRead;
 

@@ -3,19 +3,19 @@
 //! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
 //! how a level is written, is the writer's business; what the level is, the Directory's.
 
-mod asked;
+mod manual_attempt;
 mod assigned;
 mod attempt;
 mod changes;
 mod conditions;
-mod content;
-mod fights;
+mod observed_pool;
+mod contention;
 mod observed;
 mod outcome;
 mod quarantine;
-mod rest;
+mod last_result;
 mod rewrite;
-mod show;
+mod status;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -26,12 +26,12 @@ use std::time::Duration;
 
 use crate::queue::changes::{Changes, Waiting};
 use crate::queue::conditions::Reported;
-use crate::queue::content::Content;
-use crate::queue::fights::Fights;
+use crate::queue::observed_pool::Content;
+use crate::queue::contention::Fights;
 use crate::queue::quarantine::Quarantine;
-use crate::queue::rest::{Left, Losses, Rest};
-use crate::queue::show::Shown;
-use model::ask::{Answer, RequestId};
+use crate::queue::last_result::{Left, Losses, Rest};
+use crate::queue::status::Shown;
+use model::operator_request::{Answer, RequestId};
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::attempt::{Class, Due, Outcome, Taken, WriteFate};
 use model::error::ReasonLabel;

@@ -6,11 +6,11 @@
 mod conditions;
 mod correlator;
 mod delivery;
-mod messages;
+mod protocol;
 mod recent;
 #[cfg(test)]
 mod tests;
-mod words;
+mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use model::leadership::Standing;
 use model::machine::{Machine, Now, earliest};
 use model::report::{Report, Subject};
 use model::sample::Sample;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 
-pub use messages::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
+pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
 
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";
@@ -117,10 +117,10 @@ impl Emitter {
     }
 
     fn on_report(&mut self, now: Now, report: Report, out: &mut Vec<Out>) {
-        let severity = words::severity(&report.what);
-        let reason = words::reason(&report.what);
+        let severity = messages::severity(&report.what);
+        let reason = messages::reason(&report.what);
         let condition = report.what.condition();
-        let message: Arc<str> = words::told(&report).into();
+        let message: Arc<str> = messages::told(&report).into();
         for subject in report.subjects {
             let kin = Kin { subject, severity, reason, condition: condition.clone() };
             let news = News { kin, message: Arc::clone(&message) };
@@ -260,7 +260,7 @@ impl Emitter {
 /// The reason and the message of the events by which a report is made.
 #[must_use]
 pub fn words_of(report: &Report) -> (&'static str, String) {
-    (words::reason(&report.what), words::told(report))
+    (messages::reason(&report.what), messages::told(report))
 }
 
 fn is_controller(subject: &Subject) -> bool {

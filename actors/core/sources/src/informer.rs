@@ -17,11 +17,11 @@ mod part;
 mod refusals;
 mod resources;
 mod selection;
-mod settle;
+mod reconcile;
 mod staging;
 #[cfg(test)]
 mod tests;
-mod told;
+mod data_error_events;
 mod undecodable;
 mod unread;
 
@@ -40,7 +40,7 @@ use model::report::{Ended, Report, Subject};
 use model::sample::{RelistReason, Sample};
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::watch::{Seen, Serves};
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use resources::Resources;
 use selection::Selection;
 use staging::{Judged, Staging, Stream};

@@ -2,10 +2,10 @@
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use coordination::leader;
-use model::ask::Scope;
+use model::operator_request::Scope;
 use model::config_map::Keeper;
 use pools::{directory, discovery};
-use reporting::{board, events};
+use reporting::{snapshot, events};
 
 pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
@@ -26,8 +26,8 @@ pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delive
         }
         nodes::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         nodes::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        nodes::Out::Node(name, view) => deliver(Delivery::Board(board::In::Node(name, view))),
-        nodes::Out::View(view) => deliver(Delivery::Board(board::In::Admin(view))),
+        nodes::Out::Node(name, view) => deliver(Delivery::Board(snapshot::In::Node(name, view))),
+        nodes::Out::View(view) => deliver(Delivery::Board(snapshot::In::Admin(view))),
         nodes::Out::NoticeIgnored(node, why) => {
             deliver(Delivery::Host(HostMessage::NoticeIgnored(node, why)));
         }

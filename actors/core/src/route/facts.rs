@@ -5,7 +5,7 @@ use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use coordination::leader;
 use model::services::ServiceFact;
 use pools::{directory, discovery, queue};
-use reporting::{board, events};
+use reporting::{snapshot, events};
 use sources::informer;
 
 impl Delivery {
@@ -183,24 +183,24 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
     }
 }
 
-fn board_fact(input: &board::In) -> Option<FactKey> {
+fn board_fact(input: &snapshot::In) -> Option<FactKey> {
     match input {
-        board::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
-        board::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),
-        board::In::Service(_, key, _) => Some(FactKey::ServiceView(key.clone())),
-        board::In::Lane(view) => Some(FactKey::LaneView(view.lb.clone())),
-        board::In::Gate(class, _) => Some(FactKey::GateView(*class)),
-        board::In::Source(view) => Some(FactKey::SourceView(view.kind)),
-        board::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
-        board::In::Leadership(_) => Some(FactKey::LeadershipView),
-        board::In::Wishes(_) => Some(FactKey::WishesView),
-        board::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
-        board::In::Guards(_) => Some(FactKey::GuardsView),
-        board::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),
-        board::In::Xds(_) => Some(FactKey::XdsView),
-        board::In::Node(name, _) => Some(FactKey::NodeView(name.clone())),
-        board::In::Known(name, _) => Some(FactKey::Node(name.clone())),
-        board::In::Admin(_) => Some(FactKey::AdminView),
-        board::In::ListsSynced | board::In::DiscoverySynced | board::In::OutOfSync(_) => None,
+        snapshot::In::Pool(view) => Some(FactKey::PoolView(view.pool.clone())),
+        snapshot::In::PoolGone(pool) => Some(FactKey::PoolView(pool.clone())),
+        snapshot::In::Service(_, key, _) => Some(FactKey::ServiceView(key.clone())),
+        snapshot::In::Lane(view) => Some(FactKey::LaneView(view.lb.clone())),
+        snapshot::In::Gate(class, _) => Some(FactKey::GateView(*class)),
+        snapshot::In::Source(view) => Some(FactKey::SourceView(view.kind)),
+        snapshot::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
+        snapshot::In::Leadership(_) => Some(FactKey::LeadershipView),
+        snapshot::In::Wishes(_) => Some(FactKey::WishesView),
+        snapshot::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
+        snapshot::In::Guards(_) => Some(FactKey::GuardsView),
+        snapshot::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),
+        snapshot::In::Xds(_) => Some(FactKey::XdsView),
+        snapshot::In::Node(name, _) => Some(FactKey::NodeView(name.clone())),
+        snapshot::In::Known(name, _) => Some(FactKey::Node(name.clone())),
+        snapshot::In::Admin(_) => Some(FactKey::AdminView),
+        snapshot::In::ListsSynced | snapshot::In::DiscoverySynced | snapshot::In::OutOfSync(_) => None,
     }
 }

@@ -3,7 +3,7 @@
 use super::{Delivery, PoolMessage};
 use coordination::{leader, pauses};
 use pools::{directory, discovery, queue};
-use reporting::{board, events};
+use reporting::{snapshot, events};
 use sources::{informer, watch, xds_source};
 
 macro_rules! inputs {
@@ -40,7 +40,7 @@ inputs! {
     /// What it tells the event emitter.
     for_events: events::In, Delivery::Events(input) => input;
     /// What it tells the board.
-    for_board: board::In, Delivery::Board(input) => input;
+    for_board: snapshot::In, Delivery::Board(input) => input;
     /// What it tells the follower of xDS sources.
     for_xds_source: xds_source::In, Delivery::XdsSource(input) => input;
 }

@@ -2,7 +2,7 @@
 
 use super::Delivery;
 use coordination::pauses;
-use model::ask::{Request, Scope, Wanted};
+use model::operator_request::{Request, Scope, Wanted};
 use pools::{directory, discovery};
 
 /// Who decides about the operator's request.

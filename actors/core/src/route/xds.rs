@@ -3,7 +3,7 @@
 use super::Delivery;
 use model::sample::Sample;
 use pools::directory;
-use reporting::board;
+use reporting::snapshot;
 use sources::xds_source;
 
 /// The driver hears what it is to do, the Directory what is known of a source.
@@ -13,7 +13,7 @@ pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(De
         xds_source::Out::Fact(name, fact) => {
             deliver(Delivery::Directory(directory::In::Source(name, fact)));
         }
-        xds_source::Out::View(view) => deliver(Delivery::Board(board::In::Xds(view))),
+        xds_source::Out::View(view) => deliver(Delivery::Board(snapshot::In::Xds(view))),
         xds_source::Out::Sample(sample) => deliver(Delivery::Metrics(Sample::Xds(sample))),
     }
 }

@@ -24,7 +24,7 @@ use model::sample::{PoolState, Sample};
 use model::view::Snapshot;
 use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, PoolMessage, Said, route};
 use pools::queue::{self, In, PoolQueue};
-use reporting::board::Board;
+use reporting::snapshot::Board;
 use reporting::events::{self, Emitter, Event};
 use writer::Writer;
 

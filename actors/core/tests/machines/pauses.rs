@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordination::pauses::Out;
-use model::ask::{Answer, Done, Effect, RequestId};
-use model::wishes::{Pause, Wishes};
+use model::operator_request::{Answer, Done, Effect, RequestId};
+use model::policy::{Pause, Wishes};
 use pool_core::route::{Delivery, Said, route};
 
 #[test]

@@ -18,7 +18,7 @@ use model::view::PoolView;
 use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Said, route};
 use pools::queue::{self, PoolQueue};
 use pools::{directory, discovery};
-use reporting::board;
+use reporting::snapshot;
 use reporting::events::{self, Emitter, Event, Severity};
 use simulator_models::arm::{ArmModel, PoolSpec, Settings, VirtualNetwork};
 use writer::Writer;
@@ -404,7 +404,7 @@ impl Bench {
         }
         for delivery in deliveries {
             // What is only looked at needs no time.
-            if let Delivery::Board(board::In::Pool(view)) = delivery {
+            if let Delivery::Board(snapshot::In::Pool(view)) = delivery {
                 self.views.insert(view.pool.clone(), view);
                 continue;
             }

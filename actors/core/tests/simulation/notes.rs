@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coordination::pauses;
 use model::arm::Document;
-use model::ask::Scope;
+use model::operator_request::Scope;
 use model::config_map::{
     ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Keeper, Text, Value as Noted,
 };

@@ -243,7 +243,7 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
             network: Some(NetworkId::new(ccm::NETWORK)),
         },
         pauses: pauses::Params {
-            mode: model::wishes::Mode::Enforce,
+            mode: model::policy::Mode::Enforce,
             keeping: pauses::Keeping::ConfigMap,
             heeding: pauses::Heeding::Pauses,
         },

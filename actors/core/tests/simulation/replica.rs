@@ -17,7 +17,7 @@ use pools::directory::Directory;
 use pools::discovery::Discovery;
 use pools::queue::PoolQueue;
 use pools::{directory, discovery, queue};
-use reporting::board::Board;
+use reporting::snapshot::Board;
 use reporting::events;
 use reporting::events::Emitter;
 use sources::informer::Informer;

@@ -18,7 +18,7 @@ use model::machine::{Machine, Now, Wall};
 use model::node::NodeFact;
 use model::node::Role;
 use model::object::{Object, ResourceVersion, Taint};
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use nodes::{AdminState, In, Keeping, Out, Params};
 use pools::directory;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ending::End;
+use super::completion::End;
 use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};

@@ -28,7 +28,7 @@ use model::machine::Now;
 use model::report::{Condition, Ended, Report, Subject, What};
 use model::sample::{Caller, Sample};
 
-use super::ending::End;
+use super::completion::End;
 use super::lane::Pick;
 use super::write::Write;
 use super::{AdminDue, AdminUrgency, Out, Writer};

@@ -10,7 +10,7 @@ use model::machine::{Now, earliest, step_of};
 use model::view::LaneView;
 
 use super::AdminUrgency;
-use super::first_look::InitialRead;
+use super::initial_read::InitialRead;
 use super::slot::{Rank, Slot};
 use super::write::{FOREIGN_DELAYS, Write};
 

@@ -23,22 +23,22 @@ use model::view::SharedLeaseView;
 
 use super::{LeaseParams, Out, PERMIT_MARGIN};
 
-mod asking;
-mod known;
-mod off;
+mod requests;
+mod observed;
+mod cooldown;
 mod seen;
-mod show;
-mod signs;
-mod trust;
-mod wants;
+mod status;
+mod contention_signals;
+mod freshness;
+mod demand;
 
-use asking::{Asked, OpenWatch, Patience, Watch, What};
-pub use known::FOREIGN_HOLD;
-use known::{Heard, Holder, Known, Maker};
-use off::Off;
-use signs::Signs;
-use trust::{LostRequest, Trust};
-pub(super) use wants::Wants;
+use requests::{Asked, OpenWatch, Patience, Watch, What};
+pub use observed::FOREIGN_HOLD;
+use observed::{Heard, Holder, Known, Maker};
+use cooldown::Off;
+use contention_signals::Signs;
+use freshness::{LostRequest, Trust};
+pub(super) use demand::Wants;
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
 const HOLD: Duration = Duration::from_secs(60);

@@ -18,10 +18,10 @@ use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 
 use super::budget::Need;
-use super::calls::Purpose;
+use super::in_flight::Purpose;
 use super::classify::{Class, Stage, classify};
-use super::ending::End;
-use super::first_look::shows_rest;
+use super::completion::End;
+use super::initial_read::shows_rest;
 use super::plan::{Plan, plan};
 use super::write::{Follow, Phase, PollStep, Put, Write};
 use super::{Out, Writer, our_failure};

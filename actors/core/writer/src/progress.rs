@@ -13,15 +13,15 @@ use model::proof::prove;
 use model::sample::{Caller, GateClass, Sample};
 
 use super::breaker::Part;
-use super::calls::{Purpose, SEND_LIMIT};
+use super::in_flight::{Purpose, SEND_LIMIT};
 use super::classify::{Stage, is_in_doubt};
-use super::ending::{End, tell_outcome};
+use super::completion::{End, tell_outcome};
 use super::gate::gate_closed;
 use super::lane::{Closed, Pick};
 use super::plan::{Change, Plan, plan};
 use super::record::record;
 use super::slot::Slot;
-use super::traffic::unexpected;
+use super::dispatch::unexpected;
 use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Nodes;
 use super::phase::{Course, Done, Phase};
-use crate::keeping::Records;
+use crate::record_store::Records;
 use crate::pools::Pools;
 use model::arm::Backend;
 use model::ids::{LbName, NodeUid, PoolId, PoolName};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Nodes;
-use crate::keeping::Records;
+use crate::record_store::Records;
 use crate::pools::Pools;
 use crate::records::{Exceptions, Record};
 use model::arm::Backend;

@@ -1,7 +1,7 @@
 //! Nodes that wait for their turn, and those that the operator lets go (N5).
 
 use super::*;
-use model::ask::{Done, Refusal, Stays};
+use model::operator_request::{Done, Refusal, Stays};
 use model::assignment::PausedBy;
 
 /// One of six nodes of which the first four leave service: three of them go.

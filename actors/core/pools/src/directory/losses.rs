@@ -2,7 +2,7 @@
 //! vanish. Endpoints that leave their slices on a running watch cause none: kube-proxy acts on the same slices, so that a
 //! member without endpoints gets no traffic anyway.
 //!
-//! The cause is known when an address leaves, and is kept with it until it is gone from the pool (`memory::Left`). If the
+//! The cause is known when an address leaves, and is kept with it until it is gone from the pool (`removal_guard::Left`). If the
 //! endpoints of a node leave their slices first and the node is deleted within the removal delay, the loss stays
 //! uncounted. If the node was deleted or left out first, the loss counts, and it does not matter that its endpoints leave
 //! later.
@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::doubt::Confirmation;
-use super::memory::{Claims, Look, asks, part};
+use super::unconfirmed_removals::Confirmation;
+use super::removal_guard::{Claims, Look, asks, part};
 use model::ids::Family;
 use model::level::Provenance;
 use model::machine::Now;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::memory::part;
+use super::removal_guard::part;
 use super::pool::Given;
 use model::assignment::{Assignment, Share};
 use model::ids::{AddressName, PoolId, ServiceUid};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{Paused, Size};
-use super::doubt::Confirmation;
+use super::unconfirmed_removals::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::memory::{Claims, Look, Memory, asks, of_other_family, part};
-use super::told::Told;
-use super::{Out, Params, Term, listed, pins};
+use super::removal_guard::{Claims, Look, Memory, asks, of_other_family, part};
+use super::conditions::Told;
+use super::{Out, Params, Term, pins, xds_pools};
 use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use model::error::NotManageable;
 use model::ids::{AddressName, Family, PoolId, PoolName, ServiceKey, ServiceUid};
@@ -100,7 +100,7 @@ pub(super) enum Ownership {
     /// Its Services', without proof of ownership.
     Refused(NotManageable, Claims),
     /// Its Services', with proof; or its source's, which asks for that besides (X2).
-    Proven(Family, Claims, Option<listed::Given>),
+    Proven(Family, Claims, Option<xds_pools::Given>),
 }
 
 /// Judges whose a pool is (D2).
@@ -131,7 +131,7 @@ pub(super) struct Given<'a> {
     pub(super) family: Family,
     pub(super) claims: Claims,
     /// What its source asks besides, where it is filled from one (X2).
-    pub(super) listed: Option<listed::Given>,
+    pub(super) listed: Option<xds_pools::Given>,
     /// When the newest second read that is in force was asked for.
     pub(super) read_asked: Option<Now>,
     pub(super) paused: BTreeSet<PausedBy>,

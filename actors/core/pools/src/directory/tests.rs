@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Directory, In, Out, Params};
 use model::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
-use model::ask::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::assignment::{Assignment, HeldReason, PoolMembers, Share, Waits};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
@@ -22,7 +22,7 @@ use model::report::{Condition, Report, ServiceRef, Subject, What};
 use model::sample::Sample;
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::view::Candidacy;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 
 mod breaker;
 mod doubt;

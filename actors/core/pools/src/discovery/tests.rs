@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Discovery, In, Out, Params};
 use model::arm::{Failure, FailureKind, LbFacts, Provisioning, RetryAfter, RuleFacts};
-use model::ask::{self, Done, Refusal, RequestId};
+use model::operator_request::{self, Done, Refusal, RequestId};
 use model::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use model::level::Provenance;
 use model::machine::{Machine, Now};
@@ -622,13 +622,13 @@ fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
 
 #[test]
 fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
-    let answers = |bench: &Bench| -> Vec<ask::Answer> {
+    let answers = |bench: &Bench| -> Vec<operator_request::Answer> {
         let answer = |said: &Out| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None };
         bench.said.iter().filter_map(answer).collect()
     };
     let mut early = Bench::new(&["a"]);
     early.tell(In::Compare(RequestId(1), None));
-    assert!(matches!(answers(&early)[..], [ask::Answer::Refused(Refusal::Failed(_))]));
+    assert!(matches!(answers(&early)[..], [operator_request::Answer::Refused(Refusal::Failed(_))]));
 
     let mut bench = Bench::synced(&["a", "b"]);
     let from = bench.now.as_micros() / 1_000;
@@ -642,6 +642,6 @@ fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
     bench.pass(1_000);
     assert_eq!((bench.reads_of("a").len(), bench.reads_of("b").len()), (1, 2));
     let all = vec![LbName::new("a"), b.clone()];
-    let comparing = |all| ask::Answer::Done(Done::Comparing(all));
-    assert_eq!(answers(&bench), [comparing(vec![b]), ask::Answer::Refused(Refusal::Unknown), comparing(all)]);
+    let comparing = |all| operator_request::Answer::Done(Done::Comparing(all));
+    assert_eq!(answers(&bench), [comparing(vec![b]), operator_request::Answer::Refused(Refusal::Unknown), comparing(all)]);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::queue::changes::{Changes, Owner};
-use crate::queue::rest::Rest;
-use crate::queue::{Out, Phase, PoolQueue, show};
+use crate::queue::last_result::Rest;
+use crate::queue::{Out, Phase, PoolQueue, status};
 use model::assignment::{Assignment, Share};
 use model::ids::ServiceUid;
 use model::machine::Now;
@@ -19,7 +19,7 @@ impl PoolQueue {
             return self.on_released(now, new, out);
         }
         let old = self.assignment.replace(Arc::clone(&new));
-        self.shown.dirty |= show::differ(old.as_deref(), &new);
+        self.shown.dirty |= status::differ(old.as_deref(), &new);
         self.drop_irrelevant();
         if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
             self.resumed = Some(now);

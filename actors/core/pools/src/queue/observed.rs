@@ -1,8 +1,8 @@
 //! What is seen of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
 
 use crate::queue::changes::Owner;
-use crate::queue::content::Content;
-use crate::queue::rest::{Left, Rest};
+use crate::queue::observed_pool::Content;
+use crate::queue::last_result::{Left, Rest};
 use crate::queue::{Out, PoolQueue};
 use model::arm::PoolFacts;
 use model::assignment::PoolMembers;

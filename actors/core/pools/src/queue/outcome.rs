@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queue::changes::{Changes, Owner, Spent};
-use crate::queue::content::Content;
-use crate::queue::fights::{Fight, doubled};
-use crate::queue::rest::{Failed, Fault, Heard, Rest};
+use crate::queue::observed_pool::Content;
+use crate::queue::contention::{Fight, doubled};
+use crate::queue::last_result::{Failed, Fault, Heard, Rest};
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
 use model::assignment::PoolMembers;

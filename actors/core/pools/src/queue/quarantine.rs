@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::queue::changes::{Changes, Owner};
 use crate::queue::outcome::retired_end;
-use crate::queue::{Attempt, In, Out, Phase, PoolQueue, show};
+use crate::queue::{Attempt, In, Out, Phase, PoolQueue, status};
 use model::assignment::Assignment;
-use model::ids::AttemptId;
+use model::ids::{AttemptId, ServiceUid};
 use model::machine::Now;
 use model::report::What;
 use model::sample::{AttemptEnd, Sample};
@@ -175,7 +175,7 @@ impl PoolQueue {
         }
         let begins = old.is_none_or(|old| old.epoch < new.epoch);
         let resumes = old.is_some_and(|old| old.is_paused()) && !new.is_paused();
-        self.shown.dirty |= show::differ(old.map(AsRef::as_ref), &new);
+        self.shown.dirty |= status::differ(old.map(AsRef::as_ref), &new);
         let epoch = new.epoch;
         self.epoch = self.epoch.max(epoch);
         self.assignment = Some(new);

@@ -1,7 +1,7 @@
 //! A write of a pool that is right, because Azure may not have programmed it: its provisioning state stays `Failed`.
 
 use crate::queue::changes::Owner;
-use crate::queue::rest::Rest;
+use crate::queue::last_result::Rest;
 use crate::queue::{Phase, PoolQueue};
 use model::machine::Now;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::events::Severity;
 use crate::events::recent::Recent;
-use crate::events::words;
+use crate::events::messages;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 use model::report::{Condition, Subject};
@@ -140,7 +140,7 @@ impl Correlator {
         if single {
             (Key { kin, topic: Topic::Message(Arc::clone(&message)) }, message)
         } else {
-            (Key { kin, topic: Topic::Combined }, words::combined(&message).into())
+            (Key { kin, topic: Topic::Combined }, messages::combined(&message).into())
         }
     }
 

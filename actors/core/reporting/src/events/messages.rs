@@ -1,179 +1,477 @@
-//! What the event emitter receives and sends, and what an Event object is (E1).
+//! The words of each event: reason, type and message (E1).
 
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::ids::{CallId, Epoch};
-use model::leadership::Standing;
-use model::machine::Now;
-use model::report::{Ended, Report, Subject};
-use model::sample::Sample;
-use model::wishes::Wishes;
+use crate::events::Severity;
+use model::arm::{AdminState, Failure, FailureKind};
+use model::assignment::HeldReason;
+use model::ids::{LbName, PoolId, ServiceKey};
+use model::object::Kind;
+use model::report::{Effect, LeftOutNodes, Report, What};
+use model::sample::Caller;
+use model::signals::Signal;
+use model::view::admin_state_word;
+use model::write_record::{MemberList, MemberRecord, WriteRecord};
 
-/// What the event emitter is told once, at start.
-#[derive(Clone, Debug)]
-pub struct Params {
-    /// How many series may wait to be written; more are dropped and counted.
-    pub capacity: usize,
-    /// The rate, in events per second, that is kept over time.
-    pub per_second: u32,
-    /// How many may be posted at once after a quiet time.
-    pub burst: u32,
-}
+/// What stands before the newest message of events that were combined.
+const COMBINED: &str = "(combined from similar events): ";
+/// The longest message, in bytes: the API server refuses more than 1024, and each may be combined.
+const LONGEST: usize = 1024 - COMBINED.len();
+/// So many of several sources are named.
+const NAMED: usize = 3;
+/// So many added and removed members are named.
+const NAMED_MEMBERS: usize = 5;
+/// The longest name of a node in the list of changed members, in bytes.
+const LONGEST_NODE: usize = 63;
+const CUT: &str = "…";
+/// The most of what is known of a source.
+const LONGEST_NOTE: usize = 320;
+/// How much of the end of a message stays where it makes room for that: what operators can do is told there.
+const END: usize = 320;
+const GUIDANCE: &str =
+    "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
+/// The same where the pool is filled from an xDS source, and no Service is told.
+const GUIDANCE_OF_SOURCE: &str =
+    "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool.";
 
-/// What the event emitter can be told.
-#[derive(Clone, Debug)]
-pub enum In {
-    /// Tell operators.
-    Report(Report),
-    /// A condition that was reported holds no longer: its report is not posted again.
-    Ended(Ended),
-    /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
-    /// of these it does not.
-    Standing(Standing),
-    /// The policy of the operator: while nothing may be written, Services and Nodes get no Events either, and none is
-    /// sent before the policy was received for a term (G6).
-    Wishes {
-        /// The newest term that had begun when it was read.
-        term: Option<Epoch>,
-        /// All of it.
-        wishes: Arc<Wishes>,
-    },
-    /// A post was answered.
-    Posted {
-        /// The id of the request.
-        call: CallId,
-        /// The name of the Event object, or why there is none.
-        answer: Result<Arc<str>, PostFailure>,
-    },
-}
-
-/// Why an event could not be posted.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PostFailure {
-    /// Worth another try: no answer, 429 (with its `Retry-After`), 5xx.
-    Transient(Option<Duration>),
-    /// The Event object that was to be changed is not there any more.
-    Gone,
-    /// An Event object of this name exists: an earlier try had created it.
-    Exists(Arc<str>),
-    /// Refused for good: the namespace is gone, forbidden, invalid.
-    Final(Arc<str>),
-    /// Not posted, because this process only shows what it would do (C4).
-    Withheld,
-}
-
-/// What the event emitter can say.
-#[derive(Clone, Debug)]
-pub enum Out {
-    /// To the kubernetes port: create or change this Event object.
-    Post {
-        /// The id that the answer carries.
-        call: CallId,
-        /// The event.
-        event: Arc<Event>,
-    },
-    /// To the Informer, the Directory and the admin state: the term in which what they report is told; `None`: it is
-    /// dropped. Whatever they report when they have heard of a term finds the emitter in it.
-    Reporting(Option<Epoch>),
-    /// To the log: an event is not posted, or not again.
-    Dropped(Dropped),
-    /// To the metrics.
-    Sample(Sample),
-}
-
-/// An event that is not posted, or not again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Dropped {
-    /// The object that it is attached to.
-    pub subject: Subject,
-    /// `Normal` or `Warning`.
-    pub severity: Severity,
-    /// The reason, in CamelCase.
-    pub reason: &'static str,
-    /// The newest message.
-    pub message: Arc<str>,
-    /// Why it is not posted.
-    pub why: DropReason,
-}
-
-/// Why an event is not posted, or not again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum DropReason {
-    /// Too many events wait.
-    QueueFull,
-    /// Its object has used up its budget.
-    OverBudget,
-    /// The API server accepts it in no try.
-    NotAccepted,
-    /// Nothing may be reported about its object now.
-    NotAllowed,
-    /// What it reports holds no longer, or a newer report has replaced it.
-    Outdated,
-}
-
-impl DropReason {
-    /// The words for the log.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DropReason::QueueFull => "too many events wait",
-            DropReason::OverBudget => "the object has used up its budget of events",
-            DropReason::NotAccepted => "the API server has not accepted it",
-            DropReason::NotAllowed => "no events are reported about the object now",
-            DropReason::Outdated => "it holds no longer, or a newer report has replaced it",
-        }
+/// The reason, in CamelCase.
+pub(super) fn reason(what: &What) -> &'static str {
+    match what {
+        What::Updated { .. } => "LoadBalancerBackendPoolUpdated",
+        What::Retrying { .. } => "LoadBalancerBackendPoolUpdateRetrying",
+        What::FailedTerminal { .. } | What::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
+        What::NotManageable { .. } => "BackendPoolNotManageable",
+        What::Shared { .. } => "BackendPoolShared",
+        What::Blocked { .. } => "BackendPoolWritesBlocked",
+        What::WritesLost { .. } => "BackendPoolWritesLost",
+        What::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
+        What::Fight { .. } => "BackendPoolContested",
+        What::Quarantined { .. } => "BackendPoolQuarantined",
+        What::Held { .. } => "BackendPoolRemovalHeld",
+        What::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
+        What::SourceFailing { .. } => "XdsResourceError",
+        What::SourceRecovered { .. } => "XdsResourceRecovered",
+        What::DataError { .. } => "ServiceEndpointsIncomplete",
+        What::Undecodable { .. } => "ObjectUndecodable",
+        What::AdminDown { .. } => "LoadBalancerAdminStateDown",
+        What::AdminRestored { .. } => "LoadBalancerAdminStateNone",
+        What::AdminFailed { .. } => "LoadBalancerAdminStateUpdateFailed",
+        What::AdminHeld { .. } => "LoadBalancerAdminStateHeld",
+        What::AdminForeign { .. } => "LoadBalancerAdminStateForeign",
     }
 }
 
-/// An Event object as it is to be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Event {
-    /// Whom it is attached to.
-    pub subject: Subject,
-    /// `Normal` or `Warning`.
-    pub severity: Severity,
-    /// The reason, in CamelCase.
-    pub reason: &'static str,
-    /// The newest message, at most 1024 bytes.
-    pub message: Arc<str>,
-    /// How often it occurred.
-    pub count: u64,
-    /// When it first occurred.
-    pub first: Now,
-    /// When it last occurred.
-    pub last: Now,
-    /// Which Event object it is.
-    pub place: Place,
-    /// Whether it has occurred since it was posted last; `false`: this is another try of writing what was posted before.
-    pub is_news: bool,
-}
-
-/// Which Event object stands for an event.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// One to be created. Its name is made of this number, which is another one for each; a repeated try has the same.
-    New(u64),
-    /// The one of this name: count, time of the last occurrence and message are to be changed.
-    Existing(Arc<str>),
-}
-
-/// The type of an event.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Severity {
-    /// `Normal`.
-    Normal,
-    /// `Warning`.
-    Warning,
-}
-
-impl Severity {
-    /// The word of core/v1 Events.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
-        }
+/// `Normal` or `Warning`.
+pub(super) fn severity(what: &What) -> Severity {
+    match what {
+        What::Updated { .. }
+        | What::SourceRecovered { .. }
+        | What::AdminDown { .. }
+        | What::AdminRestored { .. } => Severity::Normal,
+        What::Retrying { .. }
+        | What::FailedTerminal { .. }
+        | What::FailedExhausted { .. }
+        | What::NotManageable { .. }
+        | What::Shared { .. }
+        | What::Blocked { .. }
+        | What::WritesLost { .. }
+        | What::LeaseHeld { .. }
+        | What::Fight { .. }
+        | What::Quarantined { .. }
+        | What::Held { .. }
+        | What::RemovalsStopped { .. }
+        | What::SourceFailing { .. }
+        | What::DataError { .. }
+        | What::Undecodable { .. }
+        | What::AdminFailed { .. }
+        | What::AdminHeld { .. }
+        | What::AdminForeign { .. } => Severity::Warning,
     }
+}
+
+/// The message of events that were combined: the newest one, marked.
+pub(super) fn combined(newest: &str) -> String {
+    format!("{COMBINED}{newest}")
+}
+
+/// The message of a report, short enough to be combined with others; what is known of the source of its pool comes last
+/// (X4).
+pub(super) fn told(report: &Report) -> String {
+    let message = message(&report.what, report.note.is_some());
+    let Some(note) = &report.note else { return message };
+    let note = format!(" [{}]", cut_to(note.to_string(), LONGEST_NOTE));
+    let room = LONGEST.saturating_sub(note.len());
+    format!("{}{note}", cut_inside(message, room))
+}
+
+/// The message, short enough to be combined with others.
+pub(super) fn message(what: &What, of_source: bool) -> String {
+    match what {
+        What::Updated { pool, members, record } => updated(pool, *members, record),
+        What::Retrying { pool: _, retry, max, failure } => {
+            let head = format!("Backend pool update failed, will retry ({retry}/{max}): {}: ", code(failure));
+            around(&head, &error(failure), "")
+        }
+        What::FailedTerminal { pool, failure, compared_again_in } => {
+            let tail = format!(".{}", compared_again(pool, *compared_again_in));
+            around("Backend pool update failed (non-retriable): ", &whole(failure), &tail)
+        }
+        What::FailedExhausted { pool, retries, failure, compared_again_in } => {
+            let head = format!("Backend pool update failed after {retries} retries: ");
+            let guidance = if of_source { GUIDANCE_OF_SOURCE } else { GUIDANCE };
+            let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in));
+            around(&head, &whole(failure), &tail)
+        }
+        What::NotManageable { pool, reason, attempted: _ } => {
+            cut(format!("Members of backend pool {pool} are not written: {reason}"))
+        }
+        What::Shared { pool, services } => shared(pool, services),
+        What::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
+        What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
+        What::LeaseHeld { holder } => lease_held(holder),
+        What::Fight { pool, members, left_for } => cut(format!(
+            "Another client keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
+             there for {} s",
+            counted(*members, "member"),
+            left_for.as_secs()
+        )),
+        What::Quarantined { pool, broken } => cut(format!(
+            "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
+             restart the controller to try again"
+        )),
+        What::Held { pool, reason, members, enforced, left_out } => {
+            let why = if of_source { why_of_source(*reason) } else { why(*reason) };
+            held(pool, (why, left_out.as_ref()), *members, *enforced)
+        }
+        What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
+        What::SourceFailing { sources, pools, effect, error } => {
+            source_failing(sources, *pools, *effect, error)
+        }
+        What::SourceRecovered { sources } => cut(format!("Nothing is wrong with {} any more", some(sources))),
+        What::DataError { endpoints, example } => {
+            let concerned = match endpoints {
+                0 => "Endpoints".to_owned(),
+                known => counted(*known, "endpoint"),
+            };
+            let head = format!("{concerned} cannot be placed in a backend pool: ");
+            around(&head, example, "")
+        }
+        What::Undecodable { kind, object, error, kept } => undecodable(*kind, object, error, *kept),
+        What::AdminDown { pools, balancers, signals, unknown } => {
+            admin_down(*pools, *balancers, signals, unknown.as_ref())
+        }
+        What::AdminRestored { pools } => cut(format!(
+            "Traffic goes to the node again: admin state None restored in {}",
+            counted(*pools, "pool")
+        )),
+        What::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
+        What::AdminHeld { down, ready } => cut(format!(
+            "Drain limit reached: {down} of {ready} Ready nodes are already Down, and more nodes wait. A node goes on when \
+             fewer are Down, when it is not Ready, or when an operator releases it"
+        )),
+        What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
+    }
+}
+
+/// The pool, what was changed, for which Services, why, and ARM's correlation id. The names of members are cut where
+/// they take too much room.
+fn updated(pool: &PoolId, members: usize, record: &WriteRecord) -> String {
+    let WriteRecord { trigger, services, added, removed, correlation_id, down: _, restored: _ } = record;
+    let head = format!(
+        "Load balancer backend pool updated successfully: {pool} has {} ({} added, {} removed)",
+        counted(members, "member"),
+        added.count,
+        removed.count
+    );
+    let changed = [("Added", added), ("Removed", removed)];
+    let changed = changed.into_iter().filter(|(_, list)| list.count > 0);
+    let middle: String = changed.map(|(word, list)| format!(". {word}: {}", first_members(list))).collect();
+    let mut tail = String::new();
+    let services: BTreeSet<Arc<str>> = services.iter().map(|key| Arc::from(key.to_string())).collect();
+    if !services.is_empty() {
+        let noun = if services.len() == 1 { "Service" } else { "Services" };
+        write!(tail, ". {noun}: {}", some(&services)).expect("writing to a String cannot fail");
+    }
+    if let Some(trigger) = trigger {
+        write!(tail, ". Trigger: {}", trigger.as_str()).expect("writing to a String cannot fail");
+    }
+    if let Some(id) = correlation_id {
+        write!(tail, " (correlation id {id})").expect("writing to a String cannot fail");
+    }
+    around(&head, &middle, &tail)
+}
+
+/// The first members of a list, and how many more there are.
+fn first_members(list: &MemberList) -> String {
+    let first: Vec<String> = list.named.iter().take(NAMED_MEMBERS).map(member).collect();
+    let names = first.join(", ");
+    match list.count.saturating_sub(first.len()) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
+}
+
+/// The node with its address, as far as both are known.
+fn member(member: &MemberRecord) -> String {
+    let node = cut_to(member.node.to_string(), LONGEST_NODE);
+    match &member.backend {
+        Some(backend) if node.is_empty() || node == backend.to_string() => backend.to_string(),
+        Some(backend) => format!("{node} ({backend})"),
+        None if node.is_empty() => "an entry without a name".to_owned(),
+        None => node,
+    }
+}
+
+fn undecodable(kind: Kind, object: &str, error: &str, kept: bool) -> String {
+    let stays = if kept { "stays in force" } else { "does not count any more" };
+    around(&format!("{} {object} cannot be read; its last good state {stays}: ", one(kind)), error, "")
+}
+
+fn source_failing(sources: &BTreeSet<Arc<str>>, pools: usize, effect: Effect, error: &str) -> String {
+    let pools = counted(pools, "backend pool");
+    let becomes = match effect {
+        Effect::Kept => "what was known is used on in",
+        Effect::Untouched => "nothing was ever known, so nothing is written to",
+        Effect::Emptied => "what was known is not used any more (fail_on_data_errors), which empties",
+    };
+    around(&format!("Something is wrong with {}; {becomes} {pools}: ", some(sources)), error, "")
+}
+
+/// The first few of many names.
+fn some(names: &BTreeSet<Arc<str>>) -> String {
+    let first: Vec<&str> = names.iter().take(NAMED).map(|name| &**name).collect();
+    match names.len().saturating_sub(NAMED) {
+        0 => first.join(", "),
+        more => format!("{} and {}", first.join(", "), counted(more, "other")),
+    }
+}
+
+fn admin_down(
+    pools: usize,
+    balancers: usize,
+    signals: &BTreeSet<Signal>,
+    unknown: Option<&(usize, PoolId)>,
+) -> String {
+    let reasons: Vec<&str> = signals.iter().map(|signal| signal.as_str()).collect();
+    let more = unknown.map_or_else(String::new, |(pools, example)| {
+        let place = places(*pools, example);
+        format!("; in {place} it has an admin state that is not known, and is left as it is")
+    });
+    cut(format!(
+        "Traffic was turned away from the node: admin state Down in {} of {} ({}){more}",
+        counted(pools, "pool"),
+        counted(balancers, "load balancer"),
+        reasons.join(", ")
+    ))
+}
+
+/// One pool, or how many there are and one of them.
+fn places(pools: usize, example: &PoolId) -> String {
+    match pools {
+        0 | 1 => format!("pool {example}"),
+        more => format!("{more} pools, such as {example},"),
+    }
+}
+
+fn admin_failed(pool: Option<&PoolId>, why: &str, retry: u32, next: Option<Duration>) -> String {
+    let place = pool.map_or_else(String::new, |pool| format!("pool {pool}: "));
+    let count = if retry == 0 { String::new() } else { format!(" (retry {retry})") };
+    let next = next.map_or_else(String::new, |next| {
+        format!("; the next try is in {} s", next.as_secs_f64().ceil().max(1.0))
+    });
+    let why = why.trim_end().trim_end_matches('.');
+    around(&format!("Admin state update failed: {place}"), why, &format!("{count}{next}"))
+}
+
+fn admin_foreign(pools: usize, example: &PoolId, state: AdminState) -> String {
+    let (place, state) = (places(pools, example), admin_state_word(state));
+    cut(format!(
+        "Admin state {state} of the node in {place} was set by another client and is left as it is, for nothing says \
+         that the node leaves service"
+    ))
+}
+
+fn blocked(caller: Caller, fault: &str, lb: Option<&LbName>) -> String {
+    let what = match caller {
+        Caller::Membership => "backend pools",
+        Caller::AdminState => "admin states in backend pools",
+    };
+    let place = lb.map_or_else(String::new, |lb| format!(" of load balancer {lb}"));
+    around(&format!("Writes of {what}{place} wait, for several failed in the same way: "), fault, "")
+}
+
+fn writes_lost(pool: &PoolId, writes: u64, left_for: Option<Duration>) -> String {
+    let next = left_for.map_or_else(
+        || "it is written again".to_owned(),
+        |left_for| format!("the next try waits {} s unless an endpoint changes", left_for.as_secs()),
+    );
+    cut(format!(
+        "Azure Resource Manager reported writes of backend pool {pool} as done that were not there afterwards, {writes} \
+         so far; {next}"
+    ))
+}
+
+fn lease_held(holder: &str) -> String {
+    let head = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by ";
+    let tail = ", which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed for 15 minutes; \
+                where that holder does not run any more, empty holderIdentity of the Lease";
+    around(head, holder, tail)
+}
+
+fn shared(pool: &PoolId, services: &[ServiceKey]) -> String {
+    let mut names: Vec<String> = services.iter().map(ToString::to_string).collect();
+    names.sort_unstable();
+    let head = format!("Backend pool {pool} is used by several Services; it gets the members of all: ");
+    around(&head, &names.join(", "), "")
+}
+
+fn why(reason: HeldReason) -> &'static str {
+    match reason {
+        HeldReason::EmptyConfirm => "a Service would be left without any; this waits for confirmation",
+        HeldReason::NoUsableNode => {
+            "the Service has endpoints but no usable node, or one of its slices or nodes cannot be read"
+        }
+        HeldReason::LastMember => {
+            "the Service has endpoints but none that counts, and none of their nodes is in the pool"
+        }
+        HeldReason::Fraction => {
+            "a new list removes so much of the pool at once that a second list must confirm it"
+        }
+        HeldReason::Breaker => "too many backend pools would lose most of their members at once",
+        HeldReason::AddOnly => "the mode add-only removes no member",
+    }
+}
+
+/// The same where the pool is filled from an xDS source, and no Service is told.
+fn why_of_source(reason: HeldReason) -> &'static str {
+    match reason {
+        HeldReason::EmptyConfirm => "nothing is assigned to it any more; this waits for confirmation",
+        HeldReason::LastMember => {
+            "endpoints are assigned but none that takes new traffic, and none of them is in the pool"
+        }
+        HeldReason::NoUsableNode => {
+            "nothing that can be used is assigned to it, though endpoints are or something is wrong with its source"
+        }
+        HeldReason::Fraction => {
+            "what the control plane sent first removes so much of the pool at once that it must stand for a while"
+        }
+        HeldReason::Breaker | HeldReason::AddOnly => why(reason),
+    }
+}
+
+fn held(
+    pool: &PoolId,
+    (why, left_out): (&str, Option<&LeftOutNodes>),
+    members: usize,
+    enforced: bool,
+) -> String {
+    let members = counted(members, "member");
+    let fate =
+        if enforced { "is held back" } else { "would be held back if guards.mode were enforce, and goes on" };
+    let left_out = left_out.map_or_else(String::new, |LeftOutNodes { first, why, more }| {
+        let more = if *more == 0 { String::new() } else { format!(" ({more} more are left out)") };
+        format!("; node {first} is left out, because {why}{more}")
+    });
+    cut(format!("Removal of {members} from backend pool {pool} {fate}: {why}{left_out}"))
+}
+
+fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {
+    let fate = if enforced {
+        "all removals are paused until this clears or an operator releases them"
+    } else {
+        "guards.mode is observe, so their members are removed"
+    };
+    cut(format!(
+        "{pools} of {of} backend pools would be left with less than half of the members that they had 5 minutes ago; {fate}"
+    ))
+}
+
+/// What one object of the kind is called.
+fn one(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Services => "Service",
+        Kind::EndpointSlices => "EndpointSlice",
+        Kind::Nodes => "Node",
+        Kind::Preemptions => "Event",
+    }
+}
+
+/// ARM's code, or where else it went wrong.
+fn code(failure: &Failure) -> String {
+    failure.code.as_ref().map_or_else(|| place(failure.kind), ToString::to_string)
+}
+
+fn place(kind: FailureKind) -> String {
+    match kind {
+        FailureKind::Status(status) => format!("HTTP {status}"),
+        FailureKind::Operation => "OperationFailed".to_owned(),
+        FailureKind::NotConnected | FailureKind::Connection => "ConnectionFailed".to_owned(),
+        FailureKind::Timeout => "Timeout".to_owned(),
+        FailureKind::Undecodable(status) => format!("HTTP {status} with an unreadable body"),
+        FailureKind::Credential => "NoToken".to_owned(),
+        FailureKind::PermitExpired => "PermitExpired".to_owned(),
+        FailureKind::GateClosed => "ThrottleGateClosed".to_owned(),
+        FailureKind::Refused => "RequestRefused".to_owned(),
+    }
+}
+
+/// The message and the correlation id.
+fn error(failure: &Failure) -> String {
+    let mut text = failure.message.trim_end().to_owned();
+    if let Some(id) = &failure.correlation_id {
+        let space = if text.is_empty() { "" } else { " " };
+        write!(text, "{space}(correlation id {id})").expect("writing to a String cannot fail");
+    }
+    text
+}
+
+/// Code, message and correlation id, without a full stop at the end.
+fn whole(failure: &Failure) -> String {
+    let (code, error) = (code(failure), error(failure));
+    let text = if error.is_empty() { code } else { format!("{code}: {error}") };
+    text.trim_end_matches('.').to_owned()
+}
+
+fn compared_again(pool: &PoolId, after: Option<Duration>) -> String {
+    match after {
+        Some(after) => format!(" Backend pool {pool} is compared again in {} s.", after.as_secs_f64().ceil()),
+        None => format!(" Backend pool {pool} is not compared again by itself."),
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Head, middle and tail; the middle is cut so that the tail fits.
+fn around(head: &str, middle: &str, tail: &str) -> String {
+    let room = LONGEST.saturating_sub(head.len() + tail.len());
+    cut(format!("{head}{}{tail}", cut_to(middle.to_owned(), room)))
+}
+
+fn cut(text: String) -> String {
+    cut_to(text, LONGEST)
+}
+
+/// Cuts before the end of a long text: what is long is an error in the middle.
+fn cut_inside(text: String, longest: usize) -> String {
+    if text.len() <= longest {
+        return text;
+    }
+    let end = text.ceil_char_boundary(text.len().saturating_sub(END));
+    let (text, end) = text.split_at(end);
+    let room = longest.saturating_sub(end.len());
+    format!("{}{end}", cut_to(text.to_owned(), room))
+}
+
+/// Cuts at the boundary of a character and shows that it did.
+fn cut_to(mut text: String, longest: usize) -> String {
+    if text.len() > longest {
+        text.truncate(text.floor_char_boundary(longest.saturating_sub(CUT.len())));
+        text.push_str(CUT);
+    }
+    text
 }

@@ -10,7 +10,7 @@ use super::intern::Interner;
 use super::node::Node;
 use super::nodes::say_the_same;
 use super::selection::Selection;
-use super::told::Trouble;
+use super::data_error_events::Trouble;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::level::Provenance;
 use model::machine::{Now, earliest};

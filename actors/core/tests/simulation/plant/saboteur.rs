@@ -19,7 +19,7 @@ use model::xds::source::{Assigned, Note, SourceFact};
 use model::xds::stream::Heard;
 use pool_core::route::{Delivery, HostMessage, PoolMessage};
 use pools::{directory, queue};
-use reporting::{board, events};
+use reporting::{snapshot, events};
 use sources::xds_source;
 use sources::{informer, watch};
 
@@ -112,7 +112,7 @@ impl Saboteur {
                 response.resources.iter_mut().for_each(revive);
                 false
             }
-            (Plant::DumpEmptied | Plant::DumpStale, Delivery::Board(board::In::Xds(view))) => {
+            (Plant::DumpEmptied | Plant::DumpStale, Delivery::Board(snapshot::In::Xds(view))) => {
                 self.spoil_dump(plant, Arc::make_mut(view));
                 false
             }

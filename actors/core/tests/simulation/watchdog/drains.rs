@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::config_map::ConfigMapAsk;
 use model::leadership::Standing;
 use model::report::What;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use pool_core::route::{Delivery, Said};
 use serde_json::Value;
 

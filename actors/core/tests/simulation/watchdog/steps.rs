@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordination::leader;
-use model::ask::{Answer, Done, Scope};
+use model::operator_request::{Answer, Done, Scope};
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::leadership::Standing;
 use model::lease::LeaseAnswer;

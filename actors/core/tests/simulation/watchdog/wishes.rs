@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use coordination::leader;
 use model::arm::ArmRequest;
-use model::ask::{Answer, Done, RequestId, Scope};
+use model::operator_request::{Answer, Done, RequestId, Scope};
 use model::ids::{Epoch, PoolId};
 use model::lease::LeaseAsk;
-use model::wishes::Wishes;
+use model::policy::Wishes;
 use pool_core::route::{Delivery, Said};
 
 use super::Watchdog;

@@ -1,7 +1,7 @@
 //! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
 //! back (G4, G5).
 
-use model::ask::{Request, RequestId, Scope, Wanted};
+use model::operator_request::{Request, RequestId, Scope, Wanted};
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use model::node::NodeState;
 use pool_core::route::Said;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::lease::LeaseFacts;
 use model::machine::Now;
 
-use super::known::{Heard, Holder, Known, Maker, State};
+use super::observed::{Heard, Holder, Known, Maker, State};
 use super::{Out, Phase, SharedLease, Trust};
 
 impl SharedLease {

@@ -1,7 +1,7 @@
 //! Invariants across pools that end the process in every build (A4): each test breaks one, on purpose.
 
 use super::*;
-use crate::calls::Purpose;
+use crate::in_flight::Purpose;
 
 #[test]
 #[should_panic(expected = "a second PUT at once on the load balancer of lb/shop-other")]

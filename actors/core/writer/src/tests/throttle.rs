@@ -2,7 +2,7 @@
 
 use super::super::classify::{Class as Fate, Scope, Stage, classify};
 use super::*;
-use model::ask::{Done, Refusal};
+use model::operator_request::{Done, Refusal};
 
 const QUOTA: &str = "SubscriptionRequestsThrottled";
 const LOCK: &str = "RetryableError";

@@ -1,9 +1,9 @@
 //! What operators wish: nothing is written against it, and the operator's request for an attempt (G6, D1, H3).
 
 use super::*;
-use model::ask::{Answer, Done, Effect, Refusal, RequestId};
+use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::assignment::PausedBy;
-use model::wishes::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, Wishes};
 
 fn wishes(bench: &mut Bench, wishes: Wishes) -> Vec<Out> {
     bench.hear(In::Wishes { term: Some(Epoch(1)), wishes: Arc::new(wishes) })

@@ -374,7 +374,7 @@ fn g4_a_standby_follows_what_the_operator_has_released_at_the_leader() {
 #[test]
 fn g4_pools_that_are_paused_count_as_if_they_were_not() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    let pause = Wishes { everything: Some(model::wishes::Pause::default()), ..Wishes::default() };
+    let pause = Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
     bench.tell(wish(pause));
     bench.reporting(None);
     bench.together((0..20).map(|n| of(n, &[1])));
@@ -412,7 +412,7 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     };
     bench.reporting(None);
     assert_eq!(refused(&mut bench), Answer::Refused(Refusal::NotLeading));
-    let pause = Wishes { everything: Some(model::wishes::Pause::default()), ..Wishes::default() };
+    let pause = Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
     bench.tell(In::Wishes { term: None, wishes: Arc::new(pause) });
     let paused = Refusal::Paused(model::assignment::PausedBy::Everything);
     assert_eq!(refused(&mut bench), Answer::Refused(paused));
@@ -463,13 +463,13 @@ fn wish(wishes: Wishes) -> In {
 }
 
 fn paused(pools: std::ops::Range<u32>) -> Wishes {
-    let pause = |n| (pool_of(n), model::wishes::Pause::default());
+    let pause = |n| (pool_of(n), model::policy::Pause::default());
     Wishes { pools: pools.map(pause).collect(), ..Wishes::default() }
 }
 
 #[test]
 fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
-    let everything = || Wishes { everything: Some(model::wishes::Pause::default()), ..Wishes::default() };
+    let everything = || Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
     for pause in [everything as fn() -> Wishes, || paused(0..20)] {
         let mut bench = cluster(20, &[1, 2, 3, 4]);
         bench.together((0..20).map(|n| of(n, &[1])));

@@ -6,7 +6,7 @@ use crate::membership;
 use crate::queue::{self, PoolQueue};
 use model::level::{Keeps, Source};
 use model::report::Effect;
-use model::wishes::{Mode, Pause};
+use model::policy::{Mode, Pause};
 use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::cache::Reason;
 use model::xds::name::Name;

@@ -3,7 +3,7 @@
 use super::*;
 use model::assignment::PausedBy;
 use model::level::Keeps;
-use model::wishes::{Mode, Pause};
+use model::policy::{Mode, Pause};
 
 fn wishes(bench: &mut Bench, term: Option<u64>, wishes: Wishes) {
     bench.tell(In::Wishes { term: term.map(Epoch), wishes: Arc::new(wishes) });

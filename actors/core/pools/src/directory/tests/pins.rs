@@ -5,7 +5,7 @@ use model::assignment::PausedBy;
 use model::ids::AddressName;
 use model::level::Keeps;
 use model::pins::{Pin, Pins};
-use model::wishes::Pause;
+use model::policy::Pause;
 
 fn pin(members: &[u8]) -> Pin {
     let name = |n: &u8| AddressName::new(format!("old-{n}"));

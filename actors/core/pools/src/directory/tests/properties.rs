@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use model::wishes::Mode;
+use model::policy::Mode;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

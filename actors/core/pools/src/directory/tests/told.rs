@@ -1,7 +1,7 @@
 //! Conditions that are told once in each term, on the test's clock.
 
 use super::*;
-use model::wishes::Pause;
+use model::policy::Pause;
 
 /// Pools that are shared, held, not manageable and right, while nothing is reported.
 fn conditions() -> Bench {

@@ -1,7 +1,7 @@
 //! An attempt that the operator asks for (H3).
 
 use super::*;
-use model::ask::{Answer, Done, Refusal, RequestId};
+use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::assignment::PausedBy;
 
 fn ask(drive: &mut Drive) -> Answer {

@@ -1,7 +1,7 @@
 //! What a pool shows of its last attempt, and what its event has: what was changed, why, and the correlation id (E1, H3).
 
 use super::*;
-use model::ask::RequestId;
+use model::operator_request::RequestId;
 use model::view::LastAttempt;
 use model::write_record::{Trigger, WriteRecord};
 

@@ -1,6 +1,6 @@
 //! What becomes of a report whose post is dropped, delayed or refused, and of one that is over budget (E1).
 
-use super::words::rows;
+use super::messages::rows;
 use super::*;
 use model::report::{Condition, Ended};
 

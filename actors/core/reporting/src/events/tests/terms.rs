@@ -1,7 +1,7 @@
 //! Terms of leadership: the reporters are told of each once, and what they report then is posted.
 
 use super::*;
-use model::wishes::{Mode, Wishes};
+use model::policy::{Mode, Wishes};
 
 fn leading_in(epoch: u64, until: Now) -> In {
     In::Standing(Standing::Leading { epoch: Epoch(epoch), until })

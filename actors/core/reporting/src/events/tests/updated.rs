@@ -1,7 +1,7 @@
 //! The text of `LoadBalancerBackendPoolUpdated`: an audit trail that names at most five nodes of each list.
 
 use super::*;
-use crate::events::words::message;
+use crate::events::messages::message;
 use model::arm::Backend;
 use model::ids::InstanceId;
 

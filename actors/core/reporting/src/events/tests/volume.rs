@@ -248,7 +248,7 @@ proptest! {
             let names = [&["web"][..], &["api"], &["web", "api"]][usize::from(who)];
             drive.tell(names, something(kind, n));
             for name in names {
-                newest.insert((name, kind), crate::events::words::message(&something(kind, n), false));
+                newest.insert((name, kind), crate::events::messages::message(&something(kind, n), false));
             }
             told += u64::try_from(names.len()).expect("few");
             for _ in 0..answers.min(drive.posts.len()) {

@@ -1,7 +1,7 @@
 //! Conditions that are told once in each term, on the test's clock.
 
 use super::*;
-use model::wishes::{Pause, Wishes};
+use model::policy::{Pause, Wishes};
 
 /// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
 /// all of it while nothing is reported.

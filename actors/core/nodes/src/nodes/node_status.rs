@@ -1,0 +1,63 @@
+//! How nodes stand, for those who tell of it (S1).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Nodes;
+use super::phase::{Course, Phase};
+use crate::record_store::Records;
+use crate::records::Record;
+use model::ids::{NodeName, NodeUid};
+use model::machine::Now;
+use model::node::NodeFact;
+use model::node::NodeState;
+use model::signals::Signal;
+
+/// A node of which something is, or is to be, another thing than usual.
+#[derive(Debug)]
+pub(crate) struct NodeStatus<'a> {
+    pub(crate) uid: &'a NodeUid,
+    pub(crate) name: &'a NodeName,
+    /// `None`: the object is gone.
+    pub(crate) fact: Option<&'a NodeFact>,
+    pub(crate) state: NodeState,
+    /// Since when that is wanted.
+    pub(crate) since: Option<Now>,
+    /// Why it leaves service; none: it does not.
+    pub(crate) signals: BTreeSet<Signal>,
+    /// What is noted of it, or is to be.
+    pub(crate) record: Option<&'a Record>,
+    /// Whether every pool is as it should be for it.
+    pub(crate) done: bool,
+}
+
+impl Nodes {
+    /// Every node of which something is, or is to be, another thing than usual.
+    pub(crate) fn stands<'a>(&'a self, records: &'a Records) -> impl Iterator<Item = NodeStatus<'a>> {
+        self.busy().filter_map(|(uid, node)| {
+            let record = records.wanted(uid);
+            let done = node.phase.course().is_some_and(Course::is_done);
+            let state = match node.phase {
+                Phase::Still => return None,
+                Phase::Held { .. } => NodeState::Held,
+                Phase::Recording { .. } => NodeState::Recording,
+                Phase::Draining(_) if done => NodeState::Down,
+                Phase::Draining(_) => NodeState::Draining,
+                Phase::Restoring(_) => NodeState::Restoring,
+                Phase::Gone(_) => NodeState::Gone,
+            };
+            let fact = node.fact.as_ref().map(Arc::as_ref);
+            let name = fact.map(|fact| &fact.name).or(record.map(|record| &record.node))?;
+            Some(NodeStatus {
+                uid,
+                name,
+                fact,
+                state,
+                since: node.phase.since(),
+                signals: node.signals.clone(),
+                record,
+                done,
+            })
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! Nodes that the operator lets go on, whatever else is Down (docs/design/nodes.md, N5; H3); and what a silent machine
+//! passes on.
+
+use super::nodes::Release;
+use super::{AdminState, In, Out};
+use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
+use model::ids::NodeName;
+
+impl AdminState {
+    /// The operator lets one node go on, or everything: then the Directory hears which nodes do, and answers.
+    pub(super) fn on_release(&mut self, id: RequestId, scope: &Scope, out: &mut Vec<Out>) {
+        let refused = self.refuses_to_let_go();
+        self.changed = true;
+        match scope {
+            Scope::Everything => {
+                let nodes = if refused.is_none() { self.nodes.release_all() } else { Vec::new() };
+                out.push(Out::Release(id, nodes));
+            }
+            Scope::Node(name) => {
+                let answer = refused.map_or_else(|| self.let_go(name), Answer::Refused);
+                out.push(Out::Answer(id, answer));
+            }
+            // The Directory decides about these.
+            Scope::Pool(_) | Scope::Service(_) => {
+                out.push(Out::Answer(id, Answer::Refused(Refusal::Unknown)));
+            }
+        }
+    }
+
+    /// Why no node is released here: this process sets no node Down, so that the one that does would still hold it
+    /// back.
+    fn refuses_to_let_go(&self) -> Option<Refusal> {
+        if !self.records.writes() {
+            return Some(Refusal::DryRun);
+        }
+        if self.acts() {
+            return None;
+        }
+        let stopped_by = self.wishes.as_ref().and_then(|wishes| wishes.stopped_by());
+        Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused))
+    }
+
+    fn let_go(&mut self, name: &NodeName) -> Answer {
+        match self.nodes.release(name) {
+            Release::Released => {
+                Answer::Done(Done::Released { pools: Vec::new(), nodes: vec![name.clone()] })
+            }
+            Release::NotHeld => Answer::Refused(Refusal::NothingReleased(Stays::NodeNotHeld)),
+            Release::Unknown => Answer::Refused(Refusal::Unknown),
+        }
+    }
+
+    /// A silent machine answers requests, and does nothing else.
+    pub(super) fn step_silently(&mut self, input: In, out: &mut Vec<Out>) {
+        match input {
+            In::Opened(epoch) => out.push(Out::Opened(epoch)),
+            In::Release(id, Scope::Everything) => out.push(Out::Release(id, Vec::new())),
+            In::Release(id, Scope::Node(_) | Scope::Pool(_) | Scope::Service(_)) => {
+                let refusal = Refusal::NothingReleased(Stays::NodeNotHeld);
+                out.push(Out::Answer(id, Answer::Refused(refusal)));
+            }
+            In::Node(..)
+            | In::Confirmed(_)
+            | In::Lb(_)
+            | In::Finished { .. }
+            | In::Withdrawn(..)
+            | In::Standing(_)
+            | In::Wishes { .. }
+            | In::ConfigMap(..)
+            | In::Preemption(_)
+            | In::Tainted(..)
+            | In::Missed(..)
+            | In::Found(..)
+            | In::Word(..)
+            | In::Reporting(_) => {}
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The admin states that another client has set: they are shown and left as they are (docs/design/nodes.md, N4).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Seen;
+use super::transitions::Way;
+use crate::nodes::NodeStatus;
+use crate::records::Record;
+use model::arm::{AdminState, Backend};
+use model::ids::{NodeName, NodeUid, PoolId};
+use model::node::NodeFact;
+use model::node::NodeState;
+use model::view::{AdminView, ForeignState};
+
+/// What another client has set of known nodes, and how many entries are Down by whom.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    /// The first ones, in order.
+    pub(super) shown: Vec<ForeignState>,
+    /// The nodes that do not leave service.
+    pub(super) nodes: BTreeMap<NodeUid, OfNode>,
+    pub(super) downs: u64,
+    /// The Downs that are ours.
+    pub(super) ours: u64,
+}
+
+/// What another client has set of one node.
+#[derive(Debug)]
+pub(super) struct OfNode {
+    pub(super) name: NodeName,
+    pub(super) pools: BTreeSet<PoolId>,
+    pub(super) example: PoolId,
+    pub(super) state: AdminState,
+}
+
+impl Foreign {
+    pub(super) fn find(stands: &[NodeStatus<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
+        let mut found = Foreign::default();
+        // What is Down in a pool that is filled from an xDS source may be so by what that says: nothing is told before
+        // that is known (X2).
+        let is_known = |pool: &PoolId| !seen.params.listed.contains(pool) || seen.pools.has_word(pool);
+        let counts = |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && is_known(pool);
+        let states = seen.pools.set_states().filter(|(pool, _, _)| counts(pool));
+        let states: Vec<(&PoolId, Backend, AdminState)> = states.collect();
+        if states.is_empty() || !seen.leads {
+            return found;
+        }
+        let records = records(stands);
+        let leaving = stands.iter().filter(|stand| Way::of(stand.state) == Way::Out);
+        let leaving: BTreeSet<&NodeUid> = leaving.map(|stand| stand.uid).collect();
+        let owned = facts.iter().flat_map(|fact| fact.backends().map(move |backend| (backend, *fact)));
+        let owners: BTreeMap<Backend, &NodeFact> = owned.collect();
+        let mut theirs: Vec<(&PoolId, Backend, AdminState, &NodeFact)> = Vec::new();
+        for (pool, backend, state) in states {
+            let is_down = state == AdminState::Down;
+            let is_ours = |record: &&Record| !record.foreign.holds(pool);
+            let is_noted = || records.get(&backend).is_some_and(|records| records.iter().any(is_ours));
+            if is_down && (is_noted() || seen.pools.is_claimed(pool, &backend)) {
+                found.ours += 1;
+                continue;
+            }
+            let Some(&owner) = owners.get(&backend) else {
+                // Addresses that a source assigns need not be those of nodes.
+                found.downs += u64::from(is_down && seen.params.listed.contains(pool));
+                continue;
+            };
+            found.downs += u64::from(is_down);
+            if !leaving.contains(&owner.uid) {
+                found.add(owner, pool, state);
+            } else if !is_down {
+                // It is overridden.
+                continue;
+            }
+            theirs.push((pool, backend, state, owner));
+        }
+        theirs.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+        let shown = theirs.into_iter().take(AdminView::MOST_FOREIGN);
+        let shown = shown.map(|(pool, backend, state, owner)| ForeignState {
+            pool: pool.clone(),
+            backend,
+            state,
+            node: owner.name.clone(),
+        });
+        found.shown = shown.collect();
+        found
+    }
+
+    fn add(&mut self, owner: &NodeFact, pool: &PoolId, state: AdminState) {
+        let of = self.nodes.entry(owner.uid.clone()).or_insert_with(|| OfNode {
+            name: owner.name.clone(),
+            pools: BTreeSet::new(),
+            example: pool.clone(),
+            state,
+        });
+        of.pools.insert(pool.clone());
+    }
+}
+
+/// The records by which a Down of a backend is ours.
+fn records<'a>(stands: &[NodeStatus<'a>]) -> BTreeMap<Backend, Vec<&'a Record>> {
+    let counts = |stand: &&NodeStatus<'_>| match stand.state {
+        NodeState::Draining | NodeState::Down | NodeState::Restoring | NodeState::Gone => true,
+        NodeState::Held | NodeState::Recording => false,
+    };
+    let mut records: BTreeMap<Backend, Vec<&'a Record>> = BTreeMap::new();
+    for record in stands.iter().filter(counts).filter_map(|stand| stand.record) {
+        for backend in record.backends() {
+            records.entry(backend).or_default().push(record);
+        }
+    }
+    records
+}

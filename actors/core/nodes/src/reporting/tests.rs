@@ -1,0 +1,546 @@
+//! What is told, on the test's clock, of nodes and pools that stand as a test says.
+
+mod metrics;
+mod shown;
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::Keeping;
+use crate::pools::Lacks;
+use crate::records::{Exceptions, Record};
+use mechanisms::work_queue;
+use model::arm::{AdminState as State, Entry, LbFacts, PoolFacts, Provisioning};
+use model::draining::AdminUrgency;
+use model::ids::{LbName, PoolName};
+use model::load_balancers::LbObservation;
+use model::node::Role;
+use model::object::ResourceVersion;
+use model::sample::Sample;
+use model::signals::Signal;
+use model::view::{AdminView, NodeView};
+
+fn ip(n: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, n])
+}
+
+fn pool(lb: &str, name: &str) -> PoolId {
+    PoolId::new(LbName::new(lb), PoolName::new(name))
+}
+
+fn pools() -> [PoolId; 2] {
+    [pool("lb", "web"), pool("lb-internal", "web")]
+}
+
+/// A node, and how it stands; `None`: as usual.
+struct Node {
+    name: NodeName,
+    uid: NodeUid,
+    fact: Option<NodeFact>,
+    state: Option<NodeState>,
+    since: Now,
+    record: Record,
+}
+
+impl Node {
+    fn new(n: u8) -> Node {
+        let (name, uid) = (NodeName::new(format!("node-{n}")), NodeUid::new(format!("uid-{n}")));
+        let fact = NodeFact {
+            name: name.clone(),
+            uid: uid.clone(),
+            ips: [ip(n)].into(),
+            instance: None,
+            ready: true,
+            left_out: None,
+            taints: Vec::new(),
+            created: None,
+            preempt: None,
+            version: ResourceVersion::default(),
+        };
+        let record = Record {
+            node: name.clone(),
+            uid: uid.clone(),
+            ips: [ip(n)].into(),
+            instance: None,
+            since: Now::ZERO,
+            foreign: Exceptions::default(),
+            taint_ours: false,
+            rest: Vec::new(),
+        };
+        Node { name, uid, fact: Some(fact), state: None, since: Now::ZERO, record }
+    }
+
+    fn stand(&self) -> Option<NodeStatus<'_>> {
+        let state = self.state?;
+        let leaves = match state {
+            NodeState::Held | NodeState::Recording | NodeState::Draining | NodeState::Down => true,
+            NodeState::Restoring | NodeState::Gone => false,
+        };
+        Some(NodeStatus {
+            uid: &self.uid,
+            name: &self.name,
+            fact: self.fact.as_ref(),
+            state,
+            since: Some(self.since),
+            signals: leaves.then_some(Signal::Shutdown).into_iter().collect(),
+            record: (state != NodeState::Held).then_some(&self.record),
+            done: state == NodeState::Down,
+        })
+    }
+}
+
+/// What was said.
+#[derive(Debug, Default)]
+struct Said {
+    reports: Vec<Report>,
+    nodes: Vec<(NodeName, Option<NodeView>)>,
+    whole: Vec<AdminView>,
+    samples: Vec<Sample>,
+    ended: Vec<Ended>,
+}
+
+struct Bench {
+    now: Now,
+    told: Told,
+    nodes: Vec<Node>,
+    /// How many Ready nodes are Down, and how many there are.
+    bound: (usize, usize),
+    azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
+    pools: Pools,
+    posts: Posts,
+    queue: WorkQueue<NodeUid>,
+    set: Draining,
+    params: Params,
+    unreadable: BTreeMap<Arc<str>, &'static str>,
+    refused: BTreeMap<NodeUid, &'static str>,
+    leads: bool,
+    acts: bool,
+    changed: bool,
+}
+
+impl Bench {
+    /// So many nodes, all in both pools but the last, which is in none; events are posted.
+    fn new(nodes: u8) -> Bench {
+        let params = Params {
+            role: Role::On,
+            load_balancers: ["lb", "lb-internal"].map(LbName::new).into(),
+            excluded: [PoolName::new("excluded")].into(),
+            only_listed: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            max_backoff: Duration::from_secs(15),
+            keeping: Keeping::ConfigMap,
+        };
+        let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
+        let mut bench = Bench {
+            now: Now::from_millis(10_000),
+            told: Told::default(),
+            nodes: (1..=nodes).map(Node::new).collect(),
+            bound: (0, nodes.into()),
+            azure: pools().map(|pool| (pool, members.clone())).into(),
+            pools: Pools::default(),
+            posts: Posts::default(),
+            queue: WorkQueue::new(work_queue::Params::S4),
+            set: Draining { excluded: params.excluded.clone(), ..Draining::default() },
+            params,
+            unreadable: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            leads: true,
+            acts: true,
+            changed: true,
+        };
+        bench.told.reporting(Some(Epoch(1)));
+        bench.observe();
+        bench.later();
+        bench
+    }
+
+    fn uid(&self, n: u8) -> NodeUid {
+        self.nodes[usize::from(n) - 1].uid.clone()
+    }
+
+    fn subject(&self, n: u8) -> Subject {
+        let Node { name, uid, .. } = &self.nodes[usize::from(n) - 1];
+        Subject::Node { name: name.clone(), uid: uid.clone() }
+    }
+
+    fn about(&self, n: u8, what: What) -> Report {
+        Report { subjects: vec![self.subject(n)], what, note: None }
+    }
+
+    /// The node stands so from now on.
+    fn put(&mut self, n: u8, state: impl Into<Option<NodeState>>) {
+        let node = &mut self.nodes[usize::from(n) - 1];
+        let (before, after) = (node.state, state.into());
+        if before.map(transitions::Way::of) != after.map(transitions::Way::of) {
+            node.since = self.now;
+        }
+        node.state = after;
+        self.changed = true;
+    }
+
+    fn record(&mut self, n: u8) -> &mut Record {
+        &mut self.nodes[usize::from(n) - 1].record
+    }
+
+    /// An entry of the node is so in this pool.
+    fn set(&mut self, pool: &PoolId, n: u8, state: State) {
+        self.azure.entry(pool.clone()).or_default().insert(ip(n), state);
+        self.observe();
+    }
+
+    /// In all pools.
+    fn set_all(&mut self, n: u8, state: State) {
+        for pool in pools() {
+            self.set(&pool, n, state);
+        }
+    }
+
+    fn observe(&mut self) {
+        self.now = self.now.plus(Duration::from_millis(1));
+        for lb in self.params.load_balancers.clone() {
+            let entry = |(ip, state): (&IpAddr, &State)| Entry {
+                name: ip.to_string().into(),
+                ip: Some(*ip),
+                admin_state: *state,
+                network: None,
+                instance: None,
+            };
+            let of_lb = self.azure.iter().filter(|(id, _)| id.lb == lb);
+            let pools = of_lb.map(|(id, entries)| {
+                Arc::new(PoolFacts::at_rest(id.clone(), entries.iter().map(entry).collect()))
+            });
+            let facts = LbFacts {
+                lb: lb.clone(),
+                etag: None,
+                guid: None,
+                provisioning: Provisioning::Succeeded,
+                pools: pools.collect(),
+                rules: Vec::new(),
+            };
+            self.pools.observe(&LbObservation {
+                lb,
+                began: self.now,
+                facts: Some(Arc::new(facts)),
+                puts: Default::default(),
+            });
+        }
+        self.changed = true;
+    }
+
+    /// The writer is to do something for a node in a pool.
+    fn post(&mut self, pool: &PoolId, n: u8) {
+        let (now, lacks) = (self.now, Lacks::from([(self.uid(n), AdminUrgency::Down)]));
+        self.posts.settle(now, pool.clone(), lacks, 1, |_| Some(now), &mut Vec::new());
+        self.changed = true;
+    }
+
+    /// The writer fails to.
+    fn fail(&mut self, pool: &PoolId, n: u8) {
+        let uid = self.uid(n);
+        self.queue.add(self.now, uid.clone());
+        while let Some(taken) = self.queue.take(self.now) {
+            if taken == uid {
+                self.queue.finish(self.now, &uid, Err(work_queue::Failed::default()));
+            } else {
+                self.queue.done(self.now, &taken);
+            }
+        }
+        self.told.failed(Some(pool), &[uid], "HTTP 500".into());
+    }
+
+    /// What is said now.
+    fn tell(&mut self) -> Said {
+        let stands: Vec<NodeStatus<'_>> = self.nodes.iter().filter_map(Node::stand).collect();
+        let seen = Seen {
+            stands: &stands,
+            facts: &|| self.nodes.iter().filter_map(|node| node.fact.as_ref()).collect(),
+            bound: &|| self.bound,
+            pools: &self.pools,
+            posts: &self.posts,
+            owed: &BTreeMap::new(),
+            queue: &self.queue,
+            set: &self.set,
+            records: Kept {
+                count: stands.len(),
+                unreadable: &self.unreadable,
+                refused: &self.refused,
+                fresh: true,
+                last_error: None,
+            },
+            params: &self.params,
+            switched_off: false,
+            leads: self.leads,
+            acts: self.acts,
+            changed: self.changed,
+        };
+        let mut out = Vec::new();
+        self.told.advance(self.now, &seen, &mut out);
+        self.changed = false;
+        let mut said = Said::default();
+        for one in out {
+            match one {
+                Out::Report(report) => said.reports.push(report),
+                Out::Node(name, view) => said.nodes.push((name, view)),
+                Out::View(view) => said.whole.push(view),
+                Out::Sample(sample) => said.samples.push(sample),
+                Out::Ended(ended) => said.ended.push(ended),
+                other @ (Out::Draining(_)
+                | Out::Leaving(_)
+                | Out::Due(..)
+                | Out::Withdraw(..)
+                | Out::Opened(_)
+                | Out::Look
+                | Out::NoticeIgnored(..)
+                | Out::ConfigMap(..)
+                | Out::Taint(..)
+                | Out::Answer(..)
+                | Out::Release(..)) => panic!("{other:?} is not told"),
+            }
+        }
+        said
+    }
+
+    /// What is said a second later.
+    fn later(&mut self) -> Said {
+        self.now = self.now.plus(Duration::from_secs(1));
+        self.tell()
+    }
+
+    /// The reports of a second later.
+    fn reports(&mut self) -> Vec<Report> {
+        self.later().reports
+    }
+
+    /// The node is cut out in all pools.
+    fn cut(&mut self, n: u8) -> Vec<Report> {
+        self.set_all(n, State::Down);
+        self.put(n, NodeState::Down);
+        self.reports()
+    }
+}
+
+fn down(pools: usize, balancers: usize) -> What {
+    What::AdminDown { pools, balancers, signals: [Signal::Shutdown].into(), unknown: None }
+}
+
+fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -> What {
+    What::AdminFailed { pool, why: why.into(), retry, next }
+}
+
+#[test]
+fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
+    let mut bench = Bench::new(3);
+    for _ in 0..2 {
+        bench.put(1, NodeState::Draining);
+        assert_eq!(bench.reports(), [], "not before all is done");
+        assert_eq!(bench.cut(1), [bench.about(1, down(2, 2))]);
+        bench.put(1, NodeState::Draining);
+        assert_eq!(bench.reports(), []);
+        bench.put(1, NodeState::Down);
+        assert_eq!(bench.reports(), [], "what is mended is no news");
+
+        bench.put(1, NodeState::Restoring);
+        assert_eq!(bench.reports(), []);
+        bench.set(&pools()[0], 1, State::None);
+        assert_eq!(bench.reports(), []);
+        bench.set_all(1, State::None);
+        bench.put(1, None);
+        assert_eq!(bench.reports(), [bench.about(1, What::AdminRestored { pools: 2 })]);
+        assert_eq!(bench.reports(), []);
+    }
+}
+
+#[test]
+fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
+    let mut bench = Bench::new(3);
+    bench.put(1, NodeState::Draining);
+    assert_eq!(bench.reports(), []);
+    bench.set_all(1, State::Down);
+    let odd = pools()[1].clone();
+    bench.set(&odd, 1, State::Unknown);
+    bench.put(1, NodeState::Down);
+    let what = What::AdminDown {
+        pools: 1,
+        balancers: 1,
+        signals: [Signal::Shutdown].into(),
+        unknown: Some((1, odd)),
+    };
+    assert_eq!(bench.reports(), [bench.about(1, what)]);
+}
+
+#[test]
+fn s1_nothing_is_told_of_a_node_in_no_pool_or_of_one_that_is_gone() {
+    let mut bench = Bench::new(3);
+    for state in [NodeState::Draining, NodeState::Down, NodeState::Restoring] {
+        bench.put(3, state);
+        assert_eq!(bench.reports(), []);
+    }
+    bench.put(3, None);
+    assert_eq!(bench.reports(), [], "it is in no pool");
+    bench.put(3, NodeState::Down);
+    assert_eq!(bench.reports(), []);
+    assert_eq!(bench.cut(3), [bench.about(3, down(2, 2))], "now it is in two");
+
+    bench.cut(1);
+    bench.put(1, NodeState::Restoring);
+    assert_eq!(bench.reports(), []);
+    bench.nodes[0].fact = None;
+    bench.put(1, NodeState::Gone);
+    assert_eq!(bench.reports(), []);
+    bench.put(1, None);
+    assert_eq!(bench.reports(), []);
+    bench.cut(2);
+    bench.put(2, NodeState::Restoring);
+    assert_eq!(bench.reports(), []);
+    bench.nodes[1].fact = None;
+    bench.put(2, None);
+    assert_eq!(bench.reports(), [], "it is gone at once");
+}
+
+#[test]
+fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
+    let mut bench = Bench::new(3);
+    bench.told.reporting(None);
+    assert_eq!(bench.cut(1), []);
+    bench.told.reporting(Some(Epoch(1)));
+    assert_eq!(bench.reports(), [bench.about(1, down(2, 2))]);
+    bench.acts = false;
+    assert_eq!(bench.cut(2), [], "nothing is begun");
+    bench.acts = true;
+    assert_eq!(bench.reports(), [bench.about(2, down(2, 2))]);
+
+    bench.put(1, NodeState::Restoring);
+    assert_eq!(bench.reports(), []);
+    bench.acts = false;
+    bench.set_all(1, State::None);
+    bench.put(1, None);
+    assert_eq!(bench.reports(), []);
+    bench.acts = true;
+    assert_eq!(bench.reports(), [bench.about(1, What::AdminRestored { pools: 2 })]);
+    assert_eq!(bench.reports(), []);
+}
+
+#[test]
+fn n3_of_failures_in_a_row_the_first_is_told_with_its_retry() {
+    let mut bench = Bench::new(3);
+    let [web, internal] = pools();
+    bench.put(1, NodeState::Draining);
+    bench.later();
+    bench.fail(&web, 1);
+    let first = failed(Some(web.clone()), "HTTP 500", 0, Some(Duration::from_millis(5)));
+    assert_eq!(bench.tell().reports, [bench.about(1, first.clone())]);
+    bench.now = bench.now.plus(Duration::from_millis(300));
+    bench.fail(&internal, 1);
+    let said = bench.tell();
+    assert_eq!(said.reports, [], "the row goes on");
+    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    assert_eq!((view.retries, view.last_error.as_deref()), (2, Some("HTTP 500")));
+    assert_eq!(view.next, Some(bench.now.plus(Duration::from_millis(10))));
+
+    bench.cut(1);
+    bench.put(1, NodeState::Draining);
+    let said = bench.later();
+    let [(_, Some(view))] = &said.nodes[..] else { panic!("{said:?}") };
+    assert_eq!(view.last_error, None, "it has ended");
+    bench.fail(&web, 1);
+    assert_eq!(bench.tell().reports.len(), 1);
+    bench.put(1, NodeState::Restoring);
+    assert_eq!(bench.reports(), []);
+    bench.fail(&web, 1);
+    assert_eq!(bench.tell().reports.len(), 1, "another thing is wanted");
+    bench.fail(&web, 2);
+    assert_eq!(bench.reports(), [], "a node of which nothing is wanted has no failures");
+}
+
+#[test]
+fn n3_when_many_nodes_fail_the_common_limiter_sets_the_next_try() {
+    let mut bench = Bench::new(4);
+    bench.queue = WorkQueue::new(work_queue::Params { burst: 1, ..work_queue::Params::S4 });
+    bench.now = bench.now.plus(Duration::from_millis(300));
+    let web = &pools()[0];
+    for n in [1, 2] {
+        bench.put(n, NodeState::Draining);
+        bench.fail(web, n);
+    }
+    let first = |n: u8, millis| {
+        let next = Some(Duration::from_millis(millis));
+        bench.about(n, failed(Some(web.clone()), "HTTP 500", 0, next))
+    };
+    let expected = [first(1, 5), first(2, 100)];
+    let said = bench.tell();
+    assert_eq!(said.reports, expected);
+    let next: Vec<Option<Now>> = said.nodes.iter().map(|(_, view)| view.as_ref()?.next).collect();
+    assert_eq!(next, [5, 100].map(|millis| Some(bench.now.plus(Duration::from_millis(millis)))));
+}
+
+#[test]
+fn n4_a_node_that_cannot_be_recorded_is_told_once() {
+    let mut bench = Bench::new(3);
+    bench.nodes[1].uid = NodeUid::new("no key/at all");
+    bench.refused = [(bench.uid(1), "there is no room"), (bench.uid(2), "its UID is odd")].into();
+    bench.put(1, NodeState::Recording);
+    bench.put(2, NodeState::Recording);
+    let said = bench.reports();
+    let why = |report: &Report| {
+        let What::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
+            panic!("{report:?}")
+        };
+        why.to_string()
+    };
+    let whys: Vec<String> = said.iter().map(why).collect();
+    let expected = |why: &str| format!("the node cannot be recorded: {why}");
+    assert_eq!(whys, [expected("its UID is odd"), expected("there is no room")]);
+    assert_eq!(bench.reports(), []);
+    bench.refused.clear();
+    bench.put(1, NodeState::Draining);
+    assert_eq!(bench.reports(), []);
+    bench.fail(&pools()[0], 1);
+    assert_eq!(bench.tell().reports.len(), 1, "it was recorded: this is another row");
+}
+
+#[test]
+fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
+    let mut bench = Bench::new(7);
+    bench.bound = (2, 6);
+    for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
+        bench.put(n, state);
+    }
+    let held = What::AdminHeld { down: 2, ready: 6 };
+    let both = vec![bench.subject(3), Subject::Controller];
+    assert_eq!(bench.reports(), [Report { subjects: both.clone(), what: held.clone(), note: None }]);
+    bench.put(4, NodeState::Held);
+    assert_eq!(bench.reports(), [bench.about(4, held.clone())]);
+    for state in [NodeState::Draining, NodeState::Held] {
+        bench.put(3, state);
+        assert_eq!(bench.reports(), [], "once in a term");
+    }
+    bench.put(4, None);
+    bench.told.reporting(Some(Epoch(2)));
+    assert_eq!(bench.reports(), [Report { subjects: both, what: held, note: None }]);
+    assert_eq!(bench.reports(), []);
+}
+
+#[test]
+fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
+    let mut bench = Bench::new(4);
+    let [web, internal] = pools();
+    bench.set(&web, 1, State::Down);
+    bench.set(&internal, 1, State::Up);
+    bench.set(&web, 99, State::Down);
+    bench.set(&pool("lb", "Excluded"), 2, State::Down);
+    let told = What::AdminForeign { pools: 2, example: web.clone(), state: State::Down };
+    assert_eq!(bench.reports(), [bench.about(1, told.clone())]);
+    bench.set(&web, 1, State::Up);
+    assert_eq!(bench.reports(), []);
+    bench.set(&web, 1, State::Down);
+    bench.told.reporting(Some(Epoch(2)));
+    assert_eq!(bench.reports(), [bench.about(1, told)]);
+
+    bench.set_all(2, State::Down);
+    bench.record(2).foreign.add(&internal);
+    bench.put(2, NodeState::Draining);
+    assert_eq!(bench.reports(), [], "nothing is told of a node that leaves service");
+    bench.put(2, NodeState::Restoring);
+    let told = What::AdminForeign { pools: 1, example: internal, state: State::Down };
+    assert_eq!(bench.reports(), [bench.about(2, told)], "an exception is not taken back; the other is ours");
+}

@@ -1,0 +1,222 @@
+//! What operators set and ask for: pauses and the mode (D1, G6), and the release of what is held back (H3).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::removal_guard::Claims;
+use super::{Directory, Out};
+use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::assignment::{HeldReason, PausedBy};
+use model::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
+use model::machine::Now;
+use model::policy::{Mode, Wishes};
+
+/// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
+#[derive(Default)]
+pub(super) struct Wished {
+    wishes: Option<Arc<Wishes>>,
+    /// The newest term in which it was read.
+    term: Option<Epoch>,
+}
+
+impl Wished {
+    /// What wishes keep a pool of these Services from being written (G6).
+    fn paused<'a>(&'a self, id: &PoolId, claims: &'a Claims) -> impl Iterator<Item = PausedBy> + use<'a> {
+        let wishes = self.wishes.as_deref();
+        let mode = wishes.filter(|wishes| wishes.mode == Mode::Observe).map(|_| PausedBy::Mode);
+        let everything = wishes.and_then(|wishes| wishes.everything.as_ref()).map(|_| PausedBy::Everything);
+        let pool = wishes.and_then(|wishes| wishes.pools.get(id)).map(|_| PausedBy::Pool);
+        let services = wishes.into_iter().flat_map(|wishes| {
+            let named = claims.values().map(|fact| &fact.key);
+            named.filter(|key| wishes.services.contains_key(key)).cloned().map(PausedBy::Service)
+        });
+        mode.into_iter().chain(everything).chain(pool).chain(services)
+    }
+
+    /// Whether no member is removed from any pool (G6).
+    pub(super) fn is_add_only(&self) -> bool {
+        self.wishes.as_ref().is_some_and(|wishes| match wishes.mode {
+            Mode::AddOnly => true,
+            Mode::Observe | Mode::Enforce => false,
+        })
+    }
+}
+
+impl Directory {
+    /// All that keeps a pool of these Services from being written (D1, G6). While pre-images are restored that is also
+    /// that there is none for it; a Service's annotation does not count then where the person who restores has named the
+    /// pool.
+    pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Claims) -> BTreeSet<PausedBy> {
+        let mut paused: BTreeSet<PausedBy> = self.wished.paused(id, claims).collect();
+        match &self.params.pins {
+            Some(pins) => match pins.of(id, family) {
+                Some(pin) if pin.despite_pause => {}
+                Some(_) => paused.extend(annotated(claims)),
+                None => {
+                    paused.insert(PausedBy::NoPin);
+                }
+            },
+            None => paused.extend(annotated(claims)),
+        }
+        paused
+    }
+
+    /// Whether a pool that is refused would be paused if it were not.
+    pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Claims) -> bool {
+        self.wished.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
+    }
+
+    /// Whether a term may open: a pause that was made in an earlier one must not be forgotten in it (G6).
+    pub(super) fn knows_wishes(&self) -> bool {
+        self.wished.term.is_some_and(|term| term >= self.term.epoch)
+    }
+
+    /// What operators wish takes the place of what they wished before.
+    pub(super) fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<Wishes>) {
+        self.wished.term = self.wished.term.max(term);
+        let before = self.wished.wishes.replace(Arc::clone(&wishes)).unwrap_or_default();
+        if self.opening {
+            self.dirty.since.get_or_insert(now);
+        }
+        if before == wishes {
+            return;
+        }
+        let of_all = |wishes: &Wishes| (wishes.mode, wishes.everything.is_some());
+        if of_all(&before) != of_all(&wishes) {
+            let all: Vec<PoolId> = self.pools.keys().cloned().collect();
+            all.into_iter().for_each(|id| self.dirty.pool(now, id));
+            return;
+        }
+        let in_one = |id: &&PoolId| before.pools.contains_key(id) != wishes.pools.contains_key(id);
+        let pools: BTreeSet<PoolId> =
+            before.pools.keys().chain(wishes.pools.keys()).filter(in_one).cloned().collect();
+        for id in pools.into_iter().filter(|id| self.pools.contains_key(id)).collect::<Vec<_>>() {
+            self.dirty.pool(now, id);
+        }
+        let changed =
+            |key: &ServiceKey| before.services.contains_key(key) != wishes.services.contains_key(key);
+        for uid in self.uids_of(changed) {
+            self.touch_pools_of(now, &uid);
+        }
+    }
+
+    /// The Services of these names.
+    fn uids_of(&self, wanted: impl Fn(&ServiceKey) -> bool) -> Vec<ServiceUid> {
+        let is_wanted =
+            |uid: &&ServiceUid| self.services.get(uid).is_some_and(|entry| wanted(&entry.fact.key));
+        self.services.uids().filter(is_wanted).cloned().collect()
+    }
+
+    /// Why nothing is released here: this process writes nothing, so that the one that does would still hold it back.
+    fn refuses_to_let_go(&self) -> Option<Refusal> {
+        if self.params.shows_only {
+            return Some(Refusal::DryRun);
+        }
+        let stopped_by = self.wished.wishes.as_ref().and_then(|wishes| wishes.stopped_by());
+        match self.reporting {
+            Some(_) => None,
+            None => Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused)),
+        }
+    }
+
+    /// The operator releases what is held back now. What is held back later is held back again. Where nodes were let go for
+    /// the same request, it is done even if no removal was.
+    pub(super) fn on_ask(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        scope: &Scope,
+        nodes: Vec<NodeName>,
+        out: &mut Vec<Out>,
+    ) {
+        let refused = self.refuses_to_let_go();
+        let answer = match refused.map_or_else(|| self.let_go(now, scope), Err) {
+            Ok(pools) => Answer::Done(Done::Released { pools, nodes }),
+            Err(_) if !nodes.is_empty() => Answer::Done(Done::Released { pools: Vec::new(), nodes }),
+            Err(refusal) => Answer::Refused(refusal),
+        };
+        out.push(Out::Answer(request, answer));
+    }
+
+    fn let_go(&mut self, now: Now, scope: &Scope) -> Result<Vec<Released>, Refusal> {
+        let everything = *scope == Scope::Everything;
+        let is_stopped = self.breaker.tripped().is_some();
+        let ends_stop = everything && is_stopped;
+        if ends_stop {
+            for id in self.breaker.release(now) {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.let_go_of_losses();
+                }
+            }
+            self.dirty.since.get_or_insert(now);
+        }
+        let mut released = Vec::new();
+        // Why what is held back and not released stays.
+        let mut stays = Stays::NothingHeld;
+        for id in self.pools_in(scope)? {
+            let Some(pool) = self.pools.get_mut(&id) else { continue };
+            let Some(reason) = pool.said().and_then(|said| said.held.as_ref()).map(|held| held.reason) else {
+                continue;
+            };
+            let goes = match reason {
+                HeldReason::EmptyConfirm
+                | HeldReason::NoUsableNode
+                | HeldReason::LastMember
+                | HeldReason::Fraction => {
+                    pool.let_go();
+                    if self.breaker.release_pool(&id) {
+                        pool.let_go_of_losses();
+                    }
+                    true
+                }
+                HeldReason::Breaker => everything,
+                HeldReason::AddOnly => false,
+            };
+            if goes {
+                let still = self.held_besides(is_stopped && !everything);
+                released.push(Released { pool: id.clone(), reason, still });
+                self.dirty.pool(now, id);
+            } else if reason == HeldReason::Breaker {
+                stays = Stays::AllStopped;
+            } else if stays == Stays::NothingHeld {
+                stays = Stays::AddOnly;
+            }
+        }
+        if released.is_empty() && !ends_stop {
+            return Err(Refusal::NothingReleased(stays));
+        }
+        Ok(released)
+    }
+
+    /// What holds back every removal, besides the guards of a pool's own.
+    fn held_besides(&self, is_stopped: bool) -> Option<HeldReason> {
+        let stopped = is_stopped && !self.params.guards.only_observes();
+        let add_only = || self.wished.is_add_only().then_some(HeldReason::AddOnly);
+        stopped.then_some(HeldReason::Breaker).or_else(add_only)
+    }
+
+    /// The pools that a request is about.
+    fn pools_in(&self, scope: &Scope) -> Result<BTreeSet<PoolId>, Refusal> {
+        match scope {
+            Scope::Everything => Ok(self.pools.keys().cloned().collect()),
+            Scope::Pool(id) => match self.pools.get_key_value(id) {
+                Some((id, _)) => Ok([id.clone()].into()),
+                None => Err(Refusal::Unknown),
+            },
+            Scope::Service(key) => {
+                let uids = self.uids_of(|name| name == key);
+                if uids.is_empty() {
+                    return Err(Refusal::Unknown);
+                }
+                Ok(uids.iter().flat_map(|uid| self.pools_of(uid)).collect())
+            }
+            // Nodes are the admin state's to let go.
+            Scope::Node(_) => Err(Refusal::Unknown),
+        }
+    }
+}
+
+/// The Services that carry the annotation.
+fn annotated(claims: &Claims) -> impl Iterator<Item = PausedBy> {
+    claims.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
+}

@@ -1,0 +1,277 @@
+//! One turn: works out every pool that something has happened to, judges all of them together, and only then says what
+//! is new (G4). So that a burst of removals in one turn does not slip through, no level is said before it is judged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::gauges::Counted;
+use super::xds_pools::Listed;
+use super::pool::{self, Ban, Given, Ownership, Unproven};
+use super::{Directory, Out};
+use model::assignment::Observation;
+use model::ids::{PoolId, ServiceUid};
+use model::machine::Now;
+use model::report::{Condition, Ended, Report, Subject, What};
+use model::sample::Sample;
+use model::services::ServiceFact;
+use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
+
+/// What a pool was before it was worked out.
+struct Before {
+    counted: Counted,
+    refusal: Option<Unproven>,
+    deadline: Option<Now>,
+    read_from: Option<Now>,
+}
+
+impl Directory {
+    /// Works out, judges and says what has become dirty.
+    pub(super) fn turn(&mut self, now: Now, out: &mut Vec<Out>) {
+        let mut worked: BTreeSet<PoolId> = BTreeSet::new();
+        for id in std::mem::take(&mut self.dirty.pools) {
+            if self.look(now, &id, out) {
+                worked.insert(id);
+            }
+        }
+        if self.is_running() {
+            self.listed.acted_on();
+        }
+        if self.params.guards.judges() && self.breaker.judge(now) {
+            let others: Vec<PoolId> = self.pools.keys().filter(|id| !worked.contains(id)).cloned().collect();
+            for id in others {
+                if self.look(now, &id, out) {
+                    worked.insert(id);
+                }
+            }
+            // These may lose more now than they did when they were last worked out.
+            self.breaker.judge(now);
+        }
+        let ban = Ban {
+            breaker: self.breaker.tripped().is_some(),
+            add_only: self.wished.is_add_only(),
+            observes: self.params.guards.only_observes(),
+        };
+        for id in &worked {
+            self.say(now, id, ban, out);
+        }
+    }
+
+    fn before(&self, id: &PoolId) -> Before {
+        let pool = self.pools.get(id);
+        Before {
+            counted: pool.map(pool::Pool::counted).unwrap_or_default(),
+            refusal: pool.and_then(pool::Pool::refused).cloned(),
+            deadline: pool.and_then(|pool| pool.deadline),
+            read_from: pool.and_then(|pool| pool.read_from),
+        }
+    }
+
+    /// Works out one pool again. Tells whether its level is to be said; one that has none is done with at once.
+    fn look(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) -> bool {
+        #[cfg(test)]
+        {
+            self.worked_out += 1;
+        }
+        let unseen = self.dirty.unseen.remove(id);
+        let balancer = self.balancers.get(&id.lb).filter(|_| !self.cluster_pools.contains(&id.pool));
+        let found = balancer.and_then(|balancer| Some((balancer.pools.get(&id.pool)?, balancer.began)));
+        let ownership = match (balancer, found) {
+            (None, _) => Ownership::Nobody,
+            (Some(balancer), None) => self.listed.judge_absent(id, balancer.facts.is_some()),
+            (Some(_), Some((seen, at))) => {
+                match self.listed.judge(now, id, seen, at, self.reporting.is_some()) {
+                    Some(ownership) => ownership,
+                    None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+                }
+            }
+        };
+        if found.is_none() {
+            self.listed.not_found(id, self.balancers.contains_key(&id.lb));
+        }
+        if let Some(word) = self.listed.take_word(id) {
+            out.push(Out::Word(id.clone(), word));
+        }
+        match ownership {
+            Ownership::Nobody if !self.pools.contains_key(id) => return false,
+            Ownership::Nobody | Ownership::Refused(..) | Ownership::Proven(..) => {}
+        }
+        let before = self.before(id);
+        keep_doubt(&mut self.listed, id, self.pools.get(id), &ownership);
+        match (ownership, found) {
+            (Ownership::Nobody, _) | (Ownership::Proven(..), None) => {
+                let term = self.term;
+                self.pools.entry(id.clone()).or_default().retire(term, out);
+            }
+            (Ownership::Refused(reason, claims), _) => {
+                let term = self.term;
+                let paused = self.is_refused_paused(id, &claims);
+                let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+                let note = self.listed.note(id);
+                let refusal = Unproven { reason, services, note, paused };
+                self.pools.entry(id.clone()).or_default().refuse(term, refusal, out);
+            }
+            (Ownership::Proven(family, claims, listed), Some((seen, observed_at))) => {
+                let paused = self.paused(id, family, &claims);
+                let pool = self.pools.entry(id.clone()).or_default();
+                let pass_on = unseen || pool.said().is_none();
+                let facts = || Observation { began: observed_at, facts: Arc::clone(&seen.facts) };
+                let observation = pass_on.then(facts);
+                let given = Given {
+                    now,
+                    term: self.term,
+                    params: &self.params,
+                    seen,
+                    family,
+                    claims,
+                    listed,
+                    read_asked: self.second_read.in_force(),
+                    paused,
+                    add_only: self.wished.is_add_only(),
+                    stopped: self.breaker.tripped(),
+                };
+                let size = pool.look(id, &given, observation);
+                self.breaker.note(now, id, size);
+                return true;
+            }
+        }
+        self.breaker.forget(id);
+        self.finish(now, id, before, out);
+        false
+    }
+
+    /// Says what was worked out of one pool.
+    fn say(&mut self, now: Now, id: &PoolId, ban: Ban, out: &mut Vec<Out>) {
+        let before = self.before(id);
+        if let Some(pool) = self.pools.get_mut(id) {
+            pool.say(id, now, ban, out);
+        }
+        self.finish(now, id, before, out);
+    }
+
+    /// Brings everything that is kept about a pool to what it is now.
+    fn finish(&mut self, now: Now, id: &PoolId, before: Before, out: &mut Vec<Out>) {
+        let Some(pool) = self.pools.get_mut(id) else {
+            return;
+        };
+        if self.reporting.is_some() {
+            pool.tell(id, out);
+        }
+        if before.deadline != pool.deadline {
+            if let Some(at) = before.deadline {
+                self.timers.remove(&(at, id.clone()));
+            }
+            if let Some(at) = pool.deadline {
+                self.timers.insert((at, id.clone()));
+            }
+        }
+        self.second_read.wants(id, before.read_from, pool.read_from);
+        let reason = |refusal: Option<&Unproven>| refusal.map(|refusal| refusal.reason.clone());
+        if self.listed.has(id) && reason(before.refusal.as_ref()) != reason(pool.refused()) {
+            out.push(Out::Refused(id.clone(), reason(pool.refused())));
+        }
+        if before.refusal.as_ref() != pool.refused() {
+            let refusals = before.refusal.iter().chain(pool.refused());
+            let concerned: Vec<ServiceUid> =
+                refusals.flat_map(|refusal| refusal.services.keys()).cloned().collect();
+            concerned.into_iter().for_each(|uid| self.dirty.service(now, uid));
+        }
+        self.gauges.moved(before.counted, pool.counted());
+        if pool.is_over() {
+            self.pools.remove(id);
+        }
+    }
+
+    /// Tells that removals are stopped, or that they are not any more.
+    pub(super) fn tell_breaker(&mut self, out: &mut Vec<Out>) {
+        let (pools, of) = self.breaker.counted();
+        let enforced = !self.params.guards.only_observes();
+        if self.is_running()
+            && let Some(tripped) = self.breaker.take_news()
+        {
+            out.push(Out::Sample(Sample::RemovalBreaker(tripped && enforced)));
+        }
+        if self.breaker.take_ended() {
+            out.push(Out::Ended(Ended::of(Condition::RemovalsStopped)));
+        }
+        if self.reporting.is_some() && self.breaker.take_untold() {
+            let what = What::RemovalsStopped { pools, of, enforced };
+            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+        }
+    }
+
+    /// Shows the guards when something in their view changed.
+    pub(super) fn show_guards(&mut self, out: &mut Vec<Out>) {
+        let (pools, of) = self.breaker.counted();
+        let stopped = self.breaker.tripped().map(|since| StoppedView { since, pools, of });
+        let reading_since = self.second_read.under_way();
+        let view = GuardsView { mode: self.params.guards, stopped, reading_since };
+        if self.is_running() && self.shown.replace(view) != Some(view) {
+            out.push(Out::Guards(view));
+        }
+    }
+
+    /// Shows one Service when something in its view changed.
+    pub(super) fn settle_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
+        let pools = self.pools_of(&uid);
+        let running = self.is_running();
+        let Some(entry) = self.services.get_mut(&uid) else {
+            return;
+        };
+        entry.fresh &= !running;
+        let fact = &entry.fact;
+        let refused = |id: PoolId| {
+            let reason = self.pools.get(&id)?.refused()?.reason.clone();
+            Some((id, reason))
+        };
+        let candidate = fact.candidacy == Candidacy::Candidate;
+        let wanted = fact.candidacy != Candidacy::NotLoadBalancer || !pools.is_empty();
+        let view = wanted.then(|| {
+            Arc::new(ServiceView {
+                key: fact.key.clone(),
+                uid: uid.clone(),
+                candidacy: fact.candidacy,
+                paused: fact.paused,
+                slices: fact.slices,
+                endpoints: fact.endpoints,
+                data_errors: fact.data_errors.clone(),
+                resource: fact.resource.clone(),
+                left_out: left_out(fact),
+                pools: pools.iter().cloned().collect(),
+                not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
+            })
+        });
+        if entry.shown != view {
+            entry.shown.clone_from(&view);
+            let key = fact.key.clone();
+            out.push(Out::Service(uid, key, view));
+        }
+    }
+}
+
+/// The nodes with endpoints of a Service that are left out of a pool of it.
+fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
+    let all = fact.parts.iter().flat_map(|(family, part)| {
+        part.left_out.iter().map(|(node, of)| LeftOutView {
+            node: node.clone(),
+            family: *family,
+            ips: of.ips.clone(),
+            why: of.why,
+        })
+    });
+    let mut all: Vec<LeftOutView> = all.collect();
+    all.sort_unstable();
+    all.truncate(ServiceView::MOST_LEFT_OUT);
+    all
+}
+
+/// What is in doubt of a listed pool that is released is so still when it is found to be ours again (G1).
+fn keep_doubt(listed: &mut Listed, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
+    match ownership {
+        Ownership::Proven(..) => {}
+        Ownership::Nobody | Ownership::Refused(..) => {
+            if pool.is_some_and(pool::Pool::is_doubted) {
+                listed.doubts_on(id);
+            }
+        }
+    }
+}

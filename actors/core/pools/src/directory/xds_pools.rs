@@ -1,0 +1,470 @@
+//! The pools that are filled from xDS sources: which they are, what is known of their sources, and what that asks of each
+//! (X2, X3, X4). What guards and delays make of it is the same as for a Service's pool.
+//!
+//! A source stands in the place of a Service: its fact has one part, of the pool's family, and the name of the source
+//! where a Service has its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mapping::SeenPool;
+use super::removal_guard::Claims;
+use super::pool::Ownership;
+use super::conditions::{SourceNews, SourceTold};
+use super::{Directory, Out};
+use crate::membership::{self, Failover, address_name};
+use model::arm::{AdminState, LbFacts, Provisioning};
+use model::error::NotManageable;
+use model::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid, of_balancer};
+use model::level::{Leaving, Provenance, Source, States, Word};
+use model::machine::Now;
+use model::proof;
+use model::report::{Condition, Ended};
+use model::services::{Part, RequiredNode, ServiceFact};
+use model::view::Candidacy;
+use model::xds::assignment::LoadAssignment;
+use model::xds::name::Name;
+use model::xds::remark::Remark;
+use model::xds::source::{Assigned, SourceFact};
+
+/// For how long a write that sets a Down may still be sent after the source has said otherwise: an attempt begins with the
+/// level of its time.
+const SENT_WITHIN: Duration = Duration::from_secs(60);
+
+/// A pool that is to be filled from a source, as it is configured (`pools`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// The pool.
+    pub pool: PoolId,
+    /// Where its members come from.
+    pub source: Name,
+    /// The family of its members.
+    pub family: Family,
+    /// What its membership goes by.
+    pub membership: membership::Params,
+}
+
+/// All of them, and what is known of their sources.
+#[derive(Default)]
+pub(super) struct Listed {
+    pools: BTreeMap<PoolId, Entry>,
+    sources: BTreeMap<Name, Known>,
+    /// The sources of which something was told since they were last acted on (A3).
+    fresh: BTreeSet<Name>,
+    /// Which addresses the admin state of nodes has a word on (N4).
+    leaving: Arc<Leaving>,
+}
+
+/// One pool.
+struct Entry {
+    source: Name,
+    family: Family,
+    failover: Failover,
+    /// How many members the pool may have.
+    most: usize,
+    /// The most doubtful way in which something of its source came that it was not worked out from yet (G1).
+    came: Option<Provenance>,
+    /// When it was seen last.
+    seen_at: Now,
+    /// What was asked for since then, and at the last look before: that may have been written.
+    asked: BTreeSet<IpAddr>,
+    /// What was asked for at the last look.
+    last: BTreeSet<IpAddr>,
+    /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
+    /// does not say so any more; `None`: it does.
+    ours: BTreeMap<IpAddr, Option<Now>>,
+    /// What the source says of admin states, and whether that is to be told; of a pool that is not filled, nothing.
+    /// `None`: it is not known.
+    word: Option<Arc<Word>>,
+    is_word_new: bool,
+}
+
+/// What is known of one source.
+struct Known {
+    fact: SourceFact,
+    /// Raised with everything that changes what is assigned (A3).
+    revision: u64,
+    /// When that last changed; not what was assigned first, which tells of old changes.
+    changed: Option<Now>,
+    told: SourceTold,
+}
+
+/// What a source asks of one pool, besides its members.
+pub(super) struct Given {
+    /// What is said of it wherever the pool is shown (X4).
+    pub(super) source: Source,
+    /// What it says of admin states.
+    pub(super) states: States,
+    /// How many members the pool may have.
+    pub(super) most: usize,
+    /// Whether the pool is to be emptied, whatever guards say (X3).
+    pub(super) is_dropped: bool,
+    /// Whether what it asks is what its source says now.
+    pub(super) stands: bool,
+    /// When time alone changes what it asks.
+    pub(super) deadline: Option<Now>,
+}
+
+impl Listed {
+    /// The pools that are listed.
+    pub(super) fn new(listings: &[Listing]) -> Listed {
+        let entry = |listing: &Listing| Entry {
+            source: listing.source.clone(),
+            family: listing.family,
+            failover: Failover::new(listing.family, listing.membership),
+            most: listing.membership.limits.members,
+            came: None,
+            seen_at: Now::ZERO,
+            asked: BTreeSet::new(),
+            last: BTreeSet::new(),
+            ours: BTreeMap::new(),
+            word: None,
+            is_word_new: false,
+        };
+        let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
+        Listed {
+            pools: pools.collect(),
+            sources: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            leaving: Arc::default(),
+        }
+    }
+
+    /// A pool is not there, or its load balancer was not `read`, so that nothing can be said of it yet.
+    pub(super) fn not_found(&mut self, id: &PoolId, read: bool) {
+        if let Some(entry) = self.pools.get_mut(id) {
+            entry.say(read.then(Word::default));
+        }
+    }
+
+    /// What the source of a pool says of admin states, where that is to be told.
+    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<Word>>> {
+        let entry = self.pools.get_mut(id)?;
+        std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
+    }
+
+    /// A pool is released while something of it is in doubt: so it is when the pool is looked at again (G1).
+    pub(super) fn doubts_on(&mut self, id: &PoolId) {
+        if let Some(entry) = self.pools.get_mut(id) {
+            entry.came = entry.came.max(Some(Provenance::Relist));
+        }
+    }
+
+    /// What was told of sources was acted on.
+    pub(super) fn acted_on(&mut self) {
+        self.fresh.clear();
+    }
+
+    /// Whether a pool is filled from a source.
+    pub(super) fn has(&self, id: &PoolId) -> bool {
+        self.pools.contains_key(id)
+    }
+
+    /// What goes with all that is told of a pool, where anything is known of its source (X4).
+    pub(super) fn note(&self, id: &PoolId) -> Option<Arc<str>> {
+        let entry = self.pools.get(id)?;
+        let known = self.sources.get(&entry.source)?;
+        Some(note(&known.fact))
+    }
+
+    /// Those on this load balancer.
+    pub(super) fn on<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
+        of_balancer(&self.pools, lb).map(|(id, _)| id)
+    }
+
+    /// Whose a pool is that was not seen on its load balancer, which exists or not: a listed one is refused (D2, X2).
+    pub(super) fn judge_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
+        let Some((PoolId { lb, .. }, entry)) = self.pools.get_key_value(id) else { return Ownership::Nobody };
+        let lb = lb.clone();
+        let reason = if has_balancer {
+            NotManageable::PoolNotFound { lb }
+        } else {
+            NotManageable::LoadBalancerNotFound { lb }
+        };
+        Ownership::Refused(reason, entry.claims(Part::default(), None))
+    }
+
+    /// Whose a listed pool is, by what was seen of it at that time; `None`: it is not listed.
+    /// `leads` tells whether the admin state of nodes is this process's to know.
+    pub(super) fn judge(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        seen: &SeenPool,
+        at: Now,
+        leads: bool,
+    ) -> Option<Ownership> {
+        let entry = self.pools.get_mut(id)?;
+        if let Err(reason) = proof::prove_listed(&seen.facts) {
+            entry.say(Some(Word::default()));
+            return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
+        }
+        // What is not known leaves the pool as it is (X3).
+        let Some(known) = self.sources.get(&entry.source) else {
+            entry.say(None);
+            return Some(Ownership::Nobody);
+        };
+        let nothing = LoadAssignment::default();
+        let assignment = match &known.fact.assigned {
+            Assigned::Unknown(_) => {
+                entry.say(None);
+                return Some(Ownership::Nobody);
+            }
+            Assigned::Usable(assignment) => assignment.as_ref(),
+            Assigned::Dropped(_) => &nothing,
+        };
+        let mut membership = entry.failover.members(now, assignment);
+        entry.make_room(&mut membership, seen, at);
+        let part = part(&membership, assignment, known.fact.stands());
+        let states = entry.states(now, id, &membership, seen, at, &self.leaving);
+        let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
+        membership.remarks.extend(foreign.filter(|_| leads));
+        let given = Given {
+            source: Source::Xds {
+                name: entry.source.clone(),
+                note: note(&known.fact),
+                remarks: membership.remarks,
+            },
+            states,
+            most: entry.most,
+            is_dropped: is_dropped(&known.fact),
+            stands: known.fact.stands(),
+            deadline: entry.failover.deadline().filter(|at| *at > now),
+        };
+        let came = entry.came.take();
+        let mut claims = entry.claims(part, Some(known));
+        for fact in claims.values_mut() {
+            let provenance = fact.provenance.max(came.unwrap_or_default());
+            Arc::make_mut(fact).provenance = provenance;
+        }
+        Some(Ownership::Proven(entry.family, claims, Some(given)))
+    }
+}
+
+/// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
+/// empty pool, unless all of them drain (D6); nor are none of what was assigned before something went wrong beside it (G2).
+fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
+    let is_said = if assignment.has_endpoints {
+        assignment.only_drains && !membership.draining.is_empty()
+    } else {
+        true
+    };
+    let required =
+        |ip: &IpAddr| (*ip, RequiredNode { name: NodeName::new(address_name(*ip).shared()), ready: true });
+    Part {
+        required: membership.members.iter().map(required).collect(),
+        tolerated: membership.draining.clone(),
+        unusable: membership.members.is_empty() && !(is_said && stands),
+        slices: 1,
+        // Where none of them can be used there are some.
+        endpoints: (membership.members.len() + membership.draining.len())
+            .max(usize::from(assignment.has_endpoints)),
+        ..Part::default()
+    }
+}
+
+fn is_dropped(fact: &SourceFact) -> bool {
+    match fact.assigned {
+        Assigned::Unknown(_) | Assigned::Usable(_) => false,
+        Assigned::Dropped(_) => true,
+    }
+}
+
+/// What is said of a source wherever one of its pools is: why nothing of it is used, and what is wrong besides.
+fn note(fact: &SourceFact) -> Arc<str> {
+    Arc::from(match fact.error() {
+        Some(error) => format!("{error}; {}", fact.note),
+        None => fact.note.to_string(),
+    })
+}
+
+/// The members of a pool that were seen Down.
+fn downs(seen: &SeenPool) -> BTreeSet<IpAddr> {
+    let down = seen.facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
+    down.filter_map(|entry| entry.ip).collect()
+}
+
+impl Entry {
+    /// What its source asks of it, as a Service would.
+    fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
+        let name = self.source.to_string();
+        let uid = ServiceUid::new(name.as_str());
+        let fact = ServiceFact {
+            key: ServiceKey::of_source(&name),
+            uid: uid.clone(),
+            candidacy: Candidacy::Candidate,
+            paused: false,
+            internal: false,
+            exposure: 0,
+            endpoints: part.endpoints,
+            parts: BTreeMap::from([(self.family, part)]),
+            slices: 1,
+            data_errors: Vec::new(),
+            resource: None,
+            revision: known.map_or(0, |known| known.revision),
+            provenance: known.map_or(Provenance::Watch, |known| known.fact.provenance),
+            triggered: known.and_then(|known| known.changed),
+            read: None,
+        };
+        Claims::from([(uid, Arc::new(fact))])
+    }
+
+    /// Keeps of what drains as much as there is room for, first of what is in the pool or may be.
+    fn make_room(&mut self, membership: &mut membership::Membership, seen: &SeenPool, at: Now) {
+        if self.seen_at < at {
+            (self.seen_at, self.asked) = (at, std::mem::take(&mut self.last));
+        }
+        let there = |ip: &IpAddr| self.asked.contains(ip) || seen.members.contains(ip);
+        membership.make_room(self.most, there);
+        self.asked.extend(&membership.members);
+        self.last.clone_from(&membership.members);
+    }
+
+    /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
+    /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
+    /// gone, with all that was written meanwhile. What another client sets later is left alone (N4).
+    /// An address of a node that leaves service stays Down, and is taken back when the node is back; here, when it is gone
+    /// and the source has the address still (N4).
+    fn states(
+        &mut self,
+        now: Now,
+        id: &PoolId,
+        membership: &membership::Membership,
+        seen: &SeenPool,
+        at: Now,
+        leaving: &Leaving,
+    ) -> States {
+        let membership::Membership { members, draining, drains, remarks: _ } = membership;
+        let down = downs(seen);
+        let is_at_rest = match seen.facts.provisioning {
+            Provisioning::Updating => false,
+            Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
+        };
+        self.ours.extend(draining.iter().chain(drains.intersection(&down)).map(|ip| (*ip, None)));
+        self.ours.retain(|ip, ended| {
+            if drains.contains(ip) {
+                return true;
+            }
+            let ended = *ended.get_or_insert(now);
+            down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
+        });
+        // What drains and is not to be Down is not taken back before it is in service again.
+        let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
+        self.say(Some(Word { down: draining.clone(), ours: ours.copied().collect() }));
+        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
+        let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
+        let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
+        States { down: draining.clone(), lifted }
+    }
+
+    /// What there is to report of required members that are Down though nothing here asks for it: they get no traffic,
+    /// and the client that has set that must end it (N4).
+    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Remark> {
+        let is_ours = |ip: &IpAddr| {
+            self.ours.contains_key(ip)
+                || leaving.down.contains(ip)
+                || leaving.restored.contains(ip)
+                || leaving.outlived.contains(&(id.clone(), *ip))
+        };
+        let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
+        (foreign > 0).then_some(Remark::ForeignDown(foreign))
+    }
+
+    fn say(&mut self, word: Option<Word>) {
+        if self.word.as_deref() != word.as_ref() {
+            (self.word, self.is_word_new) = (word.map(Arc::new), true);
+        }
+    }
+}
+
+impl Directory {
+    /// What of a load balancer is ours: on one that is not managed, the pools that are listed.
+    pub(super) fn ours(&self, lb: &LbName, facts: Option<Arc<LbFacts>>) -> Option<Arc<LbFacts>> {
+        let facts = facts?;
+        if !self.params.only_listed.contains(lb) {
+            return Some(facts);
+        }
+        Some(Arc::new(facts.only(|id| self.listed.has(id))))
+    }
+
+    /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write. What was not
+    /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
+    pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
+        let first = Known { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let mut is_new = !self.listed.sources.contains_key(&name);
+        let known = self.listed.sources.entry(name.clone()).or_insert(first);
+        if known.fact.assigned != fact.assigned {
+            let waits = !self.listed.fresh.insert(name.clone());
+            let changed = known.fact.assignment().is_some().then_some(now);
+            known.revision += 1;
+            known.changed = known.changed.filter(|_| waits).or(changed);
+            is_new = true;
+        }
+        // What only says more beside what is known has come as that has.
+        let came = Some(fact.provenance).filter(|_| is_new);
+        known.fact = fact;
+        self.dirty.since.get_or_insert(now);
+        let running = self.is_running();
+        for (id, entry) in self.listed.pools.iter_mut().filter(|(_, entry)| entry.source == name) {
+            entry.came = entry.came.max(came);
+            if running {
+                self.dirty.pool(now, id.clone());
+            }
+        }
+    }
+
+    /// Other nodes leave service: what is to be taken back in listed pools may be another thing (N4).
+    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<Leaving>) {
+        self.listed.leaving = leaving;
+        self.look_at_listed(now);
+    }
+
+    /// What is said of each listed pool may be another thing.
+    pub(super) fn look_at_listed(&mut self, now: Now) {
+        self.dirty.since.get_or_insert(now);
+        if self.is_running() {
+            for id in self.listed.pools.keys() {
+                self.dirty.pool(now, id.clone());
+            }
+        }
+    }
+
+    /// What lasts of sources is to be told again.
+    pub(super) fn forget_sources_told(&mut self) {
+        self.listed.sources.values_mut().for_each(|known| known.told = SourceTold::default());
+    }
+
+    /// Tells what is wrong with sources, and what is not any more, once each; and once for all that the same is said of.
+    pub(super) fn tell_sources(&mut self, out: &mut Vec<Out>) {
+        if self.reporting.is_none() {
+            return;
+        }
+        let mut news: BTreeMap<SourceNews, BTreeSet<Name>> = BTreeMap::new();
+        let mut left: BTreeSet<Arc<BTreeSet<Arc<str>>>> = BTreeSet::new();
+        for (name, known) in &mut self.listed.sources {
+            if let Some(new) = known.told.news(&known.fact) {
+                left.extend(known.told.group.take());
+                news.entry(new).or_default().insert(name.clone());
+            }
+        }
+        for (new, sources) in news {
+            let pools = self.listed.pools.values().filter(|entry| sources.contains(&entry.source)).count();
+            let names: BTreeSet<Arc<str>> = sources.iter().map(|name| Arc::from(name.to_string())).collect();
+            let group = new.is_failing().then(|| Arc::new(names.clone()));
+            for name in &sources {
+                if let Some(known) = self.listed.sources.get_mut(name) {
+                    known.told.group.clone_from(&group);
+                }
+            }
+            out.push(Out::Report(new.report(names, pools)));
+        }
+        for group in left {
+            let is_of_it = |known: &Known| known.told.group.as_ref() == Some(&group);
+            if !self.listed.sources.values().any(is_of_it) {
+                out.push(Out::Ended(Ended::of(Condition::SourcesFailing((*group).clone()))));
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What a pool shows: the state under which it is counted, and its view (E2, H3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::queue::changes::Owner;
+use crate::queue::last_result::Rest;
+use crate::queue::{Out, Phase, PoolQueue};
+use model::assignment::Assignment;
+use model::ids::ServiceUid;
+use model::machine::Now;
+use model::sample::{PoolState, Sample};
+use model::view::{LastAttempt, PoolView};
+use model::write_record::WriteRecord;
+
+/// What was shown last, and what is only there to be shown.
+#[derive(Default, Debug)]
+pub(super) struct Shown {
+    /// The state under which the pool is counted, and since when.
+    state: Option<(PoolState, Now)>,
+    /// Whether something visible changed since the last view.
+    pub dirty: bool,
+    /// How the last attempt ended.
+    pub last_end: Option<LastAttempt>,
+    /// What the attempt that is about to end has changed.
+    pub record: Option<Arc<WriteRecord>>,
+    /// What the last failure said.
+    pub last_error: Option<Arc<str>>,
+    /// What a dry run would have changed: added, removed.
+    pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
+}
+
+impl Shown {
+    /// The pool is no longer counted.
+    pub fn forget(&mut self, out: &mut Vec<Out>) {
+        if let Some((from, _)) = self.state.take() {
+            out.push(Out::Sample(Sample::PoolState { from: Some(from), to: None }));
+        }
+    }
+}
+
+/// Whether two assignments of a pool look different.
+pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
+    let Some(old) = old else { return true };
+    let (before, after) = (old.level.required.values(), new.level.required.values());
+    !old.level.same_members(&new.level)
+        || !old.services.keys().eq(new.services.keys())
+        || !before.eq(after)
+        || (&old.paused, old.provenance, old.family) != (&new.paused, new.provenance, new.family)
+        || (&old.held, &old.would_hold, &old.source) != (&new.held, &new.would_hold, &new.source)
+        || old.overruled != new.overruled
+}
+
+impl PoolQueue {
+    /// Counts the pool under its state, and shows it when something visible changed.
+    pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
+        let Some(assignment) = self.assignment.as_ref().map(Arc::clone) else {
+            return;
+        };
+        let state = self.state(now, &assignment);
+        let counted = self.shown.state.map(|(state, _)| state);
+        if counted != Some(state) {
+            out.push(Out::Sample(Sample::PoolState { from: counted, to: Some(state) }));
+            self.shown.state = Some((state, now));
+            self.shown.dirty = true;
+        }
+        if std::mem::take(&mut self.shown.dirty) {
+            let since = self.shown.state.map_or(now, |(_, since)| since);
+            out.push(Out::View(Arc::new(self.view(now, &assignment, state, since))));
+        }
+    }
+
+    fn state(&self, now: Now, assignment: &Assignment) -> PoolState {
+        if let Phase::Quarantined(_) = self.phase {
+            return PoolState::Quarantined;
+        }
+        if self.in_flight() {
+            return PoolState::Attempting;
+        }
+        if assignment.is_paused() {
+            return PoolState::Paused;
+        }
+        if self.content.is_none() {
+            return PoolState::Unknown;
+        }
+        if let Phase::Due(_) = self.phase {
+            return PoolState::Due;
+        }
+        if self.waiting.changes.eligible_at().is_some_and(|at| at > now) {
+            return PoolState::Parked;
+        }
+        if !self.waiting.changes.is_empty() {
+            return PoolState::Waiting;
+        }
+        match &self.rest {
+            Rest::Unknown => PoolState::Unknown,
+            Rest::Right => PoolState::Right,
+            Rest::Failed(_) | Rest::Backoff(_) | Rest::Gone => PoolState::Failed,
+            Rest::Left(_) | Rest::Withheld { .. } => PoolState::Waiting,
+        }
+    }
+
+    /// When the state Parked ends, while the pool is counted under it.
+    pub(super) fn shown_parked_until(&self) -> Option<Now> {
+        match self.shown.state {
+            Some((PoolState::Parked, _)) => self.waiting.changes.eligible_at(),
+            Some(_) | None => None,
+        }
+    }
+
+    fn view(&self, now: Now, assignment: &Assignment, state: PoolState, since: Now) -> PoolView {
+        let attempt = match &self.phase {
+            Phase::Attempting(attempt) | Phase::Retiring(attempt) => Some(attempt),
+            Phase::Quarantined(quarantine) => quarantine.running.as_ref(),
+            Phase::Quiet | Phase::Open | Phase::Due(_) => None,
+        };
+        let next_at = match &self.phase {
+            Phase::Open => self.due_at(),
+            Phase::Quiet => self.compare_at(),
+            Phase::Due(_) | Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => None,
+        };
+        PoolView {
+            pool: self.pool.clone(),
+            family: assignment.family,
+            source: assignment.source.clone(),
+            services: assignment
+                .services
+                .iter()
+                .map(|(uid, share)| (uid.clone(), share.key.clone()))
+                .collect(),
+            state,
+            since,
+            level: assignment.level.clone(),
+            provenance: assignment.provenance,
+            observed: self.content.as_ref().map(|content| content.members.clone()),
+            observed_down: self.content.as_ref().map(|content| content.down.clone()).unwrap_or_default(),
+            observed_other: self.content.as_ref().map(|content| content.other.clone()).unwrap_or_default(),
+            observed_at: self.content.as_ref().map(|content| content.seen),
+            waiting_since: self.waiting_since(assignment),
+            out_of_sync: self.out_of_sync,
+            provisioning_failed: self.content.as_ref().is_some_and(|content| content.failed),
+            next_at: next_at.filter(|at| *at > now),
+            retries: self.retries(assignment),
+            attempt: attempt.map(|attempt| attempt.id),
+            last_end: self.shown.last_end.clone(),
+            last_error: self.shown.last_error.clone(),
+            held: assignment.held.clone(),
+            would_hold: assignment.would_hold.clone(),
+            overruled: assignment.overruled.clone(),
+            paused: assignment.paused.clone(),
+            withheld: self.shown.withheld.clone(),
+            lost_writes: self.losses.total,
+        }
+    }
+
+    /// Since when a change has waited that may be written: the time of a pause does not count.
+    fn waiting_since(&self, assignment: &Assignment) -> Option<Now> {
+        let since = self.waiting.changes.since().filter(|_| !assignment.is_paused())?;
+        Some(since.max(self.resumed.unwrap_or(since)))
+    }
+
+    /// The counts that wait, by Service; a change of no single Service is shown under each of them.
+    fn retries(&self, assignment: &Assignment) -> BTreeMap<ServiceUid, Vec<u32>> {
+        let counts = |uid: &ServiceUid| -> Vec<u32> {
+            let owner = Owner::Service(uid.clone());
+            let own = self.waiting.changes.counts(&owner);
+            let all: BTreeSet<u32> = own.chain(self.waiting.changes.counts(&Owner::Pool)).collect();
+            all.into_iter().collect()
+        };
+        let by_service = assignment.services.keys().map(|uid| (uid.clone(), counts(uid)));
+        by_service.filter(|(_, counts)| !counts.is_empty()).collect()
+    }
+}

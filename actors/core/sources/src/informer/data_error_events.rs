@@ -1,0 +1,155 @@
+//! What of the data is told to operators: each condition once when it begins, and once more in each term and after a pause
+//! (D6, E1). A Service that is paused is told nothing, as where everything is only observed (G6).
+
+use std::sync::Arc;
+
+use super::cache::Entry;
+use super::part::Worked;
+use super::{Informer, Out};
+use model::ids::{Epoch, ServiceKey};
+use model::machine::Now;
+use model::object::ServiceObject;
+use model::report::{Condition, Ended, Report, ServiceRef, Subject, What};
+use model::policy::Wishes;
+
+/// The data errors of a Service, while they last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Trouble {
+    /// How many endpoints they concern.
+    endpoints: usize,
+    /// One of them, in words.
+    example: Arc<str>,
+    /// Whether they have been told in this term.
+    told: bool,
+}
+
+impl Entry {
+    /// Takes in what is wrong with its data now.
+    pub(super) fn note_trouble(&mut self, worked: &Worked) {
+        let service = self.service.as_ref().map(|(service, _)| &service.uid);
+        let lasts = service == self.said.as_ref().map(|said| &said.uid);
+        let told = lasts && self.trouble.as_ref().is_some_and(|trouble| trouble.told);
+        self.trouble = worked.errors.first().map(|example| Trouble {
+            endpoints: worked.affected,
+            example: Arc::clone(example),
+            told,
+        });
+    }
+
+    /// Whether its Service is paused, by operators' wishes or by its annotation.
+    fn is_paused(&self, wishes: &Wishes) -> bool {
+        let paused = |service: &ServiceObject| service.paused || wishes.services.contains_key(&service.key);
+        self.service.as_ref().is_some_and(|(service, _)| paused(service))
+    }
+
+    /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
+    /// when it ends.
+    fn untold_trouble(&mut self, wishes: &Wishes) -> Option<Report> {
+        let paused = self.is_paused(wishes);
+        let subject = self.subject()?;
+        let trouble = self.trouble.as_mut()?;
+        if std::mem::replace(&mut trouble.told, !paused) || paused {
+            return None;
+        }
+        let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
+        Some(Report { subjects: vec![subject], what, note: None })
+    }
+
+    /// Its Service, as events name it.
+    fn subject(&self) -> Option<Subject> {
+        let (service, _) = self.service.as_ref()?;
+        Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))
+    }
+}
+
+impl Informer {
+    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
+    /// more, at the end of the turn, when all that came before is worked out.
+    pub(super) fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
+        if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
+            return;
+        }
+        self.undecodables.forget_told();
+        self.reported.clear();
+        for trouble in self.cache.entries.values_mut().filter_map(|entry| entry.trouble.as_mut()) {
+            trouble.told = false;
+        }
+        self.tell_all = true;
+        self.cache.due.get_or_insert(now);
+    }
+
+    /// What operators wish takes the place of what they wished before.
+    pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<Wishes>) {
+        let before = std::mem::replace(&mut self.wishes, wishes);
+        if !before.services.keys().eq(self.wishes.services.keys()) {
+            self.tell_all = true;
+            self.cache.due.get_or_insert(now);
+        }
+    }
+
+    /// Reports the data errors of one Service when they have begun.
+    pub(super) fn tell_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        if self.reporting.is_some()
+            && let Some(entry) = self.cache.entries.get_mut(key)
+        {
+            let report = entry.untold_trouble(&self.wishes);
+            self.reported.extend(
+                report
+                    .iter()
+                    .flat_map(|report| &report.subjects)
+                    .cloned()
+                    .map(|subject| (key.clone(), subject)),
+            );
+            out.extend(report.map(Out::Report));
+        }
+    }
+
+    /// Says that the data errors of one Service have ended, if they were reported. In a pause nothing of it is reported.
+    pub(super) fn end_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+        let Some(subject) = self.reported.get(key) else { return };
+        let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.wishes));
+        let holds =
+            entry.is_some_and(|entry| entry.trouble.is_some() && entry.subject().as_ref() == Some(subject));
+        if !holds {
+            let subject = self.reported.remove(key);
+            out.push(Out::Ended(Ended { condition: Condition::DataError, subject }));
+        }
+    }
+
+    /// Reports what has begun since the last turn and, at the begin of a term, what lasts.
+    pub(super) fn tell(&mut self, out: &mut Vec<Out>) {
+        if self.reporting.is_none() {
+            return;
+        }
+        if self.tell_all {
+            let reported: Vec<ServiceKey> = self.reported.keys().cloned().collect();
+            reported.iter().for_each(|key| self.end_trouble(key, out));
+        }
+        let (entries, wishes) = (&self.cache.entries, &self.wishes);
+        let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(wishes));
+        let over = self.undecodables.take_ended(&self.cache, paused);
+        out.extend(over.into_iter().map(|over| Out::Ended(Ended::of(over))));
+        out.extend(
+            self.undecodables
+                .reports(&self.cache, self.resources.drops(), paused)
+                .into_iter()
+                .map(Out::Report),
+        );
+        if std::mem::take(&mut self.tell_all) {
+            let troubled = self.cache.entries.iter().filter(|(_, entry)| entry.trouble.is_some());
+            let troubled: Vec<ServiceKey> = troubled.map(|(key, _)| key.clone()).collect();
+            troubled.iter().for_each(|key| self.tell_trouble(key, out));
+        }
+    }
+
+    /// Whether nothing is kept back that is to be told.
+    pub(super) fn has_told(&self) -> bool {
+        let mut entries = self.cache.entries.values();
+        let is_told = |entry: &Entry| {
+            entry.is_paused(&self.wishes) || entry.trouble.as_ref().is_none_or(|trouble| trouble.told)
+        };
+        let paused =
+            |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.wishes));
+        self.reporting.is_none() || (self.undecodables.are_told(&self.cache, paused) && entries.all(is_told))
+    }
+}

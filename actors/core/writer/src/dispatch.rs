@@ -1,0 +1,318 @@
+//! The sending of calls through gates and budget, and where their answers go (docs/design/writer.md, W6, W9; A3).
+
+use std::sync::Arc;
+
+use model::arm::{ArmAnswer, ArmCall, Failure, FailureKind, PoolRead, Provisioning};
+use model::assignment::Observation;
+use model::ids::{CallId, LbName, PoolId};
+use model::load_balancers::OurPuts;
+use model::machine::Now;
+use model::sample::{GateClass, Sample};
+
+use super::in_flight::{Call, Purpose, result_of};
+use super::classify::{Class, Scope, Stage, classify};
+use super::gate::{gate_closed, lock_delay};
+use super::lane::Closed;
+use super::verify::Verdict;
+use super::write::{Phase, PollStep};
+use super::{Life, Out, Writer, our_failure};
+
+impl Writer {
+    pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
+        if self.life == Life::Running {
+            // Discovery has at most one read per load balancer: it has given up an earlier one that was not sent.
+            let same = |waiting: &Purpose| matches!(waiting, Purpose::Discovery(_, other) if *other == lb);
+            for given_up in self.calls.take_out(same) {
+                answer_unsent(now, given_up, "a newer read took its place", out);
+            }
+            self.calls.queue(Purpose::Discovery(call, lb));
+        } else {
+            self.answer_unsent_read(now, Purpose::Discovery(call, lb), out);
+        }
+    }
+
+    /// Answers a read that is not sent because of the shutdown.
+    pub(super) fn answer_unsent_read(&self, now: Now, purpose: Purpose, out: &mut Vec<Out>) {
+        answer_unsent(now, purpose, "the process is shutting down", out);
+    }
+
+    /// Sends the reads that wait, in their order, while the gate is open and there are tokens (W9).
+    pub(super) fn send_reads(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            return;
+        }
+        while let Some(first) = self.calls.first() {
+            if !self.is_wanted(first) {
+                self.calls.take_first();
+                continue;
+            }
+            let need = first.need();
+            if !self.budget.allows(now, need) {
+                if self.budget.limited_by_rate(now, need).is_some()
+                    && let Some(verb) = self.calls.limit_first()
+                {
+                    out.push(Out::Sample(Sample::RateLimited(verb)));
+                }
+                return;
+            }
+            let Some(purpose) = self.calls.take_first() else { return };
+            let Some(request) = purpose.read_request() else { continue };
+            match purpose {
+                Purpose::Discovery(call, _) => {
+                    self.budget.spend_discovery(now);
+                    out.push(Out::Sent(call));
+                }
+                Purpose::Rest(..)
+                | Purpose::PreWrite(..)
+                | Purpose::Put(..)
+                | Purpose::Poll(..)
+                | Purpose::ReadBack(..)
+                | Purpose::Glance(..)
+                | Purpose::Probe(_)
+                | Purpose::Look(_)
+                | Purpose::Verify(..)
+                | Purpose::Confirm(..) => self.budget.spend(now, GateClass::Reads),
+            }
+            let id = self.calls.open(now, purpose);
+            out.push(Out::Call(ArmCall { id, request }));
+        }
+    }
+
+    /// When a token lets the first waiting read go; `None`: none waits, or it waits for the gate.
+    pub(super) fn read_refill(&self, now: Now) -> Option<Now> {
+        if self.gates.closed(now, GateClass::Reads).is_some() {
+            return None;
+        }
+        self.budget.ready_at(now, self.calls.first()?.need())
+    }
+
+    fn is_wanted(&self, purpose: &Purpose) -> bool {
+        let phase = |pool: &PoolId, attempt| {
+            let write = self.open_write(&pool.lb);
+            write.filter(|write| write.attempt == attempt).map(|write| &write.phase)
+        };
+        match purpose {
+            Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) => {
+                matches!(phase(pool, *attempt), Some(Phase::Reading))
+            }
+            Purpose::Put(..) => false,
+            Purpose::Poll(pool, attempt, _) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => {
+                    matches!(polling.step, PollStep::Asked | PollStep::LastLook)
+                }
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
+            Purpose::ReadBack(pool, attempt) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::ReadingBack),
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
+            Purpose::Glance(pool, attempt) => match phase(pool, *attempt) {
+                Some(Phase::Polling(polling)) => matches!(polling.step, PollStep::Glancing),
+                Some(Phase::Taking | Phase::Reading | Phase::Putting(_)) | None => false,
+            },
+            Purpose::Probe(pool) => self
+                .lanes
+                .get(&pool.lb)
+                .is_some_and(|lane| matches!(lane.closed, Closed::InDoubt { next: None, .. })),
+            Purpose::Look(lb) => self.lanes.get(lb).is_some_and(|lane| lane.sight.is_asked()),
+            Purpose::Verify(pool, attempt) | Purpose::Confirm(pool, attempt) => {
+                self.verifications.wants(pool, *attempt)
+            }
+            Purpose::Discovery(..) => true,
+        }
+    }
+
+    pub(super) fn on_answered(&mut self, now: Now, id: CallId, answer: ArmAnswer, out: &mut Vec<Out>) {
+        let Some(call) = self.calls.close(id) else {
+            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            return;
+        };
+        let (verb, took) = (call.verb(), now.since(call.began));
+        out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(verb, &answer) }));
+        if let ArmAnswer::Failed(failure) = &answer {
+            self.heed_throttle(now, &call, failure, out);
+        }
+        self.note_tags(now, &call, &answer);
+        let Call { purpose, began } = call;
+        let lb = purpose.lb().clone();
+        match purpose {
+            Purpose::Rest(pool, attempt) => self.on_rest(now, &pool, attempt, answer, out),
+            Purpose::PreWrite(pool, attempt) => match pool_read(answer) {
+                Ok(read) => self.on_pre_write(now, &pool, attempt, read, out),
+                Err(failure) => self.on_pre_write_failed(now, &pool, attempt, failure, out),
+            },
+            Purpose::Put(pool, attempt) => self.on_put(now, &pool, attempt, answer, out),
+            Purpose::Poll(pool, attempt, operation) => {
+                self.on_poll(now, (&pool, attempt), operation.is_some(), answer, out);
+            }
+            Purpose::ReadBack(pool, attempt) => self.on_read_back(now, &pool, attempt, answer, out),
+            Purpose::Glance(pool, attempt) => {
+                self.on_glance(now, &pool, attempt, pool_read(answer).ok(), out);
+            }
+            Purpose::Probe(pool) => self.on_probe(now, began, &pool, pool_read(answer), out),
+            Purpose::Look(_) => self.note_sight(now, id, &lb, true, &answer),
+            Purpose::Verify(pool, attempt) => {
+                let seen = pool_read(answer).ok().map(|read| (read.facts, began));
+                match self.verifications.answered(now, &pool, attempt, seen) {
+                    Some(Verdict::Fate(fate)) => out.push(Out::Verified(pool, fate)),
+                    Some(Verdict::SeemsLost) => self.calls.queue(Purpose::Confirm(pool, attempt)),
+                    None => {}
+                }
+            }
+            Purpose::Confirm(pool, attempt) => {
+                let seen =
+                    if let ArmAnswer::LoadBalancer(facts) = answer { Some((facts, began)) } else { None };
+                if let Some(fate) = self.verifications.confirmed(&pool, attempt, seen) {
+                    out.push(Out::Verified(pool, fate));
+                }
+            }
+            Purpose::Discovery(call, _) => {
+                self.note_sight(now, id, &lb, false, &answer);
+                if let ArmAnswer::LoadBalancer(facts) = &answer {
+                    self.forget_puts(began, facts);
+                    if let Some(lane) = self.lanes.get_mut(&lb) {
+                        lane.looked_at(began, facts);
+                    }
+                }
+                let result = match answer {
+                    ArmAnswer::LoadBalancer(facts) => Ok(facts),
+                    ArmAnswer::Failed(failure) => Err(failure),
+                    ArmAnswer::Pool(_)
+                    | ArmAnswer::Put(_)
+                    | ArmAnswer::Operation(_)
+                    | ArmAnswer::Withheld => Err(unexpected()),
+                };
+                let puts = self.our_puts(&lb, began);
+                out.push(Out::Read { call, began, result, puts });
+            }
+        }
+        self.touch(&lb);
+    }
+
+    /// Closes what a 429 closes: a gate, or one lane (W6); a quota's lowers the budget, too (W9). Pools that wait for
+    /// their first read behind a closed gate have met it.
+    fn heed_throttle(&mut self, now: Now, call: &Call, failure: &Failure, out: &mut Vec<Out>) {
+        let Call { purpose, began } = call;
+        let class = classify(failure, Stage::Read);
+        match self.params.throttling.class(class) {
+            Class::Throttled(Scope::Subscription) => {
+                self.gates.throttled(now, purpose.class(), failure.retry_after);
+                if class == Class::Throttled(Scope::Subscription) {
+                    self.budget.throttled(now, purpose.class(), *began);
+                }
+                if self.gates.closed(now, GateClass::Reads).is_none() {
+                    return;
+                }
+                let reads = |purpose: &Purpose| matches!(purpose, Purpose::Rest(..) | Purpose::PreWrite(..));
+                for met in self.calls.take_out(reads) {
+                    if let Purpose::Rest(pool, attempt) | Purpose::PreWrite(pool, attempt) = met {
+                        self.on_pre_write_failed(now, &pool, attempt, gate_closed(), out);
+                        self.touch(&pool.lb);
+                    }
+                }
+            }
+            Class::Throttled(Scope::Lane) => {
+                let lane = self.lane(purpose.lb());
+                let until = now.plus(lock_delay(failure));
+                match &mut lane.closed {
+                    Closed::Open => lane.closed = Closed::Until(until),
+                    Closed::Until(earlier) => *earlier = until.max(*earlier),
+                    Closed::InDoubt { .. } => {}
+                }
+            }
+            Class::Stale
+            | Class::EtagRound
+            | Class::Retriable
+            | Class::ClientRetry
+            | Class::Terminal
+            | Class::NotGranted
+            | Class::GateClosed => {}
+        }
+    }
+
+    fn note_tags(&mut self, now: Now, call: &Call, answer: &ArmAnswer) {
+        let lb = call.purpose.lb();
+        match answer {
+            ArmAnswer::Put(accepted) => self.verifications.own_tag(now, lb, accepted.etag.as_ref()),
+            ArmAnswer::Pool(read) => self.verifications.seen_tag(call.began, lb, read.etag.as_ref()),
+            ArmAnswer::LoadBalancer(facts) => {
+                self.verifications.seen_tag(call.began, lb, facts.etag.as_ref());
+                self.verifications.seen_guid(call.began, lb, facts.guid.as_ref());
+            }
+            ArmAnswer::Operation(_) | ArmAnswer::Withheld | ArmAnswer::Failed(_) => {}
+        }
+    }
+
+    /// A lane whose PUT got no answer opens when a GET shows that nothing runs, or that the pool is gone (W4).
+    fn on_probe(
+        &mut self,
+        now: Now,
+        began: Now,
+        pool: &PoolId,
+        read: Result<PoolRead, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
+        let settled = match &read {
+            Ok(read) => match read.facts.provisioning {
+                Provisioning::Updating => false,
+                Provisioning::Succeeded | Provisioning::Failed | Provisioning::Unknown => true,
+            },
+            Err(failure) => classify(failure, Stage::Read) == Class::Stale,
+        };
+        if !matches!(lane.closed, Closed::InDoubt { next: None, .. }) {
+            return;
+        }
+        if settled || lane.closed.is_past_looking() {
+            lane.closed = Closed::Open;
+            if let (true, Ok(read)) = (settled, read) {
+                let members = read.facts.members();
+                lane.edit(&pool.pool, |slot| {
+                    if let Some(resume) = &mut slot.resume {
+                        resume.course.seen(&members);
+                    }
+                });
+                out.push(Out::Observed(pool.clone(), Observation { began, facts: read.facts }));
+            }
+        } else {
+            lane.closed.look_again(now);
+            self.look_was_a_try(now, pool, read, out);
+        }
+    }
+}
+
+/// The pool that a GET was to bring.
+fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
+    match answer {
+        ArmAnswer::Pool(read) => Ok(read),
+        ArmAnswer::Failed(failure) => Err(failure),
+        ArmAnswer::LoadBalancer(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => {
+            Err(unexpected())
+        }
+    }
+}
+
+/// The failure that stands for an answer to another question.
+pub(super) fn unexpected() -> Arc<Failure> {
+    our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
+}
+
+/// Answers a read that is not sent any more, if a caller would wait for it forever.
+fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
+    match purpose {
+        Purpose::Discovery(call, _) => {
+            let result = Err(our_failure(FailureKind::Refused, why));
+            out.push(Out::Read { call, began: now, result, puts: OurPuts::default() });
+        }
+        Purpose::Rest(..)
+        | Purpose::PreWrite(..)
+        | Purpose::Put(..)
+        | Purpose::Poll(..)
+        | Purpose::ReadBack(..)
+        | Purpose::Glance(..)
+        | Purpose::Probe(_)
+        | Purpose::Look(_)
+        | Purpose::Verify(..)
+        | Purpose::Confirm(..) => {}
+    }
+}

@@ -1,0 +1,142 @@
+//! What operators see of the shared Lease (H3), and what they are told of one who is not known (W7).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::machine::Now;
+use model::report::{Condition, Ended, Report, Subject, What as Told};
+use model::view::{SharedLeaseView, Whose};
+
+use super::requests::What;
+use super::observed::{Holder, Known};
+use super::{Out, Phase, SharedLease};
+
+/// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
+const TOLD_AFTER: Duration = Duration::from_secs(60);
+
+impl SharedLease {
+    /// Until when a hold in our name that an unknown client has made is waited for, unless it changes.
+    fn stranger_until(&self, now: Now) -> Option<Now> {
+        match (&self.known, &self.phase, self.holder()) {
+            (Known::State(state), Phase::Apart, Some(Holder::Ours)) => {
+                Some(state.own_name_is_free()).filter(|until| now < *until)
+            }
+            (Known::State(_) | Known::Absent(_) | Known::Nothing, _, _) => None,
+        }
+    }
+
+    /// Shows what has changed.
+    pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
+        let (state, until) = self.state(now);
+        let since = match &self.shown {
+            Some(shown) if shown.state == state => shown.since,
+            Some(_) | None => now,
+        };
+        let holder = match &self.known {
+            Known::State(known) => known.facts.holder.clone(),
+            Known::Absent(_) | Known::Nothing => None,
+        };
+        let view = SharedLeaseView {
+            state,
+            whose: self.whose(),
+            held_since: self.held_since().filter(|_| holder.is_some()),
+            holder,
+            since,
+            until,
+            wanted_since: self.wanted_since,
+            last_error: self.last_error.clone().or_else(|| self.watch_failures.shown()),
+        };
+        if self.shown.as_ref() != Some(&view) {
+            self.shown = Some(view.clone());
+            out.push(Out::SharedLease(view));
+        }
+    }
+
+    /// Whose it is, as last seen.
+    fn whose(&self) -> Whose {
+        match &self.known {
+            Known::Nothing => Whose::Unknown,
+            Known::Absent(_) => Whose::Nobody,
+            Known::State(state) => state.whose(&self.params.holder),
+        }
+    }
+
+    fn held_since(&self) -> Option<Now> {
+        match &self.known {
+            Known::Nothing | Known::Absent(_) => None,
+            Known::State(state) => Some(state.held_since),
+        }
+    }
+
+    /// When operators are to be told of an unknown holder for which a write waits; `None`: they have been told, or
+    /// there is none.
+    pub(super) fn tell_at(&self) -> Option<Now> {
+        let held_since = self.held_since()?;
+        match self.whose() {
+            Whose::Stranger if self.told_of != Some(held_since) => {
+                Some(self.wanted_since?.max(held_since).plus(TOLD_AFTER))
+            }
+            Whose::Unknown
+            | Whose::Nobody
+            | Whose::Us
+            | Whose::Namesake
+            | Whose::CloudControllerManager
+            | Whose::Stranger => None,
+        }
+    }
+
+    /// Tells operators of an unknown holder, once for as long as it has the Lease.
+    pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.told && self.told_holder_is_gone() {
+            self.told = false;
+            out.push(Out::Ended(Ended::of(Condition::LeaseHeld)));
+        }
+        if self.tell_at().is_none_or(|at| now < at) {
+            return;
+        }
+        (self.told_of, self.told) = (self.held_since(), true);
+        if let Known::State(state) = &self.known
+            && let Some(holder) = &state.facts.holder
+        {
+            let what = Told::LeaseHeld { holder: Arc::clone(holder) };
+            out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
+        }
+    }
+
+    /// Whether the Lease has another holder than the unknown one that was reported, or none.
+    fn told_holder_is_gone(&self) -> bool {
+        match self.whose() {
+            Whose::Stranger => self.told_of != self.held_since(),
+            Whose::Unknown | Whose::Nobody | Whose::Us | Whose::Namesake | Whose::CloudControllerManager => {
+                true
+            }
+        }
+    }
+
+    /// The word for what we do, and when that ends at the latest.
+    fn state(&self, now: Now) -> (&'static str, Option<Now>) {
+        match &self.phase {
+            Phase::Held(hold) => return ("held", Some(hold.forced_end())),
+            Phase::Leaving(hold) => return ("releasing", Some(hold.certain_until())),
+            Phase::Apart => {}
+        }
+        match self.asked.as_ref().map(|asked| asked.what) {
+            Some(What::Take) => return ("acquiring", None),
+            Some(What::Release) => return ("releasing", None),
+            Some(What::Look | What::Renew) | None => {}
+        }
+        if let Some(until) = self.off.until(now) {
+            return ("off", Some(until));
+        }
+        if self.wanted_since.is_none() {
+            return ("free", None);
+        }
+        if let Some(until) = self.stranger_until(now) {
+            return ("waiting", Some(until));
+        }
+        match (&self.known, self.holder()) {
+            (Known::State(state), Some(Holder::Other)) => ("waiting", Some(state.foreign_hold_ends())),
+            (Known::State(_) | Known::Absent(_) | Known::Nothing, _) => ("acquiring", None),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What operators wish, as far as it concerns writes: whether any may begin, and which pools' members are left alone
+//! (docs/design/pools.md, G6; D1, H3).
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use model::arm::PoolFacts;
+use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
+use model::assignment::PausedBy;
+use model::attempt::Taken;
+use model::ids::{Epoch, LbName, PoolId};
+use model::level::Level;
+use model::machine::Now;
+use model::sample::GateClass;
+use model::policy::{Mode, Wishes};
+
+use super::completion::End;
+use super::lane::{Closed, PROBE_DELAY};
+use super::write::Phase;
+use super::{Life, Out, Writer};
+
+/// What is known of what operators wish.
+#[derive(Debug, Default)]
+pub(super) struct Wished {
+    /// The newest term that had begun when it was read; `None`: none had, or nothing was said yet.
+    term: Option<Epoch>,
+    wishes: Arc<Wishes>,
+}
+
+impl Wished {
+    /// Whether the operator has paused the members of this pool.
+    pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
+        let Wishes { pools, services, .. } = &*self.wishes;
+        pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
+    }
+
+    /// A level as it may be written: where only additions are wished, all that is there may stay (G6).
+    pub(super) fn loosened<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
+        match self.wishes.mode {
+            Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
+            Mode::AddOnly => {
+                let mut level = level.clone();
+                let more = there.members().into_iter().filter(|ip| !level.required.contains_key(ip));
+                let more: Vec<IpAddr> = more.collect();
+                level.tolerated.extend(more);
+                Cow::Owned(level)
+            }
+        }
+    }
+}
+
+impl Writer {
+    /// Takes in what operators wish.
+    pub(super) fn on_wishes(&mut self, term: Option<Epoch>, wishes: Arc<Wishes>) {
+        self.wished = Wished { term: self.wished.term.max(term), wishes };
+    }
+
+    /// An answer about a pause, which this writer has heard of before it: where no other client may write, it counts from
+    /// now on.
+    pub(super) fn pass_on(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
+        let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
+        let answer = match answer {
+            Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
+            Answer::Done(Done::Resumed { was, effect: _ }) => Answer::Done(Done::Resumed { was, effect }),
+            Answer::Done(
+                Done::Attempting | Done::Released { .. } | Done::Comparing(_) | Done::GatesOpened(_),
+            )
+            | Answer::Refused(_) => answer,
+        };
+        out.push(Out::Answer(id, answer));
+    }
+
+    /// Whether a write may begin, as far as operators' wishes go: they are known for this term, and let it.
+    pub(super) fn is_let(&self) -> bool {
+        let term = self.standing.term();
+        term.is_some() && self.wished.term >= term && !self.wished.wishes.only_observes()
+    }
+
+    /// While nothing may be written, nothing that could lead to a PUT goes on: what was granted, and what waits for its
+    /// next try, is not granted after all. A PUT that was sent is followed to its end.
+    pub(super) fn hold_all(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.is_let() || !self.standing.leads() || self.life != Life::Running {
+            return;
+        }
+        let begun = |lb: &LbName, writer: &Writer| {
+            let Some(lane) = writer.lanes.get(lb) else { return (false, false) };
+            let unsent = lane.write.as_ref().is_some_and(|write| match write.phase {
+                Phase::Taking | Phase::Reading => true,
+                Phase::Putting(_) | Phase::Polling(_) => false,
+            });
+            (unsent, !lane.paused().is_empty())
+        };
+        let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
+        for lb in lbs {
+            let (unsent, waits) = begun(&lb, self);
+            if waits {
+                self.interrupt_resumes(&lb, out);
+            }
+            if unsent {
+                self.end(now, &lb, End::NotGranted, out);
+            }
+            if waits || unsent {
+                self.touch(&lb);
+            }
+        }
+    }
+
+    /// The operator asks for an attempt now: passed on to the pool, which decides about it, unless it could not begin.
+    pub(super) fn on_attempt(&mut self, now: Now, id: RequestId, pool: PoolId, out: &mut Vec<Out>) {
+        out.push(match self.refusal(now, &pool) {
+            Some(refusal) => Out::Answer(id, Answer::Refused(refusal)),
+            None => Out::Attempt(pool, id),
+        });
+    }
+
+    /// The operator opens throttle gates: ARM is asked again at once, and closes them again where it meant it.
+    pub(super) fn on_open_gates(
+        &mut self,
+        now: Now,
+        id: RequestId,
+        class: Option<GateClass>,
+        out: &mut Vec<Out>,
+    ) {
+        let answer = if self.params.shows_only || self.standing.leads_for_certain(now) {
+            let asked = GateClass::ALL.into_iter().filter(|one| class.is_none_or(|class| class == *one));
+            let closed: Vec<GateClass> =
+                asked.filter(|class| self.gates.closed(now, *class).is_some()).collect();
+            closed.iter().for_each(|class| self.gates.open(*class));
+            Answer::Done(Done::GatesOpened(closed))
+        } else {
+            Answer::Refused(Refusal::NotLeading)
+        };
+        out.push(Out::Answer(id, answer));
+    }
+
+    fn refusal(&self, now: Now, pool: &PoolId) -> Option<Refusal> {
+        if self.params.shows_only {
+            return Some(Refusal::DryRun);
+        }
+        if self.life != Life::Running || !self.standing.leads_for_certain(now) {
+            return Some(Refusal::NotLeading);
+        }
+        let paused = self.wished.wishes.pools.contains_key(pool).then_some(PausedBy::Pool);
+        if let Some(by) = self.wished.wishes.stopped_by().or(paused) {
+            return Some(Refusal::Paused(by));
+        }
+        // What operators wish is not known for this term yet.
+        if !self.is_let() {
+            return Some(Refusal::NotLeading);
+        }
+        let gate = GateClass::ALL.into_iter().filter_map(|class| self.gates.closed(now, class)).max();
+        let lane = self.lanes.get(&pool.lb).and_then(|lane| match &lane.closed {
+            Closed::Open => None,
+            Closed::Until(until) => Some(*until),
+            Closed::InDoubt { next, .. } => Some(next.unwrap_or(now.plus(PROBE_DELAY))),
+        });
+        let blocked = self.breaker.probe_at(&pool.lb);
+        let until = [gate, lane, blocked].into_iter().flatten().max();
+        until.filter(|until| *until > now).map(Refusal::NotBefore)
+    }
+}

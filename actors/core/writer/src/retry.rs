@@ -1,0 +1,254 @@
+//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the next
+//! grant (docs/design/writer.md, W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the
+//! rate of the cloud configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::arm::{Failure, FailureKind, PoolRead, RetryAfter};
+use model::attempt::Outcome;
+use model::ids::{AttemptId, LbName, PoolId};
+use model::machine::{Now, step_of};
+
+use super::classify::{Class, Stage, classify, may_be_carried_out};
+use super::completion::End;
+use super::lane::Closed;
+use super::slot::{Resume, Wait, Why};
+use super::write::{Cover, Membership, Phase, Write};
+use super::{Out, Writer, our_failure};
+
+/// The delays before the client's tries, before jitter; the last one repeats (W4).
+const RETRY_DELAYS: [Duration; 3] =
+    [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
+
+/// How far jitter moves a delay up or down, in thousandths of it.
+const JITTER: u64 = 200;
+
+/// How long the client waits before its next try: as long as ARM says, up to a minute, else longer each time.
+///
+/// Writes that failed together are not tried again together: the number of the attempt moves the delay by up to a
+/// fifth, the same way each time it is asked.
+fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
+    if let Some(named) = header.before_next_try() {
+        return named;
+    }
+    let delay = step_of(&RETRY_DELAYS, tried);
+    let share = 1_000 - JITTER + scattered(attempt.n ^ u64::from(tried).rotate_right(8)) % (2 * JITTER + 1);
+    Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
+}
+
+/// A number whose neighbours lie far apart (the finaliser of SplitMix64).
+fn scattered(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+impl Writer {
+    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
+    pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let (wait, next) = Wait::again(write.course.wait, now);
+        write.course.wait = Some(wait);
+        match next {
+            Some(not_before) => self.set_aside(now, lb, not_before, Why::ForeignOperation),
+            None => {
+                let message = "another operation on the load balancer did not end within two minutes";
+                let failure = our_failure(FailureKind::Operation, message);
+                self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+            }
+        }
+    }
+
+    /// Tries a write again later that met trouble in ARM or on the way to it, its GET and its PUT counted apart; after
+    /// the last retry of one of them it is terminal (W4, S0). A process that ends does not try again. One that has an
+    /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
+    pub(super) fn try_again_later(
+        &mut self,
+        now: Now,
+        lb: &LbName,
+        stage: Stage,
+        failure: Arc<Failure>,
+        out: &mut Vec<Out>,
+    ) {
+        let most = self.params.client_retries;
+        let Some(write) = self.open_write_mut(lb) else { return };
+        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
+        if write.is_admin_alone() {
+            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+            return;
+        }
+        if tried >= most || !write.is_wanted() {
+            self.end(now, lb, End::Terminal(failure), out);
+            return;
+        }
+        if !self.is_current(attempt) {
+            self.end(now, lb, End::Interrupted, out);
+            return;
+        }
+        let Some(write) = self.open_write_mut(lb) else { return };
+        *write.course.retries(stage) += 1;
+        match &write.phase {
+            Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
+                write.course.unsure.push(Arc::clone(put));
+                self.tell_what_waits_missed(lb, out);
+            }
+            Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
+        }
+        let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
+        self.set_aside(now, lb, not_before, Why::ClientRetry);
+    }
+
+    /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
+    /// has asked for, and each try counts, though a closed gate lets none of them reach ARM (W6). Says whether it
+    /// does; after the last of its retries, where there are no retries, and where the lane is locked for longer than
+    /// that, so that the try would not be made then, the write ends.
+    pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
+        let Some(lane) = self.lanes.get_mut(lb) else { return false };
+        let Some(write) = &mut lane.write else { return false };
+        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
+        let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
+        let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
+        if write.is_admin_alone()
+            || locked
+            || tried >= self.params.client_retries
+            || !write.is_wanted()
+            || !self.is_current(attempt)
+        {
+            return false;
+        }
+        let Some(write) = self.open_write_mut(lb) else { return false };
+        *write.course.retries(stage) += 1;
+        write.course.put_throttled = match stage {
+            Stage::Put => true,
+            Stage::Read | Stage::Poll => false,
+        };
+        self.set_aside(now, lb, not_before, Why::ClientRetry);
+        true
+    }
+
+    /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
+    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+        let Some(write) = self.take_write(now, lb) else { return };
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        let due = write.due();
+        let resume = Resume {
+            attempt: write.attempt,
+            taken: due.is_some(),
+            posted: false,
+            admin_granted: write.admin_granted,
+            since: now,
+            course: write.course,
+            why,
+            not_before: Some(not_before),
+        };
+        lane.edit(&write.pool.pool, |slot| slot.put_back(due, write.admin, resume));
+    }
+
+    /// While a lane is in doubt, nothing is granted there, and the looks at its pool stand for the tries of that
+    /// pool's own write once its wait is over: so it has an end, however long the doubt lasts (W4).
+    pub(super) fn look_was_a_try(
+        &mut self,
+        now: Now,
+        pool: &PoolId,
+        read: Result<PoolRead, Arc<Failure>>,
+        out: &mut Vec<Out>,
+    ) {
+        let ends = match &read {
+            Ok(_) => true,
+            Err(failure) => match classify(failure, Stage::Read) {
+                Class::ClientRetry | Class::Terminal | Class::Stale | Class::Retriable => true,
+                Class::EtagRound | Class::Throttled(_) | Class::NotGranted | Class::GateClosed => false,
+            },
+        };
+        if !ends || !self.wake_in_doubt(now, pool) {
+            return;
+        }
+        match read {
+            Ok(_) => self.wait_for_foreign(now, &pool.lb, out),
+            Err(failure) => self.fail(now, &pool.lb, Stage::Read, failure, out),
+        }
+    }
+
+    /// Takes a waiting write whose time has come out of its slot, as if it had been granted and had read.
+    fn wake_in_doubt(&mut self, now: Now, pool: &PoolId) -> bool {
+        let Some(lane) = self.lanes.get_mut(&pool.lb).filter(|lane| lane.write.is_none()) else {
+            return false;
+        };
+        let mut woken = None;
+        lane.edit(&pool.pool, |slot| {
+            let ready = |resume: &Resume| resume.not_before.is_none_or(|at| at <= now);
+            if !slot.resume.as_ref().is_some_and(ready) {
+                return;
+            }
+            // Membership that is no part of the write stays where it is.
+            let apart = slot.membership.filter(|_| slot.resume.as_ref().is_some_and(|resume| !resume.taken));
+            let granted = slot.take_granted();
+            let Some(resume) = granted.resume else { return };
+            slot.membership = slot.membership.or(apart);
+            let due = granted.membership.filter(|_| resume.taken);
+            woken = Some(Write {
+                attempt: resume.attempt,
+                pool: pool.clone(),
+                granted: now,
+                membership: due.map_or(Membership::Not, Membership::Asked),
+                admin: granted.admin,
+                admin_granted: resume.admin_granted,
+                course: resume.course,
+                token: false,
+                cover: Cover::SharedLease,
+                phase: Phase::Reading,
+            });
+        });
+        lane.write = woken;
+        lane.write.is_some()
+    }
+
+    /// Ends the waits of a lane: attempts are answered, admin parts stay due (W8).
+    pub(super) fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+        let Some(lane) = self.lanes.get_mut(lb) else { return };
+        for pool in lane.paused() {
+            let mut ended = None;
+            lane.edit(&pool, |slot| ended = slot.interrupt());
+            if let Some(attempt) = ended {
+                out.push(Out::Finished(PoolId::new(lb.clone(), pool), attempt, Outcome::Interrupted));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ids::Epoch;
+
+    #[test]
+    fn w4_delays_are_5_15_and_35_s_within_a_fifth_and_fixed_per_attempt() {
+        for (tried, seconds) in [(0, 5_u64), (1, 15), (2, 35), (3, 35), (u32::MAX, 35)] {
+            let of = |n| retry_delay(AttemptId { epoch: Epoch(1), n }, tried, RetryAfter::Absent);
+            let all: Vec<Duration> = (0..1_000).map(of).collect();
+            let (least, most) = (all.iter().min().expect("many"), all.iter().max().expect("many"));
+            let bound = |per_mille| Duration::from_millis(seconds * per_mille);
+            assert!(bound(800) <= *least && *least < bound(820), "{least:?}");
+            assert!(bound(1_180) < *most && *most <= bound(1_200), "{most:?}");
+            assert_eq!(all, (0..1_000).map(of).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn w4_neighbouring_attempts_are_not_tried_again_together() {
+        let of = |n| retry_delay(AttemptId { epoch: Epoch(1), n }, 0, RetryAfter::Absent);
+        let different: std::collections::BTreeSet<Duration> = (0..100).map(of).collect();
+        assert!(different.len() > 50, "{}", different.len());
+    }
+
+    #[test]
+    fn w4_a_retry_after_is_kept_to_up_to_60_seconds() {
+        let of = |header| retry_delay(AttemptId { epoch: Epoch(1), n: 1 }, 0, header).as_secs();
+        assert_eq!(of(RetryAfter::In(Duration::from_secs(1))), 1);
+        assert_eq!(of(RetryAfter::In(Duration::from_secs(59))), 59);
+        assert_eq!(of(RetryAfter::In(Duration::MAX)), 60);
+        assert!((4..=6).contains(&of(RetryAfter::Invalid)));
+    }
+}
