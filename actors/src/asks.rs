@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use model::operator_request::{Answer, Request, RequestId, Wanted};
-use pool_core::route::{Delivery, Said, route};
+use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
 use crate::host::Await;
@@ -41,7 +41,7 @@ impl Asks {
         let (answer, answered) = oneshot::channel();
         self.host.send(Await { id, answer }).await.ok()?;
         let mut deliveries: Vec<Delivery> = Vec::new();
-        route(Said::Person(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
+        route(Output::Operator(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
         for delivery in deliveries {
             let end = End::from(&delivery.address());
             self.switchboard.recipient(end).send(Deliver(vec![delivery])).await.ok()?;

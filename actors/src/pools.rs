@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use model::ids::{AttemptId, PoolId};
-use pool_core::route::{Delivery, PoolMessage, Said, to_nobody};
+use pool_core::route::{Delivery, PoolMessage, Output, to_nobody};
 use pools::queue::{In, Params, PoolQueue};
 
 use crate::clock::Clock;
@@ -54,7 +54,7 @@ impl Pools {
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
         let switchboard = Arc::clone(&self.switchboard);
-        let shell = Shell::new(machine, Delivery::for_pool, Said::Pool, self.clock, switchboard);
+        let shell = Shell::new(machine, Delivery::for_pool, Output::Pool, self.clock, switchboard);
         self.running.insert(pool.clone(), shell.start());
         true
     }

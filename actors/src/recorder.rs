@@ -10,7 +10,7 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use model::object::Kind;
-use model::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Sample};
+use model::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Metric};
 use model::policy::Mode;
 use pool_core::route::Delivery;
 
@@ -367,12 +367,12 @@ impl Recorder {
             self.moved(Some(state), None);
         }
         for class in GateClass::ALL {
-            self.record(Sample::Gate { class, closed: false });
+            self.record(Metric::Gate { class, closed: false });
         }
-        self.record(Sample::Leading(false));
-        self.record(Sample::RemovalBreaker(false));
+        self.record(Metric::Leading(false));
+        self.record(Metric::RemovalBreaker(false));
         self.wishes(None, false, [0, 0, 0], [false, false]);
-        self.record(Sample::Blocked { scopes: 0 });
+        self.record(Metric::Blocked { scopes: 0 });
         for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
             counter!(counted).absolute(0);
         }
@@ -387,75 +387,75 @@ impl Recorder {
         xds::begin(&self.xds_servers);
     }
 
-    fn record(&mut self, sample: Sample) {
+    fn record(&mut self, sample: Metric) {
         match sample {
-            Sample::Attempt { took, failed } => self.operation(UPDATE, took, failed),
-            Sample::AttemptEnded(end) => counter!(ATTEMPTS, "outcome" => end.as_str()).increment(1),
-            Sample::NetworkProgramming(took) => histogram!(PROGRAMMING).record(took.as_secs_f64()),
-            Sample::ArmCall { verb, took, result } => self.request(verb, took, result),
-            Sample::RateLimited(verb) => {
+            Metric::Attempt { took, failed } => self.operation(UPDATE, took, failed),
+            Metric::AttemptEnded(end) => counter!(ATTEMPTS, "outcome" => end.as_str()).increment(1),
+            Metric::NetworkProgramming(took) => histogram!(PROGRAMMING).record(took.as_secs_f64()),
+            Metric::ArmCall { verb, took, result } => self.request(verb, took, result),
+            Metric::RateLimited(verb) => {
                 counter!(API_RATE_LIMITED, &self.upstream(request_of(verb))).increment(1);
             }
-            Sample::PoolState { from, to } => self.moved(from, to),
-            Sample::Xds(sample) => xds::record(&self.xds_servers, sample),
-            Sample::ServiceResources { state, count } => xds::service_resources(state, count),
-            Sample::Drift => counter!(DRIFT).increment(1),
-            Sample::LostWrite => counter!(LOST).increment(1),
-            Sample::Held { reason, pools } => gauge!(HELD, "reason" => reason.as_str()).set(as_f64(pools)),
-            Sample::WouldHold { reason, pools } => {
+            Metric::PoolState { from, to } => self.moved(from, to),
+            Metric::Xds(sample) => xds::record(&self.xds_servers, sample),
+            Metric::ServiceResources { state, count } => xds::service_resources(state, count),
+            Metric::Drift => counter!(DRIFT).increment(1),
+            Metric::LostWrite => counter!(LOST).increment(1),
+            Metric::Held { reason, pools } => gauge!(HELD, "reason" => reason.as_str()).set(as_f64(pools)),
+            Metric::WouldHold { reason, pools } => {
                 gauge!(WOULD_HOLD, "reason" => reason.as_str()).set(as_f64(pools));
             }
-            Sample::RemovalBreaker(stopped) => gauge!(REMOVALS_STOPPED).set(flag(stopped)),
-            Sample::SecondRead => counter!(SECOND_READS).increment(1),
-            Sample::NotManageable { reason, pools } => {
+            Metric::RemovalBreaker(stopped) => gauge!(REMOVALS_STOPPED).set(flag(stopped)),
+            Metric::SecondRead => counter!(SECOND_READS).increment(1),
+            Metric::NotManageable { reason, pools } => {
                 gauge!(NOT_MANAGEABLE, "reason" => reason.0).set(as_f64(pools));
             }
-            Sample::LaneWait { caller, waited } => lock_wait(LANE, caller, waited),
-            Sample::LeaseWait { caller, waited } => lock_wait(SHARED_LEASE, caller, waited),
-            Sample::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
-            Sample::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
-            Sample::Leading(leading) => gauge!(LEADING).set(flag(leading)),
-            Sample::Wishes { mode, everything, pools, services, unreadable, fresh, term_waits } => {
+            Metric::LaneWait { caller, waited } => lock_wait(LANE, caller, waited),
+            Metric::LeaseWait { caller, waited } => lock_wait(SHARED_LEASE, caller, waited),
+            Metric::LeaseHeld(held) => histogram!(LEASE_HELD).record(held.as_secs_f64()),
+            Metric::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
+            Metric::Leading(leading) => gauge!(LEADING).set(flag(leading)),
+            Metric::OperatorPolicy { mode, everything, pools, services, unreadable, fresh, term_waits } => {
                 self.wishes(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
             }
-            Sample::Fight => counter!(FIGHTS).increment(1),
-            Sample::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
-            Sample::Lanes { busy, waiting } => {
+            Metric::Fight => counter!(FIGHTS).increment(1),
+            Metric::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
+            Metric::Lanes { busy, waiting } => {
                 gauge!(LANES_BUSY).set(as_f64(busy));
                 gauge!(LANES_WAITING).set(as_f64(waiting));
             }
-            Sample::Gate { class, closed } => gauge!(GATE, "class" => class.as_str()).set(flag(closed)),
-            Sample::BudgetLeft { class, share } => gauge!(BUDGET, "class" => class.as_str()).set(share),
-            Sample::SourceFresh { kind, fresh } => {
+            Metric::Gate { class, closed } => gauge!(GATE, "class" => class.as_str()).set(flag(closed)),
+            Metric::BudgetLeft { class, share } => gauge!(BUDGET, "class" => class.as_str()).set(share),
+            Metric::SourceFresh { kind, fresh } => {
                 gauge!(FRESH, "kind" => kind.resource()).set(flag(fresh));
             }
-            Sample::CachedObjects { kind, count } => {
+            Metric::CachedObjects { kind, count } => {
                 gauge!(OBJECTS, "kind" => kind.resource()).set(as_f64(count))
             }
-            Sample::UndecodableObject(kind) => counter!(UNDECODABLE, "kind" => kind.resource()).increment(1),
-            Sample::StaleRefused(kind) => counter!(STALE, "kind" => kind.resource()).increment(1),
-            Sample::StaleAccepted(kind) => {
+            Metric::UndecodableObject(kind) => counter!(UNDECODABLE, "kind" => kind.resource()).increment(1),
+            Metric::StaleRefused(kind) => counter!(STALE, "kind" => kind.resource()).increment(1),
+            Metric::StaleAccepted(kind) => {
                 counter!(STALE_ACCEPTED, "kind" => kind.resource()).increment(1);
             }
-            Sample::Relist { kind, reason } => {
+            Metric::Relist { kind, reason } => {
                 counter!(RELISTS, "kind" => kind.resource(), "reason" => reason.as_str()).increment(1);
             }
-            Sample::EventDropped => counter!(EVENTS, "result" => "dropped").increment(1),
-            Sample::EventPosted => counter!(EVENTS, "result" => "posted").increment(1),
-            Sample::EventWithheld => counter!(EVENTS, "result" => "withheld").increment(1),
-            Sample::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
-            Sample::AdminEnded { down, took, failed } => {
+            Metric::EventDropped => counter!(EVENTS, "result" => "dropped").increment(1),
+            Metric::EventPosted => counter!(EVENTS, "result" => "posted").increment(1),
+            Metric::EventWithheld => counter!(EVENTS, "result" => "withheld").increment(1),
+            Metric::UnmatchedAnswer => counter!(UNMATCHED).increment(1),
+            Metric::AdminEnded { down, took, failed } => {
                 self.operation(admin::request_of(down), took, failed)
             }
-            Sample::AdminNodes { state, nodes } => admin::nodes(state, nodes),
-            Sample::DrainingNodes { signal, nodes } => admin::draining(signal, nodes),
-            Sample::DownEntries { foreign, entries } => admin::down_entries(foreign, entries),
-            Sample::AdminOldest(waited) => admin::oldest(waited),
-            Sample::Drained(took) => histogram!(DRAIN_DURATION).record(took.as_secs_f64()),
-            Sample::Reconciled(result) => admin::reconciled(result),
-            Sample::ReconcileQueue(nodes) => admin::queue(nodes),
-            Sample::TaintPatch(result) => admin::taint_patch(result),
-            Sample::AdminRecords { kept, unreadable, refused } => admin::records(kept, unreadable, refused),
+            Metric::AdminNodes { state, nodes } => admin::nodes(state, nodes),
+            Metric::DrainingNodes { signal, nodes } => admin::draining(signal, nodes),
+            Metric::DownEntries { foreign, entries } => admin::down_entries(foreign, entries),
+            Metric::AdminOldest(waited) => admin::oldest(waited),
+            Metric::Drained(took) => histogram!(DRAIN_DURATION).record(took.as_secs_f64()),
+            Metric::Reconciled(result) => admin::reconciled(result),
+            Metric::ReconcileQueue(nodes) => admin::queue(nodes),
+            Metric::TaintPatch(result) => admin::taint_patch(result),
+            Metric::AdminRecords { kept, unreadable, refused } => admin::records(kept, unreadable, refused),
         }
     }
 

@@ -8,7 +8,7 @@ use actix::{
     Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, ResponseFuture, SpawnHandle,
 };
 use model::machine::{Machine, Now};
-use pool_core::route::{Delivery, Said, route};
+use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
@@ -35,7 +35,7 @@ pub struct Stop;
 pub struct Shell<M: Machine> {
     machine: M,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Said,
+    say: fn(M::Out) -> Output,
     clock: Clock,
     switchboard: Arc<Switchboard>,
     edges: Edges<End>,
@@ -55,7 +55,7 @@ where
     pub fn new(
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
-        say: fn(M::Out) -> Said,
+        say: fn(M::Out) -> Output,
         clock: Clock,
         switchboard: Arc<Switchboard>,
     ) -> Self {

@@ -15,7 +15,7 @@ use model::view::{
     ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
     admin_state_word,
 };
-use model::policy::{Pause, Wishes};
+use model::policy::{Pause, OperatorPolicy};
 use model::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
 
@@ -352,7 +352,7 @@ pub(super) fn wall(at: Wall) -> Option<String> {
 }
 
 /// What operators wish, as far as it has been read.
-fn wished(snapshot: &Snapshot) -> Option<&Wishes> {
+fn wished(snapshot: &Snapshot) -> Option<&OperatorPolicy> {
     snapshot.wishes.as_ref()?.wishes.as_deref()
 }
 
@@ -383,7 +383,7 @@ fn service_paused_by(service: &ServiceView, snapshot: &Snapshot) -> Vec<Value> {
     if wishes.is_some_and(|wishes| wishes.services.contains_key(&service.key)) {
         all.insert((PausedBy::Service(service.key.clone()), None));
     }
-    let stopped_by = wishes.and_then(Wishes::stopped_by);
+    let stopped_by = wishes.and_then(OperatorPolicy::stopped_by);
     all.extend(stopped_by.filter(|_| service.candidacy == Candidacy::Candidate).map(|by| (by, None)));
     for view in service.pools.iter().filter_map(|pool| snapshot.pools.get(pool)) {
         let named = |by: &PausedBy| (*by == PausedBy::Pool).then_some(&view.pool);

@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, eventually};
 
 /// A sample line.
 #[derive(Debug)]
-struct Sample {
+struct Metric {
     /// The name as it stands, with a histogram's suffix.
     name: String,
     /// The labels in their order.
@@ -24,7 +24,7 @@ struct Sample {
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
 }
 
 /// Reads the text format strictly, as promtool does: HELP and TYPE before the samples, no metric twice, names and labels
@@ -60,7 +60,7 @@ fn base<'a>(name: &'a str, kind: &str) -> &'a str {
     suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
 }
 
-fn sample(line: &str) -> Sample {
+fn sample(line: &str) -> Metric {
     let (series, value) = line.rsplit_once(' ').expect("a sample has a value");
     let value = value.parse().unwrap_or_else(|error| panic!("{error}: {line}"));
     let (name, labels) = match series.split_once('{') {
@@ -80,7 +80,7 @@ fn sample(line: &str) -> Sample {
         assert!(is_name(key), "{line}");
         (key.to_owned(), value.to_owned())
     });
-    Sample { name: name.to_owned(), labels: labels.collect(), value }
+    Metric { name: name.to_owned(), labels: labels.collect(), value }
 }
 
 /// A controller that has written one pool and failed for good with another.
@@ -147,7 +147,7 @@ async fn e2_metrics_are_well_formed_and_hold_no_address() {
     assert_eq!(upstreams.kind, "histogram");
     let expected: Vec<(String, String)> =
         OP_LABELS.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    let buckets: Vec<&Sample> =
+    let buckets: Vec<&Metric> =
         upstreams.samples.iter().filter(|sample| sample.name.ends_with("_bucket")).collect();
     let bounds: Vec<&str> = buckets.iter().map(|sample| sample.labels[4].1.as_str()).collect();
     let upstream_bounds = [

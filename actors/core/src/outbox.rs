@@ -26,8 +26,8 @@ impl Coalesce for Delivery {
             | FactKey::Assignment(_)
             | FactKey::Observation(_)
             | FactKey::Members(_)
-            | FactKey::Word(_)
-            | FactKey::Leaving
+            | FactKey::SourceAdminStates(_)
+            | FactKey::DrainingAddresses
             | FactKey::Lb(_)
             | FactKey::Source(_)
             | FactKey::Due(_)
@@ -36,7 +36,7 @@ impl Coalesce for Delivery {
             | FactKey::Standing
             | FactKey::GateTimes
             | FactKey::OutOfSync
-            | FactKey::Wishes
+            | FactKey::OperatorPolicy
             | FactKey::AwaitingIngress
             | FactKey::Gates
             | FactKey::PoolView(_)

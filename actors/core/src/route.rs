@@ -20,7 +20,7 @@ use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, Service
 use model::lease::{GateTimes, LeaseAsk, LeaseName};
 use model::machine::Now;
 use model::object::{Kind, ObjectKey, TaintAsk};
-use model::sample::{GateClass, Sample};
+use model::sample::{GateClass, Metric};
 use model::view::Snapshot;
 use model::xds::name::Name;
 use model::xds::stream::Call;
@@ -33,7 +33,7 @@ use sources::{informer, watch, xds_source};
 
 /// Something that a machine said.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum Output {
     /// The watcher of a kind.
     Watcher(watch::Out),
     /// The Informer.
@@ -53,7 +53,7 @@ pub enum Said {
     /// The keeper of pauses.
     Pauses(pauses::Out),
     /// The operator, through the admin API.
-    Person(Request),
+    Operator(Request),
     /// The event emitter.
     Events(events::Out),
     /// The board.
@@ -135,7 +135,7 @@ pub enum Delivery {
     /// To the port to Kubernetes.
     Kubernetes(KubernetesCall),
     /// To the metrics recorder.
-    Metrics(Sample),
+    Metrics(Metric),
     /// To the published snapshot and the process's life.
     Host(HostMessage),
 }
@@ -250,9 +250,9 @@ pub enum FactKey {
     /// Which members a pool has after an attempt.
     Members(PoolId),
     /// What the source of a listed pool says of admin states.
-    Word(PoolId),
+    SourceAdminStates(PoolId),
     /// Which addresses leave service.
-    Leaving,
+    DrainingAddresses,
     /// A load balancer.
     Lb(LbName),
     /// What is known of an xDS source.
@@ -270,7 +270,7 @@ pub enum FactKey {
     /// The pools that are out of sync.
     OutOfSync,
     /// What operators wish.
-    Wishes,
+    OperatorPolicy,
     /// Whether the cloud-controller-manager may be waiting for the shared Lease.
     AwaitingIngress,
     /// The gates.
@@ -317,22 +317,22 @@ pub enum FactKey {
 }
 
 /// Hands each delivery that follows from something said to `deliver`, in order.
-pub fn route(said: Said, deliver: &mut impl FnMut(Delivery)) {
+pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
     match said {
-        Said::Watcher(said) => from_watcher(said, deliver),
-        Said::Informer(said) => from_informer(said, deliver),
-        Said::Discovery(said) => from_discovery(said, deliver),
-        Said::Directory(said) => from_directory(said, deliver),
-        Said::Pool(said) => from_pool(said, deliver),
-        Said::Writer(said) => from_writer(said, deliver),
-        Said::AdminState(said) => admin::from_admin_state(said, deliver),
-        Said::Leader(said) => from_leader(said, deliver),
-        Said::Pauses(said) => from_pauses(said, deliver),
-        Said::Person(request) => deliver(person::from_person(request)),
-        Said::Events(said) => emitter::from_events(said, deliver),
-        Said::XdsSource(said) => xds::from_xds_source(said, deliver),
-        Said::Board(snapshot::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
-        Said::Board(snapshot::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
+        Output::Watcher(said) => from_watcher(said, deliver),
+        Output::Informer(said) => from_informer(said, deliver),
+        Output::Discovery(said) => from_discovery(said, deliver),
+        Output::Directory(said) => from_directory(said, deliver),
+        Output::Pool(said) => from_pool(said, deliver),
+        Output::Writer(said) => from_writer(said, deliver),
+        Output::AdminState(said) => admin::from_admin_state(said, deliver),
+        Output::Leader(said) => from_leader(said, deliver),
+        Output::Pauses(said) => from_pauses(said, deliver),
+        Output::Operator(request) => deliver(person::from_person(request)),
+        Output::Events(said) => emitter::from_events(said, deliver),
+        Output::XdsSource(said) => xds::from_xds_source(said, deliver),
+        Output::Board(snapshot::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
+        Output::Board(snapshot::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
     }
 }
 
@@ -355,7 +355,7 @@ fn from_watcher(said: watch::Out, deliver: &mut impl FnMut(Delivery)) {
             Kind::Preemptions => {}
         },
         watch::Out::View(view) => deliver(Delivery::Board(snapshot::In::Source(view))),
-        watch::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        watch::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 
@@ -387,7 +387,7 @@ fn from_informer(said: informer::Out, deliver: &mut impl FnMut(Delivery)) {
         informer::Out::Relist(kind, reason) => deliver(Delivery::Watcher(kind, watch::In::Relist(reason))),
         informer::Out::Report(report) => deliver(Delivery::Events(events::In::Report(report))),
         informer::Out::Ended(ended) => deliver(Delivery::Events(events::In::Ended(ended))),
-        informer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        informer::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 
@@ -404,7 +404,7 @@ fn from_discovery(said: discovery::Out, deliver: &mut impl FnMut(Delivery)) {
         }
         discovery::Out::Answer(id, answer) => deliver(answered(id, answer)),
         discovery::Out::View(view) => deliver(Delivery::Board(snapshot::In::Lb(view))),
-        discovery::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        discovery::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 
@@ -426,8 +426,8 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
             }
         }
         directory::Out::ReadUpTo(read) => deliver(Delivery::Writer(writer::In::ReadUpTo(read))),
-        directory::Out::Word(pool, word) => {
-            deliver(Delivery::AdminState(nodes::In::Word(pool, word)));
+        directory::Out::SourceAdminStates(pool, word) => {
+            deliver(Delivery::AdminState(nodes::In::SourceAdminStates(pool, word)));
         }
         directory::Out::Refused(pool, why) => deliver(Delivery::Board(snapshot::In::Refused(pool, why))),
         directory::Out::Guards(view) => deliver(Delivery::Board(snapshot::In::Guards(view))),
@@ -436,7 +436,7 @@ fn from_directory(said: directory::Out, deliver: &mut impl FnMut(Delivery)) {
         directory::Out::Service(uid, key, view) => {
             deliver(Delivery::Board(snapshot::In::Service(uid, key, view)));
         }
-        directory::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        directory::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 
@@ -460,7 +460,7 @@ fn from_pool(said: queue::Out, deliver: &mut impl FnMut(Delivery)) {
         queue::Out::Quarantined(pool, broken) => {
             deliver(Delivery::Host(HostMessage::Quarantined(pool, broken)));
         }
-        queue::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        queue::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 
@@ -508,7 +508,7 @@ fn from_writer(said: writer::Out, deliver: &mut impl FnMut(Delivery)) {
         writer::Out::SharedLease(view) => deliver(Delivery::Board(snapshot::In::SharedLease(view))),
         writer::Out::Lane(view) => deliver(Delivery::Board(snapshot::In::Lane(view))),
         writer::Out::Gate(class, view) => deliver(Delivery::Board(snapshot::In::Gate(class, view))),
-        writer::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        writer::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         writer::Out::Quiet { shared_is_free } => {
             deliver(Delivery::Leader(leader::In::WriterQuiet { shared_is_free }));
         }
@@ -535,7 +535,7 @@ fn from_leader(said: leader::Out, deliver: &mut impl FnMut(Delivery)) {
         leader::Out::OutOfSync(pools) => deliver(Delivery::Board(snapshot::In::OutOfSync(pools))),
         leader::Out::Round => deliver(Delivery::Discovery(discovery::In::Round)),
         leader::Out::View(view) => deliver(Delivery::Board(snapshot::In::Leadership(view))),
-        leader::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        leader::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
         leader::Out::Done(free) => deliver(Delivery::Host(HostMessage::Done(free))),
         leader::Out::SetBack(set_back) => deliver(Delivery::Host(HostMessage::SetBack(set_back))),
     }
@@ -547,18 +547,18 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
             let keeper = Keeper::Pauses;
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
         }
-        pauses::Out::Wishes { term, wishes } => {
+        pauses::Out::OperatorPolicy { term, wishes } => {
             // The writer receives it first.
-            deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::AdminState(nodes::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::Events(events::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::Informer(informer::In::Wishes(Arc::clone(&wishes))));
-            deliver(Delivery::Directory(directory::In::Wishes { term, wishes }));
+            deliver(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::AdminState(nodes::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::Events(events::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
+            deliver(Delivery::Informer(informer::In::OperatorPolicy(Arc::clone(&wishes))));
+            deliver(Delivery::Directory(directory::In::OperatorPolicy { term, wishes }));
         }
         // Behind the wishes on the writer's edge: who is told of a pause is told when nothing more begins against it.
         pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),
-        pauses::Out::View(view) => deliver(Delivery::Board(snapshot::In::Wishes(view))),
-        pauses::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        pauses::Out::View(view) => deliver(Delivery::Board(snapshot::In::OperatorPolicy(view))),
+        pauses::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }
 

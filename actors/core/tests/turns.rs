@@ -21,7 +21,7 @@ use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ResourceVersion};
 use model::watch::{Seen, Serves};
 use pool_core::outbox::Outbox;
-use pool_core::route::{Address, Delivery, Said, route};
+use pool_core::route::{Address, Delivery, Output, route};
 use pools::directory::{self, Directory};
 use sources::informer::{self, Informer};
 use sources::watch::Contact;
@@ -34,7 +34,7 @@ const TICKS: usize = 32;
 /// A machine with the outboxes of its shell.
 struct Bench<M: Machine> {
     machine: M,
-    say: fn(M::Out) -> Said,
+    say: fn(M::Out) -> Output,
     now: Now,
     outboxes: BTreeMap<Address, Outbox>,
     /// What took how long, turn by turn.
@@ -42,7 +42,7 @@ struct Bench<M: Machine> {
 }
 
 impl<M: Machine> Bench<M> {
-    fn new(machine: M, say: fn(M::Out) -> Said) -> Bench<M> {
+    fn new(machine: M, say: fn(M::Out) -> Output) -> Bench<M> {
         let now = Now::from_millis(1_000);
         Bench { machine, say, now, outboxes: BTreeMap::new(), turns: Vec::new() }
     }
@@ -160,7 +160,7 @@ fn events(kind: Kind, objects: impl IntoIterator<Item = Object>) -> Vec<informer
 
 /// An Informer that knows everything, and what it has said to the Directory.
 fn informed() -> (Bench<Informer>, Vec<directory::In>) {
-    let mut bench = Bench::new(Informer::new(world::informer_params()), Said::Informer);
+    let mut bench = Bench::new(Informer::new(world::informer_params()), Output::Informer);
     let first = Provenance::FirstList;
     bench.turns("Informer, first list of Nodes", list(Kind::Nodes, first, world::nodes(1, true), 1));
     bench.turns("Informer, first list of Services", list(Kind::Services, first, world::services(), 1));
@@ -211,7 +211,7 @@ fn a2_a_turn_of_the_informer_computes_each_service_once() {
 #[test]
 fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     let (_, facts) = informed();
-    let mut bench = Bench::new(Directory::new(world::directory_params()), Said::Directory);
+    let mut bench = Bench::new(Directory::new(world::directory_params()), Output::Directory);
     let pools = kind_of(Address::Pool(world::pool_id(0)));
     bench.turns("Directory, the facts of the first lists", facts.clone());
     bench.turns("Directory, the first discovery", world::observations(bench.now, 0));
@@ -220,7 +220,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     bench.delivered();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
     let (term, wishes) = (Some(Epoch(1)), Arc::default());
-    bench.turn("Directory, the operator's policy", [directory::In::Wishes { term, wishes }]);
+    bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, wishes }]);
     bench.delivered();
     let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&said, &pools), SERVICES);

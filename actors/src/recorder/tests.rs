@@ -19,12 +19,12 @@ pub(crate) fn own() -> PrometheusRecorder {
     builder().expect("buckets are not empty").build_recorder()
 }
 
-fn page_of(samples: Vec<Sample>) -> String {
+fn page_of(samples: Vec<Metric>) -> String {
     page_with(&[], samples)
 }
 
 /// The page of a process that asks these xDS servers.
-fn page_with(servers: &[&str], samples: Vec<Sample>) -> String {
+fn page_with(servers: &[&str], samples: Vec<Metric>) -> String {
     let own = own();
     let labels = CloudLabels { resource_group: "rg".into(), subscription_id: "sub".into() };
     let servers = servers.iter().map(|server| Arc::from(*server)).collect();
@@ -50,13 +50,13 @@ fn bounds<'a>(page: &'a str, metric: &str, labels: &str) -> Vec<&'a str> {
 fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
     let took = Duration::from_secs(2);
     let page = page_of(vec![
-        Sample::Attempt { took, failed: true },
-        Sample::ArmCall { verb: ArmVerb::PutPool, took, result: ArmResult::Throttled },
-        Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound },
-        Sample::RateLimited(ArmVerb::PutPool),
-        Sample::AdminEnded { down: true, took, failed: true },
-        Sample::AdminEnded { down: true, took, failed: false },
-        Sample::AdminEnded { down: false, took, failed: true },
+        Metric::Attempt { took, failed: true },
+        Metric::ArmCall { verb: ArmVerb::PutPool, took, result: ArmResult::Throttled },
+        Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound },
+        Metric::RateLimited(ArmVerb::PutPool),
+        Metric::AdminEnded { down: true, took, failed: true },
+        Metric::AdminEnded { down: true, took, failed: false },
+        Metric::AdminEnded { down: false, took, failed: true },
     ]);
     let common = "resource_group=\"rg\",subscription_id=\"sub\",source=\"azure_backend_pool_controller\"";
     let buckets = "0.1 0.2 0.5 1 5 10 15 20 30 40 50 60 100 200 300 600 1200 +Inf";
@@ -94,7 +94,7 @@ fn e2_upstreams_series_have_upstreams_names_labels_and_buckets() {
 #[test]
 fn s1_waits_for_both_locks_have_the_series_of_their_callers() {
     let waited = Duration::from_secs(2);
-    let waits = |caller| [Sample::LaneWait { caller, waited }, Sample::LeaseWait { caller, waited }];
+    let waits = |caller| [Metric::LaneWait { caller, waited }, Metric::LeaseWait { caller, waited }];
     let page = page_of(Caller::ALL.into_iter().flat_map(waits).collect());
     let buckets = "0.001 0.002 0.004 0.008 0.016 0.032 0.064 0.128 0.256 0.512 1.024 2.048 4.096 8.192 +Inf";
     for lock in ["service_reconcile", "azure_resource_locker"] {
@@ -110,12 +110,12 @@ fn s1_waits_for_both_locks_have_the_series_of_their_callers() {
 #[test]
 fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
     let page = page_of(vec![
-        Sample::LeaseHeld(Duration::from_secs(12)),
-        Sample::LeaseHeld(Duration::from_millis(500)),
-        Sample::ForeignLockFailures(3),
-        Sample::Leading(true),
-        Sample::Fight,
-        Sample::Wishes {
+        Metric::LeaseHeld(Duration::from_secs(12)),
+        Metric::LeaseHeld(Duration::from_millis(500)),
+        Metric::ForeignLockFailures(3),
+        Metric::Leading(true),
+        Metric::Fight,
+        Metric::OperatorPolicy {
             mode: Mode::AddOnly,
             everything: true,
             pools: 3,
@@ -124,15 +124,15 @@ fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
             fresh: true,
             term_waits: true,
         },
-        Sample::Blocked { scopes: 2 },
-        Sample::Blocked { scopes: 1 },
-        Sample::AttemptEnded(AttemptEnd::Written),
-        Sample::Held { reason: HeldReason::EmptyConfirm, pools: 4 },
-        Sample::WouldHold { reason: HeldReason::Fraction, pools: 2 },
-        Sample::RemovalBreaker(true),
-        Sample::SecondRead,
-        Sample::EventPosted,
-        Sample::EventDropped,
+        Metric::Blocked { scopes: 2 },
+        Metric::Blocked { scopes: 1 },
+        Metric::AttemptEnded(AttemptEnd::Written),
+        Metric::Held { reason: HeldReason::EmptyConfirm, pools: 4 },
+        Metric::WouldHold { reason: HeldReason::Fraction, pools: 2 },
+        Metric::RemovalBreaker(true),
+        Metric::SecondRead,
+        Metric::EventPosted,
+        Metric::EventDropped,
     ]);
     for line in [
         "lease_held_seconds_sum 12.5",
@@ -164,21 +164,21 @@ fn e2_each_sample_of_the_locks_the_leader_and_the_fights_has_its_series() {
 #[test]
 fn e2_each_sample_of_the_admin_state_has_its_series() {
     let page = page_of(vec![
-        Sample::AdminNodes { state: NodeState::Held, nodes: 3 },
-        Sample::AdminNodes { state: NodeState::Draining, nodes: 2 },
-        Sample::DrainingNodes { signal: Signal::SpotEviction, nodes: 4 },
-        Sample::DownEntries { foreign: false, entries: 40 },
-        Sample::DownEntries { foreign: true, entries: 1 },
-        Sample::AdminOldest(Some(Duration::from_millis(2_500))),
-        Sample::Drained(Duration::from_millis(1_500)),
-        Sample::Drained(Duration::from_millis(500)),
-        Sample::Reconciled(WorkResult::Success),
-        Sample::Reconciled(WorkResult::Error),
-        Sample::Reconciled(WorkResult::Error),
-        Sample::ReconcileQueue(7),
-        Sample::TaintPatch(TaintResult::Done),
-        Sample::TaintPatch(TaintResult::Overtaken),
-        Sample::AdminRecords { kept: 5, unreadable: 1, refused: 2 },
+        Metric::AdminNodes { state: NodeState::Held, nodes: 3 },
+        Metric::AdminNodes { state: NodeState::Draining, nodes: 2 },
+        Metric::DrainingNodes { signal: Signal::SpotEviction, nodes: 4 },
+        Metric::DownEntries { foreign: false, entries: 40 },
+        Metric::DownEntries { foreign: true, entries: 1 },
+        Metric::AdminOldest(Some(Duration::from_millis(2_500))),
+        Metric::Drained(Duration::from_millis(1_500)),
+        Metric::Drained(Duration::from_millis(500)),
+        Metric::Reconciled(WorkResult::Success),
+        Metric::Reconciled(WorkResult::Error),
+        Metric::Reconciled(WorkResult::Error),
+        Metric::ReconcileQueue(7),
+        Metric::TaintPatch(TaintResult::Done),
+        Metric::TaintPatch(TaintResult::Overtaken),
+        Metric::AdminRecords { kept: 5, unreadable: 1, refused: 2 },
     ]);
     for line in [
         "admin_state_nodes{state=\"held\"} 3",
@@ -203,7 +203,7 @@ fn e2_each_sample_of_the_admin_state_has_its_series() {
     ] {
         assert!(page.contains(&format!("\nbackend_pool_controller_{line}\n")), "{line}: {page}");
     }
-    let done = page_of(vec![Sample::AdminOldest(Some(Duration::from_secs(9))), Sample::AdminOldest(None)]);
+    let done = page_of(vec![Metric::AdminOldest(Some(Duration::from_secs(9))), Metric::AdminOldest(None)]);
     assert!(done.contains("\nbackend_pool_controller_admin_state_oldest_seconds 0\n"), "{done}");
 }
 
@@ -251,28 +251,28 @@ const TYPES: [&str; 2] =
 #[test]
 fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
     let (one, two) = (ServerId(0), ServerId(1));
-    let updates = |server, valid, invalid| client::Sample::Updates {
+    let updates = |server, valid, invalid| model::xds::stream::XdsMetric::Updates {
         server,
         kind: facts::Kind::Endpoints,
         valid,
         invalid,
     };
-    let resources = |kind, state, count| client::Sample::Resources { kind, state, count };
+    let resources = |kind, state, count| model::xds::stream::XdsMetric::Resources { kind, state, count };
     let samples = [
-        client::Sample::Connected { server: one, connected: Some(true) },
-        client::Sample::Connected { server: one, connected: Some(false) },
-        client::Sample::ServerFailure(one),
-        client::Sample::ServerFailure(one),
-        client::Sample::Connected { server: two, connected: Some(true) },
+        model::xds::stream::XdsMetric::Connected { server: one, connected: Some(true) },
+        model::xds::stream::XdsMetric::Connected { server: one, connected: Some(false) },
+        model::xds::stream::XdsMetric::ServerFailure(one),
+        model::xds::stream::XdsMetric::ServerFailure(one),
+        model::xds::stream::XdsMetric::Connected { server: two, connected: Some(true) },
         updates(two, 3, 1),
         updates(two, 4, 0),
-        client::Sample::Nack { server: two, kind: facts::Kind::Cluster },
+        model::xds::stream::XdsMetric::Nack { server: two, kind: facts::Kind::Cluster },
         resources(facts::Kind::Endpoints, CacheState::Requested, 2),
         resources(facts::Kind::Endpoints, CacheState::Requested, 0),
         resources(facts::Kind::Endpoints, CacheState::NackedButCached, 2),
         resources(facts::Kind::Cluster, CacheState::Acked, 5),
     ];
-    let page = page_with(&["one:18000", "dns:///two:443"], samples.into_iter().map(Sample::Xds).collect());
+    let page = page_with(&["one:18000", "dns:///two:443"], samples.into_iter().map(Metric::Xds).collect());
     let [cluster, endpoints] = TYPES;
     let of = |server: &str| format!("grpc_target=\"#backend-pools\",grpc_xds_server=\"{server}\"");
     let (one, two) = (of("one:18000"), of("dns:///two:443"));
@@ -303,10 +303,10 @@ fn e2_a78_each_sample_of_the_xds_client_has_grpc_s_series() {
     ] {
         assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
     }
-    let released = client::Sample::Connected { server: ServerId(1), connected: None };
-    let connected = client::Sample::Connected { server: ServerId(1), connected: Some(true) };
+    let released = model::xds::stream::XdsMetric::Connected { server: ServerId(1), connected: None };
+    let connected = model::xds::stream::XdsMetric::Connected { server: ServerId(1), connected: Some(true) };
     let page =
-        page_with(&["one:18000", "dns:///two:443"], vec![Sample::Xds(connected), Sample::Xds(released)]);
+        page_with(&["one:18000", "dns:///two:443"], vec![Metric::Xds(connected), Metric::Xds(released)]);
     assert!(
         page.contains(&format!("\ngrpc_xds_client_connected{{{two}}} 0\n")),
         "not in use any more: {page}"

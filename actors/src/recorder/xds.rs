@@ -6,7 +6,7 @@ use std::sync::Arc;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::xds::cache::CacheState;
 use model::xds::facts::Kind;
-use model::xds::stream::{Sample, ServerId};
+use model::xds::stream::{XdsMetric, ServerId};
 
 use super::{
     SERVICE_RESOURCES, XDS_CONNECTED, XDS_INVALID, XDS_NACKS, XDS_RESOURCES, XDS_SERVER_FAILURES, XDS_VALID,
@@ -48,29 +48,29 @@ pub(super) fn begin(servers: &[Arc<str>]) {
             .absolute(0);
         for kind in Kind::ALL {
             let id = ServerId(place);
-            record(servers, Sample::Updates { server: id, kind, valid: 0, invalid: 0 });
+            record(servers, XdsMetric::Updates { server: id, kind, valid: 0, invalid: 0 });
             nacks(servers, id, kind, 0);
             for state in CacheState::ALL {
-                record(servers, Sample::Resources { kind, state, count: 0 });
+                record(servers, XdsMetric::Resources { kind, state, count: 0 });
             }
         }
     }
 }
 
 /// What a sample becomes; servers are named by their targets.
-pub(super) fn record(servers: &[Arc<str>], sample: Sample) {
+pub(super) fn record(servers: &[Arc<str>], sample: XdsMetric) {
     match sample {
-        Sample::Connected { server, connected } => {
+        XdsMetric::Connected { server, connected } => {
             let server = name(servers, server);
             // One that is not in use any more has no stream that could work.
             gauge!(XDS_CONNECTED, "grpc_target" => TARGET, "grpc_xds_server" => server)
                 .set(flag(connected == Some(true)));
         }
-        Sample::ServerFailure(server) => {
+        XdsMetric::ServerFailure(server) => {
             let server = name(servers, server);
             counter!(XDS_SERVER_FAILURES, "grpc_target" => TARGET, "grpc_xds_server" => server).increment(1);
         }
-        Sample::Updates { server, kind, valid, invalid } => {
+        XdsMetric::Updates { server, kind, valid, invalid } => {
             for (metric, count) in [(XDS_VALID, valid), (XDS_INVALID, invalid)] {
                 counter!(
                     metric,
@@ -81,8 +81,8 @@ pub(super) fn record(servers: &[Arc<str>], sample: Sample) {
                 .increment(count);
             }
         }
-        Sample::Nack { server, kind } => nacks(servers, server, kind, 1),
-        Sample::Resources { kind, state, count } => {
+        XdsMetric::Nack { server, kind } => nacks(servers, server, kind, 1),
+        XdsMetric::Resources { kind, state, count } => {
             gauge!(
                 XDS_RESOURCES,
                 "grpc_target" => TARGET,

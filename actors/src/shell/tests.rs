@@ -107,7 +107,7 @@ async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
     let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
-    let shell = Shell::new(Counter::default(), input_of, Said::Discovery, clock, switchboard).start();
+    let shell = Shell::new(Counter::default(), input_of, Output::Discovery, clock, switchboard).start();
     let before = clock.now();
     shell.send(Deliver(vec![missing("a"), missing("b"), missing("c")])).await.expect("it lives");
     let mut lbs = Vec::new();
@@ -186,8 +186,8 @@ impl Handler<Push> for Sender {
 async fn a_delivery_for_another_machine_is_no_input() {
     let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
     let shell =
-        Shell::new(Counter::default(), input_of, Said::Discovery, Clock::of_runtime(), switchboard).start();
-    let what = report::What::DataError { endpoints: 1, example: "x".into() };
+        Shell::new(Counter::default(), input_of, Output::Discovery, Clock::of_runtime(), switchboard).start();
+    let what = report::EventKind::DataError { endpoints: 1, example: "x".into() };
     let foreign =
         Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what, note: None }));
     shell.send(Deliver(vec![foreign])).await.expect("it lives");

@@ -3,7 +3,7 @@
 use actors::clock::Clock;
 use actors::kubernetes::{Place, config_map_facts};
 use coordination::pauses;
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 use serde_json::Value;
 
 use super::finding::{Check, Findings};
@@ -42,7 +42,7 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
     }
 }
 
-fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
+fn paused(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
     if let Some(pause) = &wishes.everything {
         let what = format!("everything is paused {}", words(pause));
         let remedy = format!(
@@ -51,7 +51,7 @@ fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
         );
         findings.warning(Check::OwnObjects, what, NOTHING_WRITTEN, &remedy);
     }
-    let Wishes { pools, services, .. } = wishes;
+    let OperatorPolicy { pools, services, .. } = wishes;
     if pools.is_empty() && services.is_empty() {
         return;
     }
@@ -64,7 +64,7 @@ fn paused(wishes: &Wishes, place: &Place, findings: &mut Findings) {
     findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
 }
 
-fn switched_off(wishes: &Wishes, place: &Place, findings: &mut Findings) {
+fn switched_off(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
     if wishes.admin_state_off {
         let what = format!("the key admin-state.off of our ConfigMap {place} switches the admin state off");
         let means = "a controller takes back what is Down by it and cuts out no node that leaves service, for 10 minutes \

@@ -132,7 +132,7 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks = [membership::Remark::WeightsIgnored, membership::Remark::PriorityUsed(1)].into();
+    let remarks = [membership::Diagnostic::WeightsIgnored, membership::Diagnostic::PriorityUsed(1)].into();
     PoolView {
         pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
         family: Family::V4,

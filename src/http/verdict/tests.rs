@@ -13,7 +13,7 @@ use model::machine::{Now, Wall};
 use model::object::LeftOut;
 use model::sample::GateClass;
 use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
-use model::policy::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, OperatorPolicy};
 
 use super::*;
 
@@ -194,11 +194,11 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
         by: Some(by.into()),
         reason: Some("a drill".into()),
     };
-    let wishes = Wishes {
+    let wishes = OperatorPolicy {
         mode: Mode::Enforce,
         everything: Some(pause("restore")),
         pools: [(id(), Pause::default())].into(),
-        ..Wishes::default()
+        ..OperatorPolicy::default()
     };
     let wishes = WishesView {
         mode: Mode::Enforce,

@@ -13,16 +13,16 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use requests::Errand;
+use requests::LeaseStep;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
 use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, OutOfSyncTimes};
 use model::machine::{Machine, Now, earliest};
 use model::object::ResourceVersion;
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::LeadershipView;
-use observed_lease::Sight;
+use observed_lease::ObservedLease;
 
 /// What the Leader is told once, at start.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ pub enum Out {
     /// To the board.
     View(LeadershipView),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
     /// To the process: after a shutdown, the Lease is released, was not held, or was given up.
     Done(Free),
 }
@@ -153,7 +153,7 @@ pub struct Leader {
     epoch: Epoch,
     /// When the renewal was sent that was the last one to succeed; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    errand: Errand,
+    errand: LeaseStep,
     calls: u64,
     /// How many terms this process has won.
     terms: u64,
@@ -165,7 +165,7 @@ pub struct Leader {
     expires: Now,
     /// Writes of the Lease that another client came before, one after another.
     conflicts: u32,
-    sight: Sight,
+    sight: ObservedLease,
     /// The newest gate times, to be noted in the Lease.
     gates: GateTimes,
     /// The newest pools that are out of sync, to be noted in the Lease.
@@ -209,13 +209,13 @@ impl Leader {
     #[must_use]
     pub fn new(params: Params) -> Leader {
         Leader {
-            sight: Sight::new(Arc::clone(&params.identity)),
+            sight: ObservedLease::new(Arc::clone(&params.identity)),
             params,
             phase: Phase::Idle,
             since: Now::ZERO,
             epoch: Epoch::default(),
             renewed: None,
-            errand: Errand::None,
+            errand: LeaseStep::None,
             calls: 0,
             terms: 0,
             confirmed: false,
@@ -239,7 +239,7 @@ impl Leader {
         self.since = now;
         let leads = phase == Phase::Leading;
         if led != leads {
-            out.push(Out::Sample(Sample::Leading(leads)));
+            out.push(Out::Metric(Metric::Leading(leads)));
         }
         if led {
             out.push(Out::Standing(Standing::Standby));
@@ -257,9 +257,9 @@ impl Leader {
                 out.push(Out::Confirm { epoch: self.epoch, anew: false });
             }
             Contest::Elected(_) => {
-                out.push(Out::Sample(Sample::Leading(false)));
+                out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
-                self.errand = Errand::look(now);
+                self.errand = LeaseStep::look(now);
             }
         }
     }
@@ -292,7 +292,7 @@ impl Leader {
 
     fn on_opened(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         if self.phase != Phase::Confirming || epoch != self.epoch || self.ending != Ending::Not {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
         let noted = self.sight.gates();
@@ -346,7 +346,7 @@ impl Leader {
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
         self.last_error = Some("the storage of the API server was set back".into());
         self.lose(now, out);
-        self.errand = Errand::None;
+        self.errand = LeaseStep::None;
         match self.ending {
             Ending::Not => {
                 self.enter(now, Phase::Done, out);
@@ -374,7 +374,7 @@ impl Leader {
             Ending::Begun => {
                 self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
             }
-            Ending::Not | Ending::Releasing { .. } => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+            Ending::Not | Ending::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }
     }
 
@@ -415,7 +415,7 @@ impl Leader {
             // A term that has ended for want of a renewal leaves the Lease in our name.
             let own = self.sight.ours().is_none() && !self.may_become_ours();
             self.renewed = None;
-            self.errand = Errand::None;
+            self.errand = LeaseStep::None;
             self.enter(now, Phase::Done, out);
             out.push(Out::Done(Free { own, shared }));
         }
@@ -441,7 +441,7 @@ impl Leader {
             }
         }
         let at_work = !matches!(self.phase, Phase::Idle | Phase::Done);
-        let idle = matches!(self.errand, Errand::None);
+        let idle = matches!(self.errand, LeaseStep::None);
         rule(
             !elected || !at_work || self.ending != Ending::Not || !idle,
             "nothing is asked and nothing will be",
@@ -484,7 +484,7 @@ impl Machine for Leader {
         match input {
             In::Start => self.on_start(now, out),
             In::Lease(call, answer) => match self.params.contest {
-                Contest::Alone => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+                Contest::Alone => out.push(Out::Metric(Metric::UnmatchedAnswer)),
                 Contest::Elected(times) => self.on_answer(now, call, answer, times, out),
             },
             In::Opened(epoch) => self.on_opened(now, epoch, out),

@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use requests::{ANSWERED_WITHIN, Work};
-use mechanisms::config_map_client::Errand;
+use mechanisms::config_map_client::ConfigMapClient;
 use model::operator_request::{Answer, Refusal, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::WishesView;
-use model::policy::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, OperatorPolicy};
 use notes::Noted;
 
 /// How long the note is heeded that switches the admin state off, from when it was first seen.
@@ -111,18 +111,18 @@ pub enum Out {
     ConfigMap(CallId, ConfigMapAsk),
     /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that operators wish, as it
     /// was after this term had begun.
-    Wishes {
+    OperatorPolicy {
         /// The newest term that had begun when it was read; `None`: none had.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<Wishes>,
+        wishes: Arc<OperatorPolicy>,
     },
     /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the board.
     View(WishesView),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// What operators wish, and where that is kept (G6).
@@ -136,9 +136,9 @@ pub struct Pauses {
     /// The newest one that had begun when what is known was asked for.
     term: Option<Epoch>,
     /// What was said last.
-    said: Option<(Option<Epoch>, Arc<Wishes>)>,
+    said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Its requests carry the newest term that had begun when they were made.
-    errand: Errand<Option<Epoch>>,
+    errand: ConfigMapClient<Option<Epoch>>,
     /// Operators' requests, in the order in which they came; the first is worked on.
     work: VecDeque<Work>,
     shown: Option<WishesView>,
@@ -183,9 +183,9 @@ impl Known {
 /// The pauses that a state of our ConfigMap says, under the default mode, and the keys that cannot be read, with the
 /// reason: for those who look at it beside the machine.
 #[must_use]
-pub fn noted(facts: &ConfigMapFacts) -> (Wishes, BTreeMap<Arc<str>, &'static str>) {
+pub fn noted(facts: &ConfigMapFacts) -> (OperatorPolicy, BTreeMap<Arc<str>, &'static str>) {
     let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
-    (Wishes { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
+    (OperatorPolicy { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
 }
 
 impl Pauses {
@@ -198,7 +198,7 @@ impl Pauses {
             begun: None,
             term: None,
             said: None,
-            errand: Errand::new(),
+            errand: ConfigMapClient::new(),
             work: VecDeque::new(),
             shown: None,
         }
@@ -239,24 +239,24 @@ impl Pauses {
     }
 
     /// What operators wish, as this process goes by it, as far as it is known.
-    fn heeded(&self) -> Option<Wishes> {
+    fn heeded(&self) -> Option<OperatorPolicy> {
         let noted = self.wishes()?;
         Some(match self.params.heeding {
             Heeding::Pauses => noted,
             Heeding::Restoring(Restoring { reversed, heeds_single }) => {
                 let others_write = reversed && noted.everything.is_none();
                 let single =
-                    if heeds_single { noted } else { Wishes { mode: noted.mode, ..Wishes::default() } };
-                Wishes { everything: others_write.then(Pause::default), ..single }
+                    if heeds_single { noted } else { OperatorPolicy { mode: noted.mode, ..OperatorPolicy::default() } };
+                OperatorPolicy { everything: others_write.then(Pause::default), ..single }
             }
         })
     }
 
     /// What operators wish, as far as it is known.
-    fn wishes(&self) -> Option<Wishes> {
+    fn wishes(&self) -> Option<OperatorPolicy> {
         let known = self.known.as_ref()?;
         let Noted { everything, pools, services, .. } = &known.noted;
-        Some(Wishes {
+        Some(OperatorPolicy {
             mode: self.params.mode,
             everything: everything.clone(),
             pools: pools.clone(),
@@ -285,7 +285,7 @@ impl Pauses {
             Some(_) | None => Arc::new(wishes),
         };
         self.said = Some((self.term, Arc::clone(&wishes)));
-        out.push(Out::Wishes { term: self.term, wishes });
+        out.push(Out::OperatorPolicy { term: self.term, wishes });
     }
 
     /// Does what time and the last input allow; the end of every step and tick.
@@ -332,7 +332,7 @@ impl Pauses {
         if self.shown.as_ref() == Some(&view) {
             return;
         }
-        out.push(Out::Sample(Sample::Wishes {
+        out.push(Out::Metric(Metric::OperatorPolicy {
             mode: view.mode,
             everything: view.wishes.as_ref().is_some_and(|wishes| wishes.everything.is_some()),
             pools: count(view.wishes.as_ref().map_or(0, |wishes| wishes.pools.len())),

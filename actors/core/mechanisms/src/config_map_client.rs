@@ -20,7 +20,7 @@ const CONFLICT_MOST: Duration = Duration::from_secs(1);
 
 /// The errand. `T` is what was true when a request was made and is asked for with its answer.
 #[derive(Debug)]
-pub struct Errand<T> {
+pub struct ConfigMapClient<T> {
     step: Step<T>,
     calls: u64,
     /// Requests that failed one after another.
@@ -38,12 +38,12 @@ enum Step<T> {
     /// The ConfigMap is looked at.
     Look { at: Now },
     /// A request was sent.
-    Asked { call: CallId, give_up: Now, what: What, when: T },
+    Asked { call: CallId, give_up: Now, what: ConfigMapRequest, when: T },
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum ConfigMapRequest {
     /// To see the newest state.
     Look,
     /// To replace the state that was seen.
@@ -52,11 +52,11 @@ pub enum What {
 
 /// What an answer means.
 #[derive(Debug)]
-pub enum News<T> {
+pub enum ConfigMapNews<T> {
     /// Nothing: it answers no request that is under way.
     Unmatched,
     /// A state was seen. Nothing more is asked until the keeper says so.
-    State(Sight<T>),
+    State(ConfigMapRead<T>),
     /// Another client has written first: the next look is set.
     Forestalled,
     /// The request failed. Nothing more is asked until the keeper says so.
@@ -65,11 +65,11 @@ pub enum News<T> {
 
 /// A state as it was read, or as it was after a write.
 #[derive(Debug)]
-pub struct Sight<T> {
+pub struct ConfigMapRead<T> {
     /// The request that brought it.
     pub call: CallId,
     /// What that was for.
-    pub what: What,
+    pub what: ConfigMapRequest,
     /// What was true when it was made.
     pub when: T,
     /// The state; `None`: there is no ConfigMap.
@@ -80,17 +80,17 @@ pub struct Sight<T> {
 #[derive(Debug)]
 pub struct Failed {
     /// What it was for.
-    pub what: What,
+    pub what: ConfigMapRequest,
     /// What was said.
     pub why: Arc<str>,
     /// Whether the request was denied: rights do not change within seconds.
     pub denied: bool,
 }
 
-impl<T: Copy> Errand<T> {
+impl<T: Copy> ConfigMapClient<T> {
     /// One that nothing is asked for.
-    pub fn new() -> Errand<T> {
-        Errand { step: Step::Idle, calls: 0, failures: 0, conflicts: 0, last_error: None }
+    pub fn new() -> ConfigMapClient<T> {
+        ConfigMapClient { step: Step::Idle, calls: 0, failures: 0, conflicts: 0, last_error: None }
     }
 
     /// Whether nothing is asked and nothing will be.
@@ -102,7 +102,7 @@ impl<T: Copy> Errand<T> {
     }
 
     /// What the request under way is for.
-    pub fn asked(&self) -> Option<What> {
+    pub fn asked(&self) -> Option<ConfigMapRequest> {
         match self.step {
             Step::Idle | Step::Look { .. } => None,
             Step::Asked { what, .. } => Some(what),
@@ -159,8 +159,8 @@ impl<T: Copy> Errand<T> {
     /// The next look is now, and so is one that is under way: what it brings is too old. A write must not be given up.
     pub fn look_anew(&mut self, now: Now) {
         match self.asked() {
-            None | Some(What::Look) => self.look_at(now),
-            Some(What::Write) => {}
+            None | Some(ConfigMapRequest::Look) => self.look_at(now),
+            Some(ConfigMapRequest::Write) => {}
         }
     }
 
@@ -193,7 +193,7 @@ impl<T: Copy> Errand<T> {
     /// Looks, when that is due.
     pub fn look(&mut self, now: Now, when: T) -> Option<(CallId, ConfigMapAsk)> {
         match self.step {
-            Step::Look { at } if at <= now => Some((self.ask(now, What::Look, when), ConfigMapAsk::Get)),
+            Step::Look { at } if at <= now => Some((self.ask(now, ConfigMapRequest::Look, when), ConfigMapAsk::Get)),
             Step::Idle | Step::Look { .. } | Step::Asked { .. } => None,
         }
     }
@@ -210,10 +210,10 @@ impl<T: Copy> Errand<T> {
             Some(facts) => ConfigMapAsk::Replace(facts, edit),
             None => ConfigMapAsk::Create(edit),
         };
-        (self.ask(now, What::Write, when), ask)
+        (self.ask(now, ConfigMapRequest::Write, when), ask)
     }
 
-    fn ask(&mut self, now: Now, what: What, when: T) -> CallId {
+    fn ask(&mut self, now: Now, what: ConfigMapRequest, when: T) -> CallId {
         self.calls += 1;
         let call = CallId(self.calls);
         self.step = Step::Asked { call, give_up: now.plus(GIVE_UP_AFTER), what, when };
@@ -221,10 +221,10 @@ impl<T: Copy> Errand<T> {
     }
 
     /// Takes in an answer.
-    pub fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer) -> News<T> {
+    pub fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer) -> ConfigMapNews<T> {
         let (what, when) = match self.step {
             Step::Asked { call: open, what, when, .. } if open == call => (what, when),
-            Step::Idle | Step::Look { .. } | Step::Asked { .. } => return News::Unmatched,
+            Step::Idle | Step::Look { .. } | Step::Asked { .. } => return ConfigMapNews::Unmatched,
         };
         let facts = match answer {
             ConfigMapAnswer::Seen(facts) => Some(facts),
@@ -233,21 +233,21 @@ impl<T: Copy> Errand<T> {
                 let wait = CONFLICT_STEP.saturating_mul(self.setbacks()).min(CONFLICT_MOST);
                 self.conflicts = self.conflicts.saturating_add(1);
                 self.look_at(now.plus(wait));
-                return News::Forestalled;
+                return ConfigMapNews::Forestalled;
             }
             ConfigMapAnswer::Failed(RequestFailure::Other(why)) => {
-                return News::Failed(self.fail(what, why, false));
+                return ConfigMapNews::Failed(self.fail(what, why, false));
             }
             ConfigMapAnswer::Failed(RequestFailure::Denied(why)) => {
-                return News::Failed(self.fail(what, why, true));
+                return ConfigMapNews::Failed(self.fail(what, why, true));
             }
         };
         self.stop();
         self.last_error = None;
-        News::State(Sight { call, what, when, facts })
+        ConfigMapNews::State(ConfigMapRead { call, what, when, facts })
     }
 
-    fn fail(&mut self, what: What, why: Arc<str>, denied: bool) -> Failed {
+    fn fail(&mut self, what: ConfigMapRequest, why: Arc<str>, denied: bool) -> Failed {
         self.stop();
         self.last_error = Some(Arc::clone(&why));
         Failed { what, why, denied }
@@ -278,8 +278,8 @@ mod tests {
     }
 
     /// One that has looked at this moment.
-    fn looking(now: Now) -> (Errand<u8>, CallId) {
-        let mut errand = Errand::new();
+    fn looking(now: Now) -> (ConfigMapClient<u8>, CallId) {
+        let mut errand = ConfigMapClient::new();
         errand.look_at(now);
         let (call, ask) = errand.look(now, 7).expect("it is due");
         assert!(matches!(ask, ConfigMapAsk::Get));
@@ -289,16 +289,16 @@ mod tests {
     #[test]
     fn a4_a_write_names_the_state_it_replaces_or_creates_the_object() {
         let (mut errand, call) = looking(at(0));
-        let News::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
+        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
             panic!("a state")
         };
-        assert_eq!((sight.what, sight.when, errand.is_idle()), (What::Look, 7, true));
+        assert_eq!((sight.what, sight.when, errand.is_idle()), (ConfigMapRequest::Look, 7, true));
         let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
         assert!(matches!(ask, ConfigMapAsk::Replace(base, _) if &*base.version.0 == "1"));
-        assert_eq!(errand.asked(), Some(What::Write));
+        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
 
         let (mut errand, call) = looking(at(0));
-        let News::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
+        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
             panic!("a state")
         };
         let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
@@ -309,9 +309,9 @@ mod tests {
     fn a3_an_answer_to_a_request_that_is_not_under_way_means_nothing() {
         let (mut errand, call) = looking(at(0));
         let other = CallId(call.0 + 1);
-        assert!(matches!(errand.on_answer(at(1), other, ConfigMapAnswer::Absent), News::Unmatched));
+        assert!(matches!(errand.on_answer(at(1), other, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
         errand.look_anew(at(2));
-        assert!(matches!(errand.on_answer(at(3), call, ConfigMapAnswer::Absent), News::Unmatched));
+        assert!(matches!(errand.on_answer(at(3), call, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
         assert_eq!(errand.deadline(), Some(at(2)));
     }
 
@@ -319,21 +319,21 @@ mod tests {
     fn a3_a_caller_that_needs_a_newer_state_causes_a_new_read() {
         let (mut errand, _) = looking(at(0));
         errand.hurry(at(5));
-        assert_eq!(errand.asked(), Some(What::Look), "an urgent request waits for its answer");
+        assert_eq!(errand.asked(), Some(ConfigMapRequest::Look), "an urgent request waits for its answer");
         errand.look_anew(at(5));
         assert_eq!((errand.asked(), errand.deadline()), (None, Some(at(5))));
         let (write, _) = errand.write(at(6), 0, None, ConfigMapEdit::default());
         errand.look_anew(at(7));
-        assert_eq!(errand.asked(), Some(What::Write));
-        assert!(matches!(errand.on_answer(at(8), write, ConfigMapAnswer::Absent), News::State(_)));
+        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
+        assert!(matches!(errand.on_answer(at(8), write, ConfigMapAnswer::Absent), ConfigMapNews::State(_)));
     }
 
     #[test]
     fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
-        let mut errand: Errand<()> = Errand::new();
+        let mut errand: ConfigMapClient<()> = ConfigMapClient::new();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
             let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
-            assert!(matches!(errand.on_answer(at(50), call, ConfigMapAnswer::Conflict), News::Forestalled));
+            assert!(matches!(errand.on_answer(at(50), call, ConfigMapAnswer::Conflict), ConfigMapNews::Forestalled));
             assert_eq!(errand.deadline(), Some(at(50 + wait)));
         }
         errand.forget_setbacks();
@@ -349,13 +349,13 @@ mod tests {
         assert!(errand.overdue(at(1)).is_none());
         assert_eq!(errand.deadline(), Some(over));
         let failed = errand.overdue(over).expect("its time is over");
-        assert_eq!((failed.what, &*failed.why, failed.denied), (What::Look, "no answer in time", false));
+        assert_eq!((failed.what, &*failed.why, failed.denied), (ConfigMapRequest::Look, "no answer in time", false));
         errand.put_off(over, Duration::from_secs(1));
         assert_eq!((errand.failures(), errand.last_error().map(|it| &**it)), (1, Some("no answer in time")));
         let again = over.plus(Duration::from_secs(1));
         let (call, _) = errand.look(again, 0).expect("it is due");
         let denied = ConfigMapAnswer::Failed(RequestFailure::Denied("no".into()));
-        assert!(matches!(errand.on_answer(again, call, denied), News::Failed(Failed { denied: true, .. })));
+        assert!(matches!(errand.on_answer(again, call, denied), ConfigMapNews::Failed(Failed { denied: true, .. })));
         errand.look_at(again);
         let (call, _) = errand.look(again, 0).expect("it is due");
         errand.on_answer(again, call, ConfigMapAnswer::Absent);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::{AddressName, PoolId};
 use crate::xds::name::Name;
-use crate::xds::remark::Remark;
+use crate::xds::remark::Diagnostic;
 
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl States {
 
 /// What the source of a pool has said of admin states, for those who decide about nodes that leave service (X2, N4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Word {
+pub struct SourceAdminStates {
     /// Addresses that are to be Down while they are in the pool.
     pub down: BTreeSet<IpAddr>,
     /// Addresses whose Down is ours by what the source says or has said; these among them.
@@ -71,7 +71,7 @@ pub struct Word {
 
 /// The addresses that the admin state of nodes has a word on (N4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Leaving {
+pub struct DrainingAddresses {
     /// Those of nodes that leave service: they stay Down, whatever a source says.
     pub down: BTreeSet<IpAddr>,
     /// Those of nodes that are back, and that are being restored.
@@ -215,7 +215,7 @@ pub enum Source {
         /// use, or else by which id the control plane knows us (X4).
         note: Arc<str>,
         /// What there is to know of how members were chosen.
-        remarks: BTreeSet<Remark>,
+        remarks: BTreeSet<Diagnostic>,
     },
 }
 

@@ -51,7 +51,7 @@ pub struct Pause {
 
 /// The mode and all pauses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wishes {
+pub struct OperatorPolicy {
     /// The configured mode.
     pub mode: Mode,
     /// The pause of everything.
@@ -66,7 +66,7 @@ pub struct Wishes {
     pub admin_state_off: bool,
 }
 
-impl Wishes {
+impl OperatorPolicy {
     /// Every pause, with what it is of.
     pub fn pauses(&self) -> impl Iterator<Item = (Scope, &Pause)> {
         listed(&self.everything, &self.pools, &self.services)

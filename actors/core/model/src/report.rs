@@ -66,7 +66,7 @@ pub struct Report {
     /// To whom; distinct.
     pub subjects: Vec<Subject>,
     /// What.
-    pub what: What,
+    pub what: EventKind,
     /// What goes with it, in words: what is known of the source of the pool that it is about (X4).
     pub note: Option<Arc<str>>,
 }
@@ -144,7 +144,7 @@ impl Ended {
 
 /// What is told.
 #[derive(Clone, PartialEq, Debug)]
-pub enum What {
+pub enum EventKind {
     /// An attempt completed.
     Updated {
         /// The pool.
@@ -341,36 +341,36 @@ pub enum What {
     },
 }
 
-impl What {
+impl EventKind {
     /// The condition that it reports; `None`: it reports an occurrence, which is not posted again.
     #[must_use]
     pub fn condition(&self) -> Option<Condition> {
         match self {
-            What::Updated { .. }
-            | What::Retrying { .. }
-            | What::SourceRecovered { .. }
-            | What::AdminDown { .. }
-            | What::AdminRestored { .. } => None,
-            What::FailedTerminal { pool, .. } | What::FailedExhausted { pool, .. } => {
+            EventKind::Updated { .. }
+            | EventKind::Retrying { .. }
+            | EventKind::SourceRecovered { .. }
+            | EventKind::AdminDown { .. }
+            | EventKind::AdminRestored { .. } => None,
+            EventKind::FailedTerminal { pool, .. } | EventKind::FailedExhausted { pool, .. } => {
                 Some(Condition::Failed(pool.clone()))
             }
-            What::NotManageable { pool, attempted, .. } => {
+            EventKind::NotManageable { pool, attempted, .. } => {
                 Some(Condition::NotManageable { pool: pool.clone(), attempted: *attempted })
             }
-            What::Shared { pool, .. } => Some(Condition::Shared(pool.clone())),
-            What::WritesLost { pool, .. } => Some(Condition::WritesLost(pool.clone())),
-            What::Blocked { caller, lb, .. } => Some(Condition::Blocked(*caller, lb.clone())),
-            What::LeaseHeld { .. } => Some(Condition::LeaseHeld),
-            What::Fight { pool, .. } => Some(Condition::Contested(pool.clone())),
-            What::Quarantined { pool, .. } => Some(Condition::Quarantined(pool.clone())),
-            What::Held { pool, .. } => Some(Condition::RemovalHeld(pool.clone())),
-            What::RemovalsStopped { .. } => Some(Condition::RemovalsStopped),
-            What::SourceFailing { sources, .. } => Some(Condition::SourcesFailing(sources.clone())),
-            What::DataError { .. } => Some(Condition::DataError),
-            What::Undecodable { kind, object, .. } => Some(Condition::Undecodable(*kind, Arc::clone(object))),
-            What::AdminFailed { .. } => Some(Condition::AdminFailed),
-            What::AdminHeld { .. } => Some(Condition::AdminHeld),
-            What::AdminForeign { .. } => Some(Condition::AdminForeign),
+            EventKind::Shared { pool, .. } => Some(Condition::Shared(pool.clone())),
+            EventKind::WritesLost { pool, .. } => Some(Condition::WritesLost(pool.clone())),
+            EventKind::Blocked { caller, lb, .. } => Some(Condition::Blocked(*caller, lb.clone())),
+            EventKind::LeaseHeld { .. } => Some(Condition::LeaseHeld),
+            EventKind::Fight { pool, .. } => Some(Condition::Contested(pool.clone())),
+            EventKind::Quarantined { pool, .. } => Some(Condition::Quarantined(pool.clone())),
+            EventKind::Held { pool, .. } => Some(Condition::RemovalHeld(pool.clone())),
+            EventKind::RemovalsStopped { .. } => Some(Condition::RemovalsStopped),
+            EventKind::SourceFailing { sources, .. } => Some(Condition::SourcesFailing(sources.clone())),
+            EventKind::DataError { .. } => Some(Condition::DataError),
+            EventKind::Undecodable { kind, object, .. } => Some(Condition::Undecodable(*kind, Arc::clone(object))),
+            EventKind::AdminFailed { .. } => Some(Condition::AdminFailed),
+            EventKind::AdminHeld { .. } => Some(Condition::AdminHeld),
+            EventKind::AdminForeign { .. } => Some(Condition::AdminForeign),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::xds::cache::CacheState;
 
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Sample {
+pub enum Metric {
     /// A terminal outcome of an attempt (S0 "Metrics").
     Attempt {
         /// From Take to the outcome.
@@ -50,7 +50,7 @@ pub enum Sample {
         count: u64,
     },
     /// What xDS clients measure (A78).
-    Xds(crate::xds::stream::Sample),
+    Xds(crate::xds::stream::XdsMetric),
     /// A difference that appeared after a level was written.
     Drift,
     /// A write that ARM reported as done and that was not there afterwards (W2).
@@ -102,7 +102,7 @@ pub enum Sample {
     /// Whether this process leads.
     Leading(bool),
     /// The mode, and what is paused (G6).
-    Wishes {
+    OperatorPolicy {
         /// The configured mode.
         mode: Mode,
         /// Whether everything is paused.

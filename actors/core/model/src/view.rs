@@ -14,7 +14,7 @@ use crate::machine::Now;
 use crate::node::NodeFact;
 use crate::object::{Kind, LeftOut};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
-use crate::policy::{Mode, Wishes};
+use crate::policy::{Mode, OperatorPolicy};
 use crate::write_record::WriteRecord;
 use crate::xds::cache::{Reason, State};
 use crate::xds::dump::XdsView;
@@ -68,7 +68,7 @@ pub struct WishesView {
     /// The configured mode.
     pub mode: Mode,
     /// The mode and all pauses; `None`: the pauses have not been read yet.
-    pub wishes: Option<Arc<Wishes>>,
+    pub wishes: Option<Arc<OperatorPolicy>>,
     /// Keys of our ConfigMap that look like pauses and cannot be read, and why.
     pub unreadable: Vec<(Arc<str>, &'static str)>,
     /// Whether a term has begun that waits for the pauses to be read.

@@ -49,27 +49,27 @@ use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use model::draining::{AdminDue, Draining};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
 use model::leadership::Standing;
-use model::level::{Leaving, Word};
+use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::node::{NodeState, Role};
 use model::object::{TaintAnswer, TaintAsk};
 use model::report::{Ended, Report};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::signals::{self, Signal};
 use model::view::{AdminView, NodeView};
 use model::watch;
 
-use record_store::Records;
-use model::policy::Wishes;
+use record_store::RecordStore;
+use model::policy::OperatorPolicy;
 use nodes::{NodeStatus, Nodes};
 use pools::Pools;
-use pending_updates::Posts;
+use pending_updates::PendingUpdates;
 use records::Record;
 pub use spot::IgnoredNotice;
 use spot::Spots;
-use reporting::{Kept, Seen, Told};
+use reporting::{RecordsView, Seen, Reporting};
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]
@@ -124,11 +124,11 @@ pub enum In {
     /// Whether this process may write, and in which term.
     Standing(Standing),
     /// What operators wish.
-    Wishes {
+    OperatorPolicy {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<Wishes>,
+        wishes: Arc<OperatorPolicy>,
     },
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
@@ -142,7 +142,7 @@ pub enum In {
     /// Before a write these were Down in a pool already that are to be; when the last PUT of ours was sent to it.
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
     /// What the source of a listed pool says of admin states; `None`: it is not known (X2).
-    Word(PoolId, Option<Arc<Word>>),
+    SourceAdminStates(PoolId, Option<Arc<SourceAdminStates>>),
     /// The operator releases a node, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
     /// In which term events are posted; `None`: in none.
@@ -155,7 +155,7 @@ pub enum Out {
     /// To the writer: the draining set from now on.
     Draining(Arc<Draining>),
     /// To the Directory: which addresses leave service, and which are being restored (X2).
-    Leaving(Arc<Leaving>),
+    DrainingAddresses(Arc<DrainingAddresses>),
     /// To the writer: a pool's admin part is due.
     Due(PoolId, AdminDue),
     /// To the writer: it is no longer due, as of this generation.
@@ -183,7 +183,7 @@ pub enum Out {
     /// To the Directory: the operator lets everything go on, which these nodes do; the Directory answers.
     Release(RequestId, Vec<NodeName>),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// The draining nodes, and how far they are (N1-N5).
@@ -200,16 +200,16 @@ pub struct AdminState {
     leads: Option<Epoch>,
     /// The newest term for which wishes were heard, and the wishes.
     wished: Option<Epoch>,
-    wishes: Option<Arc<Wishes>>,
+    wishes: Option<Arc<OperatorPolicy>>,
     nodes: Nodes,
-    records: Records,
+    records: RecordStore,
     spots: Spots,
     pools: Pools,
-    posts: Posts,
+    posts: PendingUpdates,
     /// The set that the writer was sent last.
     set: Arc<Draining>,
     /// What the Directory was told last.
-    leaving: Arc<Leaving>,
+    leaving: Arc<DrainingAddresses>,
     /// The load balancers that have existed.
     ever_existed: BTreeSet<LbName>,
     /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so no
@@ -229,7 +229,7 @@ pub struct AdminState {
     pending: bool,
     /// Paces what is posted again after failures (S4).
     queue: WorkQueue<NodeUid>,
-    told: Told,
+    told: Reporting,
 }
 
 /// How long after a look at a load balancer that did not count for a node the next one is asked for.
@@ -251,10 +251,10 @@ impl AdminState {
             wished: None,
             wishes: None,
             nodes: Nodes::default(),
-            records: Records::new(params.keeping),
+            records: RecordStore::new(params.keeping),
             spots: Spots::default(),
             pools: Pools::default(),
-            posts: Posts::default(),
+            posts: PendingUpdates::default(),
             set: Arc::new(Draining { excluded: params.excluded.clone(), ..Draining::default() }),
             leaving: Arc::default(),
             ever_existed: BTreeSet::new(),
@@ -266,7 +266,7 @@ impl AdminState {
             changed: false,
             pending: false,
             queue: WorkQueue::new(pace),
-            told: Told::default(),
+            told: Reporting::default(),
             params,
         }
     }
@@ -337,7 +337,7 @@ impl AdminState {
         }
     }
 
-    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<Wishes>) {
+    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
         let heeded = self.heeds_signals();
         self.wished = self.wished.max(term);
         self.wishes = Some(wishes);
@@ -535,7 +535,7 @@ impl AdminState {
             owed: &owed,
             queue: &self.queue,
             set: &self.set,
-            records: Kept {
+            records: RecordsView {
                 count: self.records.count(),
                 unreadable: self.records.unreadable(),
                 refused: self.records.refused(),
@@ -607,13 +607,13 @@ impl Machine for AdminState {
                 self.dirty.insert(pool);
                 self.changed = true;
             }
-            In::Word(pool, word) => self.on_word(pool, word),
+            In::SourceAdminStates(pool, word) => self.on_word(pool, word),
             In::Opened(epoch) => self.opening = self.opening.max(Some(epoch)),
             In::Standing(standing) => {
                 self.leads = standing.term();
                 self.changed = true;
             }
-            In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
+            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, wishes),
             In::ConfigMap(call, answer) => self.on_config_map(now, call, answer, out),
             In::Preemption(seen) => self.spots.on_seen(now, &seen),
             In::Tainted(call, answer) => self.spots.on_tainted(now, call, &answer),

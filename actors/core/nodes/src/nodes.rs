@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::{Waiting, admitted};
-use super::record_store::Records;
+use super::record_store::RecordStore;
 use super::pools::Pools;
 use super::records::Record;
 use model::arm::Backend;
@@ -23,7 +23,7 @@ use model::ids::{NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::signals::Signal;
-use phase::{Course, Follows, Phase};
+use phase::{NodeHistory, Follows, Phase};
 pub(super) use node_status::NodeStatus;
 
 /// All nodes by UID: one that is re-created under the same name is another one.
@@ -104,7 +104,7 @@ impl Nodes {
         now: Now,
         name: &NodeName,
         fact: Option<(Arc<NodeFact>, BTreeSet<Signal>)>,
-        records: &mut Records,
+        records: &mut RecordStore,
     ) -> Changed {
         let mut changed = Changed::default();
         self.stale = true;
@@ -129,7 +129,7 @@ impl Nodes {
         now: Now,
         uid: &NodeUid,
         signals: BTreeSet<Signal>,
-        records: &mut Records,
+        records: &mut RecordStore,
     ) -> bool {
         let Some(node) = self.nodes.get_mut(uid).filter(|node| node.fact.is_some()) else { return false };
         let (phase, follows) = std::mem::take(&mut node.phase).signalled(now, !signals.is_empty());
@@ -149,11 +149,11 @@ impl Nodes {
     }
 
     /// The object of a node is gone (S1: Down → Removed).
-    fn leave(&mut self, now: Now, uid: &NodeUid, records: &mut Records) {
+    fn leave(&mut self, now: Now, uid: &NodeUid, records: &mut RecordStore) {
         let Some(node) = self.nodes.remove(uid) else { return };
         match node.phase {
             Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => {
-                let phase = Phase::Gone(Course::new(now, course.entered));
+                let phase = Phase::Gone(NodeHistory::new(now, course.entered));
                 self.nodes.insert(uid.clone(), Node { phase, ..Node::default() });
             }
             Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => {
@@ -176,7 +176,7 @@ impl Nodes {
     }
 
     /// A term begins: every phase follows from what is noted of the node and from its signals.
-    pub(super) fn begin(&mut self, now: Now, records: &Records) -> Begun {
+    pub(super) fn begin(&mut self, now: Now, records: &RecordStore) -> Begun {
         self.stale = true;
         let before = std::mem::take(&mut self.busy);
         self.nodes.retain(|_, node| node.fact.is_some());
@@ -198,7 +198,7 @@ impl Nodes {
     fn adopt(&mut self, now: Now, uid: &NodeUid) {
         let node = self.nodes.entry(uid.clone()).or_default();
         if node.fact.is_none() {
-            node.phase = Phase::Gone(Course::new(now, None));
+            node.phase = Phase::Gone(NodeHistory::new(now, None));
         }
         self.busy.insert(uid.clone());
     }
@@ -219,7 +219,7 @@ impl Nodes {
     pub(super) fn admit(
         &mut self,
         pools: &Pools,
-        records: &mut Records,
+        records: &mut RecordStore,
         taint_is_ours: impl Fn(&NodeUid) -> bool,
     ) {
         let held = self.busy().filter_map(|(uid, node)| match (&node.phase, &node.fact) {
@@ -264,14 +264,14 @@ impl Nodes {
     }
 
     /// Nodes whose records are confirmed are cut out from now on; gives them (N4).
-    pub(super) fn enter(&mut self, now: Now, records: &Records) -> Vec<NodeUid> {
+    pub(super) fn enter(&mut self, now: Now, records: &RecordStore) -> Vec<NodeUid> {
         let mut entered = Vec::new();
         for uid in &self.busy {
             let Some(node) = self.nodes.get_mut(uid) else { continue };
             if let Phase::Recording { since } = node.phase
                 && records.kept(uid).is_some()
             {
-                node.phase = Phase::Draining(Course::new(since, Some(now)));
+                node.phase = Phase::Draining(NodeHistory::new(since, Some(now)));
                 self.stale = true;
                 entered.push(uid.clone());
             }
@@ -330,7 +330,7 @@ impl Nodes {
     }
 
     /// The invariants between any two steps.
-    pub(super) fn check(&self, records: &Records) -> Result<(), &'static str> {
+    pub(super) fn check(&self, records: &RecordStore) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let busy = self.nodes.iter().filter(|(_, node)| !node.phase.is_still()).map(|(uid, _)| uid);
         rule(busy.eq(&self.busy), "a node that is not still is not looked after")?;

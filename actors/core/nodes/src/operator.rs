@@ -65,13 +65,13 @@ impl AdminState {
             | In::Finished { .. }
             | In::Withdrawn(..)
             | In::Standing(_)
-            | In::Wishes { .. }
+            | In::OperatorPolicy { .. }
             | In::ConfigMap(..)
             | In::Preemption(_)
             | In::Tainted(..)
             | In::Missed(..)
             | In::Found(..)
-            | In::Word(..)
+            | In::SourceAdminStates(..)
             | In::Reporting(_) => {}
         }
     }

@@ -17,11 +17,11 @@ use model::machine::{Now, earliest};
 
 /// All pools for which something is due, failed or being withdrawn.
 #[derive(Debug, Default)]
-pub(super) struct Posts {
+pub(super) struct PendingUpdates {
     posts: BTreeMap<PoolId, Post>,
     /// The pools that each node waits for: the other side of [`Post::concerned`].
     owed: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// The pools for which each node has begun to wait since the last [`Posts::take_news`].
+    /// The pools for which each node has begun to wait since the last [`PendingUpdates::take_news`].
     news: BTreeMap<NodeUid, BTreeSet<PoolId>>,
     /// How pools go on that were asked for something.
     paces: BTreeMap<PoolId, Pace>,
@@ -104,10 +104,10 @@ fn drop_from(index: &mut BTreeMap<NodeUid, BTreeSet<PoolId>>, uid: &NodeUid, poo
     }
 }
 
-impl Posts {
+impl PendingUpdates {
     /// Nothing is due, as far as is known: another term begins.
     pub(super) fn clear(&mut self) {
-        *self = Posts::default();
+        *self = PendingUpdates::default();
     }
 
     /// The pools for which nodes have begun to wait since the last call. Some may be done already.

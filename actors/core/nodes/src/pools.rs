@@ -10,7 +10,7 @@ use std::sync::Arc;
 use model::arm::{AdminState, Backend, PoolFacts};
 use model::draining::{AdminUrgency, Draining};
 use model::ids::{LbName, NodeUid, PoolId, of_balancer};
-use model::level::Word;
+use model::level::SourceAdminStates;
 use model::load_balancers::LbObservation;
 use model::machine::Now;
 
@@ -30,7 +30,7 @@ pub(super) struct Pools {
     /// The pools that have an entry for each backend: the inverse of [`Pool::entries`].
     pools_by_backend: BTreeMap<Backend, BTreeSet<PoolId>>,
     /// What the sources of pools have said of admin states, of each that is known (X2).
-    words: BTreeMap<PoolId, Arc<Word>>,
+    words: BTreeMap<PoolId, Arc<SourceAdminStates>>,
 }
 
 #[derive(Debug, Default)]
@@ -209,7 +209,7 @@ impl Pools {
     }
 
     /// What the source of a pool says of admin states has changed; `None`: it is not known.
-    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<Word>>) {
+    pub(super) fn say(&mut self, id: &PoolId, word: Option<Arc<SourceAdminStates>>) {
         match word {
             Some(word) => drop(self.words.insert(id.clone(), word)),
             None => drop(self.words.remove(id)),

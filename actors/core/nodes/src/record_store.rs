@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::Keeping;
 use super::records::Record;
 use requests::{Lost, Sent};
-use mechanisms::config_map_client::Errand;
+use mechanisms::config_map_client::ConfigMapClient;
 use model::ids::{Epoch, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
@@ -23,7 +23,7 @@ use state::State;
 
 /// All records.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(super) struct RecordStore {
     keeping: Keeping,
     /// What is to be in the ConfigMap.
     wanted: BTreeMap<NodeUid, Record>,
@@ -42,7 +42,7 @@ pub(super) struct Records {
     /// Whether what is kept, or is an exception, has changed since this was last asked.
     news: bool,
     /// Its requests carry the newest term that was confirmed when they were made.
-    errand: Errand<Option<Epoch>>,
+    errand: ConfigMapClient<Option<Epoch>>,
     /// The newest term for which the ConfigMap is to be read, and the newest for which it was.
     asked_for: Option<Epoch>,
     read_for: Option<Epoch>,
@@ -56,10 +56,10 @@ pub(super) struct Records {
     failure: Option<Arc<str>>,
 }
 
-impl Records {
+impl RecordStore {
     /// No records, and nothing read.
-    pub(super) fn new(keeping: Keeping) -> Records {
-        Records {
+    pub(super) fn new(keeping: Keeping) -> RecordStore {
+        RecordStore {
             keeping,
             wanted: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -69,7 +69,7 @@ impl Records {
             unreadable: BTreeMap::new(),
             differs: false,
             news: false,
-            errand: Errand::new(),
+            errand: ConfigMapClient::new(),
             asked_for: None,
             read_for: None,
             sent: Sent::default(),

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use super::nodes::NodeStatus;
 use super::pools::Pools;
-use super::pending_updates::Posts;
+use super::pending_updates::PendingUpdates;
 use super::{NodeState, Out, Params};
 use failures::Failures;
 use foreign::Foreign;
@@ -38,9 +38,9 @@ use model::draining::Draining;
 use model::ids::{Epoch, NodeName, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
-use model::report::{Condition, Ended, Report, Subject, What};
-use transitions::Moves;
-use node_pools::Places;
+use model::report::{Condition, Ended, Report, Subject, EventKind};
+use transitions::Transitions;
+use node_pools::NodePools;
 use views::Views;
 
 /// The minimum interval between two scans of the entries of pools.
@@ -57,13 +57,13 @@ pub(super) struct Seen<'a> {
     /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
     pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
-    pub(super) posts: &'a Posts,
+    pub(super) posts: &'a PendingUpdates,
     /// The pools for which nodes have begun to wait since the last time.
     pub(super) owed: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
     pub(super) queue: &'a WorkQueue<NodeUid>,
     /// The set that the writer was told last.
     pub(super) set: &'a Draining,
-    pub(super) records: Kept<'a>,
+    pub(super) records: RecordsView<'a>,
     pub(super) params: &'a Params,
     /// Whether a note has switched the admin state off.
     pub(super) switched_off: bool,
@@ -76,7 +76,7 @@ pub(super) struct Seen<'a> {
 }
 
 /// What is known of the records in our ConfigMap (N4).
-pub(super) struct Kept<'a> {
+pub(super) struct RecordsView<'a> {
     /// How many it holds that can be read.
     pub(super) count: usize,
     /// The keys of those that cannot be read, and why.
@@ -91,14 +91,14 @@ pub(super) struct Kept<'a> {
 
 /// What was told, and is not to be told again.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Reporting {
     /// The term in which events are posted; `None`: they would be dropped.
     term: Option<Epoch>,
     /// Since when this process leads.
     led: Option<Now>,
     /// Whether events could be told the last time.
     spoke: bool,
-    moves: Moves,
+    moves: Transitions,
     failures: Failures,
     /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
     held: BTreeSet<NodeUid>,
@@ -117,7 +117,7 @@ pub(super) struct Told {
     scan_interval: Duration,
 }
 
-impl Told {
+impl Reporting {
     /// Events are posted in this term from now on. What lasts is told once in each term.
     pub(super) fn reporting(&mut self, term: Option<Epoch>) {
         if self.term == term {
@@ -200,7 +200,7 @@ impl Told {
         for ended in ended {
             let lives = || (seen.facts)().iter().any(|fact| fact.uid == ended.uid);
             if ended.pools > 0 && lives() {
-                let what = What::AdminRestored { pools: ended.pools };
+                let what = EventKind::AdminRestored { pools: ended.pools };
                 out.push(Out::Report(Report {
                     subjects: vec![node(&ended.name, &ended.uid)],
                     what,
@@ -220,7 +220,7 @@ impl Told {
         out: &mut Vec<Out>,
     ) {
         let facts = if seen.leads { (seen.facts)() } else { Vec::new() };
-        let places = Places::of(stands, seen);
+        let places = NodePools::of(stands, seen);
         let entries: usize = places.all().map(<[_]>::len).sum();
         self.scan_interval = SCAN_INTERVAL
             + Duration::from_millis(u64::try_from(entries / ENTRIES_PER_MILLISECOND).unwrap_or(0));
@@ -237,14 +237,14 @@ impl Told {
     }
 
     /// Nodes that are cut out everywhere, and are in a pool at all (S1).
-    fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &Places, out: &mut Vec<Out>) {
+    fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &NodePools, out: &mut Vec<Out>) {
         for (stand, places) in stands.iter().zip(places.all()) {
             let (pools, balancers) = node_pools::downs(places);
             if pools == 0 || !self.moves.tell_down(stand) {
                 continue;
             }
             let (signals, unknown) = (stand.signals.clone(), node_pools::unknown(places));
-            let what = What::AdminDown { pools, balancers, signals, unknown };
+            let what = EventKind::AdminDown { pools, balancers, signals, unknown };
             out.push(Out::Report(Report { subjects: vec![node(stand.name, stand.uid)], what, note: None }));
         }
     }
@@ -276,7 +276,7 @@ impl Told {
         }
         self.waiting.extend(subjects.iter().cloned());
         let (down, ready) = (seen.bound)();
-        out.push(Out::Report(Report { subjects, what: What::AdminHeld { down, ready }, note: None }));
+        out.push(Out::Report(Report { subjects, what: EventKind::AdminHeld { down, ready }, note: None }));
     }
 
     /// Nodes that do not leave service and have an admin state that is not ours (N4).
@@ -285,7 +285,7 @@ impl Told {
         end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
         for (uid, of) in &foreign.nodes {
             if self.foreign.insert(uid.clone()) {
-                let what = What::AdminForeign {
+                let what = EventKind::AdminForeign {
                     pools: of.pools.len(),
                     example: of.example.clone(),
                     state: of.state,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::{AdminState, Out};
 use model::arm::Backend;
 use model::ids::{NodeUid, PoolId};
-use model::level::{Leaving, Word};
+use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 
 impl AdminState {
     /// The source of a pool says something else of admin states.
-    pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<Word>>) {
+    pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
         self.pools.say(&pool, word);
         self.nodes.word_changed(&pool, &self.pools, &mut self.records);
         self.dirty.insert(pool);
@@ -28,7 +28,7 @@ impl AdminState {
             Backend::Address(ip) => Some(*ip),
             Backend::Instance(_) => None,
         };
-        let leaving = Leaving {
+        let leaving = DrainingAddresses {
             down: self.set.addresses.keys().filter_map(address).collect(),
             restored: self.set.restorable.iter().filter_map(address).collect(),
             outlived: self
@@ -40,7 +40,7 @@ impl AdminState {
         };
         if leaving != *self.leaving {
             self.leaving = Arc::new(leaving);
-            out.push(Out::Leaving(Arc::clone(&self.leaving)));
+            out.push(Out::DrainingAddresses(Arc::clone(&self.leaving)));
         }
     }
 

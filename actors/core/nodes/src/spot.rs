@@ -21,7 +21,7 @@ use model::ids::{CallId, NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::object::TaintAnswer;
-use model::sample::{Sample, TaintResult};
+use model::sample::{Metric, TaintResult};
 use model::watch::Seen;
 use node::Node;
 
@@ -68,7 +68,7 @@ pub(super) struct Spots {
     ignored: Vec<(NodeName, IgnoredNotice)>,
     changed: BTreeSet<NodeUid>,
     calls: u64,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
 }
 
 impl Spots {
@@ -155,10 +155,10 @@ impl Spots {
     pub(super) fn on_tainted(&mut self, now: Now, call: CallId, answer: &TaintAnswer) {
         let asked = |uid: &&NodeUid| self.nodes.get(*uid).is_some_and(|node| node.asked() == Some(call));
         let Some(uid) = self.busy.iter().find(asked).cloned() else {
-            self.samples.push(Sample::UnmatchedAnswer);
+            self.samples.push(Metric::UnmatchedAnswer);
             return;
         };
-        self.samples.push(Sample::TaintPatch(result(answer)));
+        self.samples.push(Metric::TaintPatch(result(answer)));
         self.change(&uid, |node| {
             node.on_answer(now, answer);
             node.settle(now)
@@ -210,7 +210,7 @@ impl Spots {
                 out.push(Out::Taint(call, ask));
             }
         }
-        out.extend(self.samples.drain(..).map(Out::Sample));
+        out.extend(self.samples.drain(..).map(Out::Metric));
     }
 
     /// When time alone changes something.
@@ -232,7 +232,7 @@ impl Spots {
         let Some(node) = self.nodes.get_mut(uid) else { return };
         let before = (node.is_noticed(), node.is_ours());
         if change(node) {
-            self.samples.push(Sample::TaintPatch(TaintResult::Failed));
+            self.samples.push(Metric::TaintPatch(TaintResult::Failed));
         }
         if before != (node.is_noticed(), node.is_ours()) {
             self.changed.insert(uid.clone());

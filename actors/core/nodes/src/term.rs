@@ -8,7 +8,7 @@ use super::{AdminState, Out, Role};
 use model::config_map::ConfigMapAnswer;
 use model::ids::{CallId, Epoch, NodeUid, PoolId};
 use model::machine::Now;
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 
 impl AdminState {
     /// Whether this process leads in the term that was opened, and no newer one has begun.
@@ -18,7 +18,7 @@ impl AdminState {
 
     /// Whether anything may be begun: this process leads, and operators let it (G6).
     pub(super) fn acts(&self) -> bool {
-        let lets = |wishes: &Arc<Wishes>| !wishes.only_observes();
+        let lets = |wishes: &Arc<OperatorPolicy>| !wishes.only_observes();
         self.leads() && self.wished >= self.open && self.wishes.as_ref().is_some_and(lets)
     }
 

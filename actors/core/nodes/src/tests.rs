@@ -21,7 +21,7 @@ use bench::Bench;
 use model::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts, RetryAfter};
 use model::draining::AdminUrgency;
 use model::object::{ResourceVersion, Taint};
-use model::report::What;
+use model::report::EventKind;
 use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
 use model::policy::{Mode, Pause};
 
@@ -440,8 +440,8 @@ fn w8_a_silent_one_passes_on_that_a_term_may_begin_and_nothing_more() {
 fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
     let stops: [fn(&mut Bench); 3] = [
         |bench| bench.hear(In::Standing(Standing::Standby)),
-        |bench| bench.wish(1, Wishes { mode: Mode::Observe, ..Wishes::default() }),
-        |bench| bench.wish(1, Wishes { everything: Some(Pause::default()), ..Wishes::default() }),
+        |bench| bench.wish(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
+        |bench| bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }),
     ];
     for stop in stops {
         let mut bench = Bench::new(4);
@@ -454,8 +454,8 @@ fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
         assert_eq!(bench.said(), all(DOWN), "it goes on by itself");
     }
     let mut bench = Bench::new(4);
-    let shop = Wishes { pools: [(pool("lb", "web"), Pause::default())].into(), ..Wishes::default() };
-    bench.wish(1, Wishes { mode: Mode::AddOnly, ..shop });
+    let shop = OperatorPolicy { pools: [(pool("lb", "web"), Pause::default())].into(), ..OperatorPolicy::default() };
+    bench.wish(1, OperatorPolicy { mode: Mode::AddOnly, ..shop });
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!(bench.said(), all(DOWN), "pauses of single pools and add-only let Downs go");
 }
@@ -527,7 +527,7 @@ fn n3_a_down_that_does_not_last_is_written_less_often_and_reported() {
         bench.pass(100);
     }
     assert!((8..=16).contains(&writes), "{writes} writes in a minute");
-    let told = bench.reports.iter().filter(|report| matches!(report.what, What::AdminFailed { .. }));
+    let told = bench.reports.iter().filter(|report| matches!(report.what, EventKind::AdminFailed { .. }));
     assert_eq!(told.count(), 1, "once");
     bench.pass(15_000);
     bench.settle();

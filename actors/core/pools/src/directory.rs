@@ -11,15 +11,15 @@ use model::assignment::{Assignment, Observation, PoolMembers};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
 use model::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid, of_balancer};
-use model::level::{Leaving, Word};
+use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
 use model::pins::Pins;
 use model::report::{Ended, Report};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, ServiceView};
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
 
@@ -43,10 +43,10 @@ mod reconcile;
 use breaker::Breaker;
 use failed::FailedBalancers;
 use gauges::DirectoryGauges;
-use xds_pools::Listed;
+use xds_pools::XdsPools;
 pub use xds_pools::Listing;
 use mapping::{Balancer, Services};
-use operator::Wished;
+use operator::DirectoryPolicy;
 use pool::Pool;
 use second_read::SecondRead;
 
@@ -88,7 +88,7 @@ pub enum In {
     /// What is known of an xDS source (X2).
     Source(Name, SourceFact),
     /// Which addresses the admin state of nodes has a word on (X2, N4).
-    Leaving(Arc<Leaving>),
+    DrainingAddresses(Arc<DrainingAddresses>),
     /// A load balancer was read.
     Lb(LbObservation),
     /// Which members a pool has after an attempt or its verification: what our own write has removed counts no more,
@@ -106,11 +106,11 @@ pub enum In {
     /// The EndpointSlices that were read until this moment were taken in, and all facts that rest on them were told.
     ReadUpTo(Now),
     /// What operators wish; a term opens only after what they wish in it is known (G6).
-    Wishes {
+    OperatorPolicy {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<Wishes>,
+        wishes: Arc<OperatorPolicy>,
     },
     /// The operator releases what is held back there; answered in this turn (H3), and done by who leads alone. The names
     /// are those of the nodes that the admin state has let go for the same request: they are in the answer.
@@ -126,7 +126,7 @@ pub enum Out {
     Observe(PoolId, Observation),
     /// To the admin state: what the source of a listed pool says of admin states; `None`: it is not known, or it has no
     /// say (X2).
-    Word(PoolId, Option<Arc<Word>>),
+    SourceAdminStates(PoolId, Option<Arc<SourceAdminStates>>),
     /// To a pool: write it once more although it is right, because its provisioning state stays `Failed`.
     Rewrite(PoolId),
     /// To the registry of pools: drop this one; it has retired and has no owner.
@@ -151,7 +151,7 @@ pub enum Out {
     /// To the board: a Service, or that it is gone.
     Service(ServiceUid, model::ids::ServiceKey, Option<Arc<ServiceView>>),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// Assigns each pool of a managed Service its level (A2).
@@ -182,8 +182,8 @@ pub struct Directory {
     second_read: SecondRead,
     /// Until when the EndpointSlices were read that were taken in, where that was not passed on.
     read_up_to: Option<Now>,
-    wished: Wished,
-    listed: Listed,
+    wished: DirectoryPolicy,
+    listed: XdsPools,
     /// What was last shown of the guards.
     shown: Option<GuardsView>,
     /// How many levels were worked out since the start.
@@ -197,7 +197,7 @@ enum Phase {
     /// Neither the first lists nor the first discovery.
     Waiting,
     /// The lists, not the discovery.
-    Listed,
+    XdsPools,
     /// The discovery, not the lists.
     Discovered,
     /// Both.
@@ -260,8 +260,8 @@ impl Directory {
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
             read_up_to: None,
-            wished: Wished::default(),
-            listed: Listed::new(if params.pins.is_some() { &[] } else { &params.listed }),
+            wished: DirectoryPolicy::default(),
+            listed: XdsPools::new(if params.pins.is_some() { &[] } else { &params.listed }),
             shown: None,
             #[cfg(test)]
             worked_out: 0,
@@ -271,7 +271,7 @@ impl Directory {
 
     fn is_running(&self) -> bool {
         match self.phase {
-            Phase::Waiting | Phase::Listed | Phase::Discovered => false,
+            Phase::Waiting | Phase::XdsPools | Phase::Discovered => false,
             Phase::Running => true,
         }
     }
@@ -415,7 +415,7 @@ impl Directory {
             None => true,
         };
         if unexpected {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
         }
         if self.pools.get(id).is_some_and(Pool::is_over) {
             self.pools.remove(id);
@@ -479,7 +479,7 @@ impl Machine for Directory {
         match input {
             In::ListsSynced => {
                 let phase = match self.phase {
-                    Phase::Waiting | Phase::Listed => Phase::Listed,
+                    Phase::Waiting | Phase::XdsPools => Phase::XdsPools,
                     Phase::Discovered | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
@@ -487,13 +487,13 @@ impl Machine for Directory {
             In::DiscoverySynced => {
                 let phase = match self.phase {
                     Phase::Waiting | Phase::Discovered => Phase::Discovered,
-                    Phase::Listed | Phase::Running => Phase::Running,
+                    Phase::XdsPools | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Source(name, fact) => self.on_source(now, name, fact),
-            In::Leaving(leaving) => self.on_leaving(now, leaving),
+            In::DrainingAddresses(leaving) => self.on_leaving(now, leaving),
             In::Lb(observation) => self.on_balancer(now, observation),
             In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
@@ -504,7 +504,7 @@ impl Machine for Directory {
                 self.read_up_to = self.read_up_to.max(Some(read));
                 self.dirty.since.get_or_insert(now);
             }
-            In::Wishes { term, wishes } => self.on_wishes(now, term, wishes),
+            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, wishes),
             In::Ask(request, scope, nodes) => self.on_ask(now, request, &scope, nodes, out),
         }
     }
@@ -539,7 +539,7 @@ impl Machine for Directory {
         self.tell_sources(out);
         if let Some(read) = self.second_read.ask(now) {
             out.push(Out::Reread(read));
-            out.push(Out::Sample(Sample::SecondRead));
+            out.push(Out::Metric(Metric::SecondRead));
         }
         self.rewrite_failed(now, out);
         self.show_guards(out);

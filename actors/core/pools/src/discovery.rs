@@ -11,7 +11,7 @@ use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::ids::{CallId, LbName, PoolId, RulePrefix, ServiceKey, ServiceUid};
 use model::load_balancers::{LbObservation, OurPuts};
 use model::machine::{Machine, Now, earliest};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, LbView};
 
@@ -94,7 +94,7 @@ pub enum Out {
     /// To the board.
     View(LbView),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// How long Discovery waits for the other load balancers after it has read the first one, so that guards count as many
@@ -341,7 +341,7 @@ impl Discovery {
         out: &mut Vec<Out>,
     ) {
         let Some(reading) = self.reads.take(call) else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         match result {

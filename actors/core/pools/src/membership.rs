@@ -12,7 +12,7 @@ use std::time::Duration;
 use model::ids::{AddressName, Family};
 use model::machine::Now;
 use model::xds::assignment::{Limits, LoadAssignment, Standing};
-use model::xds::remark::Remark;
+use model::xds::remark::Diagnostic;
 
 /// What membership goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +84,7 @@ pub struct Membership {
     /// All that the source calls draining, be it in the pool or out, where that has to do with admin states.
     pub drains: BTreeSet<IpAddr>,
     /// What operators are told of it.
-    pub remarks: BTreeSet<Remark>,
+    pub remarks: BTreeSet<Diagnostic>,
 }
 
 impl Membership {
@@ -97,7 +97,7 @@ impl Membership {
         }
         let (there, absent): (Vec<IpAddr>, Vec<IpAddr>) = self.draining.iter().partition(|ip| is_there(ip));
         if there.len() > room {
-            self.remarks.insert(Remark::DrainingCut);
+            self.remarks.insert(Diagnostic::DrainingCut);
         }
         self.draining = there.into_iter().chain(absent).take(room).collect();
     }
@@ -191,19 +191,19 @@ impl Failover {
         all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
     }
 
-    fn remarks(&self, assignment: &LoadAssignment) -> BTreeSet<Remark> {
+    fn remarks(&self, assignment: &LoadAssignment) -> BTreeSet<Diagnostic> {
         let number = self.used.map(|used| used.priority);
         let used = number.and_then(|number| assignment.priorities.get(number));
         let nothing = self.used.is_none() && assignment.has_endpoints;
-        let when = |applies: bool, remark: Remark| applies.then_some(remark);
+        let when = |applies: bool, remark: Diagnostic| applies.then_some(remark);
         [
-            when(nothing, Remark::NothingUsable),
-            number.filter(|number| *number > 0).map(Remark::PriorityUsed),
-            self.better.keys().next().map(|better| Remark::FailbackWaits(better.priority)),
-            when(self.used.is_some_and(|used| used.degraded), Remark::DegradedUsed),
-            when(used.is_some_and(|used| used.weighted), Remark::WeightsIgnored),
-            when(assignment.skips, Remark::LocalitiesSkipped),
-            when(assignment.alternatives, Remark::AlternativesIgnored),
+            when(nothing, Diagnostic::NothingUsable),
+            number.filter(|number| *number > 0).map(Diagnostic::PriorityUsed),
+            self.better.keys().next().map(|better| Diagnostic::FailbackWaits(better.priority)),
+            when(self.used.is_some_and(|used| used.degraded), Diagnostic::DegradedUsed),
+            when(used.is_some_and(|used| used.weighted), Diagnostic::WeightsIgnored),
+            when(assignment.skips, Diagnostic::LocalitiesSkipped),
+            when(assignment.alternatives, Diagnostic::AlternativesIgnored),
         ]
         .into_iter()
         .flatten()

@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use crate::queue::changes::{Changes, Waiting};
 use crate::queue::conditions::Reported;
-use crate::queue::observed_pool::Content;
-use crate::queue::contention::Fights;
+use crate::queue::observed_pool::ObservedPool;
+use crate::queue::contention::Contention;
 use crate::queue::quarantine::Quarantine;
-use crate::queue::last_result::{Left, Losses, Rest};
-use crate::queue::status::Shown;
+use crate::queue::last_result::{Left, Losses, LastResult};
+use crate::queue::status::QueueStatus;
 use model::operator_request::{Answer, RequestId};
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::attempt::{Class, Due, Outcome, Taken, WriteFate};
@@ -38,7 +38,7 @@ use model::error::ReasonLabel;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::machine::{Machine, Now, earliest};
 use model::report::{Ended, Report};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::{OutOfSync, PoolView};
 use model::write_record::Trigger;
 
@@ -132,7 +132,7 @@ pub enum Out {
     /// To the log: it is quarantined, for this invariant of it does not hold (A4).
     Quarantined(PoolId, &'static str),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// One pool's waiting changes, their retry budgets, and when the pool may next take part (Q1-Q8).
@@ -146,9 +146,9 @@ pub struct PoolQueue {
     /// The newest term of leadership that it has heard of.
     epoch: Epoch,
     /// `None`: not known yet.
-    content: Option<Content>,
+    content: Option<ObservedPool>,
     waiting: Waiting,
-    rest: Rest,
+    rest: LastResult,
     /// The time of the last outcome, or of the last change if drift is only reported. Earlier observations are outdated
     /// (D3, C2).
     ended: Option<Now>,
@@ -161,7 +161,7 @@ pub struct PoolQueue {
     /// The last write, which verification is about.
     written: Option<AttemptId>,
     losses: Losses,
-    fights: Fights,
+    fights: Contention,
     /// How far the next outcome is to be from what follows it at least (Q2); the writer says it before each
     /// outcome for which the budget is low.
     pace: Duration,
@@ -177,7 +177,7 @@ pub struct PoolQueue {
     resumed: Option<Now>,
     /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
     programmed: BTreeMap<ServiceUid, Now>,
-    shown: Shown,
+    shown: QueueStatus,
     /// Whether a test breaks it on purpose, to see it quarantined.
     broken_on_purpose: bool,
 }
@@ -225,14 +225,14 @@ impl PoolQueue {
             epoch: Epoch::default(),
             content: None,
             waiting: Waiting::default(),
-            rest: Rest::Unknown,
+            rest: LastResult::Unknown,
             ended: None,
             not_before: Now::ZERO,
             asked: false,
             rewrites: false,
             written: None,
             losses: Losses::default(),
-            fights: Fights::default(),
+            fights: Contention::default(),
             pace: Duration::ZERO,
             told_not_manageable: BTreeSet::new(),
             reported: Reported::default(),
@@ -240,7 +240,7 @@ impl PoolQueue {
             out_of_sync: None,
             resumed: None,
             programmed: BTreeMap::new(),
-            shown: Shown::default(),
+            shown: QueueStatus::default(),
             broken_on_purpose: false,
         }
     }
@@ -308,17 +308,17 @@ impl PoolQueue {
             // The pool is right: what earlier attempts reported is over.
             self.rules_in_doubt = false;
             self.told_not_manageable.clear();
-            Rest::Right
+            LastResult::Right
         } else if let Some(level) = self.fights.loosened(now, &assignment.level)
             && content.is_right(&level)
         {
             let until = Some(self.fights.left_until());
-            Rest::Left(Left { members: content.members.clone(), until })
+            LastResult::Left(Left { members: content.members.clone(), until })
         } else {
             return;
         };
-        let stays = matches!((&self.rest, &rest), (Rest::Right, Rest::Right))
-            || matches!((&self.rest, &rest), (Rest::Left(old), Rest::Left(new)) if old == new);
+        let stays = matches!((&self.rest, &rest), (LastResult::Right, LastResult::Right))
+            || matches!((&self.rest, &rest), (LastResult::Left(old), LastResult::Left(new)) if old == new);
         if !self.waiting.take().is_empty() || !stays {
             self.shown.dirty = true;
         }
@@ -363,10 +363,10 @@ impl PoolQueue {
             return None;
         }
         match &self.rest {
-            Rest::Failed(failed) => failed.compare_at,
-            Rest::Left(left) => left.until,
-            Rest::Backoff(backoff) => content.certain.then_some(backoff.until),
-            Rest::Unknown | Rest::Right | Rest::Gone | Rest::Withheld { .. } => None,
+            LastResult::Failed(failed) => failed.compare_at,
+            LastResult::Left(left) => left.until,
+            LastResult::Backoff(backoff) => content.certain.then_some(backoff.until),
+            LastResult::Unknown | LastResult::Right | LastResult::Gone | LastResult::Withheld { .. } => None,
         }
     }
 }

@@ -23,8 +23,8 @@ use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
 use model::machine::{Machine, Now, earliest};
 use model::report::{Report, Subject};
-use model::sample::Sample;
-use model::policy::Wishes;
+use model::sample::Metric;
+use model::policy::OperatorPolicy;
 
 pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
 
@@ -193,7 +193,7 @@ impl Emitter {
 
     /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
     /// ends is dropped and counted; what of it lasts is told again when it begins.
-    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: &Wishes, out: &mut Vec<Out>) {
+    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: &OperatorPolicy, out: &mut Vec<Out>) {
         self.wished = (self.wished.0.max(term), !wishes.only_observes());
         self.settle_term(now, out);
         if self.term.is_none() {
@@ -277,7 +277,7 @@ fn may_tell(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> boo
 
 /// Counts and logs an event that is not posted.
 fn drop_event(kin: &Kin, message: Arc<str>, why: DropReason, out: &mut Vec<Out>) {
-    out.push(Out::Sample(Sample::EventDropped));
+    out.push(Out::Metric(Metric::EventDropped));
     out.push(Out::Dropped(dropped(kin, message, why)));
 }
 
@@ -301,7 +301,7 @@ impl Machine for Emitter {
                 self.early.ended(&ended);
             }
             In::Standing(standing) => self.on_standing(now, standing, out),
-            In::Wishes { term, wishes } => self.on_wishes(now, term, &wishes, out),
+            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, &wishes, out),
             In::Posted { call, answer } => self.on_posted(now, call, answer, out),
         }
         self.pump(now, out);

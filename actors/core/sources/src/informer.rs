@@ -37,10 +37,10 @@ use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
 use model::report::{Ended, Report, Subject};
-use model::sample::{RelistReason, Sample};
+use model::sample::{RelistReason, Metric};
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::watch::{Seen, Serves};
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 use resources::Resources;
 use selection::Selection;
 use staging::{Judged, Staging, Stream};
@@ -111,7 +111,7 @@ pub enum In {
     /// What lasts is told once in each term.
     Reporting(Option<Epoch>),
     /// What operators wish: a Service that they have paused is told nothing (G6).
-    Wishes(Arc<Wishes>),
+    OperatorPolicy(Arc<OperatorPolicy>),
 }
 
 /// What the Informer can say.
@@ -146,7 +146,7 @@ pub enum Out {
     /// To the event emitter: a condition that was reported holds no longer.
     Ended(Ended),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// The caches and what was last said of them.
@@ -166,7 +166,7 @@ pub struct Informer {
     /// The term in which its reports are told.
     reporting: Option<Epoch>,
     /// What operators wish.
-    wishes: Arc<Wishes>,
+    wishes: Arc<OperatorPolicy>,
     /// Whether one of the two has changed since the last turn, so that all that lasts and was not told is to be.
     tell_all: bool,
     /// Whether [`Out::Synced`] has been said.
@@ -196,13 +196,13 @@ impl Machine for Informer {
             }
             In::Contact(kind, contact) => return self.on_contact(now, kind, &contact),
             In::Reporting(term) => return self.on_reporting(now, term),
-            In::Wishes(wishes) => return self.on_wishes(now, wishes),
+            In::OperatorPolicy(wishes) => return self.on_wishes(now, wishes),
         };
         let held = self.cache.held(kind);
         if self.said_cached.insert(kind, held) != Some(held) {
             out.push(Out::Cached(kind, held));
             let count = u64::try_from(held).unwrap_or(u64::MAX);
-            out.push(Out::Sample(Sample::CachedObjects { kind, count }));
+            out.push(Out::Metric(Metric::CachedObjects { kind, count }));
         }
     }
 
@@ -217,7 +217,7 @@ impl Machine for Informer {
             self.touch_all(now);
         }
         if !self.is_synced() {
-            return out.extend(self.resources.samples(now).into_iter().map(Out::Sample));
+            return out.extend(self.resources.samples(now).into_iter().map(Out::Metric));
         }
         self.cache.expire(now);
         self.cache.due = None;
@@ -248,7 +248,7 @@ impl Machine for Informer {
             out.push(Out::Reread(read));
         }
         out.extend(self.read_up_to.take().map(Out::ReadUpTo));
-        out.extend(self.resources.samples(now).into_iter().map(Out::Sample));
+        out.extend(self.resources.samples(now).into_iter().map(Out::Metric));
     }
 }
 
@@ -345,7 +345,7 @@ impl Informer {
                         let arrival = stream.arrival(now);
                         match self.cache.remove(arrival, &key, Some(&resource_version)) {
                             Applied::Taken | Applied::Known => self.on_clear(arrival, &key),
-                            Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind))),
+                            Applied::Stale => out.push(Out::Metric(Metric::StaleRefused(kind))),
                         }
                     }
                 }
@@ -398,7 +398,7 @@ impl Informer {
     fn apply(&mut self, arrival: Arrival, key: &ObjectKey, object: Object, out: &mut Vec<Out>) {
         match self.cache.put(arrival, object) {
             Applied::Taken | Applied::Known => self.on_clear(arrival, key),
-            Applied::Stale => out.push(Out::Sample(Sample::StaleRefused(kind_of(key)))),
+            Applied::Stale => out.push(Out::Metric(Metric::StaleRefused(kind_of(key)))),
         }
     }
 
@@ -460,11 +460,11 @@ impl Informer {
         match judged {
             Judged::Current => self.commit(now, kind, staging, serves, out),
             Judged::Refused => {
-                out.push(Out::Sample(Sample::StaleRefused(kind)));
+                out.push(Out::Metric(Metric::StaleRefused(kind)));
                 out.push(Out::Relist(kind, RelistReason::Stale));
             }
             Judged::TakenBack => {
-                out.push(Out::Sample(Sample::StaleAccepted(kind)));
+                out.push(Out::Metric(Metric::StaleAccepted(kind)));
                 staging.provenance = Provenance::Relist;
                 self.cache.forget_versions(kind);
                 self.commit(now, kind, staging, serves, out);

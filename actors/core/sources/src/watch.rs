@@ -30,7 +30,7 @@ pub use delivery::GivenUp;
 use model::ids::{CallId, Epoch, ReadId};
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
-use model::sample::{RelistReason, Sample};
+use model::sample::{RelistReason, Metric};
 use model::view::SourceView;
 use model::watch::{Seen, Serves};
 
@@ -173,7 +173,7 @@ pub enum Out {
     /// To the board.
     View(SourceView),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// What to ask of the API server.
@@ -463,7 +463,7 @@ impl Watcher {
         self.backoff.stir(jitter);
         if self.current() != Some(call) {
             if self.over.take_if(|over| *over == call).is_none() {
-                out.push(Out::Sample(Sample::UnmatchedAnswer));
+                out.push(Out::Metric(Metric::UnmatchedAnswer));
             }
             return;
         }
@@ -542,7 +542,7 @@ impl Watcher {
     fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let began = self.work_mut().is_some_and(|work| work.began());
         self.abort_list(began, out);
-        out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+        out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
         let delay = self.backoff.before_relist(now, reason);
         if delay.is_zero() {
             self.begin_list(now, out);
@@ -553,7 +553,7 @@ impl Watcher {
 
     fn set_fresh(&mut self, now: Now, fresh: bool, out: &mut Vec<Out>) {
         if self.fresh.replace(fresh) != Some(fresh) {
-            out.push(Out::Sample(Sample::SourceFresh { kind: self.kind, fresh }));
+            out.push(Out::Metric(Metric::SourceFresh { kind: self.kind, fresh }));
         }
         if fresh {
             self.denied = None;

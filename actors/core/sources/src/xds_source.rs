@@ -35,7 +35,7 @@ pub struct Params {
 }
 
 /// What the driver is to do, and what it says.
-use model::xds::stream::{Call, Heard, Sample};
+use model::xds::stream::{Call, Heard, XdsMetric};
 
 /// What it can be told.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub enum Out {
     /// To the board: all that is known.
     View(Arc<XdsView>),
     /// To the metrics.
-    Sample(Sample),
+    Metric(XdsMetric),
 }
 
 /// Follows the sources of pools on xDS control planes.
@@ -152,7 +152,7 @@ fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec
                 newest = newest.max(Some(update));
                 news.push(told);
             }
-            client::Out::Sample(sample) => out.push(Out::Sample(sample)),
+            client::Out::Metric(sample) => out.push(Out::Metric(sample)),
         }
     }
     if let Some(update) = newest {

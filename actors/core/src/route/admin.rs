@@ -10,7 +10,7 @@ use reporting::{snapshot, events};
 pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         nodes::Out::Draining(set) => deliver(Delivery::Writer(writer::In::Draining(set))),
-        nodes::Out::Leaving(leaving) => deliver(Delivery::Directory(directory::In::Leaving(leaving))),
+        nodes::Out::DrainingAddresses(leaving) => deliver(Delivery::Directory(directory::In::DrainingAddresses(leaving))),
         nodes::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, due))),
         nodes::Out::Withdraw(pool, generation) => {
             deliver(Delivery::Writer(writer::In::AdminWithdraw(pool, generation)));
@@ -35,6 +35,6 @@ pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delive
         nodes::Out::Release(id, nodes) => {
             deliver(Delivery::Directory(directory::In::Ask(id, Scope::Everything, nodes)));
         }
-        nodes::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        nodes::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

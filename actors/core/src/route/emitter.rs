@@ -16,6 +16,6 @@ pub(super) fn from_events(said: events::Out, deliver: &mut impl FnMut(Delivery))
             deliver(Delivery::AdminState(nodes::In::Reporting(term)));
         }
         events::Out::Dropped(dropped) => deliver(Delivery::Host(HostMessage::EventDropped(dropped))),
-        events::Out::Sample(sample) => deliver(Delivery::Metrics(sample)),
+        events::Out::Metric(sample) => deliver(Delivery::Metrics(sample)),
     }
 }

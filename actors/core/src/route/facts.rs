@@ -47,8 +47,8 @@ impl Delivery {
                 | leader::In::WriterQuiet { .. } => None,
             },
             Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
-            Delivery::Events(events::In::Wishes { .. }) | Delivery::Informer(informer::In::Wishes(_)) => {
-                Some(FactKey::Wishes)
+            Delivery::Events(events::In::OperatorPolicy { .. }) | Delivery::Informer(informer::In::OperatorPolicy(_)) => {
+                Some(FactKey::OperatorPolicy)
             }
             Delivery::Board(input) => board_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
@@ -121,10 +121,10 @@ fn directory_fact(input: &directory::In) -> Option<FactKey> {
     match input {
         directory::In::Service(uid, _) => Some(FactKey::Service(uid.clone())),
         directory::In::Source(name, _) => Some(FactKey::Source(name.clone())),
-        directory::In::Leaving(_) => Some(FactKey::Leaving),
+        directory::In::DrainingAddresses(_) => Some(FactKey::DrainingAddresses),
         directory::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
         directory::In::Members(pool, _) => Some(FactKey::Members(pool.clone())),
-        directory::In::Wishes { .. } => Some(FactKey::Wishes),
+        directory::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         directory::In::ReadUpTo(_) => Some(FactKey::ReadUpTo),
         directory::In::ListsSynced
         | directory::In::DiscoverySynced
@@ -143,7 +143,7 @@ fn writer_fact(input: &writer::In) -> Option<FactKey> {
             Some(FactKey::AdminDue(pool.clone()))
         }
         writer::In::Standing(_) => Some(FactKey::Standing),
-        writer::In::Wishes { .. } => Some(FactKey::Wishes),
+        writer::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         writer::In::Remembered(_) => Some(FactKey::GateTimes),
         writer::In::AwaitingIngress(_) => Some(FactKey::AwaitingIngress),
         writer::In::Draining(_) => Some(FactKey::Draining),
@@ -167,9 +167,9 @@ fn admin_fact(input: &nodes::In) -> Option<FactKey> {
         nodes::In::Node(name, _) => Some(FactKey::Node(name.clone())),
         nodes::In::Lb(observation) => Some(FactKey::Lb(observation.lb.clone())),
         nodes::In::Preemption(seen) => seen.object().map(FactKey::Object),
-        nodes::In::Word(pool, _) => Some(FactKey::Word(pool.clone())),
+        nodes::In::SourceAdminStates(pool, _) => Some(FactKey::SourceAdminStates(pool.clone())),
         nodes::In::Standing(_) => Some(FactKey::Standing),
-        nodes::In::Wishes { .. } => Some(FactKey::Wishes),
+        nodes::In::OperatorPolicy { .. } => Some(FactKey::OperatorPolicy),
         nodes::In::Confirmed(_)
         | nodes::In::Finished { .. }
         | nodes::In::Withdrawn(..)
@@ -193,7 +193,7 @@ fn board_fact(input: &snapshot::In) -> Option<FactKey> {
         snapshot::In::Source(view) => Some(FactKey::SourceView(view.kind)),
         snapshot::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
         snapshot::In::Leadership(_) => Some(FactKey::LeadershipView),
-        snapshot::In::Wishes(_) => Some(FactKey::WishesView),
+        snapshot::In::OperatorPolicy(_) => Some(FactKey::WishesView),
         snapshot::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         snapshot::In::Guards(_) => Some(FactKey::GuardsView),
         snapshot::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),

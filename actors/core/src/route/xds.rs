@@ -1,7 +1,7 @@
 //! Who hears what the follower of xDS sources says.
 
 use super::Delivery;
-use model::sample::Sample;
+use model::sample::Metric;
 use pools::directory;
 use reporting::snapshot;
 use sources::xds_source;
@@ -14,6 +14,6 @@ pub(super) fn from_xds_source(said: xds_source::Out, deliver: &mut impl FnMut(De
             deliver(Delivery::Directory(directory::In::Source(name, fact)));
         }
         xds_source::Out::View(view) => deliver(Delivery::Board(snapshot::In::Xds(view))),
-        xds_source::Out::Sample(sample) => deliver(Delivery::Metrics(Sample::Xds(sample))),
+        xds_source::Out::Metric(sample) => deliver(Delivery::Metrics(Metric::Xds(sample))),
     }
 }

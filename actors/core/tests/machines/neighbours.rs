@@ -20,9 +20,9 @@ use model::leadership::Standing;
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
-use model::sample::{PoolState, Sample};
+use model::sample::{PoolState, Metric};
 use model::view::Snapshot;
-use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, PoolMessage, Said, route};
+use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, PoolMessage, Output, route};
 use pools::queue::{self, In, PoolQueue};
 use reporting::snapshot::Board;
 use reporting::events::{self, Emitter, Event};
@@ -145,8 +145,8 @@ impl Field {
         };
         let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
         let (term, wishes) = (Some(EPOCH), Arc::default());
-        field.tell(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-        field.tell(Delivery::Events(events::In::Wishes { term, wishes }));
+        field.tell(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
+        field.tell(Delivery::Events(events::In::OperatorPolicy { term, wishes }));
         field.tell(Delivery::Writer(writer::In::Standing(leads)));
         field.tell(Delivery::Events(events::In::Standing(leads)));
         for pool in pools {
@@ -223,22 +223,22 @@ impl Field {
             Delivery::Pool(pool, PoolMessage::In(input)) => {
                 let mut out = Vec::new();
                 self.pools.get_mut(&pool).expect("the pool").step(now, input, &mut out);
-                self.pass_on(out, Said::Pool);
+                self.pass_on(out, Output::Pool);
             }
             Delivery::Writer(input) => {
                 let mut out = Vec::new();
                 self.writer.step(now, input, &mut out);
-                self.pass_on(out, Said::Writer);
+                self.pass_on(out, Output::Writer);
             }
             Delivery::Events(input) => {
                 let mut out = Vec::new();
                 self.events.step(now, input, &mut out);
-                self.pass_on(out, Said::Events);
+                self.pass_on(out, Output::Events);
             }
             Delivery::Board(input) => {
                 let mut out = Vec::new();
                 self.board.step(now, input, &mut out);
-                self.pass_on(out, Said::Board);
+                self.pass_on(out, Output::Board);
             }
             Delivery::Arm(ArmMessage::Call(call)) => {
                 let answer = self.answer(&call.request);
@@ -249,7 +249,7 @@ impl Field {
                 let answer = Ok(format!("event-{}", call.0).into());
                 self.under_way.push_back(Delivery::Events(events::In::Posted { call, answer }));
             }
-            Delivery::Metrics(Sample::PoolState { from, to }) => {
+            Delivery::Metrics(Metric::PoolState { from, to }) => {
                 from.into_iter().for_each(|state| *self.gauge.entry(state).or_default() -= 1);
                 to.into_iter().for_each(|state| *self.gauge.entry(state).or_default() += 1);
             }
@@ -287,7 +287,7 @@ impl Field {
         }
     }
 
-    fn pass_on<T>(&mut self, out: Vec<T>, said: fn(T) -> Said) {
+    fn pass_on<T>(&mut self, out: Vec<T>, said: fn(T) -> Output) {
         for out in out {
             route(said(out), &mut |delivery| self.under_way.push_back(delivery));
         }
@@ -344,22 +344,22 @@ impl Field {
             {
                 queue.tick(now, &mut out);
             }
-            self.pass_on(out, Said::Pool);
+            self.pass_on(out, Output::Pool);
             let mut out = Vec::new();
             if self.writer.deadline().is_some_and(|at| at <= now) {
                 self.writer.tick(now, &mut out);
             }
-            self.pass_on(out, Said::Writer);
+            self.pass_on(out, Output::Writer);
             let mut out = Vec::new();
             if self.events.deadline().is_some_and(|at| at <= now) {
                 self.events.tick(now, &mut out);
             }
-            self.pass_on(out, Said::Events);
+            self.pass_on(out, Output::Events);
             let mut out = Vec::new();
             if self.board.deadline().is_some_and(|at| at <= now) {
                 self.board.tick(now, &mut out);
             }
-            self.pass_on(out, Said::Board);
+            self.pass_on(out, Output::Board);
             while let Some(delivery) = self.under_way.pop_front() {
                 self.deliver(delivery);
             }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use coordination::pauses::Out;
 use model::operator_request::{Answer, Done, Effect, RequestId};
-use model::policy::{Pause, Wishes};
-use pool_core::route::{Delivery, Said, route};
+use model::policy::{Pause, OperatorPolicy};
+use pool_core::route::{Delivery, Output, route};
 
 #[test]
 fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
-    let wishes = Wishes { everything: Some(Pause::default()), pools: BTreeMap::new(), ..Wishes::default() };
+    let wishes = OperatorPolicy { everything: Some(Pause::default()), pools: BTreeMap::new(), ..OperatorPolicy::default() };
     let said = [
-        Out::Wishes { term: None, wishes: Arc::new(wishes) },
+        Out::OperatorPolicy { term: None, wishes: Arc::new(wishes) },
         Out::Answer(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead))),
     ];
     let mut deliveries = Vec::new();
-    said.into_iter().for_each(|said| route(Said::Pauses(said), &mut |one| deliveries.push(one)));
+    said.into_iter().for_each(|said| route(Output::Pauses(said), &mut |one| deliveries.push(one)));
     assert!(!deliveries.iter().any(|one| matches!(one, Delivery::Host(_))), "no other edge is faster");
     let to_writer: Vec<writer::In> = deliveries
         .into_iter()
@@ -26,7 +26,7 @@ fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
         matches!(
             &to_writer[..],
             [
-                writer::In::Wishes { wishes, .. },
+                writer::In::OperatorPolicy { wishes, .. },
                 writer::In::PassOn(RequestId(7), Answer::Done(Done::Paused(_)))
             ] if wishes.only_observes()
         ),

@@ -10,7 +10,7 @@ use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion, ServiceObject, ServiceType};
 use model::watch::{Seen, Serves};
-use pool_core::route::{Delivery, Said, route};
+use pool_core::route::{Delivery, Output, route};
 use reporting::events::{self, Emitter, In, Out};
 use sources::informer::{self, Informer, Selector};
 
@@ -40,9 +40,9 @@ impl Pair {
             }
             self.posts.extend(emitted.iter().filter_map(|said| match said {
                 Out::Post { call, .. } => Some(*call),
-                Out::Reporting(_) | Out::Dropped(_) | Out::Sample(_) => None,
+                Out::Reporting(_) | Out::Dropped(_) | Out::Metric(_) => None,
             }));
-            let said = informed.into_iter().map(Said::Informer).chain(emitted.into_iter().map(Said::Events));
+            let said = informed.into_iter().map(Output::Informer).chain(emitted.into_iter().map(Output::Events));
             said.for_each(|said| route(said, &mut |delivery| waiting.push_back(delivery)));
         }
     }
@@ -93,7 +93,7 @@ fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
         has_ingress: false,
     };
     let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-    pair.deliver(vec![Delivery::Events(In::Wishes { term, wishes })]);
+    pair.deliver(vec![Delivery::Events(In::OperatorPolicy { term, wishes })]);
     pair.list(Kind::Services, vec![Object::Service(Arc::new(service))]);
     pair.list(Kind::EndpointSlices, Vec::new());
     pair.list(Kind::Nodes, Vec::new());

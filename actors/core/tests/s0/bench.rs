@@ -13,9 +13,9 @@ use model::leadership::Standing;
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::PoolView;
-use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Said, route};
+use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Output, route};
 use pools::queue::{self, PoolQueue};
 use pools::{directory, discovery};
 use reporting::snapshot;
@@ -67,7 +67,7 @@ pub struct Bench {
     held_up: Option<HeldUp>,
     gates: [Option<Now>; 2],
     told: Vec<(u64, String)>,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
     views: BTreeMap<PoolId, Arc<PoolView>>,
 }
 
@@ -136,8 +136,8 @@ impl Bench {
             views: BTreeMap::new(),
         };
         let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.deliver(Delivery::Writer(writer::In::Wishes { term, wishes: Arc::clone(&wishes) }));
-        bench.deliver(Delivery::Events(events::In::Wishes { term, wishes }));
+        bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
+        bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, wishes }));
         bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.open(&web(), "web");
         bench.forget();
@@ -380,24 +380,24 @@ impl Bench {
         for queue in self.pools.values_mut().filter(|queue| queue.deadline().is_some_and(|at| at <= now)) {
             let mut out = Vec::new();
             queue.tick(now, &mut out);
-            said.extend(out.into_iter().map(Said::Pool));
+            said.extend(out.into_iter().map(Output::Pool));
         }
         if self.writer.deadline().is_some_and(|at| at <= now) {
             let mut out = Vec::new();
             self.writer.tick(now, &mut out);
-            said.extend(out.into_iter().map(Said::Writer));
+            said.extend(out.into_iter().map(Output::Writer));
         }
         if self.emitter.deadline().is_some_and(|at| at <= now) {
             let mut out = Vec::new();
             self.emitter.tick(now, &mut out);
-            said.extend(out.into_iter().map(Said::Events));
+            said.extend(out.into_iter().map(Output::Events));
         }
         self.hear(said);
     }
 
     // The ways of deliveries.
 
-    fn hear(&mut self, said: Vec<Said>) {
+    fn hear(&mut self, said: Vec<Output>) {
         let mut deliveries = Vec::new();
         for said in said {
             route(said, &mut |delivery| deliveries.push(delivery));
@@ -424,19 +424,19 @@ impl Bench {
             Delivery::Pool(pool, PoolMessage::In(input)) => {
                 let params = self.queue.clone();
                 let queue = self.pools.entry(pool.clone()).or_insert_with(|| PoolQueue::new(pool, params));
-                let said = step(queue, self.now, input, Said::Pool);
+                let said = step(queue, self.now, input, Output::Pool);
                 self.hear(said);
             }
             Delivery::Pool(pool, PoolMessage::Forget) => {
                 self.pools.remove(&pool);
             }
             Delivery::Writer(input) => {
-                let said = step(&mut self.writer, self.now, input, Said::Writer);
+                let said = step(&mut self.writer, self.now, input, Output::Writer);
                 assert_eq!(self.writer.check(), Ok(()));
                 self.hear(said);
             }
             Delivery::Events(input) => {
-                let said = step(&mut self.emitter, self.now, input, Said::Events);
+                let said = step(&mut self.emitter, self.now, input, Output::Events);
                 self.hear(said);
             }
             Delivery::Arm(ArmMessage::Call(call)) => self.call(&call),
@@ -505,7 +505,7 @@ fn name_of(ip: &IpAddr) -> AddressName {
     AddressName::new(format!("node-{}", ip.to_string().rsplit('.').next().unwrap_or_default()))
 }
 
-fn step<M: Machine>(machine: &mut M, now: u64, input: M::In, say: fn(M::Out) -> Said) -> Vec<Said> {
+fn step<M: Machine>(machine: &mut M, now: u64, input: M::In, say: fn(M::Out) -> Output) -> Vec<Output> {
     let mut out = Vec::new();
     machine.step(Now::from_micros(now), input, &mut out);
     out.into_iter().map(say).collect()

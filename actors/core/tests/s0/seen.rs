@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::ids::PoolId;
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::PoolView;
 use simulator_models::arm::Kind;
 
@@ -36,7 +36,7 @@ impl Bench {
     pub fn observed(&mut self) -> Vec<(bool, Duration)> {
         let mut observed = Vec::new();
         for sample in self.samples.drain(..) {
-            if let Sample::Attempt { took, failed } = sample {
+            if let Metric::Attempt { took, failed } = sample {
                 observed.push((failed, took));
             }
         }

@@ -12,7 +12,7 @@ use model::machine::{Machine, Now};
 use model::object::Kind;
 use nodes::AdminState;
 use pool_core::outbox::Outbox;
-use pool_core::route::{Address, Delivery, Said, route};
+use pool_core::route::{Address, Delivery, Output, route};
 use pools::directory::Directory;
 use pools::discovery::Discovery;
 use pools::queue::PoolQueue;
@@ -135,7 +135,7 @@ struct Edge {
 /// What a machine did in one turn.
 pub struct Turn {
     /// What each input, or tick (`None`), made it say.
-    pub steps: Vec<(Option<Delivery>, Vec<Said>)>,
+    pub steps: Vec<(Option<Delivery>, Vec<Output>)>,
     /// Its deadline after the turn.
     pub deadline: Option<Now>,
 }
@@ -278,32 +278,32 @@ impl Replica {
     pub fn turn(&mut self, now: Now, who: &Actor, batch: Vec<Delivery>) -> Turn {
         match who {
             Actor::Watcher(kind) => match self.watchers.get_mut(kind) {
-                Some(machine) => run(machine, now, batch, Delivery::for_watcher, Said::Watcher),
+                Some(machine) => run(machine, now, batch, Delivery::for_watcher, Output::Watcher),
                 None => Turn { steps: Vec::new(), deadline: None },
             },
-            Actor::Informer => run(&mut self.informer, now, batch, Delivery::for_informer, Said::Informer),
+            Actor::Informer => run(&mut self.informer, now, batch, Delivery::for_informer, Output::Informer),
             Actor::Discovery => {
-                run(&mut self.discovery, now, batch, Delivery::for_discovery, Said::Discovery)
+                run(&mut self.discovery, now, batch, Delivery::for_discovery, Output::Discovery)
             }
             Actor::Directory => {
-                run(&mut self.directory, now, batch, Delivery::for_directory, Said::Directory)
+                run(&mut self.directory, now, batch, Delivery::for_directory, Output::Directory)
             }
             Actor::Pool(pool, number) => match self.pools.get_mut(pool) {
                 Some((current, machine)) if current == number => {
-                    run(machine, now, batch, Delivery::for_pool, Said::Pool)
+                    run(machine, now, batch, Delivery::for_pool, Output::Pool)
                 }
                 Some(_) | None => Turn { steps: Vec::new(), deadline: None },
             },
-            Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Said::Writer),
+            Actor::Writer => run(&mut self.writer, now, batch, Delivery::for_writer, Output::Writer),
             Actor::AdminState => {
-                run(&mut self.admin_state, now, batch, Delivery::for_admin_state, Said::AdminState)
+                run(&mut self.admin_state, now, batch, Delivery::for_admin_state, Output::AdminState)
             }
-            Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Said::Leader),
-            Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Said::Pauses),
-            Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Said::Events),
-            Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Said::Board),
+            Actor::Leader => run(&mut self.leader, now, batch, Delivery::for_leader, Output::Leader),
+            Actor::Pauses => run(&mut self.pauses, now, batch, Delivery::for_pauses, Output::Pauses),
+            Actor::Events => run(&mut self.emitter, now, batch, Delivery::for_events, Output::Events),
+            Actor::Board => run(&mut self.board, now, batch, Delivery::for_board, Output::Board),
             Actor::XdsSource => {
-                run(&mut self.xds_source, now, batch, Delivery::for_xds_source, Said::XdsSource)
+                run(&mut self.xds_source, now, batch, Delivery::for_xds_source, Output::XdsSource)
             }
             Actor::Registry
             | Actor::KubernetesPort
@@ -322,7 +322,7 @@ impl Replica {
 }
 
 /// The deliveries that follow from what was said.
-pub fn routed(said: Said) -> Vec<Delivery> {
+pub fn routed(said: Output) -> Vec<Delivery> {
     let mut all = Vec::new();
     route(said, &mut |delivery| all.push(delivery));
     all
@@ -333,7 +333,7 @@ fn run<M: Machine>(
     now: Now,
     batch: Vec<Delivery>,
     accept: fn(Delivery) -> Option<M::In>,
-    say: fn(M::Out) -> Said,
+    say: fn(M::Out) -> Output,
 ) -> Turn {
     let mut steps = Vec::new();
     let mut out = Vec::new();

@@ -11,7 +11,7 @@ use model::xds::assignment::{LoadAssignment, Standing};
 use model::xds::cache::State;
 use model::xds::dump::Dump;
 use model::xds::facts::{Key, Kind};
-use model::xds::remark::Remark;
+use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
 use sources::xds::sources;
 
@@ -106,7 +106,7 @@ fn is_told(world: &World, listed: &Listed, count: usize) -> bool {
     leaders.any(|leader| {
         let snapshot = leader.snapshot.as_deref();
         let pool = snapshot.and_then(|snapshot| shown_pool(snapshot, listed));
-        pool.is_some_and(|pool| remarks(pool).contains(&Remark::ForeignDown(count)))
+        pool.is_some_and(|pool| remarks(pool).contains(&Diagnostic::ForeignDown(count)))
     })
 }
 
@@ -115,7 +115,7 @@ fn shown_pool<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<&'a PoolVie
     pools.find(|(id, _)| id.pool.as_str() == listed.pool).map(|(_, view)| &**view)
 }
 
-fn remarks(pool: &PoolView) -> BTreeSet<Remark> {
+fn remarks(pool: &PoolView) -> BTreeSet<Diagnostic> {
     match &pool.source {
         Source::Kubernetes => BTreeSet::new(),
         Source::Xds { remarks, .. } => remarks.clone(),

@@ -47,8 +47,8 @@ use coordination::leader;
 use model::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
 use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use model::machine::Now;
-use model::sample::{GateClass, PoolState, Sample};
-use pool_core::route::{Delivery, Said};
+use model::sample::{GateClass, PoolState, Metric};
+use pool_core::route::{Delivery, Output};
 use reporting::events;
 use serde_json::Value;
 
@@ -191,7 +191,7 @@ struct LeaseKnown {
 
 impl LeaseKnown {
     /// It asks, or was answered.
-    fn step(&mut self, now: u64, input: Option<&Delivery>, said: &[Said]) {
+    fn step(&mut self, now: u64, input: Option<&Delivery>, said: &[Output]) {
         if let Some(Delivery::Leader(leader::In::Lease(call, LeaseAnswer::Seen(facts)))) = input {
             let version = facts.version.0.parse().unwrap_or(0);
             if self.asked == Some((*call, false)) && version < self.newest {
@@ -202,7 +202,7 @@ impl LeaseKnown {
             }
         }
         for said in said {
-            if let Said::Leader(leader::Out::Lease(call, ask)) = said {
+            if let Output::Leader(leader::Out::Lease(call, ask)) = said {
                 self.asked = Some((*call, matches!(ask, LeaseAsk::Await(..))));
             }
         }
@@ -470,9 +470,9 @@ impl Watchdog {
     }
 
     /// Takes in what reaches the recorder of a process.
-    pub fn on_metric(&mut self, process: usize, sample: &Sample) {
-        self.lost += u64::from(*sample == Sample::LostWrite);
-        if let Sample::PoolState { from, to } = sample {
+    pub fn on_metric(&mut self, process: usize, sample: &Metric) {
+        self.lost += u64::from(*sample == Metric::LostWrite);
+        if let Metric::PoolState { from, to } = sample {
             for (state, by) in [(from, -1), (to, 1)] {
                 if let Some(state) = state {
                     *self.within[process].gauge.entry(*state).or_default() += by;

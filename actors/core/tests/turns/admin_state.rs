@@ -18,7 +18,7 @@ use model::machine::{Machine, Now, Wall};
 use model::node::NodeFact;
 use model::node::Role;
 use model::object::{Object, ResourceVersion, Taint};
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 use nodes::{AdminState, In, Keeping, Out, Params};
 use pools::directory;
 
@@ -95,7 +95,7 @@ impl Bench {
         bench.turn("all nodes", bench.nodes.values().map(told).collect());
         bench.look();
         let standing = Standing::Leading { epoch, until: Now::NEVER };
-        let wishes = In::Wishes { term: Some(epoch), wishes: Arc::new(Wishes::default()) };
+        let wishes = In::OperatorPolicy { term: Some(epoch), wishes: Arc::new(OperatorPolicy::default()) };
         bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), wishes]);
         bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Standing(standing)]);
         bench.answer();
@@ -156,7 +156,7 @@ impl Bench {
                 | Out::View(_)
                 | Out::Answer(..)
                 | Out::Release(..)
-                | Out::Sample(_) => {}
+                | Out::Metric(_) => {}
             }
         }
     }

@@ -15,7 +15,7 @@ use model::arm::{AdminState, Backend, Entry, Failure, LbFacts, PoolFacts};
 use model::ids::{LbName, PoolId, of_balancer};
 use model::load_balancers::OurPuts;
 use model::machine::Now;
-use model::sample::Sample;
+use model::sample::Metric;
 
 /// For how long it is kept in mind by which draining set a PUT was made that has ended: longer than any GET takes.
 const PUTS_KEPT: Duration = Duration::from_secs(600);
@@ -55,7 +55,7 @@ impl Writer {
         if let Some(failed) = is_failure(end) {
             let took = now.since(write.admin_granted.unwrap_or(write.granted));
             let down = due.urgency == AdminUrgency::Down;
-            out.push(Out::Sample(Sample::AdminEnded { down, took, failed }));
+            out.push(Out::Metric(Metric::AdminEnded { down, took, failed }));
         }
         let pool = &write.pool;
         match end {

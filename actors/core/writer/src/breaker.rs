@@ -25,11 +25,11 @@ use model::arm::{Failure, FailureKind};
 use model::attempt::Due;
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, What};
-use model::sample::{Caller, Sample};
+use model::report::{Condition, Ended, Report, Subject, EventKind};
+use model::sample::{Caller, Metric};
 
 use super::completion::End;
-use super::lane::Pick;
+use super::lane::Eligible;
 use super::write::Write;
 use super::{AdminDue, AdminUrgency, Out, Writer};
 
@@ -255,11 +255,11 @@ impl Breaker {
     }
 
     /// Which of a load balancer's slots may be granted; `None`: not one.
-    pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Pick> {
+    pub(super) fn admits(&self, now: Now, lb: &LbName) -> Option<Eligible> {
         match (self.members.lets_go(now, lb), self.admin.lets_go(now, lb)) {
-            (true, true) => Some(Pick::Any),
-            (true, false) => Some(Pick::Members),
-            (false, true) => Some(Pick::Down),
+            (true, true) => Some(Eligible::Any),
+            (true, false) => Some(Eligible::Members),
+            (false, true) => Some(Eligible::Down),
             (false, false) => None,
         }
     }
@@ -345,7 +345,7 @@ impl Writer {
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
                 let Opened { caller, lb, words } = opened;
                 self.breaker.reported.insert((caller, lb.clone()));
-                let what = What::Blocked { caller, fault: words, lb };
+                let what = EventKind::Blocked { caller, fault: words, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
@@ -362,7 +362,7 @@ impl Writer {
     }
 
     fn show_blocks(&mut self, out: &mut Vec<Out>) {
-        out.push(Out::Sample(Sample::Blocked { scopes: self.breaker.scopes() }));
+        out.push(Out::Metric(Metric::Blocked { scopes: self.breaker.scopes() }));
         for lb in self.lanes.keys() {
             self.shown.lane_changed(lb);
         }

@@ -7,7 +7,7 @@ use model::assignment::Observation;
 use model::ids::{CallId, LbName, PoolId};
 use model::load_balancers::OurPuts;
 use model::machine::Now;
-use model::sample::{GateClass, Sample};
+use model::sample::{GateClass, Metric};
 
 use super::in_flight::{Call, Purpose, result_of};
 use super::classify::{Class, Scope, Stage, classify};
@@ -51,7 +51,7 @@ impl Writer {
                 if self.budget.limited_by_rate(now, need).is_some()
                     && let Some(verb) = self.calls.limit_first()
                 {
-                    out.push(Out::Sample(Sample::RateLimited(verb)));
+                    out.push(Out::Metric(Metric::RateLimited(verb)));
                 }
                 return;
             }
@@ -124,11 +124,11 @@ impl Writer {
 
     pub(super) fn on_answered(&mut self, now: Now, id: CallId, answer: ArmAnswer, out: &mut Vec<Out>) {
         let Some(call) = self.calls.close(id) else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         let (verb, took) = (call.verb(), now.since(call.began));
-        out.push(Out::Sample(Sample::ArmCall { verb, took, result: result_of(verb, &answer) }));
+        out.push(Out::Metric(Metric::ArmCall { verb, took, result: result_of(verb, &answer) }));
         if let ArmAnswer::Failed(failure) = &answer {
             self.heed_throttle(now, &call, failure, out);
         }

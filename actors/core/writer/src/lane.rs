@@ -57,7 +57,7 @@ pub(super) struct Lane {
 
 /// Which of a lane's slots may be granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pick {
+pub(super) enum Eligible {
     /// Any.
     Any,
     /// Those with a membership part, whole.
@@ -69,15 +69,15 @@ pub(super) enum Pick {
     Down,
 }
 
-impl Pick {
+impl Eligible {
     /// What both let be granted; `None`: nothing.
-    pub(super) fn and(self, other: Pick) -> Option<Pick> {
+    pub(super) fn and(self, other: Eligible) -> Option<Eligible> {
         match (self, other) {
-            (Pick::Any, pick) | (pick, Pick::Any) => Some(pick),
-            (Pick::Members, Pick::Members) => Some(Pick::Members),
-            (Pick::Members, Pick::Admin | Pick::Down) | (Pick::Admin | Pick::Down, Pick::Members) => None,
-            (Pick::Admin, Pick::Admin) => Some(Pick::Admin),
-            (Pick::Admin | Pick::Down, Pick::Down) | (Pick::Down, Pick::Admin) => Some(Pick::Down),
+            (Eligible::Any, pick) | (pick, Eligible::Any) => Some(pick),
+            (Eligible::Members, Eligible::Members) => Some(Eligible::Members),
+            (Eligible::Members, Eligible::Admin | Eligible::Down) | (Eligible::Admin | Eligible::Down, Eligible::Members) => None,
+            (Eligible::Admin, Eligible::Admin) => Some(Eligible::Admin),
+            (Eligible::Admin | Eligible::Down, Eligible::Down) | (Eligible::Down, Eligible::Admin) => Some(Eligible::Down),
         }
     }
 }
@@ -198,23 +198,23 @@ impl Lane {
     }
 
     /// Takes out the slot whose turn it is, of those that may be granted (W1).
-    pub(super) fn grant(&mut self, pick: Pick) -> Option<(PoolName, Slot)> {
+    pub(super) fn grant(&mut self, pick: Eligible) -> Option<(PoolName, Slot)> {
         self.grants += 1;
         (self.covered_until, self.covered) = (None, 0);
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
         let takes = |pool: &PoolName| self.slots.get(pool).is_some_and(|slot| slot.membership.is_some());
         let pool = match pick {
-            Pick::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
-            Pick::Any => self.order.first().map(|(_, _, pool)| pool.clone()),
-            Pick::Members if fair => self.ages.iter().map(|(_, pool)| pool).find(|pool| takes(pool)).cloned(),
-            Pick::Members => self.order.iter().map(|(_, _, pool)| pool).find(|pool| takes(pool)).cloned(),
-            Pick::Admin | Pick::Down => self.first_admin(pick).cloned(),
+            Eligible::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
+            Eligible::Any => self.order.first().map(|(_, _, pool)| pool.clone()),
+            Eligible::Members if fair => self.ages.iter().map(|(_, pool)| pool).find(|pool| takes(pool)).cloned(),
+            Eligible::Members => self.order.iter().map(|(_, _, pool)| pool).find(|pool| takes(pool)).cloned(),
+            Eligible::Admin | Eligible::Down => self.first_admin(pick).cloned(),
         }?;
         let mut granted = None;
         self.edit(&pool, |slot| {
             granted = Some(match pick {
-                Pick::Any | Pick::Members | Pick::Admin => slot.take_granted(),
-                Pick::Down => slot.take_down(),
+                Eligible::Any | Eligible::Members | Eligible::Admin => slot.take_granted(),
+                Eligible::Down => slot.take_down(),
             });
         });
         granted.map(|slot| (pool, slot))
@@ -253,11 +253,11 @@ impl Lane {
     }
 
     /// Whether there is a slot that may be granted.
-    pub(super) fn has(&self, pick: Pick) -> bool {
+    pub(super) fn has(&self, pick: Eligible) -> bool {
         match pick {
-            Pick::Any => !self.order.is_empty(),
-            Pick::Members => self.has_membership(),
-            Pick::Admin | Pick::Down => self.first_admin(pick).is_some(),
+            Eligible::Any => !self.order.is_empty(),
+            Eligible::Members => self.has_membership(),
+            Eligible::Admin | Eligible::Down => self.first_admin(pick).is_some(),
         }
     }
 
@@ -271,15 +271,15 @@ impl Lane {
         !self.admins.is_empty()
     }
 
-    fn first_admin(&self, pick: Pick) -> Option<&PoolName> {
+    fn first_admin(&self, pick: Eligible) -> Option<&PoolName> {
         let (urgency, again, _, pool) = self.admins.first()?;
         match (urgency, pick) {
-            (AdminUrgency::Down | AdminUrgency::Restore, Pick::Members)
-            | (AdminUrgency::Restore, Pick::Down) => None,
-            (AdminUrgency::Down, Pick::Any | Pick::Down) | (AdminUrgency::Restore, Pick::Any) => Some(pool),
-            (AdminUrgency::Down | AdminUrgency::Restore, Pick::Admin) if !again => Some(pool),
-            (AdminUrgency::Down, Pick::Admin) => self.first_restore(),
-            (AdminUrgency::Restore, Pick::Admin) => None,
+            (AdminUrgency::Down | AdminUrgency::Restore, Eligible::Members)
+            | (AdminUrgency::Restore, Eligible::Down) => None,
+            (AdminUrgency::Down, Eligible::Any | Eligible::Down) | (AdminUrgency::Restore, Eligible::Any) => Some(pool),
+            (AdminUrgency::Down | AdminUrgency::Restore, Eligible::Admin) if !again => Some(pool),
+            (AdminUrgency::Down, Eligible::Admin) => self.first_restore(),
+            (AdminUrgency::Restore, Eligible::Admin) => None,
         }
     }
 

@@ -18,7 +18,7 @@ use mechanisms::watch_failures::WatchFailures;
 use model::ids::CallId;
 use model::lease::{LeaseAnswer, LeaseFacts};
 use model::machine::Now;
-use model::sample::{Caller, Sample};
+use model::sample::{Caller, Metric};
 use model::view::SharedLeaseView;
 
 use super::{LeaseParams, Out, PERMIT_MARGIN};
@@ -32,13 +32,13 @@ mod contention_signals;
 mod freshness;
 mod demand;
 
-use requests::{Asked, OpenWatch, Patience, Watch, What};
+use requests::{Asked, OpenWatch, Patience, Watch, SharedLeaseRequest};
 pub use observed::FOREIGN_HOLD;
-use observed::{Heard, Holder, Known, Maker};
-use cooldown::Off;
-use contention_signals::Signs;
-use freshness::{LostRequest, Trust};
-pub(super) use demand::Wants;
+use observed::{Heard, Holder, ObservedSharedLease, Maker};
+use cooldown::Cooldown;
+use contention_signals::ContentionSignals;
+use freshness::{LostRequest, Freshness};
+pub(super) use demand::Demand;
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
 const HOLD: Duration = Duration::from_secs(60);
@@ -54,8 +54,8 @@ pub(super) const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 pub(super) struct SharedLease {
     params: LeaseParams,
     phase: Phase,
-    known: Known,
-    trust: Trust,
+    known: ObservedSharedLease,
+    trust: Freshness,
     /// The last request that could make it ours and has got no answer.
     lost: Option<LostRequest>,
     /// Whether this process may take it again: it leads, and goes on.
@@ -66,8 +66,8 @@ pub(super) struct SharedLease {
     /// The number of the last request.
     last: u64,
     patience: Patience,
-    off: Off,
-    signs: Signs,
+    off: Cooldown,
+    signs: ContentionSignals,
     /// Since when a write that could begin has waited for it.
     wanted_since: Option<Now>,
     /// The same for the writes of each caller.
@@ -91,7 +91,7 @@ enum Phase {
     /// It is.
     Held(Hold),
     /// It is being given back: nothing relies on it any more, and only the state that we made is replaced.
-    Leaving(Hold),
+    DrainingAddresses(Hold),
 }
 
 /// A hold of this process.
@@ -135,16 +135,16 @@ impl SharedLease {
         SharedLease {
             params,
             phase: Phase::Apart,
-            known: Known::Nothing,
-            trust: Trust::TermBegins,
+            known: ObservedSharedLease::Nothing,
+            trust: Freshness::TermBegins,
             lost: None,
             goes_on: false,
             asked: None,
             watch: Watch::default(),
             last: 0,
             patience: Patience::default(),
-            off: Off::default(),
-            signs: Signs::default(),
+            off: Cooldown::default(),
+            signs: ContentionSignals::default(),
             wanted_since: None,
             callers_since: BTreeMap::new(),
             last_error: None,
@@ -163,7 +163,7 @@ impl SharedLease {
                 now < hold.taken.plus(self.params.max_hold)
                     && hold.send_before().is_some_and(|last| now <= last)
             }
-            Phase::Apart | Phase::Leaving(_) => false,
+            Phase::Apart | Phase::DrainingAddresses(_) => false,
         }
     }
 
@@ -171,7 +171,7 @@ impl SharedLease {
     pub(super) fn send_before(&self) -> Option<Now> {
         match &self.phase {
             Phase::Held(hold) => hold.send_before(),
-            Phase::Apart | Phase::Leaving(_) => None,
+            Phase::Apart | Phase::DrainingAddresses(_) => None,
         }
     }
 
@@ -179,7 +179,7 @@ impl SharedLease {
     pub(super) fn taken(&self) -> Option<Now> {
         match &self.phase {
             Phase::Held(hold) => Some(hold.taken),
-            Phase::Apart | Phase::Leaving(_) => None,
+            Phase::Apart | Phase::DrainingAddresses(_) => None,
         }
     }
 
@@ -187,20 +187,20 @@ impl SharedLease {
     pub(super) fn note_put(&mut self) {
         match &mut self.phase {
             Phase::Held(hold) => hold.wrote = true,
-            Phase::Apart | Phase::Leaving(_) => {}
+            Phase::Apart | Phase::DrainingAddresses(_) => {}
         }
     }
 
     /// Leadership was lost, or won again: the hold is not relied on any more. Who does not lead gives it back by
     /// its version; who leads again begins by looking, for another replica may have taken it over meanwhile.
     pub(super) fn forfeit(&mut self, now: Now, leads: bool, out: &mut Vec<Out>) {
-        self.trust = Trust::TermBegins;
+        self.trust = Freshness::TermBegins;
         self.goes_on = false;
         self.patience.reset(now);
         match self.holder() {
             // Since when it is another client's stays known; all else may have been done by another replica.
             Some(Holder::Other) => {}
-            Some(Holder::Nobody | Holder::Ours) | None => self.known = Known::Nothing,
+            Some(Holder::Nobody | Holder::Ours) | None => self.known = ObservedSharedLease::Nothing,
         }
         if leads {
             // What the term before has asked for may be carried out in this one: it is no stranger's.
@@ -208,7 +208,7 @@ impl SharedLease {
             asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
             self.end_hold(now, out);
         } else if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
-            self.phase = Phase::Leaving(hold);
+            self.phase = Phase::DrainingAddresses(hold);
         }
         self.signs.forget();
     }
@@ -226,8 +226,8 @@ impl SharedLease {
     /// Whether nothing of it is ours, and no request is under way that could make it so.
     pub(super) fn is_let_go(&self) -> bool {
         let taking = self.asked.as_ref().is_some_and(|asked| match asked.what {
-            What::Take | What::Renew | What::Release => true,
-            What::Look => false,
+            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => true,
+            SharedLeaseRequest::Look => false,
         });
         matches!(self.phase, Phase::Apart) && !taking
     }
@@ -246,13 +246,13 @@ impl SharedLease {
         out: &mut Vec<Out>,
     ) {
         if !self.signs.is_answer(call) {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
         match count {
             Some(0) => {}
             Some(count) => {
-                out.push(Out::Sample(Sample::ForeignLockFailures(count.into())));
+                out.push(Out::Metric(Metric::ForeignLockFailures(count.into())));
                 self.off.other_seen(now);
                 self.off.others_wait(now, !matches!(self.phase, Phase::Apart));
             }
@@ -268,7 +268,7 @@ impl SharedLease {
         } else if let Some(open) = self.watch.close(call) {
             self.on_watched(now, &open, answer, out);
         } else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
         }
     }
 
@@ -277,16 +277,16 @@ impl SharedLease {
             LeaseAnswer::Seen(facts) => {
                 self.last_error = None;
                 let done = match asked.what {
-                    What::Look => {
+                    SharedLeaseRequest::Look => {
                         let found = facts.version.clone();
                         self.see(now, facts, Heard::Looked(asked.id), out);
                         self.patience.has_looked(now, Some(&found));
                         self.has_read(asked.id);
                         return;
                     }
-                    What::Take => self.on_taken(now, &asked, facts, out),
-                    What::Renew => self.on_renewed(now, &asked, facts, out),
-                    What::Release => {
+                    SharedLeaseRequest::Take => self.on_taken(now, &asked, facts, out),
+                    SharedLeaseRequest::Renew => self.on_renewed(now, &asked, facts, out),
+                    SharedLeaseRequest::Release => {
                         self.see(now, facts, Heard::Made(asked.id), out);
                         self.end_hold(now, out);
                         self.holder() == Some(Holder::Nobody)
@@ -301,8 +301,8 @@ impl SharedLease {
             LeaseAnswer::Absent => {
                 self.last_error = None;
                 match asked.what {
-                    What::Look => self.patience.has_looked(now, None),
-                    What::Take | What::Renew | What::Release => self.patience.outrun(now, asked.what),
+                    SharedLeaseRequest::Look => self.patience.has_looked(now, None),
+                    SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.patience.outrun(now, asked.what),
                 }
                 self.has_read(asked.id);
                 self.gone(now, out);
@@ -323,7 +323,7 @@ impl SharedLease {
             return false;
         }
         for (caller, since) in std::mem::take(&mut self.callers_since) {
-            out.push(Out::Sample(Sample::LeaseWait { caller, waited: now.since(since) }));
+            out.push(Out::Metric(Metric::LeaseWait { caller, waited: now.since(since) }));
         }
         // Whether a predecessor has sent PUTs in the hold that is taken over is not known.
         self.phase = Phase::Held(Hold {
@@ -341,13 +341,13 @@ impl SharedLease {
     fn on_renewed(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
         let newest = self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out);
         match &mut self.phase {
-            Phase::Held(hold) | Phase::Leaving(hold) if newest => {
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) if newest => {
                 hold.renewed = asked.sent;
                 hold.facts = facts;
                 hold.made = true;
                 true
             }
-            Phase::Apart | Phase::Held(_) | Phase::Leaving(_) => false,
+            Phase::Apart | Phase::Held(_) | Phase::DrainingAddresses(_) => false,
         }
     }
 
@@ -355,22 +355,22 @@ impl SharedLease {
     fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
         self.distrust();
         match asked.what {
-            What::Take => self.patience.met_another(asked.base.clone()),
-            What::Look | What::Renew | What::Release => self.patience.outrun(now, asked.what),
+            SharedLeaseRequest::Take => self.patience.met_another(asked.base.clone()),
+            SharedLeaseRequest::Look | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.patience.outrun(now, asked.what),
         }
         let by_stranger = match &mut self.known {
-            Known::State(state) if state.maker == Maker::Request(asked.id) => {
+            ObservedSharedLease::State(state) if state.maker == Maker::Request(asked.id) => {
                 state.maker = Maker::Stranger;
                 true
             }
-            Known::State(_) | Known::Absent(_) | Known::Nothing => false,
+            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => false,
         };
         match asked.what {
-            What::Renew if by_stranger => self.end_hold(now, out),
-            What::Renew => self.doubt(),
+            SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),
+            SharedLeaseRequest::Renew => self.doubt(),
             // What we had was not there any more to be given back.
-            What::Release => self.end_hold(now, out),
-            What::Look | What::Take => {}
+            SharedLeaseRequest::Release => self.end_hold(now, out),
+            SharedLeaseRequest::Look | SharedLeaseRequest::Take => {}
         }
     }
 
@@ -409,7 +409,7 @@ impl SharedLease {
 
     /// The Lease does not exist.
     fn gone(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.known = Known::Absent(now);
+        self.known = ObservedSharedLease::Absent(now);
         self.end_hold(now, out);
     }
 
@@ -425,10 +425,10 @@ impl SharedLease {
     fn end_hold(&mut self, now: Now, out: &mut Vec<Out>) {
         let hold = match std::mem::replace(&mut self.phase, Phase::Apart) {
             Phase::Apart => return,
-            Phase::Held(hold) | Phase::Leaving(hold) => hold,
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold,
         };
         let held = now.since(hold.taken);
-        out.push(Out::Sample(Sample::LeaseHeld(held)));
+        out.push(Out::Metric(Metric::LeaseHeld(held)));
         self.off.hold_ended(now, held, self.params.min_off);
         if self.signs.awaits_ingress() && self.off.others_wait(now, false) {
             self.signs.count_ingress();
@@ -450,7 +450,7 @@ impl SharedLease {
     pub(super) fn is_consistent(&self) -> bool {
         match &self.phase {
             Phase::Held(hold) => self.holder() == Some(Holder::Ours) && hold.taken <= hold.renewed,
-            Phase::Leaving(hold) => hold.taken <= hold.renewed,
+            Phase::DrainingAddresses(hold) => hold.taken <= hold.renewed,
             Phase::Apart => true,
         }
     }
@@ -458,8 +458,8 @@ impl SharedLease {
     /// Whose it is, as far as is known.
     fn holder(&self) -> Option<Holder> {
         match &self.known {
-            Known::State(state) => Some(Holder::of(&state.facts, &self.params.holder)),
-            Known::Absent(_) | Known::Nothing => None,
+            ObservedSharedLease::State(state) => Some(Holder::of(&state.facts, &self.params.holder)),
+            ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         }
     }
 }

@@ -43,9 +43,9 @@ use model::lease::{GateTimes, LeaseAnswer, LeaseAsk};
 use model::load_balancers::OurPuts;
 use model::machine::{Machine, Now, earliest};
 use model::report::{Ended, Report};
-use model::sample::{GateClass, Sample};
+use model::sample::{GateClass, Metric};
 use model::view::{GateView, LaneView, SharedLeaseView};
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 
 mod admin;
 mod breaker;
@@ -78,10 +78,10 @@ use initial_read::Sights;
 use gate::Gates;
 use lane::{Closed, Lane, Noted};
 use lease::SharedLease;
-use status::Shown;
+use status::WriterStatus;
 use unread::UnreadChanges;
 use verify::Verifications;
-use operator::Wished;
+use operator::WriterPolicy;
 use write::Phase;
 
 pub use gate::Throttling;
@@ -156,11 +156,11 @@ pub enum In {
     /// Whether this process may write, and in which term (W8).
     Standing(Standing),
     /// What operators wish: nothing is written in a term before this was heard for it (G6).
-    Wishes {
+    OperatorPolicy {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<Wishes>,
+        wishes: Arc<OperatorPolicy>,
     },
     /// The operator asks for an attempt of this pool now (H3).
     Attempt(RequestId, PoolId),
@@ -290,7 +290,7 @@ pub enum Out {
     /// To the board: a gate and its budget.
     Gate(GateClass, GateView),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
     /// To the process: after [`In::Shutdown`], nothing that was sent is unanswered any more.
     Quiet {
         /// Whether the shared Lease is given back, or not ours; else it lapses.
@@ -302,7 +302,7 @@ pub enum Out {
 pub struct Writer {
     params: Params,
     standing: Standing,
-    wished: Wished,
+    wished: WriterPolicy,
     life: Life,
     draining: Arc<Draining>,
     unread: UnreadChanges,
@@ -340,7 +340,7 @@ pub struct Writer {
     grant_limited: bool,
     /// When a token, or the breaker, lets the next grant or read go.
     refill: Option<Now>,
-    shown: Shown,
+    shown: WriterStatus,
 }
 
 /// Whether the process goes on.
@@ -364,7 +364,7 @@ impl Writer {
             let_go_by: None,
             params,
             standing: Standing::Standby,
-            wished: Wished::default(),
+            wished: WriterPolicy::default(),
             life: Life::Running,
             draining: Arc::default(),
             unread: UnreadChanges::default(),
@@ -387,7 +387,7 @@ impl Writer {
             verifications: Verifications::default(),
             grant_limited: false,
             refill: None,
-            shown: Shown::default(),
+            shown: WriterStatus::default(),
         }
     }
 
@@ -545,7 +545,7 @@ impl Machine for Writer {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Standing(standing) => self.on_standing(now, standing, out),
-            In::Wishes { term, wishes } => self.on_wishes(term, wishes),
+            In::OperatorPolicy { term, wishes } => self.on_wishes(term, wishes),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
             In::PassOn(id, answer) => self.pass_on(now, id, answer, out),

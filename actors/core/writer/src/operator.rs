@@ -13,7 +13,7 @@ use model::ids::{Epoch, LbName, PoolId};
 use model::level::Level;
 use model::machine::Now;
 use model::sample::GateClass;
-use model::policy::{Mode, Wishes};
+use model::policy::{Mode, OperatorPolicy};
 
 use super::completion::End;
 use super::lane::{Closed, PROBE_DELAY};
@@ -22,16 +22,16 @@ use super::{Life, Out, Writer};
 
 /// What is known of what operators wish.
 #[derive(Debug, Default)]
-pub(super) struct Wished {
+pub(super) struct WriterPolicy {
     /// The newest term that had begun when it was read; `None`: none had, or nothing was said yet.
     term: Option<Epoch>,
-    wishes: Arc<Wishes>,
+    wishes: Arc<OperatorPolicy>,
 }
 
-impl Wished {
+impl WriterPolicy {
     /// Whether the operator has paused the members of this pool.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
-        let Wishes { pools, services, .. } = &*self.wishes;
+        let OperatorPolicy { pools, services, .. } = &*self.wishes;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
 
@@ -52,8 +52,8 @@ impl Wished {
 
 impl Writer {
     /// Takes in what operators wish.
-    pub(super) fn on_wishes(&mut self, term: Option<Epoch>, wishes: Arc<Wishes>) {
-        self.wished = Wished { term: self.wished.term.max(term), wishes };
+    pub(super) fn on_wishes(&mut self, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
+        self.wished = WriterPolicy { term: self.wished.term.max(term), wishes };
     }
 
     /// An answer about a pause, which this writer has heard of before it: where no other client may write, it counts from

@@ -10,19 +10,19 @@ use model::attempt::{Due, Outcome, Taken};
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::Now;
 use model::proof::prove;
-use model::sample::{Caller, GateClass, Sample};
+use model::sample::{Caller, GateClass, Metric};
 
 use super::breaker::Part;
 use super::in_flight::{Purpose, SEND_LIMIT};
 use super::classify::{Stage, is_in_doubt};
 use super::completion::{End, tell_outcome};
 use super::gate::gate_closed;
-use super::lane::{Closed, Pick};
+use super::lane::{Closed, Eligible};
 use super::plan::{Change, Plan, plan};
 use super::record::record;
 use super::slot::Slot;
 use super::dispatch::unexpected;
-use super::write::{Course, Cover, Membership, Phase, Polling, Put, Write};
+use super::write::{WriteHistory, Exclusion, Membership, Phase, Polling, Put, Write};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {
@@ -45,11 +45,11 @@ impl Writer {
     /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
     pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
         while self.may_start(now) && self.lock_may_start(now) {
-            let Some((lb, pick)) = self.next_grant(now, Pick::Any) else { return };
+            let Some((lb, pick)) = self.next_grant(now, Eligible::Any) else { return };
             self.granted_last = Some(lb.clone());
             let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant(pick));
             if let Some((pool, slot)) = granted {
-                self.begin(now, PoolId::new(lb.clone(), pool), slot, Cover::SharedLease, out);
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, Exclusion::SharedLease, out);
             }
             self.touch(&lb);
         }
@@ -57,7 +57,7 @@ impl Writer {
 
     /// Whether something would be granted if the shared Lease were ours.
     pub(super) fn could_grant(&self, now: Now) -> bool {
-        self.may_start(now) && self.next_grant(now, Pick::Any).is_some()
+        self.may_start(now) && self.next_grant(now, Eligible::Any).is_some()
     }
 
     /// Whether anything may be granted, as far as no single lane and no call is concerned.
@@ -70,7 +70,7 @@ impl Writer {
     }
 
     /// Begins the write of a slot that was granted.
-    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Cover, out: &mut Vec<Out>) {
+    pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Exclusion, out: &mut Vec<Out>) {
         let Some(epoch) = self.standing.term() else { return };
         let lb = pool.lb.clone();
         let Some(lane) = self.lanes.get_mut(&lb) else { return };
@@ -81,7 +81,7 @@ impl Writer {
         // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
         let (resumed, course) = match slot.resume {
             Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
-            Some(_) | None => (None, Course::default()),
+            Some(_) | None => (None, WriteHistory::default()),
         };
         let attempt = resumed.unwrap_or_else(|| {
             self.attempts += 1;
@@ -91,13 +91,13 @@ impl Writer {
         if let Some(due) = slot.membership {
             if resumed.is_none() {
                 let waited = now.since(due.since);
-                out.push(Out::Sample(Sample::LaneWait { caller: Caller::Membership, waited }));
+                out.push(Out::Metric(Metric::LaneWait { caller: Caller::Membership, waited }));
             }
             out.push(Out::Take(pool.clone(), attempt));
         }
         if let (Some(due), None) = (slot.admin, admin_granted) {
             let waited = now.since(due.since);
-            out.push(Out::Sample(Sample::LaneWait { caller: Caller::AdminState, waited }));
+            out.push(Out::Metric(Metric::LaneWait { caller: Caller::AdminState, waited }));
         }
         lane.write = Some(Write {
             attempt,
@@ -129,7 +129,7 @@ impl Writer {
             .filter(|write| matches!(write.phase, Phase::Taking))
             .and_then(|write| write.due().map(|due| (write, due)));
         let Some((write, due)) = asked else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         write.membership = match taken {
@@ -180,8 +180,8 @@ impl Writer {
         write.phase = Phase::Reading;
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let read = match write.cover {
-            Cover::SharedLease => Purpose::PreWrite(pool, attempt),
-            Cover::AtRest(_) => Purpose::Rest(pool, attempt),
+            Exclusion::SharedLease => Purpose::PreWrite(pool, attempt),
+            Exclusion::AtRest(_) => Purpose::Rest(pool, attempt),
         };
         self.calls.queue(read);
     }
@@ -205,7 +205,7 @@ impl Writer {
             }
         };
         if facts.etag.is_some() && facts.has_succeeded() {
-            write.cover = Cover::AtRest(facts.etag.clone());
+            write.cover = Exclusion::AtRest(facts.etag.clone());
             self.calls.queue(Purpose::PreWrite(pool.clone(), attempt));
         } else {
             self.keep_covered(now, &pool.lb, out);

@@ -14,7 +14,7 @@ use super::classify::{Class, Stage, classify, may_be_carried_out};
 use super::completion::End;
 use super::lane::Closed;
 use super::slot::{Resume, Wait, Why};
-use super::write::{Cover, Membership, Phase, Write};
+use super::write::{Exclusion, Membership, Phase, Write};
 use super::{Out, Writer, our_failure};
 
 /// The delays before the client's tries, before jitter; the last one repeats (W4).
@@ -197,7 +197,7 @@ impl Writer {
                 admin_granted: resume.admin_granted,
                 course: resume.course,
                 token: false,
-                cover: Cover::SharedLease,
+                cover: Exclusion::SharedLease,
                 phase: Phase::Reading,
             });
         });

@@ -6,24 +6,24 @@ use std::ops::Bound;
 
 use model::ids::LbName;
 use model::machine::{Now, earliest};
-use model::sample::{ArmVerb, Caller, GateClass, Sample};
+use model::sample::{ArmVerb, Caller, GateClass, Metric};
 
 use super::budget::Need;
-use super::lane::{Lane, Pick};
+use super::lane::{Lane, Eligible};
 use super::write::Phase;
 use super::{Out, Writer};
 
 impl Writer {
     /// The lane that is granted next, and which of its slots may be; `None`: nothing may be granted now. No more
     /// than `most` is.
-    pub(super) fn next_grant(&self, now: Now, most: Pick) -> Option<(LbName, Pick)> {
+    pub(super) fn next_grant(&self, now: Now, most: Eligible) -> Option<(LbName, Eligible)> {
         if self.ready.is_empty() {
             return None;
         }
         let paid = if self.can_pay(now, Need::Membership) {
-            Pick::Any
+            Eligible::Any
         } else if self.can_pay(now, Need::Admin) {
-            Pick::Admin
+            Eligible::Admin
         } else {
             return None;
         };
@@ -36,26 +36,26 @@ impl Writer {
 
     /// Which of a lane's slots the breaker lets go. Where a Down may be tried, one is: those that are asked for again
     /// come last among them, so that one that goes through is found (W10).
-    fn admitted(&self, now: Now, lb: &LbName, lane: &Lane) -> Option<Pick> {
+    fn admitted(&self, now: Now, lb: &LbName, lane: &Lane) -> Option<Eligible> {
         let pick = self.breaker.admits(now, lb)?;
-        let tries_down = self.breaker.admin_probe_at(lb, true).is_some() && lane.has(Pick::Down);
-        Some(if tries_down { pick.and(Pick::Down).unwrap_or(pick) } else { pick })
+        let tries_down = self.breaker.admin_probe_at(lb, true).is_some() && lane.has(Eligible::Down);
+        Some(if tries_down { pick.and(Eligible::Down).unwrap_or(pick) } else { pick })
     }
 
     /// Whose work is among what the next grants of all lanes could be of.
     pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
         let admitted =
-            |lb: &LbName, most: Pick| self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some();
+            |lb: &LbName, most: Eligible| self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some();
         let has = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_membership);
         let waits = |caller: &Caller| match caller {
             Caller::Membership => {
-                self.ready.iter().any(|lb| has(lb) && admitted(lb, Pick::Members))
+                self.ready.iter().any(|lb| has(lb) && admitted(lb, Eligible::Members))
                     && self.can_pay(now, Need::Membership)
             }
             Caller::AdminState => {
                 let again = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_admin);
-                let asks_again = self.ready.iter().any(|lb| again(lb) && admitted(lb, Pick::Admin));
-                self.next_grant(now, Pick::Admin).is_some()
+                let asks_again = self.ready.iter().any(|lb| again(lb) && admitted(lb, Eligible::Admin));
+                self.next_grant(now, Eligible::Admin).is_some()
                     || asks_again && self.can_pay(now, Need::Membership)
             }
         };
@@ -99,7 +99,7 @@ impl Writer {
             GateClass::Reads => ArmVerb::GetPool,
             GateClass::Writes => ArmVerb::PutPool,
         };
-        out.push(Out::Sample(Sample::RateLimited(verb)));
+        out.push(Out::Metric(Metric::RateLimited(verb)));
     }
 
     /// When time alone lets the next grant go, apart from the reads that go before its own, each of which has a
@@ -115,8 +115,8 @@ impl Writer {
             let from = |paid: Option<Now>, probe: Option<Now>| {
                 paid.map(|at| probe.map_or(at, |probe| probe.max(at)))
             };
-            let paid = if lane.has(Pick::Admin) { admin } else { membership };
-            let of_admin = from(paid, self.breaker.admin_probe_at(lb, lane.has(Pick::Down)));
+            let paid = if lane.has(Eligible::Admin) { admin } else { membership };
+            let of_admin = from(paid, self.breaker.admin_probe_at(lb, lane.has(Eligible::Down)));
             let of_members = from(membership, self.breaker.probe_at(lb));
             earliest(of_admin.filter(|_| lane.has_admin()), of_members.filter(|_| lane.has_membership()))
         };

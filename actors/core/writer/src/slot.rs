@@ -4,7 +4,7 @@ use model::attempt::{Class, Due};
 use model::ids::AttemptId;
 use model::machine::Now;
 
-use super::write::Course;
+use super::write::WriteHistory;
 use super::{AdminDue, AdminUrgency};
 
 /// The order in which a lane grants (W1).
@@ -59,7 +59,7 @@ pub(super) struct Resume {
     /// When it began to wait.
     pub since: Now,
     /// What it has behind it.
-    pub course: Course,
+    pub course: WriteHistory,
     /// What it waits for.
     pub why: Why,
     /// Not before this moment; `None`: the time has come.

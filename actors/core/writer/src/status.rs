@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::ids::LbName;
 use model::machine::{Now, earliest};
-use model::sample::{GateClass, Sample};
+use model::sample::{GateClass, Metric};
 use model::view::{GateView, LaneView};
 
 use super::{Out, Writer};
@@ -18,7 +18,7 @@ const VISIBLE_SHARE: f64 = 0.01;
 
 /// What was shown last, and what has changed since.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct WriterStatus {
     changed: BTreeSet<LbName>,
     /// Not before this moment.
     next: Now,
@@ -36,7 +36,7 @@ struct ShownGate {
     short_until: Option<Now>,
 }
 
-impl Shown {
+impl WriterStatus {
     /// Notes that something of a lane has changed.
     pub(super) fn lane_changed(&mut self, lb: &LbName) {
         if !self.changed.contains(lb) {
@@ -84,7 +84,7 @@ impl Writer {
         if self.shown.lanes != lanes {
             self.shown.lanes = lanes;
             let (busy, waiting) = (count(lanes.0), count(lanes.1));
-            out.push(Out::Sample(Sample::Lanes { busy, waiting }));
+            out.push(Out::Metric(Metric::Lanes { busy, waiting }));
         }
     }
 
@@ -99,12 +99,12 @@ impl Writer {
             let gate_moved = shown.closed_until != closed_until;
             let share_moved = shown.share.is_none_or(|before| (before - share).abs() >= VISIBLE_SHARE);
             if gate_moved && shown.closed_until.is_some() != closed_until.is_some() {
-                out.push(Out::Sample(Sample::Gate { class, closed: closed_until.is_some() }));
+                out.push(Out::Metric(Metric::Gate { class, closed: closed_until.is_some() }));
             }
             shown.closed_until = closed_until;
             if share_moved {
                 shown.share = Some(share);
-                out.push(Out::Sample(Sample::BudgetLeft { class, share }));
+                out.push(Out::Metric(Metric::BudgetLeft { class, share }));
             }
             let capacity_moved = (shown.capacity - capacity).abs() > shown.capacity * VISIBLE_SHARE;
             let short_moved = shown.short_until.is_some() != short_until.is_some();

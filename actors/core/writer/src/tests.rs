@@ -182,7 +182,7 @@ impl Bench {
 
     fn heard(&mut self, out: Vec<Out>) -> Vec<Out> {
         let looks_on =
-            |said: &Out| matches!(said, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Sample(_));
+            |said: &Out| matches!(said, Out::Lane(_) | Out::SharedLease(_) | Out::Gate(..) | Out::Metric(_));
         let (shown, said) = out.into_iter().partition(looks_on);
         self.shown.extend::<Vec<Out>>(shown);
         said
@@ -277,16 +277,16 @@ impl Bench {
     }
 
     /// What was shown of this kind of sample.
-    fn samples<T>(&self, pick: impl Fn(&Sample) -> Option<T>) -> Vec<T> {
+    fn samples<T>(&self, pick: impl Fn(&Metric) -> Option<T>) -> Vec<T> {
         let samples = self
             .shown
             .iter()
-            .filter_map(|said| if let Out::Sample(sample) = said { Some(sample) } else { None });
+            .filter_map(|said| if let Out::Metric(sample) = said { Some(sample) } else { None });
         samples.filter_map(pick).collect()
     }
 
     fn unmatched(&self) -> usize {
-        self.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::UnmatchedAnswer))).count()
+        self.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::UnmatchedAnswer))).count()
     }
 }
 
@@ -845,7 +845,7 @@ fn w6_a_quota_429_closes_the_gate_of_its_verb_and_delays_grants() {
     let said = bench.until(17_000);
     assert_eq!(takes(&said)[0].0, other);
     assert!(said.iter().any(|said| matches!(said, Out::Gates { reads_until: None, writes_until: None })));
-    let sampled = |closed| Out::Sample(Sample::Gate { class: GateClass::Writes, closed });
+    let sampled = |closed| Out::Metric(Metric::Gate { class: GateClass::Writes, closed });
     for closed in [true, false] {
         let expected = format!("{:?}", sampled(closed));
         assert!(bench.shown.iter().any(|said| format!("{said:?}") == expected));
@@ -1103,7 +1103,7 @@ fn d3_a_discovery_answer_has_the_start_of_its_get_and_failures() {
         "{said:?}"
     );
     let called = |said: &Out| {
-        matches!(said, Out::Sample(Sample::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
+        matches!(said, Out::Metric(Metric::ArmCall { verb: ArmVerb::GetLoadBalancer, took, result: ArmResult::NotFound })
             if *took == Duration::from_millis(700))
     };
     assert!(bench.shown.iter().any(called));
@@ -1251,10 +1251,10 @@ fn e2_lanes_are_shown_at_most_four_times_a_second() {
         None => panic!("no lane was shown"),
     }
     assert!(
-        bench.shown.iter().any(|said| matches!(said, Out::Sample(Sample::Lanes { busy: 1, waiting: 99 })))
+        bench.shown.iter().any(|said| matches!(said, Out::Metric(Metric::Lanes { busy: 1, waiting: 99 })))
     );
     let budgets =
-        bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::BudgetLeft { .. }))).count();
+        bench.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::BudgetLeft { .. }))).count();
     assert_eq!(budgets, 2, "once for each class");
 }
 

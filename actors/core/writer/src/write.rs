@@ -68,18 +68,18 @@ pub(super) struct Write {
     /// When the lane was granted to the admin part first; `None`: never, for it came with no grant, or there is none.
     pub admin_granted: Option<Now>,
     /// What it has behind it.
-    pub course: Course,
+    pub course: WriteHistory,
     /// Whether it still holds the token for a PUT.
     pub token: bool,
     /// What keeps others from writing at the same time (W7).
-    pub cover: Cover,
+    pub cover: Exclusion,
     /// What it does.
     pub phase: Phase,
 }
 
 /// What keeps others from writing a load balancer at the same time as we do (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Cover {
+pub(super) enum Exclusion {
     /// The shared Lease.
     SharedLease,
     /// Nothing: only a Down goes, and only while the load balancer is as it was when it was seen at rest, with this
@@ -87,12 +87,12 @@ pub(super) enum Cover {
     AtRest(Option<Etag>),
 }
 
-impl Cover {
+impl Exclusion {
     /// Whether a read shows that the load balancer is not as it was.
     pub(super) fn is_disturbed(&self, read: &PoolRead) -> bool {
         match self {
-            Cover::SharedLease => false,
-            Cover::AtRest(tag) => {
+            Exclusion::SharedLease => false,
+            Exclusion::AtRest(tag) => {
                 tag.is_none() || *tag != read.etag || read.facts.provisioning != Provisioning::Succeeded
             }
         }
@@ -101,7 +101,7 @@ impl Cover {
 
 /// What a write has behind it and keeps while it waits.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Course {
+pub(super) struct WriteHistory {
     /// How often the entity tag had moved between its GET and its PUT (W2).
     pub moved: u32,
     /// The foreign operation that it has waited for.
@@ -121,7 +121,7 @@ pub(super) struct Course {
     pub told: u64,
 }
 
-impl Course {
+impl WriteHistory {
     /// How often the call that has failed at this step was tried again. A GET that follows a PUT's failure belongs to the
     /// retry of that PUT (W4).
     pub(super) fn retries(&mut self, stage: Stage) -> &mut u32 {
@@ -455,8 +455,8 @@ impl Write {
     /// Whether it goes without the shared Lease.
     pub(super) fn bypasses(&self) -> bool {
         match self.cover {
-            Cover::SharedLease => false,
-            Cover::AtRest(_) => true,
+            Exclusion::SharedLease => false,
+            Exclusion::AtRest(_) => true,
         }
     }
 

@@ -200,7 +200,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
     while asked.len() < count {
         let open = |said| match said {
             Out::Open { call, ask, .. } => Some(Request { call, kind, ask }),
-            Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Sample(_) => None,
+            Out::Seen(..) | Out::Contact(..) | Out::View(_) | Out::Metric(_) => None,
         };
         let Some(request) = out.drain(..).filter_map(open).next_back() else {
             now = watcher.deadline().expect("it goes on");

@@ -16,7 +16,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 
 /// What is known of the Lease.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct ObservedLease {
     identity: Arc<str>,
     state: State,
     /// The version in which it was seen last, also where it is gone since.
@@ -69,10 +69,10 @@ pub(super) enum Chance {
     Held(Arc<LeaseFacts>, Now),
 }
 
-impl Sight {
+impl ObservedLease {
     /// Nothing is known yet by this process.
-    pub(super) fn new(identity: Arc<str>) -> Sight {
-        Sight {
+    pub(super) fn new(identity: Arc<str>) -> ObservedLease {
+        ObservedLease {
             identity,
             state: State::Unknown,
             last: ResourceVersion::default(),

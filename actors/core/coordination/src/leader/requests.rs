@@ -12,7 +12,7 @@ use model::ids::CallId;
 use model::lease::{GateTimes, LeaseAnswer, LeaseAsk, LeaseEdit, LeaseFacts, WATCH_MARGIN};
 use model::machine::{Now, earliest};
 use model::object::GIVE_UP_AFTER;
-use model::sample::Sample;
+use model::sample::Metric;
 
 use super::observed_lease::Chance;
 use super::{Ending, Leader, Out, Times};
@@ -27,7 +27,7 @@ pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
 /// The request that is under way, or the next one.
 #[derive(Clone, Debug)]
-pub(super) enum Errand {
+pub(super) enum LeaseStep {
     /// Nothing is asked.
     None,
     /// The Lease is looked at. `after_take`: it may be ours already.
@@ -35,12 +35,12 @@ pub(super) enum Errand {
     /// Whatever its state calls for is done: it is taken, renewed, awaited, or released.
     Act { at: Now },
     /// A request was sent.
-    Asked { call: CallId, sent: Now, give_up: Now, what: What },
+    Asked { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum LeaseRequest {
     Look { after_take: bool },
     Await,
     Take,
@@ -48,9 +48,9 @@ pub(super) enum What {
     Release,
 }
 
-impl Errand {
-    pub(super) fn look(at: Now) -> Errand {
-        Errand::Look { at, after_take: false }
+impl LeaseStep {
+    pub(super) fn look(at: Now) -> LeaseStep {
+        LeaseStep::Look { at, after_take: false }
     }
 }
 
@@ -58,12 +58,12 @@ impl Leader {
     /// Whether a request may have made the Lease ours without our knowing.
     pub(super) fn may_become_ours(&self) -> bool {
         match &self.errand {
-            Errand::None | Errand::Act { .. } => false,
-            Errand::Look { after_take, .. } => *after_take,
-            Errand::Asked { what, .. } => match what {
-                What::Look { after_take } => *after_take,
-                What::Take => true,
-                What::Await | What::Renew | What::Release => false,
+            LeaseStep::None | LeaseStep::Act { .. } => false,
+            LeaseStep::Look { after_take, .. } => *after_take,
+            LeaseStep::Asked { what, .. } => match what {
+                LeaseRequest::Look { after_take } => *after_take,
+                LeaseRequest::Take => true,
+                LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
             },
         }
     }
@@ -71,11 +71,11 @@ impl Leader {
     /// When the next request is made, or the one under way is given up.
     pub(super) fn errand_deadline(&self, times: Times) -> Option<Now> {
         match &self.errand {
-            Errand::None => None,
-            Errand::Look { at, .. } | Errand::Act { at } => Some(*at),
-            Errand::Asked { give_up, what, .. } => match what {
-                What::Await => earliest(Some(*give_up), self.expiry(times)),
-                What::Look { .. } | What::Take | What::Renew | What::Release => Some(*give_up),
+            LeaseStep::None => None,
+            LeaseStep::Look { at, .. } | LeaseStep::Act { at } => Some(*at),
+            LeaseStep::Asked { give_up, what, .. } => match what {
+                LeaseRequest::Await => earliest(Some(*give_up), self.expiry(times)),
+                LeaseRequest::Look { .. } | LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => Some(*give_up),
             },
         }
     }
@@ -90,32 +90,32 @@ impl Leader {
 
     /// Does what is due about the Lease.
     pub(super) fn go_on(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        if let Errand::Asked { give_up, what, sent, .. } = self.errand {
+        if let LeaseStep::Asked { give_up, what, sent, .. } = self.errand {
             if give_up <= now {
                 self.on_failed(now, sent, what, "no answer in time".into(), times);
-            } else if what == What::Await
+            } else if what == LeaseRequest::Await
                 && (self.expiry(times).is_none_or(|expires| expires <= now) || self.ending != Ending::Not)
             {
                 // What its answer would bring is not waited for any more.
-                self.errand = Errand::Act { at: now };
+                self.errand = LeaseStep::Act { at: now };
             }
         }
-        if let (Ending::Releasing { .. }, Errand::Act { at }) = (self.ending, &mut self.errand) {
+        if let (Ending::Releasing { .. }, LeaseStep::Act { at }) = (self.ending, &mut self.errand) {
             *at = now;
         }
         match self.errand {
-            Errand::Look { at, after_take } if at <= now => {
-                self.ask(now, What::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
+            LeaseStep::Look { at, after_take } if at <= now => {
+                self.ask(now, LeaseRequest::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
             }
-            Errand::Act { at } if at <= now => self.act(now, times, out),
-            Errand::None | Errand::Look { .. } | Errand::Act { .. } | Errand::Asked { .. } => {}
+            LeaseStep::Act { at } if at <= now => self.act(now, times, out),
+            LeaseStep::None | LeaseStep::Look { .. } | LeaseStep::Act { .. } | LeaseStep::Asked { .. } => {}
         }
     }
 
-    fn ask(&mut self, now: Now, what: What, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
+    fn ask(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
         self.calls += 1;
         let call = CallId(self.calls);
-        self.errand = Errand::Asked { call, sent: now, give_up: now.plus(within), what };
+        self.errand = LeaseStep::Asked { call, sent: now, give_up: now.plus(within), what };
         out.push(Out::Lease(call, ask));
     }
 
@@ -124,34 +124,34 @@ impl Leader {
             (true, Ending::Not | Ending::Begun) => match self.sight.ours() {
                 Some(facts) => {
                     let edit = self.edit(&facts, times);
-                    (What::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+                    (LeaseRequest::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             (true, Ending::Releasing { .. }) => match self.sight.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
-                    (What::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+                    (LeaseRequest::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             // Nothing is taken by a process that ends.
             (false, Ending::Begun | Ending::Releasing { .. }) => {
-                self.errand = Errand::None;
+                self.errand = LeaseStep::None;
                 return;
             }
             (false, Ending::Not) => match self.sight.chance(now, times) {
-                Chance::Unknown => (What::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-                Chance::Absent => (What::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER),
+                Chance::Unknown => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                Chance::Absent => (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER),
                 Chance::Free(facts) => {
                     // Also where the holder stays: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
-                    (What::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
+                    (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
                 Chance::Held(facts, expires) => {
                     let span = AWAIT.min(expires.since(now));
                     (
-                        What::Await,
+                        LeaseRequest::Await,
                         LeaseAsk::Await(facts.version.clone(), span),
                         span.saturating_add(WATCH_MARGIN),
                     )
@@ -191,44 +191,44 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        let Errand::Asked { call: open, sent, what, .. } = self.errand else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+        let LeaseStep::Asked { call: open, sent, what, .. } = self.errand else {
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         if open != call {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
         let failed = matches!(answer, LeaseAnswer::Failed(_));
         // The holder does not watch the Lease.
-        if !failed && !matches!(what, What::Look { .. }) {
+        if !failed && !matches!(what, LeaseRequest::Look { .. }) {
             self.watch_failures.clear();
         }
         match answer {
-            LeaseAnswer::Seen(facts) if what != What::Await || self.sight.is_older_than(&facts) => {
+            LeaseAnswer::Seen(facts) if what != LeaseRequest::Await || self.sight.is_older_than(&facts) => {
                 self.on_seen(now, sent, what, facts, times, out);
             }
-            LeaseAnswer::Absent if what != What::Await => {
+            LeaseAnswer::Absent if what != LeaseRequest::Await => {
                 self.last_error = None;
                 self.sight.absent(times);
                 self.confirmed = false;
                 self.lose(now, out);
-                self.errand = Errand::Act { at: now };
+                self.errand = LeaseStep::Act { at: now };
             }
             // A watch may lag behind, and tell of a state or a deletion that others have followed: what it brings
             // counts only where it is certainly newer than what is known. Else a read, which is most recent, tells.
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
-                self.errand = Errand::look(now.max(sent.plus(BREATH)));
+                self.errand = LeaseStep::look(now.max(sent.plus(BREATH)));
             }
             // One is a race that was lost; more in a row are a server that refuses, or a client that writes all the
             // time.
             LeaseAnswer::Conflict => {
-                let after_take = what == What::Take;
+                let after_take = what == LeaseRequest::Take;
                 let at = if self.conflicts == 0 { now } else { now.max(sent.plus(BREATH)) };
                 self.conflicts = self.conflicts.saturating_add(1);
-                self.errand = Errand::Look { at, after_take };
+                self.errand = LeaseStep::Look { at, after_take };
             }
-            LeaseAnswer::Unchanged => self.errand = Errand::Act { at: now.max(sent.plus(BREATH)) },
+            LeaseAnswer::Unchanged => self.errand = LeaseStep::Act { at: now.max(sent.plus(BREATH)) },
             LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
         }
     }
@@ -237,7 +237,7 @@ impl Leader {
         &mut self,
         now: Now,
         sent: Now,
-        what: What,
+        what: LeaseRequest,
         facts: Arc<LeaseFacts>,
         times: Times,
         out: &mut Vec<Out>,
@@ -251,13 +251,13 @@ impl Leader {
         let ours = self.sight.ours().is_some();
         self.confirmed &= ours;
         match what {
-            What::Look { .. } | What::Await => {}
-            What::Take | What::Renew | What::Release => self.conflicts = 0,
+            LeaseRequest::Look { .. } | LeaseRequest::Await => {}
+            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.conflicts = 0,
         }
         let next = now.max(sent.plus(times.retry));
-        self.errand = Errand::Act { at: now };
+        self.errand = LeaseStep::Act { at: now };
         match what {
-            What::Look { .. } | What::Await => {
+            LeaseRequest::Look { .. } | LeaseRequest::Await => {
                 if self.renewed.is_some() && !ours {
                     self.lose(now, out);
                 }
@@ -266,39 +266,39 @@ impl Leader {
                     self.renewed = Some(now);
                 }
             }
-            What::Take if ours => {
-                self.errand = Errand::Act { at: next };
+            LeaseRequest::Take if ours => {
+                self.errand = LeaseStep::Act { at: next };
                 match self.ending {
                     Ending::Not => self.win(now, sent, out),
                     Ending::Begun | Ending::Releasing { .. } => self.renewed = Some(sent),
                 }
             }
-            What::Renew if ours => {
+            LeaseRequest::Renew if ours => {
                 // One that is answered after its term was given up begins none: the Lease is taken for that.
                 if self.renewed.is_some() || self.ending != Ending::Not {
-                    self.errand = Errand::Act { at: next };
+                    self.errand = LeaseStep::Act { at: next };
                     self.renewed = Some(sent);
                     self.say_standing(out);
                 }
             }
-            What::Take | What::Renew | What::Release => self.lose(now, out),
+            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.lose(now, out),
         }
     }
 
-    fn on_failed(&mut self, now: Now, sent: Now, what: What, why: Arc<str>, times: Times) {
-        if what == What::Await {
+    fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, why: Arc<str>, times: Times) {
+        if what == LeaseRequest::Await {
             self.watch_failures.failed(Arc::clone(&why));
         }
         self.last_error = Some(why);
         let pause = match what {
-            What::Release => BREATH,
-            What::Look { .. } | What::Await | What::Take | What::Renew => times.retry,
+            LeaseRequest::Release => BREATH,
+            LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => times.retry,
         };
         let after_take = match what {
-            What::Take => true,
-            What::Look { after_take } => after_take,
-            What::Await | What::Renew | What::Release => false,
+            LeaseRequest::Take => true,
+            LeaseRequest::Look { after_take } => after_take,
+            LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
         };
-        self.errand = Errand::Look { at: now.max(sent.plus(pause)), after_take };
+        self.errand = LeaseStep::Look { at: now.max(sent.plus(pause)), after_take };
     }
 }

@@ -179,8 +179,8 @@ impl Drive {
                     self.done = true;
                     self.free = Some(free);
                 }
-                Out::Sample(Sample::UnmatchedAnswer) => self.unmatched += 1,
-                Out::View(_) | Out::Sample(_) => {}
+                Out::Metric(Metric::UnmatchedAnswer) => self.unmatched += 1,
+                Out::View(_) | Out::Metric(_) => {}
             }
         }
     }

@@ -1,5 +1,5 @@
 //! What is asked about our ConfigMap: looks, and the writes that operators ask for (docs/design/pools.md, G6; A3). How
-//! that is asked, one request at a time, is [`Errand`](mechanisms::config_map_client::Errand)'s business.
+//! that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
 //!
 //! The operator is answered when a state was seen that shows it done and that no older write can change any more; a
 //! write whose answer was lost is looked for first.
@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mechanisms::config_map_client::{Failed, News, Sight, What};
+use mechanisms::config_map_client::{Failed, ConfigMapNews, ConfigMapRead, ConfigMapRequest};
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Now, step_of};
 use model::object::ResourceVersion;
-use model::sample::Sample;
+use model::sample::Metric;
 
 use super::{Known, Out, Pauses};
 
@@ -136,11 +136,11 @@ impl Pauses {
     /// Takes in the answer to the request that is under way.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer, out: &mut Vec<Out>) {
         match self.errand.on_answer(now, call, answer) {
-            News::Unmatched => out.push(Out::Sample(Sample::UnmatchedAnswer)),
-            News::Forestalled => {}
-            News::State(sight) => self.on_state(now, sight, out),
-            News::Failed(Failed { denied: false, .. }) => self.on_failed(now),
-            News::Failed(Failed { why, denied: true, .. }) => {
+            ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+            ConfigMapNews::Forestalled => {}
+            ConfigMapNews::State(sight) => self.on_state(now, sight, out),
+            ConfigMapNews::Failed(Failed { denied: false, .. }) => self.on_failed(now),
+            ConfigMapNews::Failed(Failed { why, denied: true, .. }) => {
                 // A request that is denied stays denied for seconds.
                 if let Some(work) = self.work.pop_front() {
                     out.push(Out::Answer(work.id, Answer::Refused(Refusal::Failed(why))));
@@ -151,8 +151,8 @@ impl Pauses {
     }
 
     /// A state was seen that was asked for when that term had begun.
-    fn on_state(&mut self, now: Now, sight: Sight<Option<Epoch>>, out: &mut Vec<Out>) {
-        let Sight { call, what, when: begun, facts } = sight;
+    fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>, out: &mut Vec<Out>) {
+        let ConfigMapRead { call, what, when: begun, facts } = sight;
         self.errand.forget_failures();
         let known = Known::of(now, facts, self.known.as_ref());
         self.term = self.term.max(begun);
@@ -179,7 +179,7 @@ impl Pauses {
     }
 
     /// Answers the operators for whom this state is the end, and says what the next one needs.
-    fn settle_work(&mut self, call: CallId, what: What, known: &Known, out: &mut Vec<Out>) -> Next {
+    fn settle_work(&mut self, call: CallId, what: ConfigMapRequest, known: &Known, out: &mut Vec<Out>) -> Next {
         let mut answered = false;
         while let Some(work) = self.work.front_mut() {
             if call.0 <= work.after {
@@ -193,8 +193,8 @@ impl Pauses {
             }
             match what {
                 // Another client undoes it, or the server does not do it: not again immediately.
-                What::Write if !answered => return Next::Later,
-                What::Look | What::Write => {}
+                ConfigMapRequest::Write if !answered => return Next::Later,
+                ConfigMapRequest::Look | ConfigMapRequest::Write => {}
             }
             work.written_over = Some(State::of(known.facts.as_deref()));
             return Next::Write(work.edit(known));

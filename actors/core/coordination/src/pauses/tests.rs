@@ -97,7 +97,7 @@ struct Bench {
     now: Now,
     asked: VecDeque<(CallId, ConfigMapAsk)>,
     answers: Vec<(RequestId, Answer)>,
-    wishes: Option<(Option<Epoch>, Arc<Wishes>)>,
+    wishes: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     view: Option<WishesView>,
     /// Whether the pauses could be read last, and whether a term waits for them, as it is measured.
     measured: Option<(bool, bool)>,
@@ -130,13 +130,13 @@ impl Bench {
         for said in out {
             match said {
                 Out::ConfigMap(call, ask) => self.asked.push_back((call, ask)),
-                Out::Wishes { term, wishes } => self.wishes = Some((term, wishes)),
+                Out::OperatorPolicy { term, wishes } => self.wishes = Some((term, wishes)),
                 Out::Answer(id, answer) => self.answers.push((id, answer)),
                 Out::View(view) => self.view = Some(view),
-                Out::Sample(Sample::Wishes { fresh, term_waits, .. }) => {
+                Out::Metric(Metric::OperatorPolicy { fresh, term_waits, .. }) => {
                     self.measured = Some((fresh, term_waits))
                 }
-                Out::Sample(_) => {}
+                Out::Metric(_) => {}
             }
         }
         assert_eq!(self.pauses.check(), Ok(()));
@@ -175,20 +175,20 @@ impl Bench {
         self.tell(In::Resume { id: RequestId(n), scope });
     }
 
-    fn known(&self) -> (Option<u64>, Wishes) {
+    fn known(&self) -> (Option<u64>, OperatorPolicy) {
         let (term, wishes) = self.wishes.as_ref().expect("wishes were said");
-        (term.map(|term| term.0), Wishes::clone(wishes))
+        (term.map(|term| term.0), OperatorPolicy::clone(wishes))
     }
 }
 
 #[test]
 fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_anew() {
     let mut bench = Bench::begun(Server::default());
-    assert_eq!(bench.known(), (None, Wishes::default()));
+    assert_eq!(bench.known(), (None, OperatorPolicy::default()));
     bench.tell(In::Confirm(Epoch(4)));
     assert_eq!(bench.known().0, None, "nothing was read since the term began");
     bench.serve();
-    assert_eq!(bench.known(), (Some(4), Wishes::default()));
+    assert_eq!(bench.known(), (Some(4), OperatorPolicy::default()));
     bench.tell(In::Confirm(Epoch(4)));
     assert!(bench.asked.is_empty(), "it has been read for this term");
 }
@@ -241,7 +241,7 @@ fn g6_what_a_person_edits_is_seen_within_15_seconds() {
     bench.server = Server::with(&[]);
     bench.wait(at(31));
     bench.serve();
-    assert_eq!(bench.known().1, Wishes::default());
+    assert_eq!(bench.known().1, OperatorPolicy::default());
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn g6_a_pause_is_told_before_the_operator_is_answered() {
     let mut out = Vec::new();
     bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
     let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
-    let pause = place(|said| matches!(said, Out::Wishes { wishes, .. } if wishes.only_observes()));
+    let pause = place(|said| matches!(said, Out::OperatorPolicy { wishes, .. } if wishes.only_observes()));
     let answer = place(|said| matches!(said, Out::Answer(RequestId(7), Answer::Done(Done::Paused(_)))));
     assert!(pause < answer, "{out:?}");
 }
@@ -437,7 +437,7 @@ fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
 #[test]
 fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
     let mut bench = Bench::new(Server::default(), Keeping::Nothing);
-    assert_eq!(bench.known(), (None, Wishes::default()));
+    assert_eq!(bench.known(), (None, OperatorPolicy::default()));
     bench.tell(In::Confirm(Epoch(1)));
     assert_eq!(bench.known().0, Some(1));
     bench.pause(1, Scope::Everything);
@@ -499,7 +499,7 @@ fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
     let heeded = |bench: &Bench| bench.wishes.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").wishes.expect("known");
     assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
-    assert_eq!(*shown(&bench), Wishes::default(), "what is shown is what is noted");
+    assert_eq!(*shown(&bench), OperatorPolicy::default(), "what is shown is what is noted");
 
     let by = Some(Arc::from("restore"));
     bench.tell(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });

@@ -12,7 +12,7 @@ enum Name {
     /// A key that has nothing but secrets.
     Secret,
     /// A word that operators use too, with a colon behind it.
-    Word,
+    SourceAdminStates,
 }
 
 impl Name {
@@ -47,7 +47,7 @@ impl Name {
         } else if ends_with(&SECRETS) {
             Some(Name::Secret)
         } else if ends_with(&WORDS[..2]) || WORDS.contains(&key.as_str()) {
-            Some(Name::Word)
+            Some(Name::SourceAdminStates)
         } else {
             None
         }
@@ -108,13 +108,13 @@ fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize
     let length = match name {
         // Its words may have commas and brackets between them, but for what JSON writes without quotation marks.
         Name::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
-        Name::Secret | Name::Word if quoted => {
+        Name::Secret | Name::SourceAdminStates if quoted => {
             value.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']'))
         }
         Name::Header => end_of_line(value),
         Name::Secret if is_loose => end_of_line(value),
-        Name::Word if is_loose && is_prose(value) => Some(0),
-        Name::Secret | Name::Word => value.find(ends_word),
+        Name::SourceAdminStates if is_loose && is_prose(value) => Some(0),
+        Name::Secret | Name::SourceAdminStates => value.find(ends_word),
     };
     start..start + length.unwrap_or(value.len())
 }

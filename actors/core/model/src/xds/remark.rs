@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What operators are told of a membership.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Remark {
+pub enum Diagnostic {
     /// No endpoint of the pool's family can be used, though some are assigned.
     NothingUsable,
     /// A priority other than the first is used: this one.
@@ -25,45 +25,45 @@ pub enum Remark {
     ForeignDown(usize),
 }
 
-impl Remark {
+impl Diagnostic {
     /// The word for the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Remark::NothingUsable => "nothing_usable",
-            Remark::PriorityUsed(_) => "priority_used",
-            Remark::FailbackWaits(_) => "failback_waits",
-            Remark::DegradedUsed => "degraded_used",
-            Remark::WeightsIgnored => "weights_ignored",
-            Remark::LocalitiesSkipped => "localities_skipped",
-            Remark::AlternativesIgnored => "alternatives_ignored",
-            Remark::DrainingCut => "draining_cut",
-            Remark::ForeignDown(_) => "foreign_down",
+            Diagnostic::NothingUsable => "nothing_usable",
+            Diagnostic::PriorityUsed(_) => "priority_used",
+            Diagnostic::FailbackWaits(_) => "failback_waits",
+            Diagnostic::DegradedUsed => "degraded_used",
+            Diagnostic::WeightsIgnored => "weights_ignored",
+            Diagnostic::LocalitiesSkipped => "localities_skipped",
+            Diagnostic::AlternativesIgnored => "alternatives_ignored",
+            Diagnostic::DrainingCut => "draining_cut",
+            Diagnostic::ForeignDown(_) => "foreign_down",
         }
     }
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Remark::NothingUsable => f.write_str("no assigned endpoint can be used"),
-            Remark::PriorityUsed(number) => write!(f, "endpoints of priority {number} are used"),
-            Remark::FailbackWaits(number) => {
+            Diagnostic::NothingUsable => f.write_str("no assigned endpoint can be used"),
+            Diagnostic::PriorityUsed(number) => write!(f, "endpoints of priority {number} are used"),
+            Diagnostic::FailbackWaits(number) => {
                 write!(f, "endpoints of priority {number} are used again when they stay usable for a while")
             }
-            Remark::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
-            Remark::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
-            Remark::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
-            Remark::AlternativesIgnored => {
+            Diagnostic::DegradedUsed => f.write_str("degraded endpoints are used, as nothing is healthy"),
+            Diagnostic::WeightsIgnored => f.write_str("weights are ignored, as a backend pool has none"),
+            Diagnostic::LocalitiesSkipped => f.write_str("localities of weight 0 are left out"),
+            Diagnostic::AlternativesIgnored => {
                 f.write_str("of several addresses of an endpoint only the first of the pool's family is used")
             }
-            Remark::DrainingCut => {
+            Diagnostic::DrainingCut => {
                 f.write_str("the pool has no room for all draining endpoints that are in it")
             }
-            Remark::ForeignDown(1) => {
+            Diagnostic::ForeignDown(1) => {
                 f.write_str("another client has set a member Down, and it stays so: it gets no connections")
             }
-            Remark::ForeignDown(members) => {
+            Diagnostic::ForeignDown(members) => {
                 write!(
                     f,
                     "another client has set {members} members Down, and they stay so: they get no connections"

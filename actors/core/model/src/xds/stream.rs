@@ -100,7 +100,7 @@ pub struct Nack {
 
 /// What is measured (A78).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sample {
+pub enum XdsMetric {
     /// Whether a server is connected; `None`: it is not in use any more.
     Connected {
         /// Which.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Nodes;
-use super::phase::{Course, Phase};
-use crate::record_store::Records;
+use super::phase::{NodeHistory, Phase};
+use crate::record_store::RecordStore;
 use crate::records::Record;
 use model::ids::{NodeName, NodeUid};
 use model::machine::Now;
@@ -33,10 +33,10 @@ pub(crate) struct NodeStatus<'a> {
 
 impl Nodes {
     /// Every node of which something is, or is to be, another thing than usual.
-    pub(crate) fn stands<'a>(&'a self, records: &'a Records) -> impl Iterator<Item = NodeStatus<'a>> {
+    pub(crate) fn stands<'a>(&'a self, records: &'a RecordStore) -> impl Iterator<Item = NodeStatus<'a>> {
         self.busy().filter_map(|(uid, node)| {
             let record = records.wanted(uid);
-            let done = node.phase.course().is_some_and(Course::is_done);
+            let done = node.phase.course().is_some_and(NodeHistory::is_done);
             let state = match node.phase {
                 Phase::Still => return None,
                 Phase::Held { .. } => NodeState::Held,

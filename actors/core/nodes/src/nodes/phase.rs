@@ -15,16 +15,16 @@ pub(super) enum Phase {
     /// Its turn has come; its record is not confirmed yet (N4).
     Recording { since: Now },
     /// It is in the set.
-    Draining(Course),
+    Draining(NodeHistory),
     /// What is Down of it by us is taken back.
-    Restoring(Course),
+    Restoring(NodeHistory),
     /// Its object is gone. What is Down of it stays as long as the entries do, unless another node has its address.
-    Gone(Course),
+    Gone(NodeHistory),
 }
 
 /// How far a node is of which something is, or may be, Down by us: it has a record.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct NodeHistory {
     /// Since when what is wanted for it is wanted.
     pub since: Now,
     /// When it entered the set; `None`: in an earlier term, for its record was read at the beginning of this one.
@@ -53,9 +53,9 @@ pub(super) enum Follows {
     Dropped,
 }
 
-impl Course {
-    pub(super) fn new(since: Now, entered: Option<Now>) -> Course {
-        Course { since, entered, done: Done::Waits }
+impl NodeHistory {
+    pub(super) fn new(since: Now, entered: Option<Now>) -> NodeHistory {
+        NodeHistory { since, entered, done: Done::Waits }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -67,14 +67,14 @@ impl Course {
 }
 
 impl Phase {
-    pub(super) fn course(&self) -> Option<&Course> {
+    pub(super) fn course(&self) -> Option<&NodeHistory> {
         match self {
             Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => Some(course),
             Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => None,
         }
     }
 
-    pub(super) fn course_mut(&mut self) -> Option<&mut Course> {
+    pub(super) fn course_mut(&mut self) -> Option<&mut NodeHistory> {
         match self {
             Phase::Draining(course) | Phase::Restoring(course) | Phase::Gone(course) => Some(course),
             Phase::Still | Phase::Held { .. } | Phase::Recording { .. } => None,
@@ -136,8 +136,8 @@ impl Phase {
     /// Whether it is being restored, and is not yet wherever that is known to be needed.
     pub(super) fn is_down_yet(&self) -> bool {
         match self {
-            Phase::Restoring(Course { done: Done::Waits, .. }) => true,
-            Phase::Restoring(Course { done: Done::Looks { .. } | Done::Yes, .. })
+            Phase::Restoring(NodeHistory { done: Done::Waits, .. }) => true,
+            Phase::Restoring(NodeHistory { done: Done::Looks { .. } | Done::Yes, .. })
             | Phase::Still
             | Phase::Held { .. }
             | Phase::Recording { .. }
@@ -178,10 +178,10 @@ impl Phase {
             (phase @ (Phase::Held { .. } | Phase::Recording { .. } | Phase::Draining(_)), true)
             | (phase @ Phase::Restoring(_), false) => (phase, Follows::Nothing),
             (Phase::Restoring(course) | Phase::Gone(course), true) => {
-                (Phase::Draining(Course::new(now, course.entered)), Follows::Turned)
+                (Phase::Draining(NodeHistory::new(now, course.entered)), Follows::Turned)
             }
             (Phase::Draining(course) | Phase::Gone(course), false) => {
-                (Phase::Restoring(Course::new(now, course.entered)), Follows::Turned)
+                (Phase::Restoring(NodeHistory::new(now, course.entered)), Follows::Turned)
             }
         }
     }
@@ -192,8 +192,8 @@ impl Phase {
         match (signalled, recorded) {
             (false, None) => Phase::Still,
             (true, None) => Phase::Held { since: self.since().unwrap_or(now) },
-            (false, Some(_)) => Phase::Restoring(Course::new(now, None)),
-            (true, Some(since)) => Phase::Draining(Course::new(since, None)),
+            (false, Some(_)) => Phase::Restoring(NodeHistory::new(now, None)),
+            (true, Some(since)) => Phase::Draining(NodeHistory::new(since, None)),
         }
     }
 }

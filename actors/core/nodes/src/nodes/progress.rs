@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Nodes;
-use super::phase::{Course, Done, Phase};
-use crate::record_store::Records;
+use super::phase::{NodeHistory, Done, Phase};
+use crate::record_store::RecordStore;
 use crate::pools::Pools;
 use model::arm::Backend;
 use model::ids::{LbName, NodeUid, PoolId, PoolName};
@@ -33,7 +33,7 @@ impl Nodes {
     pub(crate) fn looked_at(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
         for uid in &self.busy {
             let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
-            if let Some(Course { done: Done::Looks { since, generation, left }, .. }) = course
+            if let Some(NodeHistory { done: Done::Looks { since, generation, left }, .. }) = course
                 && *since <= began
                 && oldest.is_none_or(|oldest| oldest >= *generation)
             {
@@ -68,7 +68,7 @@ impl Nodes {
         balancers: impl Iterator<Item = &'a LbName> + Clone,
         gives_back: bool,
         waits: impl Fn(&NodeUid) -> bool,
-        records: &mut Records,
+        records: &mut RecordStore,
     ) -> Judged {
         let mut judged = Judged::default();
         let mut restored = Vec::new();
@@ -115,11 +115,11 @@ impl Nodes {
         &mut self,
         pools: &Pools,
         excluded: &BTreeSet<PoolName>,
-        records: &mut Records,
+        records: &mut RecordStore,
     ) -> Vec<NodeUid> {
         let is_over = |uid: &&NodeUid| {
             let course = self.nodes.get(*uid).filter(|node| node.phase.is_gone());
-            let is_done = course.and_then(|node| node.phase.course()).is_some_and(Course::is_done);
+            let is_done = course.and_then(|node| node.phase.course()).is_some_and(NodeHistory::is_done);
             is_done
                 && records.wanted(uid).is_none_or(|record| {
                     let backends = record.backends().collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Nodes;
-use crate::record_store::Records;
+use crate::record_store::RecordStore;
 use crate::pools::Pools;
 use crate::records::{Exceptions, Record};
 use model::arm::Backend;
@@ -14,7 +14,7 @@ use model::machine::Now;
 use model::node::NodeFact;
 
 /// The record of a node that is about to be cut out.
-pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Records) -> Record {
+pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &RecordStore) -> Record {
     let backends: BTreeSet<Backend> = fact.backends().collect();
     let mut foreign = Exceptions::default();
     for (pool, backend) in pools.downs(&backends) {
@@ -36,7 +36,7 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
 
 /// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
 /// source of the pool says (X2).
-fn is_explained(records: &Records, pools: &Pools, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
+fn is_explained(records: &RecordStore, pools: &Pools, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
     let is_ours = |record: &Record| {
         record.uid != *uid && !record.foreign.holds(pool) && record.backends().any(|other| other == *backend)
     };
@@ -50,7 +50,7 @@ impl Nodes {
         &mut self,
         pools: &Pools,
         listed: &BTreeSet<PoolId>,
-        records: &Records,
+        records: &RecordStore,
         gives_back: bool,
         last: &Draining,
     ) -> Option<Draining> {
@@ -118,7 +118,7 @@ impl Nodes {
         &self,
         listed: &BTreeSet<PoolId>,
         excluded: &BTreeSet<PoolName>,
-        records: &Records,
+        records: &RecordStore,
     ) -> BTreeSet<(PoolId, Backend)> {
         let gone = self.busy().filter(|(_, node)| node.phase.is_gone());
         let gone = gone.filter_map(|(uid, _)| records.kept(uid));
@@ -150,7 +150,7 @@ impl Nodes {
     /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. One of
     /// a node that is gone ends likewise if a node that drains has an address of it. Any ends where the source of the pool
     /// accounts for all that is Down (X2).
-    pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut Records) {
+    pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
         let (mut found, mut over) = (Vec::new(), Vec::new());
         let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
         for (pool, backend) in pools.downs_of(&seen.lb).filter(|(pool, _)| pools.is_as_seen(pool, seen.began))
@@ -201,7 +201,7 @@ impl Nodes {
     }
 
     /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).
-    pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut Records) {
+    pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
         let mut over = Vec::new();
         for (uid, _) in self.busy() {
             let Some(record) = records.wanted(uid).filter(|record| record.foreign.holds(pool)) else {
@@ -224,7 +224,7 @@ impl Nodes {
         sent: Option<Now>,
         downs: &BTreeSet<Backend>,
         pools: &Pools,
-        records: &mut Records,
+        records: &mut RecordStore,
     ) {
         let mut found = Vec::new();
         for (uid, _) in self.busy().filter(|(_, node)| node.phase.precedes(sent)) {
@@ -241,7 +241,7 @@ impl Nodes {
         &mut self,
         found: &[(NodeUid, PoolId)],
         over: &[(NodeUid, PoolId)],
-        records: &mut Records,
+        records: &mut RecordStore,
     ) {
         for (uid, pool) in found {
             records.add_foreign(uid, pool);

@@ -1,5 +1,5 @@
 //! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (docs/design/nodes.md,
-//! N4; A4). How that is asked, one request at a time, is [`Errand`](mechanisms::config_map_client::Errand)'s business.
+//! N4; A4). How that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
 //!
 //! The first write of several goes by the state that was seen last. It fails where another client has written since,
 //! and the ConfigMap is read again. A write without an answer may be carried out late, as long as no other write came
@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Records;
+use super::RecordStore;
 use super::state::{Change, State};
 use crate::{Keeping, Out, Record};
-use mechanisms::config_map_client::{Failed, News, Sight, What};
+use mechanisms::config_map_client::{Failed, ConfigMapNews, ConfigMapRead, ConfigMapRequest};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use model::ids::{CallId, Epoch, NodeUid};
 use model::machine::{Now, earliest, step_of};
 use model::object::ResourceVersion;
-use model::sample::Sample;
+use model::sample::Metric;
 
 /// How long after a failed request the next is made; the last one repeats. A node that serves no traffic waits for it.
 const RETRY_AFTER: [Duration; 7] = [
@@ -69,7 +69,7 @@ impl Sent {
     }
 }
 
-impl Records {
+impl RecordStore {
     /// A term begins: the ConfigMap is to be read after this moment.
     pub(crate) fn confirm(&mut self, now: Now, epoch: Epoch) {
         if self.asked_for >= Some(epoch) {
@@ -168,15 +168,15 @@ impl Records {
         out: &mut Vec<Out>,
     ) -> Vec<Record> {
         match self.errand.on_answer(now, call, answer) {
-            News::Unmatched => out.push(Out::Sample(Sample::UnmatchedAnswer)),
-            News::Forestalled => self.unsend(),
-            News::State(sight) => return self.on_state(now, sight),
-            News::Failed(failed) => self.on_failed(now, &failed),
+            ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+            ConfigMapNews::Forestalled => self.unsend(),
+            ConfigMapNews::State(sight) => return self.on_state(now, sight),
+            ConfigMapNews::Failed(failed) => self.on_failed(now, &failed),
         }
         Vec::new()
     }
 
-    fn on_state(&mut self, now: Now, sight: Sight<Option<Epoch>>) -> Vec<Record> {
+    fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>) -> Vec<Record> {
         let mut state = State::of(now, sight.facts);
         // It replaces a state that is no more.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
@@ -203,8 +203,8 @@ impl Records {
         self.leaving.retain(|uid| state.record(uid).is_some());
         self.differs = !self.leaving.is_empty() || !self.wanted.values().all(|record| state.holds(record));
         match sight.what {
-            What::Look => self.sent = Sent::default(),
-            What::Write => {}
+            ConfigMapRequest::Look => self.sent = Sent::default(),
+            ConfigMapRequest::Write => {}
         }
         if !self.differs {
             self.errand.forget_setbacks();
@@ -218,8 +218,8 @@ impl Records {
 
     fn on_failed(&mut self, now: Now, failed: &Failed) {
         match failed.what {
-            What::Look => {}
-            What::Write => {
+            ConfigMapRequest::Look => {}
+            ConfigMapRequest::Write => {
                 let Sent { base, edit, .. } = &self.sent;
                 let before = self.lost.take().filter(|lost| lost.base == *base);
                 let mut removes = before.map(|lost| lost.removes).unwrap_or_default();

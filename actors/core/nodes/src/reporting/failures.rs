@@ -9,7 +9,7 @@ use crate::nodes::NodeStatus;
 use model::ids::{NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeState;
-use model::report::{Condition, Ended, Report, Subject, What};
+use model::report::{Condition, Ended, Report, Subject, EventKind};
 
 /// The failures in a row of each node, of which the last is known.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Failures {
             let Some(stand) = stands.get(uid).filter(|_| speaks && failing.told.is_none()) else { continue };
             let subject = node(stand.name, uid);
             failing.told = Some(subject.clone());
-            let what = What::AdminFailed {
+            let what = EventKind::AdminFailed {
                 pool: failing.pool.clone(),
                 why: Arc::clone(&failing.why),
                 retry: seen.queue.requeues(uid).saturating_sub(1),

@@ -11,7 +11,7 @@ use mechanisms::work_queue::{Results, WorkQueue};
 use model::ids::NodeUid;
 use model::machine::Now;
 use model::node::NodeState;
-use model::sample::Sample;
+use model::sample::Metric;
 use model::sample::WorkResult;
 use model::signals::Signal;
 
@@ -40,7 +40,7 @@ impl NodeGauges {
         let before = std::mem::replace(&mut self.results, now);
         for kind in WorkResult::ALL {
             let times = of_kind(&now, kind).saturating_sub(of_kind(&before, kind));
-            out.extend((0..times).map(|_| Out::Sample(Sample::Reconciled(kind))));
+            out.extend((0..times).map(|_| Out::Metric(Metric::Reconciled(kind))));
         }
     }
 
@@ -55,31 +55,31 @@ impl NodeGauges {
         for state in NodeState::ALL {
             let nodes = count(stands.iter().filter(|stand| stand.state == state).count());
             if self.states.insert(state, nodes).unwrap_or_default() != nodes {
-                out.push(Out::Sample(Sample::AdminNodes { state, nodes }));
+                out.push(Out::Metric(Metric::AdminNodes { state, nodes }));
             }
         }
         for signal in Signal::ALL {
             let nodes = count(stands.iter().filter(|stand| stand.signals.contains(&signal)).count());
             if self.signals.insert(signal, nodes).unwrap_or_default() != nodes {
-                out.push(Out::Sample(Sample::DrainingNodes { signal, nodes }));
+                out.push(Out::Metric(Metric::DrainingNodes { signal, nodes }));
             }
         }
         let oldest = stands.iter().filter_map(waits_since).min().map(|since| now.since(since).as_secs());
         if oldest != self.oldest {
             self.oldest = oldest;
-            out.push(Out::Sample(Sample::AdminOldest(oldest.map(Duration::from_secs))));
+            out.push(Out::Metric(Metric::AdminOldest(oldest.map(Duration::from_secs))));
         }
         let queue = count(stands.iter().filter(|stand| seen.queue.requeues(stand.uid) > 0).count());
         if queue != self.queue {
             self.queue = queue;
-            out.push(Out::Sample(Sample::ReconcileQueue(queue)));
+            out.push(Out::Metric(Metric::ReconcileQueue(queue)));
         }
         let kept = &seen.records;
         let records = [count(kept.count), count(kept.unreadable.len()), count(kept.refused.len())];
         if records != self.records {
             self.records = records;
             let [kept, unreadable, refused] = records;
-            out.push(Out::Sample(Sample::AdminRecords { kept, unreadable, refused }));
+            out.push(Out::Metric(Metric::AdminRecords { kept, unreadable, refused }));
         }
     }
 
@@ -88,7 +88,7 @@ impl NodeGauges {
         let downs = [found.ours, found.downs];
         for (foreign, at) in [(false, 0), (true, 1)] {
             if self.downs[at] != downs[at] {
-                out.push(Out::Sample(Sample::DownEntries { foreign, entries: downs[at] }));
+                out.push(Out::Metric(Metric::DownEntries { foreign, entries: downs[at] }));
             }
         }
         self.downs = downs;

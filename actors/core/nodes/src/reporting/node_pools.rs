@@ -12,11 +12,11 @@ use model::view::{NodePool, NodePoolState};
 
 /// The pools of several nodes, each in its order.
 #[derive(Debug)]
-pub(super) struct Places(Vec<Vec<NodePool>>);
+pub(super) struct NodePools(Vec<Vec<NodePool>>);
 
-impl Places {
+impl NodePools {
     /// The pools of these nodes.
-    pub(super) fn of(stands: &[NodeStatus<'_>], seen: &Seen<'_>) -> Places {
+    pub(super) fn of(stands: &[NodeStatus<'_>], seen: &Seen<'_>) -> NodePools {
         let mut whose: BTreeMap<Backend, Vec<usize>> = BTreeMap::new();
         for (at, stand) in stands.iter().enumerate() {
             for backend in backends(stand) {
@@ -24,7 +24,7 @@ impl Places {
             }
         }
         if whose.is_empty() {
-            return Places(vec![Vec::new(); stands.len()]);
+            return NodePools(vec![Vec::new(); stands.len()]);
         }
         let all: BTreeSet<Backend> = whose.keys().cloned().collect();
         let posts_of = |stand: &NodeStatus<'_>| seen.posts.of(stand.uid).collect::<BTreeMap<_, _>>();
@@ -51,7 +51,7 @@ impl Places {
             }
         }
         let named = |(pool, state): (&PoolId, NodePoolState)| NodePool { pool: pool.clone(), state };
-        Places(places.into_iter().map(|places| places.into_iter().map(named).collect()).collect())
+        NodePools(places.into_iter().map(|places| places.into_iter().map(named).collect()).collect())
     }
 
     /// The pools of each node.

@@ -16,7 +16,7 @@ use model::ids::{LbName, PoolName};
 use model::load_balancers::LbObservation;
 use model::node::Role;
 use model::object::ResourceVersion;
-use model::sample::Sample;
+use model::sample::Metric;
 use model::signals::Signal;
 use model::view::{AdminView, NodeView};
 
@@ -95,19 +95,19 @@ struct Said {
     reports: Vec<Report>,
     nodes: Vec<(NodeName, Option<NodeView>)>,
     whole: Vec<AdminView>,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
     ended: Vec<Ended>,
 }
 
 struct Bench {
     now: Now,
-    told: Told,
+    told: Reporting,
     nodes: Vec<Node>,
     /// How many Ready nodes are Down, and how many there are.
     bound: (usize, usize),
     azure: BTreeMap<PoolId, BTreeMap<IpAddr, State>>,
     pools: Pools,
-    posts: Posts,
+    posts: PendingUpdates,
     queue: WorkQueue<NodeUid>,
     set: Draining,
     params: Params,
@@ -133,12 +133,12 @@ impl Bench {
         let members: BTreeMap<IpAddr, State> = (1..nodes).map(|n| (ip(n), State::None)).collect();
         let mut bench = Bench {
             now: Now::from_millis(10_000),
-            told: Told::default(),
+            told: Reporting::default(),
             nodes: (1..=nodes).map(Node::new).collect(),
             bound: (0, nodes.into()),
             azure: pools().map(|pool| (pool, members.clone())).into(),
             pools: Pools::default(),
-            posts: Posts::default(),
+            posts: PendingUpdates::default(),
             queue: WorkQueue::new(work_queue::Params::S4),
             set: Draining { excluded: params.excluded.clone(), ..Draining::default() },
             params,
@@ -163,7 +163,7 @@ impl Bench {
         Subject::Node { name: name.clone(), uid: uid.clone() }
     }
 
-    fn about(&self, n: u8, what: What) -> Report {
+    fn about(&self, n: u8, what: EventKind) -> Report {
         Report { subjects: vec![self.subject(n)], what, note: None }
     }
 
@@ -260,7 +260,7 @@ impl Bench {
             owed: &BTreeMap::new(),
             queue: &self.queue,
             set: &self.set,
-            records: Kept {
+            records: RecordsView {
                 count: stands.len(),
                 unreadable: &self.unreadable,
                 refused: &self.refused,
@@ -282,10 +282,10 @@ impl Bench {
                 Out::Report(report) => said.reports.push(report),
                 Out::Node(name, view) => said.nodes.push((name, view)),
                 Out::View(view) => said.whole.push(view),
-                Out::Sample(sample) => said.samples.push(sample),
+                Out::Metric(sample) => said.samples.push(sample),
                 Out::Ended(ended) => said.ended.push(ended),
                 other @ (Out::Draining(_)
-                | Out::Leaving(_)
+                | Out::DrainingAddresses(_)
                 | Out::Due(..)
                 | Out::Withdraw(..)
                 | Out::Opened(_)
@@ -319,12 +319,12 @@ impl Bench {
     }
 }
 
-fn down(pools: usize, balancers: usize) -> What {
-    What::AdminDown { pools, balancers, signals: [Signal::Shutdown].into(), unknown: None }
+fn down(pools: usize, balancers: usize) -> EventKind {
+    EventKind::AdminDown { pools, balancers, signals: [Signal::Shutdown].into(), unknown: None }
 }
 
-fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -> What {
-    What::AdminFailed { pool, why: why.into(), retry, next }
+fn failed(pool: Option<PoolId>, why: &str, retry: u32, next: Option<Duration>) -> EventKind {
+    EventKind::AdminFailed { pool, why: why.into(), retry, next }
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn s1_it_is_reported_once_that_a_node_is_down_and_once_that_it_is_back() {
         assert_eq!(bench.reports(), []);
         bench.set_all(1, State::None);
         bench.put(1, None);
-        assert_eq!(bench.reports(), [bench.about(1, What::AdminRestored { pools: 2 })]);
+        assert_eq!(bench.reports(), [bench.about(1, EventKind::AdminRestored { pools: 2 })]);
         assert_eq!(bench.reports(), []);
     }
 }
@@ -359,7 +359,7 @@ fn s1_an_entry_with_an_unknown_admin_state_is_not_down_and_is_named() {
     let odd = pools()[1].clone();
     bench.set(&odd, 1, State::Unknown);
     bench.put(1, NodeState::Down);
-    let what = What::AdminDown {
+    let what = EventKind::AdminDown {
         pools: 1,
         balancers: 1,
         signals: [Signal::Shutdown].into(),
@@ -416,7 +416,7 @@ fn s1_what_ends_while_nobody_can_be_told_is_told_when_somebody_can() {
     bench.put(1, None);
     assert_eq!(bench.reports(), []);
     bench.acts = true;
-    assert_eq!(bench.reports(), [bench.about(1, What::AdminRestored { pools: 2 })]);
+    assert_eq!(bench.reports(), [bench.about(1, EventKind::AdminRestored { pools: 2 })]);
     assert_eq!(bench.reports(), []);
 }
 
@@ -482,7 +482,7 @@ fn n4_a_node_that_cannot_be_recorded_is_told_once() {
     bench.put(2, NodeState::Recording);
     let said = bench.reports();
     let why = |report: &Report| {
-        let What::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
+        let EventKind::AdminFailed { pool: None, why, retry: 0, next: None } = &report.what else {
             panic!("{report:?}")
         };
         why.to_string()
@@ -505,7 +505,7 @@ fn n5_each_held_node_is_told_once_in_a_term_and_the_controller_once() {
     for (n, state) in [(1, NodeState::Draining), (2, NodeState::Recording), (3, NodeState::Held)] {
         bench.put(n, state);
     }
-    let held = What::AdminHeld { down: 2, ready: 6 };
+    let held = EventKind::AdminHeld { down: 2, ready: 6 };
     let both = vec![bench.subject(3), Subject::Controller];
     assert_eq!(bench.reports(), [Report { subjects: both.clone(), what: held.clone(), note: None }]);
     bench.put(4, NodeState::Held);
@@ -528,7 +528,7 @@ fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
     bench.set(&internal, 1, State::Up);
     bench.set(&web, 99, State::Down);
     bench.set(&pool("lb", "Excluded"), 2, State::Down);
-    let told = What::AdminForeign { pools: 2, example: web.clone(), state: State::Down };
+    let told = EventKind::AdminForeign { pools: 2, example: web.clone(), state: State::Down };
     assert_eq!(bench.reports(), [bench.about(1, told.clone())]);
     bench.set(&web, 1, State::Up);
     assert_eq!(bench.reports(), []);
@@ -541,6 +541,6 @@ fn n4_an_admin_state_of_somebody_else_is_told_once_for_each_node_and_term() {
     bench.put(2, NodeState::Draining);
     assert_eq!(bench.reports(), [], "nothing is told of a node that leaves service");
     bench.put(2, NodeState::Restoring);
-    let told = What::AdminForeign { pools: 1, example: internal, state: State::Down };
+    let told = EventKind::AdminForeign { pools: 1, example: internal, state: State::Down };
     assert_eq!(bench.reports(), [bench.about(2, told)], "an exception is not taken back; the other is ours");
 }

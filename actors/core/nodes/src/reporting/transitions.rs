@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node_pools::{Places, is_due};
+use super::node_pools::{NodePools, is_due};
 use crate::Out;
 use crate::nodes::NodeStatus;
 use model::ids::{NodeName, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeState;
-use model::sample::Sample;
+use model::sample::Metric;
 
 /// Where a node is going.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Way {
 
 /// The ways of all nodes that are on one.
 #[derive(Debug, Default)]
-pub(super) struct Moves {
+pub(super) struct Transitions {
     moves: BTreeMap<NodeUid, Move>,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Ended {
     pub(super) pools: usize,
 }
 
-impl Moves {
+impl Transitions {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.moves.len()
@@ -117,7 +117,7 @@ impl Moves {
         {
             // What is mended later is not the node's drain.
             known.fresh = false;
-            out.push(Out::Sample(Sample::Drained(at.since(since))));
+            out.push(Out::Metric(Metric::Drained(at.since(since))));
         }
         news |= (known.state, known.since) != (stand.state, stand.since);
         (known.state, known.since) = (stand.state, stand.since);
@@ -140,7 +140,7 @@ impl Moves {
     }
 
     /// Remembers where nodes are to be taken back.
-    pub(super) fn note(&mut self, stands: &[NodeStatus<'_>], places: &Places) {
+    pub(super) fn note(&mut self, stands: &[NodeStatus<'_>], places: &NodePools) {
         for (stand, places) in stands.iter().zip(places.all()) {
             if let Some(known) = self.moves.get_mut(stand.uid).filter(|known| known.way == Way::Back) {
                 let due = places.iter().filter(|place| is_due(place.state));

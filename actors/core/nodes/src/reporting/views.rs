@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Seen;
 use super::failures::Failures;
 use super::foreign::Foreign;
-use super::node_pools::Places;
+use super::node_pools::NodePools;
 use crate::Out;
 use crate::nodes::NodeStatus;
 use model::arm::Backend;
@@ -55,7 +55,7 @@ impl Views {
 pub(super) fn of_nodes(
     now: Now,
     stands: &[NodeStatus<'_>],
-    places: &Places,
+    places: &NodePools,
     failures: &Failures,
     seen: &Seen<'_>,
 ) -> BTreeMap<NodeName, NodeView> {

@@ -118,7 +118,7 @@ struct Bench {
     records: bool,
     acts: bool,
     asked: Vec<(CallId, TaintAsk)>,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
 }
 
 impl Bench {
@@ -145,7 +145,7 @@ impl Bench {
         for said in out {
             if let Out::Taint(call, ask) = said {
                 self.asked.push((call, ask));
-            } else if let Out::Sample(sample) = said {
+            } else if let Out::Metric(sample) = said {
                 self.samples.push(sample);
             } else {
                 panic!("{said:?}");
@@ -250,7 +250,7 @@ fn n1_an_event_is_a_notice_for_its_node_and_marks_it_once_it_is_recorded() {
     bench.tell(&marked(&super::tests::node("a"), 2));
     bench.pass(seconds(600));
     bench.asks_nothing();
-    assert_eq!(bench.samples, [Sample::TaintPatch(TaintResult::Done)]);
+    assert_eq!(bench.samples, [Metric::TaintPatch(TaintResult::Done)]);
     assert_eq!(bench.stands("a"), (true, true));
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Bench {
     pub(super) released: Vec<(RequestId, Vec<NodeName>)>,
     pub(super) reports: Vec<Report>,
     /// What the Directory was told.
-    pub(super) leaving: Arc<Leaving>,
+    pub(super) leaving: Arc<DrainingAddresses>,
 }
 
 impl Bench {
@@ -113,7 +113,7 @@ impl Bench {
         let epoch = Epoch(n);
         self.hear(In::Confirmed(epoch));
         self.hear(In::Opened(epoch));
-        self.wish(n, Wishes::default());
+        self.wish(n, OperatorPolicy::default());
         self.hear(In::Reporting(Some(epoch)));
         self.hear(In::Standing(Standing::Leading { epoch, until: Now::NEVER }));
     }
@@ -134,8 +134,8 @@ impl Bench {
         self.looks = 0;
     }
 
-    pub(super) fn wish(&mut self, term: u64, wishes: Wishes) {
-        self.hear(In::Wishes { term: Some(Epoch(term)), wishes: Arc::new(wishes) });
+    pub(super) fn wish(&mut self, term: u64, wishes: OperatorPolicy) {
+        self.hear(In::OperatorPolicy { term: Some(Epoch(term)), wishes: Arc::new(wishes) });
     }
 
     pub(super) fn tell(&mut self, fact: NodeFact) {
@@ -183,7 +183,7 @@ impl Bench {
                     self.sets.push(Arc::clone(&set));
                     self.set = set;
                 }
-                Out::Leaving(leaving) => self.leaving = leaving,
+                Out::DrainingAddresses(leaving) => self.leaving = leaving,
                 Out::Due(pool, due) => {
                     assert_eq!(due.generation, self.set.generation, "the writer knows the set first");
                     self.said.push((pool.clone(), due.urgency));
@@ -211,7 +211,7 @@ impl Bench {
                 Out::Report(report) => self.reports.push(report),
                 Out::Answer(id, answer) => self.answered.push((id, answer)),
                 Out::Release(id, nodes) => self.released.push((id, nodes)),
-                Out::Ended(_) | Out::Node(..) | Out::View(_) | Out::Sample(_) | Out::NoticeIgnored(..) => {}
+                Out::Ended(_) | Out::Node(..) | Out::View(_) | Out::Metric(_) | Out::NoticeIgnored(..) => {}
             }
         }
     }

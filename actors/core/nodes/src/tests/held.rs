@@ -47,7 +47,7 @@ fn n5_nodes_that_are_being_noted_count() {
 fn n5_people_are_told_what_the_bound_goes_by() {
     let mut bench = held();
     bench.pass(1_000);
-    let what = model::report::What::AdminHeld { down: 3, ready: 6 };
+    let what = model::report::EventKind::AdminHeld { down: 3, ready: 6 };
     let says_so = |report: &Report| report.what == what;
     assert!(bench.reports.iter().any(says_so), "{:?}", bench.reports);
 }
@@ -113,13 +113,13 @@ fn n5_only_who_cuts_nodes_out_lets_them_go() {
         Answer::Refused(refusal) => refusal,
         Answer::Done(done) => panic!("{done:?}"),
     };
-    bench.wish(1, Wishes { mode: Mode::Observe, ..Wishes::default() });
+    bench.wish(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() });
     assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Mode));
-    bench.wish(1, Wishes { everything: Some(Pause::default()), ..Wishes::default() });
+    bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
     assert_eq!(refused(&mut bench), Refusal::Paused(PausedBy::Everything));
     bench.hear(In::Release(RequestId(3), Scope::Everything));
     assert_eq!(bench.released.pop(), Some((RequestId(3), vec![])), "the Directory says why not");
-    bench.wish(1, Wishes::default());
+    bench.wish(1, OperatorPolicy::default());
     bench.hear(In::Standing(Standing::Standby));
     assert_eq!(refused(&mut bench), Refusal::NotLeading);
     assert_eq!(bench.state(4), Some(NodeState::Held));

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn off() -> Wishes {
-    Wishes { admin_state_off: true, ..Wishes::default() }
+fn off() -> OperatorPolicy {
+    OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() }
 }
 
 /// One that has cut out two of eight nodes, of which one is gone; another client has set a third one Down.
@@ -64,7 +64,7 @@ fn n4_a_note_switches_off_until_it_goes() {
     bench.pass(60_000);
     assert_eq!((bench.state(6), bench.asks.len()), (None, 0));
     bench.answers = true;
-    bench.wish(1, Wishes::default());
+    bench.wish(1, OperatorPolicy::default());
     assert_eq!(bench.drains(), ["node-1", "node-3", "node-4"], "signals count again");
     assert_eq!(bench.state(6), Some(NodeState::Held));
 }
@@ -119,7 +119,7 @@ fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
     let mut bench = Bench::new(8);
     bench.tell(node(1, &[SHUTDOWN]));
     bench.write(&pool("lb", "web"));
-    bench.wish(1, Wishes { everything: Some(Pause::default()), ..Wishes::default() });
+    bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() });
     let (writes, looks) = (bench.writes, bench.looks);
     bench.said();
     bench.tell(node(2, &[SHUTDOWN]));
@@ -129,7 +129,7 @@ fn g6_while_everything_is_paused_no_record_is_made_and_the_set_shrinks() {
     bench.pass(600_000);
     assert_eq!((bench.writes, bench.looks, bench.said().len()), (writes, looks, 0));
     assert_eq!((bench.state(2), bench.noted()), (Some(NodeState::Held), vec!["node-1"]));
-    bench.wish(1, Wishes::default());
+    bench.wish(1, OperatorPolicy::default());
     bench.settle();
     assert_eq!((bench.downs().len(), bench.noted()), (2, vec!["node-2"]), "it goes on by itself");
 }

@@ -119,7 +119,7 @@ fn n4_failures_are_retried_quickly_at_first_and_slowly_when_denied() {
 }
 
 fn says_failed(report: &Report) -> bool {
-    matches!(report.what, model::report::What::AdminFailed { pool: None, .. })
+    matches!(report.what, model::report::EventKind::AdminFailed { pool: None, .. })
 }
 
 #[test]
@@ -556,7 +556,7 @@ fn n4_a_node_whose_key_cannot_be_read_is_told_to_have_it_corrected() {
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!(bench.state(1), Some(NodeState::Recording));
     let failures: Vec<&Report> = bench.reports.iter().filter(|report| says_failed(report)).collect();
-    let [Report { what: model::report::What::AdminFailed { why, .. }, .. }] = &failures[..] else {
+    let [Report { what: model::report::EventKind::AdminFailed { why, .. }, .. }] = &failures[..] else {
         panic!("{failures:?}")
     };
     assert!(why.contains("its key down.<UID>") && why.contains("correct or remove it"), "{why}");

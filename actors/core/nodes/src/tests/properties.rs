@@ -316,10 +316,10 @@ impl World {
             }
             TermEvent::Paused(is) => {
                 let everything = is.then(Pause::default);
-                self.bench.wish(self.term, Wishes { everything, ..Wishes::default() });
+                self.bench.wish(self.term, OperatorPolicy { everything, ..OperatorPolicy::default() });
             }
             TermEvent::Off(admin_state_off) => {
-                self.bench.wish(self.term, Wishes { admin_state_off, ..Wishes::default() });
+                self.bench.wish(self.term, OperatorPolicy { admin_state_off, ..OperatorPolicy::default() });
             }
             TermEvent::Restarts { carried_out } => {
                 self.end();

@@ -9,10 +9,10 @@ use model::assignment::Assignment;
 use model::attempt::Outcome;
 use model::guard::{Fraction, GuardMode};
 use model::ids::{AttemptId, Family};
-use model::level::{Leaving, Level, Provenance, Source};
+use model::level::{DrainingAddresses, Level, Provenance, Source};
 use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::name::Name;
-use model::xds::remark::Remark;
+use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, SourceFact};
 use pools::directory::{self, Directory, Listing};
 use pools::membership;
@@ -44,7 +44,7 @@ struct World {
     /// How many PUTs were made of the pool.
     puts: usize,
     /// The departures that were last sent to the Directory.
-    leaving: Option<Arc<Leaving>>,
+    leaving: Option<Arc<DrainingAddresses>>,
     /// What the source says, if anything is known of it.
     says: Option<BTreeMap<u8, Standing>>,
 }
@@ -121,8 +121,8 @@ impl World {
         self.term += 1;
         self.tell(directory::In::ListsSynced);
         self.tell(directory::In::DiscoverySynced);
-        let wishes = Arc::new(Wishes::default());
-        self.tell(directory::In::Wishes { term: Some(Epoch(self.term)), wishes });
+        let wishes = Arc::new(OperatorPolicy::default());
+        self.tell(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), wishes });
         self.tell(directory::In::Confirmed(Epoch(self.term)));
         self.tell(directory::In::Reporting(Some(Epoch(self.term))));
         self.bench.lead(self.term);
@@ -152,7 +152,7 @@ impl World {
                     self.pool(queue::In::Assigned(assignment));
                 }
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
-                directory::Out::Word(pool, word) => self.bench.hear(In::Word(pool, word)),
+                directory::Out::SourceAdminStates(pool, word) => self.bench.hear(In::SourceAdminStates(pool, word)),
                 directory::Out::Forget(_)
                 | directory::Out::Rewrite(_)
                 | directory::Out::Opened(_)
@@ -164,7 +164,7 @@ impl World {
                 | directory::Out::Refused(..)
                 | directory::Out::Guards(_)
                 | directory::Out::Service(..)
-                | directory::Out::Sample(_) => {}
+                | directory::Out::Metric(_) => {}
             }
         }
     }
@@ -191,7 +191,7 @@ impl World {
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)
                 | queue::Out::Quarantined(..)
-                | queue::Out::Sample(_) => {}
+                | queue::Out::Metric(_) => {}
             }
         }
     }
@@ -263,7 +263,7 @@ impl World {
         let leaving = Some(Arc::clone(&self.bench.leaving));
         if self.leaving != leaving {
             self.leaving = leaving;
-            self.tell(directory::In::Leaving(Arc::clone(&self.bench.leaving)));
+            self.tell(directory::In::DrainingAddresses(Arc::clone(&self.bench.leaving)));
         }
     }
 
@@ -336,7 +336,7 @@ impl World {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
         let told =
-            |note: &Remark| if let Remark::ForeignDown(members) = note { Some(*members) } else { None };
+            |note: &Diagnostic| if let Diagnostic::ForeignDown(members) = note { Some(*members) } else { None };
         remarks.iter().find_map(told).unwrap_or(0)
     }
 
@@ -477,7 +477,7 @@ fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
         }
         directory.tick(Now::ZERO, &mut out);
         let word = |said: &directory::Out| {
-            if let directory::Out::Word(_, word) = said { Some(word.is_some()) } else { None }
+            if let directory::Out::SourceAdminStates(_, word) = said { Some(word.is_some()) } else { None }
         };
         out.iter().filter_map(word).collect()
     };
@@ -531,7 +531,7 @@ fn n4_what_nobody_of_ours_asks_for_is_told_and_left() {
     world.bench.somebody_sets(1, State::Down);
     world.look();
     let told = |world: &World| {
-        let of = |report: &&Report| matches!(&report.what, What::AdminForeign { .. });
+        let of = |report: &&Report| matches!(&report.what, EventKind::AdminForeign { .. });
         world.bench.reports.iter().filter(of).count()
     };
     assert_eq!((world.told(), told(&world)), (1, 1));
@@ -558,7 +558,7 @@ fn d1_n2_where_only_listed_pools_are_ours_a_node_goes_down_in_these() {
     (1..=NODES).for_each(|n| bench.tell(node(n, &[])));
     bench.look();
     bench.lead(1);
-    bench.hear(In::Word(web(), Some(Arc::default())));
+    bench.hear(In::SourceAdminStates(web(), Some(Arc::default())));
     bench.said();
     let others: BTreeMap<IpAddr, State> = bench.azure[&pool("lb", "web-ipv6")].clone();
     for (signals, urgency) in [(&[SHUTDOWN][..], DOWN), (&[], RESTORE)] {

@@ -203,7 +203,7 @@ fn w8_who_does_not_lead_writes_nothing() {
     bench.hear(In::Confirmed(Epoch(1)));
     bench.answer();
     bench.hear(In::Opened(Epoch(1)));
-    bench.wish(1, Wishes::default());
+    bench.wish(1, OperatorPolicy::default());
     bench.pass(60_000);
     assert_eq!((bench.asks.len(), bench.writes, bench.state(1)), (0, 0, Some(NodeState::Held)));
     bench.hear(In::Standing(Standing::Leading { epoch: Epoch(1), until: Now::NEVER }));

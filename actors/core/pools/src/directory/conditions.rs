@@ -9,12 +9,12 @@ use super::pool::Unproven;
 use model::assignment::{Assignment, Held, HeldReason};
 use model::error::NotManageable;
 use model::ids::{Family, PoolId, ServiceKey, ServiceUid};
-use model::report::{Condition, Effect, Ended, LeftOutNodes, Report, Subject, What};
+use model::report::{Condition, Effect, Ended, LeftOutNodes, Report, Subject, EventKind};
 use model::xds::source::{Assigned, Fault, SourceFact};
 
 /// The conditions of a pool, as they were last told.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Told {
+pub(super) struct Conditions {
     /// Why it is not manageable.
     refused: Option<NotManageable>,
     /// The Services that share it; none when there is only one.
@@ -25,12 +25,12 @@ pub(super) struct Told {
     services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
-impl Told {
+impl Conditions {
     /// The conditions of a pool that is refused for this, or has this assignment.
-    pub(super) fn of(refused: Option<&Unproven>, said: Option<&Assignment>) -> Told {
+    pub(super) fn of(refused: Option<&Unproven>, said: Option<&Assignment>) -> Conditions {
         let (refused, said) = unpaused(refused, said);
         let sharing = said.filter(|said| said.services.len() > 1);
-        Told {
+        Conditions {
             refused: refused.map(|refusal| refusal.reason.clone()),
             sharing: sharing.into_iter().flat_map(|said| said.services.keys()).cloned().collect(),
             held: said.and_then(told_held).map(|(held, _)| held.reason),
@@ -54,7 +54,7 @@ impl Told {
     }
 
     /// Says which conditions have ended since they were told: for all Services, or for those that left the pool.
-    fn end(&self, pool: &PoolId, before: &Told, out: &mut Vec<Out>) {
+    fn end(&self, pool: &PoolId, before: &Conditions, out: &mut Vec<Out>) {
         let hold = self.conditions(pool);
         for condition in before.conditions(pool) {
             if !hold.contains(&condition) {
@@ -78,25 +78,25 @@ impl Told {
         left_out: impl FnOnce(Family) -> Option<LeftOutNodes>,
         out: &mut Vec<Out>,
     ) {
-        let before = std::mem::replace(self, Told::of(refused, said));
+        let before = std::mem::replace(self, Conditions::of(refused, said));
         self.end(pool, &before, out);
         let (refused, said) = unpaused(refused, said);
         if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
-            let what = What::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
+            let what = EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
         let Some(said) = said else { return };
         let owners = owners(said);
         if !self.sharing.is_empty() && self.sharing != before.sharing {
-            let what = What::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
+            let what = EventKind::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
             out.push(report(&owners, said.source.note(), what));
         }
         if let Some((held, enforced)) = told_held(said).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
             let left_out = if reason == HeldReason::NoUsableNode { left_out(said.family) } else { None };
-            let what = What::Held { pool: pool.clone(), reason, members, enforced, left_out };
+            let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, left_out };
             out.push(report(&owners, said.source.note(), what));
         }
     }
@@ -122,7 +122,7 @@ fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
     held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))
 }
 
-fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, what: What) -> Out {
+fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, what: EventKind) -> Out {
     let subjects = services.iter().map(|(uid, key)| Subject::of(uid, key)).collect();
     Out::Report(Report { subjects, what, note: note.cloned() })
 }
@@ -193,9 +193,9 @@ impl SourceNews {
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
         let (what, note) = match self {
             SourceNews::Failing { effect, error, note } => {
-                (What::SourceFailing { sources, pools, effect, error }, note)
+                (EventKind::SourceFailing { sources, pools, effect, error }, note)
             }
-            SourceNews::Recovered(note) => (What::SourceRecovered { sources }, Some(note)),
+            SourceNews::Recovered(note) => (EventKind::SourceRecovered { sources }, Some(note)),
         };
         Report { subjects: vec![Subject::Controller], what, note }
     }

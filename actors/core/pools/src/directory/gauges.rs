@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Out;
 use model::assignment::HeldReason;
 use model::error::ReasonLabel;
-use model::sample::Sample;
+use model::sample::Metric;
 
 /// What one pool counts under.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -72,17 +72,17 @@ impl DirectoryGauges {
     pub(super) fn say(&mut self, out: &mut Vec<Out>) {
         for (&reason, gauge) in &mut self.held {
             if let Some(pools) = gauge.news() {
-                out.push(Out::Sample(Sample::Held { reason, pools }));
+                out.push(Out::Metric(Metric::Held { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.would_hold {
             if let Some(pools) = gauge.news() {
-                out.push(Out::Sample(Sample::WouldHold { reason, pools }));
+                out.push(Out::Metric(Metric::WouldHold { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.refused {
             if let Some(pools) = gauge.news() {
-                out.push(Out::Sample(Sample::NotManageable { reason, pools }));
+                out.push(Out::Metric(Metric::NotManageable { reason, pools }));
             }
         }
     }

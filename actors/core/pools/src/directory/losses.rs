@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::unconfirmed_removals::Confirmation;
-use super::removal_guard::{Claims, Look, asks, part};
+use super::removal_guard::{Owners, Look, asks, part};
 use model::ids::Family;
 use model::level::Provenance;
 use model::machine::Now;
@@ -94,7 +94,7 @@ impl Losses {
 }
 
 /// Whether the loss of an address counts that some of these Services have asked for until now, and none does any more.
-pub(super) fn counts(look: &Look<'_>, before: &Claims, ip: &IpAddr) -> bool {
+pub(super) fn counts(look: &Look<'_>, before: &Owners, ip: &IpAddr) -> bool {
     match look.confirmation {
         // kube-proxy has no part in what an xDS source assigns.
         Confirmation::Standing(_) => return true,

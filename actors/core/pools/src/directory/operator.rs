@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::removal_guard::Claims;
+use super::removal_guard::Owners;
 use super::{Directory, Out};
 use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::assignment::{HeldReason, PausedBy};
 use model::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
 use model::machine::Now;
-use model::policy::{Mode, Wishes};
+use model::policy::{Mode, OperatorPolicy};
 
 /// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
 #[derive(Default)]
-pub(super) struct Wished {
-    wishes: Option<Arc<Wishes>>,
+pub(super) struct DirectoryPolicy {
+    wishes: Option<Arc<OperatorPolicy>>,
     /// The newest term in which it was read.
     term: Option<Epoch>,
 }
 
-impl Wished {
+impl DirectoryPolicy {
     /// What wishes keep a pool of these Services from being written (G6).
-    fn paused<'a>(&'a self, id: &PoolId, claims: &'a Claims) -> impl Iterator<Item = PausedBy> + use<'a> {
+    fn paused<'a>(&'a self, id: &PoolId, claims: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
         let wishes = self.wishes.as_deref();
         let mode = wishes.filter(|wishes| wishes.mode == Mode::Observe).map(|_| PausedBy::Mode);
         let everything = wishes.and_then(|wishes| wishes.everything.as_ref()).map(|_| PausedBy::Everything);
@@ -46,7 +46,7 @@ impl Directory {
     /// All that keeps a pool of these Services from being written (D1, G6). While pre-images are restored that is also
     /// that there is none for it; a Service's annotation does not count then where the person who restores has named the
     /// pool.
-    pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Claims) -> BTreeSet<PausedBy> {
+    pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Owners) -> BTreeSet<PausedBy> {
         let mut paused: BTreeSet<PausedBy> = self.wished.paused(id, claims).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
@@ -62,7 +62,7 @@ impl Directory {
     }
 
     /// Whether a pool that is refused would be paused if it were not.
-    pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Claims) -> bool {
+    pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Owners) -> bool {
         self.wished.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
     }
 
@@ -72,7 +72,7 @@ impl Directory {
     }
 
     /// What operators wish takes the place of what they wished before.
-    pub(super) fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<Wishes>) {
+    pub(super) fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
         self.wished.term = self.wished.term.max(term);
         let before = self.wished.wishes.replace(Arc::clone(&wishes)).unwrap_or_default();
         if self.opening {
@@ -81,7 +81,7 @@ impl Directory {
         if before == wishes {
             return;
         }
-        let of_all = |wishes: &Wishes| (wishes.mode, wishes.everything.is_some());
+        let of_all = |wishes: &OperatorPolicy| (wishes.mode, wishes.everything.is_some());
         if of_all(&before) != of_all(&wishes) {
             let all: Vec<PoolId> = self.pools.keys().cloned().collect();
             all.into_iter().for_each(|id| self.dirty.pool(now, id));
@@ -217,6 +217,6 @@ impl Directory {
 }
 
 /// The Services that carry the annotation.
-fn annotated(claims: &Claims) -> impl Iterator<Item = PausedBy> {
+fn annotated(claims: &Owners) -> impl Iterator<Item = PausedBy> {
     claims.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
 }

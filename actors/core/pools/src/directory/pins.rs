@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::removal_guard::part;
-use super::pool::Given;
+use super::pool::PoolInputs;
 use model::assignment::{Assignment, Share};
 use model::ids::{AddressName, PoolId, ServiceUid};
 use model::level::{Keeps, Level, Member, Provenance, Source};
@@ -14,7 +14,7 @@ use model::services::ServiceFact;
 
 /// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
 /// what it has. Endpoints only decide whether a pin is believed that would leave a Service without members.
-pub(super) fn assignment(id: &PoolId, given: &Given<'_>, pins: &Pins) -> Assignment {
+pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> Assignment {
     let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
     let level = match pins.of(id, given.family) {

@@ -10,8 +10,8 @@ use super::breaker::{Paused, Size};
 use super::unconfirmed_removals::Confirmation;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::removal_guard::{Claims, Look, Memory, asks, of_other_family, part};
-use super::conditions::Told;
+use super::removal_guard::{Owners, Look, RemovalGuard, asks, of_other_family, part};
+use super::conditions::Conditions;
 use super::{Out, Params, Term, pins, xds_pools};
 use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use model::error::NotManageable;
@@ -27,8 +27,8 @@ pub(super) struct Pool {
     phase: Phase,
     /// Why it is not manageable.
     refused: Option<Unproven>,
-    told: Told,
-    memory: Memory,
+    told: Conditions,
+    memory: RemovalGuard,
     /// What this turn has worked out and not yet said.
     worked: Option<Box<Worked>>,
     /// When time alone changes its level.
@@ -52,7 +52,7 @@ struct Worked {
 
 /// What no pool may do for the time being.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Ban {
+pub(super) struct RemovalPolicy {
     /// Remove anything, for too many pools would (G4).
     pub(super) breaker: bool,
     /// Remove anything, by the mode (G6).
@@ -98,13 +98,13 @@ pub(super) enum Ownership {
     /// No candidate's rule sends to it, or it is a cluster pool.
     Nobody,
     /// Its Services', without proof of ownership.
-    Refused(NotManageable, Claims),
+    Refused(NotManageable, Owners),
     /// Its Services', with proof; or its source's, which asks for that besides (X2).
-    Proven(Family, Claims, Option<xds_pools::Given>),
+    Proven(Family, Owners, Option<xds_pools::SourceInputs>),
 }
 
 /// Judges whose a pool is (D2).
-pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Ownership {
+pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Owners) -> Ownership {
     if claims.is_empty() {
         return Ownership::Nobody;
     }
@@ -123,15 +123,15 @@ pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Claims) -> Ownersh
 }
 
 /// All that a pool's new assignment is made of besides the pool's own memory.
-pub(super) struct Given<'a> {
+pub(super) struct PoolInputs<'a> {
     pub(super) now: Now,
     pub(super) term: Term,
     pub(super) params: &'a Params,
     pub(super) seen: &'a SeenPool,
     pub(super) family: Family,
-    pub(super) claims: Claims,
+    pub(super) claims: Owners,
     /// What its source asks besides, where it is filled from one (X2).
-    pub(super) listed: Option<xds_pools::Given>,
+    pub(super) listed: Option<xds_pools::SourceInputs>,
     /// When the newest second read that is in force was asked for.
     pub(super) read_asked: Option<Now>,
     pub(super) paused: BTreeSet<PausedBy>,
@@ -141,7 +141,7 @@ pub(super) struct Given<'a> {
     pub(super) stopped: Option<Now>,
 }
 
-impl Given<'_> {
+impl PoolInputs<'_> {
     /// The removal delay of this pool: none where a rule has no probe (D4).
     fn delay(&self) -> Duration {
         if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
@@ -175,7 +175,7 @@ impl Given<'_> {
     }
 
     /// Those of them for which no Service has ever asked.
-    fn strays(&self, memory: &Memory) -> BTreeSet<IpAddr> {
+    fn strays(&self, memory: &RemovalGuard) -> BTreeSet<IpAddr> {
         self.of_other_family().filter(|ip| !memory.was_asked(ip)).copied().collect()
     }
 
@@ -257,13 +257,13 @@ impl Pool {
         });
         out.push(Out::Assign(Arc::clone(&empty)));
         self.phase = Phase::Retiring { said: empty, ask_again };
-        self.memory = Memory::default();
+        self.memory = RemovalGuard::default();
         (self.deadline, self.read_from) = (None, None);
     }
 
     /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
     /// seen of it, where that was not passed on. Gives how many members it would be left with.
-    pub(super) fn look(&mut self, id: &PoolId, given: &Given<'_>, observation: Option<Observation>) -> Size {
+    pub(super) fn look(&mut self, id: &PoolId, given: &PoolInputs<'_>, observation: Option<Observation>) -> Size {
         let assignment = match (&given.params.pins, &given.listed) {
             (Some(pins), _) => pins::assignment(id, given, pins),
             (None, Some(listed)) if listed.is_dropped => self.emptied(id, given),
@@ -310,14 +310,14 @@ impl Pool {
     }
 
     /// Says what was worked out in this turn when it differs from what was last said.
-    pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: Ban, out: &mut Vec<Out>) {
+    pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: RemovalPolicy, out: &mut Vec<Out>) {
         let Some(worked) = self.worked.take().map(|worked| *worked) else {
             return;
         };
         self.refused = None;
         (self.deadline, self.read_from) = (worked.deadline, worked.read_from);
         let before = self.said().cloned();
-        let ban = Ban { breaker: ban.breaker && !worked.is_unguarded, ..ban };
+        let ban = RemovalPolicy { breaker: ban.breaker && !worked.is_unguarded, ..ban };
         let mut new = worked.assignment;
         restrain(&mut new, ban, now, before.as_deref(), &worked.present);
         debug_assert!(new.is_sound(), "what is held back may stay");
@@ -346,8 +346,8 @@ impl Pool {
         self.memory.let_go_of_losses();
     }
 
-    fn work_out(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
-        let Given { now, term, params, seen, family, claims, .. } = given;
+    fn work_out(&mut self, id: &PoolId, given: &PoolInputs<'_>) -> Assignment {
+        let PoolInputs { now, term, params, seen, family, claims, .. } = given;
         let (now, family, mode, delay) = (*now, *family, params.guards, given.delay());
         let last = self.said().cloned();
         let observed = &seen.members;
@@ -401,7 +401,7 @@ impl Pool {
     }
 
     /// What each Service asks of it and what stays for it, and the union of that.
-    fn shares(&self, given: &Given<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
+    fn shares(&self, given: &PoolInputs<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
         let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
         let room = given.room(&self.memory.present(&given.seen.members));
         let staying = self.memory.staying(given.now, given.delay(), mode, room);
@@ -447,8 +447,8 @@ impl Pool {
     }
 
     /// The assignment of a pool whose source is not to be used any more: nothing is left in it, at once (X3).
-    fn emptied(&mut self, id: &PoolId, given: &Given<'_>) -> Assignment {
-        self.memory = Memory::default();
+    fn emptied(&mut self, id: &PoolId, given: &PoolInputs<'_>) -> Assignment {
+        self.memory = RemovalGuard::default();
         let share = |fact: &ServiceFact| Share {
             key: fact.key.clone(),
             revision: fact.revision,
@@ -482,13 +482,13 @@ impl Pool {
 
     /// What lasts is to be told again.
     pub(super) fn forget_told(&mut self) {
-        self.told = Told::default();
+        self.told = Conditions::default();
     }
 
     /// Whether nothing is kept back that is to be told.
     #[cfg(test)]
     pub(super) fn has_told(&self) -> bool {
-        self.told == Told::of(self.refused(), self.said().map(AsRef::as_ref))
+        self.told == Conditions::of(self.refused(), self.said().map(AsRef::as_ref))
     }
 
     /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
@@ -542,7 +542,7 @@ fn paused(by: &BTreeSet<PausedBy>) -> Paused {
 /// that guard's.
 fn restrain(
     new: &mut Assignment,
-    ban: Ban,
+    ban: RemovalPolicy,
     now: Now,
     before: Option<&Assignment>,
     present: &BTreeSet<IpAddr>,

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::gauges::Counted;
-use super::xds_pools::Listed;
-use super::pool::{self, Ban, Given, Ownership, Unproven};
+use super::xds_pools::XdsPools;
+use super::pool::{self, RemovalPolicy, PoolInputs, Ownership, Unproven};
 use super::{Directory, Out};
 use model::assignment::Observation;
 use model::ids::{PoolId, ServiceUid};
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, What};
-use model::sample::Sample;
+use model::report::{Condition, Ended, Report, Subject, EventKind};
+use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
 
@@ -46,7 +46,7 @@ impl Directory {
             // These may lose more now than they did when they were last worked out.
             self.breaker.judge(now);
         }
-        let ban = Ban {
+        let ban = RemovalPolicy {
             breaker: self.breaker.tripped().is_some(),
             add_only: self.wished.is_add_only(),
             observes: self.params.guards.only_observes(),
@@ -89,7 +89,7 @@ impl Directory {
             self.listed.not_found(id, self.balancers.contains_key(&id.lb));
         }
         if let Some(word) = self.listed.take_word(id) {
-            out.push(Out::Word(id.clone(), word));
+            out.push(Out::SourceAdminStates(id.clone(), word));
         }
         match ownership {
             Ownership::Nobody if !self.pools.contains_key(id) => return false,
@@ -116,7 +116,7 @@ impl Directory {
                 let pass_on = unseen || pool.said().is_none();
                 let facts = || Observation { began: observed_at, facts: Arc::clone(&seen.facts) };
                 let observation = pass_on.then(facts);
-                let given = Given {
+                let given = PoolInputs {
                     now,
                     term: self.term,
                     params: &self.params,
@@ -140,7 +140,7 @@ impl Directory {
     }
 
     /// Says what was worked out of one pool.
-    fn say(&mut self, now: Now, id: &PoolId, ban: Ban, out: &mut Vec<Out>) {
+    fn say(&mut self, now: Now, id: &PoolId, ban: RemovalPolicy, out: &mut Vec<Out>) {
         let before = self.before(id);
         if let Some(pool) = self.pools.get_mut(id) {
             pool.say(id, now, ban, out);
@@ -188,13 +188,13 @@ impl Directory {
         if self.is_running()
             && let Some(tripped) = self.breaker.take_news()
         {
-            out.push(Out::Sample(Sample::RemovalBreaker(tripped && enforced)));
+            out.push(Out::Metric(Metric::RemovalBreaker(tripped && enforced)));
         }
         if self.breaker.take_ended() {
             out.push(Out::Ended(Ended::of(Condition::RemovalsStopped)));
         }
         if self.reporting.is_some() && self.breaker.take_untold() {
-            let what = What::RemovalsStopped { pools, of, enforced };
+            let what = EventKind::RemovalsStopped { pools, of, enforced };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }
@@ -265,7 +265,7 @@ fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
 }
 
 /// What is in doubt of a listed pool that is released is so still when it is found to be ours again (G1).
-fn keep_doubt(listed: &mut Listed, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
+fn keep_doubt(listed: &mut XdsPools, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
     match ownership {
         Ownership::Proven(..) => {}
         Ownership::Nobody | Ownership::Refused(..) => {

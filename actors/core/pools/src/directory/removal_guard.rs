@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::unconfirmed_removals::{Confirmation, Doubts};
+use super::unconfirmed_removals::{Confirmation, UnconfirmedRemovals};
 use super::losses::{self, Losses};
 use model::assignment::{Held, HeldReason, Waits};
 use model::guard::{Fraction, GuardMode};
@@ -26,7 +26,7 @@ use model::report::LeftOutNodes;
 use model::services::{Part, ServiceFact};
 
 /// The Services of a pool and what they ask.
-pub(super) type Claims = BTreeMap<ServiceUid, Arc<ServiceFact>>;
+pub(super) type Owners = BTreeMap<ServiceUid, Arc<ServiceFact>>;
 
 /// What a Service asks of its pool of this family.
 pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
@@ -61,7 +61,7 @@ pub(super) struct Look<'a> {
     /// The family of its members.
     pub(super) family: Family,
     /// Its Services.
-    pub(super) claims: &'a Claims,
+    pub(super) claims: &'a Owners,
     /// What it was last seen with.
     pub(super) observed: &'a BTreeSet<IpAddr>,
     /// When the GET that saw it began.
@@ -86,17 +86,17 @@ pub(super) struct Look<'a> {
 
 /// What is remembered of one assigned pool's members.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct RemovalGuard {
     /// Whether there was a look.
     looked: bool,
     /// What its Services asked at the last look.
-    claims: Claims,
+    claims: Owners,
     /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
     left: BTreeMap<IpAddr, Left>,
     /// Addresses that were required, and when that was last so: they may have been written since the pool was
     /// last seen.
     required: BTreeMap<IpAddr, Now>,
-    doubts: Doubts,
+    doubts: UnconfirmedRemovals,
     losses: Losses,
     guard: Guard,
 }
@@ -169,7 +169,7 @@ enum Asked {
     Unusable,
 }
 
-impl Memory {
+impl RemovalGuard {
     /// Takes in a new look at the pool. `had` tells the members that it was allowed before, or else was seen
     /// with; it is asked only when they are to be held back.
     pub(super) fn look(&mut self, look: &Look<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {

@@ -9,7 +9,7 @@ use super::{Directory, Out};
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{PoolId, ReadId};
 use model::machine::Now;
-use model::sample::Sample;
+use model::sample::Metric;
 
 /// The second reads, and which pools wait for one.
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl Directory {
     /// What was in doubt and has not come back is certain now: every pool that waited is worked out again.
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
         if !self.second_read.made(read) {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
         for (_, id) in &self.second_read.wanted {

@@ -18,11 +18,11 @@ use model::level::Provenance;
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now};
 use model::object::LeftOut;
-use model::report::{Condition, Report, ServiceRef, Subject, What};
-use model::sample::Sample;
+use model::report::{Condition, Report, ServiceRef, Subject, EventKind};
+use model::sample::Metric;
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::view::Candidacy;
-use model::policy::Wishes;
+use model::policy::OperatorPolicy;
 
 mod breaker;
 mod doubt;
@@ -177,7 +177,7 @@ impl Bench {
     fn with(params: Params) -> Bench {
         let mut bench = Bench::unwished(params);
         let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.tell(In::Wishes { term, wishes });
+        bench.tell(In::OperatorPolicy { term, wishes });
         bench
     }
 
@@ -212,40 +212,40 @@ impl Bench {
         let of = |pool| self.assigned.get(pool);
         let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
         match &report.what {
-            What::NotManageable { pool, reason, attempted } => {
+            EventKind::NotManageable { pool, reason, attempted } => {
                 assert!(!attempted, "Discovery found it");
                 let refused = self.machine.pools.get(pool).and_then(|pool| pool.refused());
                 refused.is_some_and(|refusal| refusal.reason == *reason && !refusal.paused)
             }
-            What::Shared { pool, .. } => said(pool).is_some_and(|said| {
+            EventKind::Shared { pool, .. } => said(pool).is_some_and(|said| {
                 let subject = |(uid, share): (&ServiceUid, &Share)| {
                     Subject::Service(ServiceRef { key: share.key.clone(), uid: uid.clone() })
                 };
                 said.services.iter().map(subject).eq(report.subjects.iter().cloned())
             }),
-            What::Held { pool, reason, .. } => {
+            EventKind::Held { pool, reason, .. } => {
                 let held = said(pool).and_then(|said| said.held.as_ref().or(said.would_hold.as_ref()));
                 held.is_some_and(|held| held.reason == *reason)
             }
-            What::Updated { .. }
-            | What::Retrying { .. }
-            | What::FailedTerminal { .. }
-            | What::FailedExhausted { .. }
-            | What::Blocked { .. }
-            | What::LeaseHeld { .. }
-            | What::Fight { .. }
-            | What::WritesLost { .. }
-            | What::Quarantined { .. }
-            | What::SourceFailing { .. }
-            | What::SourceRecovered { .. }
-            | What::DataError { .. }
-            | What::Undecodable { .. }
-            | What::AdminDown { .. }
-            | What::AdminRestored { .. }
-            | What::AdminFailed { .. }
-            | What::AdminHeld { .. }
-            | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
-            What::RemovalsStopped { .. } => self.machine.breaker.tripped().is_some(),
+            EventKind::Updated { .. }
+            | EventKind::Retrying { .. }
+            | EventKind::FailedTerminal { .. }
+            | EventKind::FailedExhausted { .. }
+            | EventKind::Blocked { .. }
+            | EventKind::LeaseHeld { .. }
+            | EventKind::Fight { .. }
+            | EventKind::WritesLost { .. }
+            | EventKind::Quarantined { .. }
+            | EventKind::SourceFailing { .. }
+            | EventKind::SourceRecovered { .. }
+            | EventKind::DataError { .. }
+            | EventKind::Undecodable { .. }
+            | EventKind::AdminDown { .. }
+            | EventKind::AdminRestored { .. }
+            | EventKind::AdminFailed { .. }
+            | EventKind::AdminHeld { .. }
+            | EventKind::AdminForeign { .. } => panic!("not the Directory's to tell"),
+            EventKind::RemovalsStopped { .. } => self.machine.breaker.tripped().is_some(),
         }
     }
 
@@ -253,10 +253,10 @@ impl Bench {
     fn on_report(&mut self, report: &Report) {
         let alike = |told: &Report| match (&told.what, &report.what) {
             // Which Services and how many members that concerns may change meanwhile.
-            (What::Held { pool: one, reason, .. }, What::Held { pool: other, reason: why, .. }) => {
+            (EventKind::Held { pool: one, reason, .. }, EventKind::Held { pool: other, reason: why, .. }) => {
                 (one, reason) == (other, why)
             }
-            (What::NotManageable { .. }, _) => told.what == report.what,
+            (EventKind::NotManageable { .. }, _) => told.what == report.what,
             _ => told == report,
         };
         assert!(self.machine.reporting.is_some(), "it would not be published");
@@ -334,12 +334,12 @@ impl Bench {
                     }
                 }
                 Out::Service(..)
-                | Out::Sample(_)
+                | Out::Metric(_)
                 | Out::Reread(_)
                 | Out::ReadUpTo(_)
                 | Out::Answer(..)
                 | Out::Guards(_)
-                | Out::Word(..)
+                | Out::SourceAdminStates(..)
                 | Out::Refused(..) => {}
             }
         }
@@ -378,14 +378,14 @@ impl Bench {
             | Out::Observe(..)
             | Out::Forget(_)
             | Out::Rewrite(_)
-            | Out::Word(..)
+            | Out::SourceAdminStates(..)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
             | Out::Service(..)
             | Out::Report(_)
             | Out::Ended(_)
-            | Out::Sample(_) => None,
+            | Out::Metric(_) => None,
         };
         let reads: Vec<ReadId> = self.said.iter().filter_map(asked).collect();
         self.said.retain(|said| asked(said).is_none());
@@ -448,7 +448,7 @@ impl Bench {
         std::mem::take(&mut self.said)
     }
 
-    fn reports(&mut self) -> Vec<What> {
+    fn reports(&mut self) -> Vec<EventKind> {
         let reported = |out| match out {
             Out::Report(report) => Some(report.what),
             Out::Ended(_)
@@ -457,27 +457,27 @@ impl Bench {
             | Out::Observe(..)
             | Out::Forget(_)
             | Out::Rewrite(_)
-            | Out::Word(..)
+            | Out::SourceAdminStates(..)
             | Out::Reread(_)
             | Out::ReadUpTo(_)
             | Out::Answer(..)
             | Out::Guards(_)
             | Out::Refused(..)
             | Out::Service(..)
-            | Out::Sample(_) => None,
+            | Out::Metric(_) => None,
         };
         self.take().into_iter().filter_map(reported).collect()
     }
 
-    fn samples(&mut self) -> Vec<Sample> {
+    fn samples(&mut self) -> Vec<Metric> {
         let sampled = |out| match out {
-            Out::Sample(sample) => Some(sample),
+            Out::Metric(sample) => Some(sample),
             Out::Assign(_)
             | Out::Opened(_)
             | Out::Observe(..)
             | Out::Forget(_)
             | Out::Rewrite(_)
-            | Out::Word(..)
+            | Out::SourceAdminStates(..)
             | Out::Reread(_)
             | Out::ReadUpTo(_)
             | Out::Answer(..)
@@ -503,7 +503,7 @@ impl Bench {
 
 /// Whether it tells of an xDS source: when that is told does not follow from what is assigned.
 fn is_of_source(report: &Report) -> bool {
-    matches!(report.what, What::SourceFailing { .. } | What::SourceRecovered { .. })
+    matches!(report.what, EventKind::SourceFailing { .. } | EventKind::SourceRecovered { .. })
 }
 
 fn id(lb: &str, pool: &str) -> PoolId {
@@ -723,10 +723,10 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     let outbound = balancer("lb", vec![outbound], vec![rule(1, "shop-web")]);
     bench.observe(&outbound);
     bench.observe(&outbound);
-    let refused = |reason| What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false };
+    let refused = |reason| EventKind::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false };
     let said = bench.take();
-    let count = |pools| Sample::NotManageable { reason: NotManageable::OutboundRule.label(), pools };
-    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == count(1))));
+    let count = |pools| Metric::NotManageable { reason: NotManageable::OutboundRule.label(), pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == count(1))));
     let mut views = said.iter().filter_map(|out| match out {
         Out::Service(_, _, view) => view.clone(),
         Out::Assign(_)
@@ -734,7 +734,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Observe(..)
         | Out::Forget(_)
         | Out::Rewrite(_)
-        | Out::Word(..)
+        | Out::SourceAdminStates(..)
         | Out::Reread(_)
         | Out::ReadUpTo(_)
         | Out::Answer(..)
@@ -742,7 +742,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
         | Out::Refused(..)
         | Out::Report(_)
         | Out::Ended(_)
-        | Out::Sample(_) => None,
+        | Out::Metric(_) => None,
     });
     let last = views.next_back().expect("the Service is shown");
     assert_eq!(last.not_manageable, [(id("lb", "shop-web"), NotManageable::OutboundRule)]);
@@ -756,7 +756,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     assert!(
         bench
             .samples()
-            .contains(&Sample::NotManageable { reason: NotManageable::SyncAutomatic.label(), pools: 0 })
+            .contains(&Metric::NotManageable { reason: NotManageable::SyncAutomatic.label(), pools: 0 })
     );
     assert_eq!(bench.web().0, ips(&[1]));
     bench.observe(&outbound);
@@ -778,7 +778,7 @@ fn d2_a_pool_that_loses_its_proof_is_let_go() {
     bench.said = said;
     assert_eq!(
         bench.reports(),
-        [What::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
+        [EventKind::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
     );
     bench.tell(In::Retired(id("lb", "shop-web")));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
@@ -809,7 +809,7 @@ fn d2_services_that_share_a_pool_are_united_and_told_once() {
     assert_eq!(bench.web(), (ips(&[1, 2]), ips(&[])));
     let shared = bench.reports();
     assert_eq!(shared.len(), 1);
-    assert!(matches!(&shared[0], What::Shared { services, .. } if services.len() == 2));
+    assert!(matches!(&shared[0], EventKind::Shared { services, .. } if services.len() == 2));
     bench.tell(In::Service(uid(2), None));
     let said = bench.assignment("lb", "shop-web");
     assert!(said.services.is_empty(), "the rule of the one that is gone is foreign now");
@@ -836,7 +836,7 @@ fn d2_a_pool_whose_name_fits_both_families_is_not_manageable() {
     bench.observe(&balancer("lb", vec![pool("lb", "shop-web-ipv6", &[])], rules));
     assert!(bench.assigned.is_empty());
     let reports = bench.reports();
-    assert!(matches!(&reports[..], [What::NotManageable { reason: NotManageable::MixedFamilies, .. }]));
+    assert!(matches!(&reports[..], [EventKind::NotManageable { reason: NotManageable::MixedFamilies, .. }]));
 }
 
 #[test]
@@ -850,7 +850,7 @@ fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
     assert!(bench.assigned.is_empty());
     assert!(bench.reports().is_empty());
     bench.tell(In::Retired(id("lb", "shop-web")));
-    assert!(matches!(bench.take()[..], [Out::Sample(Sample::UnmatchedAnswer)]));
+    assert!(matches!(bench.take()[..], [Out::Metric(Metric::UnmatchedAnswer)]));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::removal_guard::{Claims, Look, addresses, asks, part};
+use super::removal_guard::{Owners, Look, addresses, asks, part};
 use model::assignment::Waits;
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{Family, ServiceUid};
@@ -27,9 +27,9 @@ const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 
 /// What is doubted of one pool's addresses.
 #[derive(Default)]
-pub(super) struct Doubts {
+pub(super) struct UnconfirmedRemovals {
     /// By address and by the Service that released it; `None`, where no Service ever asked for it.
-    of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, Doubt>>,
+    of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, UnconfirmedRemoval>>,
     fraction: Option<Fraction>,
     /// How it becomes certain.
     confirmation: Confirmation,
@@ -55,7 +55,7 @@ impl Default for Confirmation {
 
 /// How far it is known why a Service released an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Doubt {
+enum UnconfirmedRemoval {
     /// What the Service asks for cannot be used or is not known (D6): it may yet ask for the address.
     Open,
     /// A broken source may be why, since then.
@@ -103,14 +103,14 @@ fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
     }
 }
 
-impl Doubts {
+impl UnconfirmedRemovals {
     /// Takes in a new look at the pool. `before` is what was asked at the last one, `found` are the addresses that are
     /// in the pool at the first look and that no source asks for; `concerns` tells whether an address needs to be
     /// judged at all.
     pub(super) fn note(
         &mut self,
         look: &Look<'_>,
-        before: &Claims,
+        before: &Owners,
         found: impl Iterator<Item = IpAddr>,
         concerns: impl Fn(&IpAddr) -> bool,
     ) {
@@ -129,15 +129,15 @@ impl Doubts {
             for ip in addresses(old, look.family).filter(|ip| !asks_now(ip)) {
                 let doubt = match lets_go(look, uid) {
                     LetsGo::Surely => continue,
-                    LetsGo::Doubtfully => Doubt::Since(look.now),
-                    LetsGo::NotYet => Doubt::Open,
+                    LetsGo::Doubtfully => UnconfirmedRemoval::Since(look.now),
+                    LetsGo::NotYet => UnconfirmedRemoval::Open,
                 };
                 self.of.entry(*ip).or_default().entry(Some(uid.clone())).or_insert(doubt);
             }
         }
         if look.claims.values().any(|fact| is_doubtful(fact, look.family)) {
             for ip in found {
-                self.of.entry(ip).or_default().entry(None).or_insert(Doubt::Since(look.now));
+                self.of.entry(ip).or_default().entry(None).or_insert(UnconfirmedRemoval::Since(look.now));
             }
         }
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
@@ -165,12 +165,12 @@ impl Doubts {
                     None => look.claims.values().any(|fact| asks(fact, look.family, ip)),
                 };
                 let resolved = match doubt {
-                    Doubt::Open => false,
-                    Doubt::Since(since) => is_resolved(*since),
+                    UnconfirmedRemoval::Open => false,
+                    UnconfirmedRemoval::Since(since) => is_resolved(*since),
                 };
                 returns |= match doubt {
-                    Doubt::Open => false,
-                    Doubt::Since(since) => asked_again && is_held(ip, *since),
+                    UnconfirmedRemoval::Open => false,
+                    UnconfirmedRemoval::Since(since) => asked_again && is_held(ip, *since),
                 };
                 !asked_again && !resolved
             });
@@ -182,12 +182,12 @@ impl Doubts {
     fn note_open(&mut self, look: &Look<'_>) {
         for doubts in self.of.values_mut() {
             doubts.retain(|uid, doubt| {
-                let (Some(uid), Doubt::Open) = (uid, &*doubt) else {
+                let (Some(uid), UnconfirmedRemoval::Open) = (uid, &*doubt) else {
                     return true;
                 };
                 match lets_go(look, uid) {
                     LetsGo::Surely => return false,
-                    LetsGo::Doubtfully => *doubt = Doubt::Since(look.now),
+                    LetsGo::Doubtfully => *doubt = UnconfirmedRemoval::Since(look.now),
                     LetsGo::NotYet => {}
                 }
                 true
@@ -199,8 +199,8 @@ impl Doubts {
     pub(super) fn since(&self, ip: &IpAddr) -> Option<Now> {
         let doubts = self.of.get(ip)?.values();
         let since = doubts.filter_map(|doubt| match doubt {
-            Doubt::Open => None,
-            Doubt::Since(since) => Some(*since),
+            UnconfirmedRemoval::Open => None,
+            UnconfirmedRemoval::Since(since) => Some(*since),
         });
         since.max()
     }
@@ -255,6 +255,6 @@ impl Doubts {
 
     /// Forgets all that is doubted: the operator has released it.
     pub(super) fn clear(&mut self) {
-        *self = Doubts::default();
+        *self = UnconfirmedRemovals::default();
     }
 }

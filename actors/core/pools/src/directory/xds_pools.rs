@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mapping::SeenPool;
-use super::removal_guard::Claims;
+use super::removal_guard::Owners;
 use super::pool::Ownership;
 use super::conditions::{SourceNews, SourceTold};
 use super::{Directory, Out};
@@ -18,7 +18,7 @@ use crate::membership::{self, Failover, address_name};
 use model::arm::{AdminState, LbFacts, Provisioning};
 use model::error::NotManageable;
 use model::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid, of_balancer};
-use model::level::{Leaving, Provenance, Source, States, Word};
+use model::level::{DrainingAddresses, Provenance, Source, States, SourceAdminStates};
 use model::machine::Now;
 use model::proof;
 use model::report::{Condition, Ended};
@@ -26,7 +26,7 @@ use model::services::{Part, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 use model::xds::assignment::LoadAssignment;
 use model::xds::name::Name;
-use model::xds::remark::Remark;
+use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, SourceFact};
 
 /// For how long a write that sets a Down may still be sent after the source has said otherwise: an attempt begins with the
@@ -48,13 +48,13 @@ pub struct Listing {
 
 /// All of them, and what is known of their sources.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct XdsPools {
     pools: BTreeMap<PoolId, Entry>,
-    sources: BTreeMap<Name, Known>,
+    sources: BTreeMap<Name, KnownSource>,
     /// The sources of which something was told since they were last acted on (A3).
     fresh: BTreeSet<Name>,
     /// Which addresses the admin state of nodes has a word on (N4).
-    leaving: Arc<Leaving>,
+    leaving: Arc<DrainingAddresses>,
 }
 
 /// One pool.
@@ -77,12 +77,12 @@ struct Entry {
     ours: BTreeMap<IpAddr, Option<Now>>,
     /// What the source says of admin states, and whether that is to be told; of a pool that is not filled, nothing.
     /// `None`: it is not known.
-    word: Option<Arc<Word>>,
+    word: Option<Arc<SourceAdminStates>>,
     is_word_new: bool,
 }
 
 /// What is known of one source.
-struct Known {
+struct KnownSource {
     fact: SourceFact,
     /// Raised with everything that changes what is assigned (A3).
     revision: u64,
@@ -92,7 +92,7 @@ struct Known {
 }
 
 /// What a source asks of one pool, besides its members.
-pub(super) struct Given {
+pub(super) struct SourceInputs {
     /// What is said of it wherever the pool is shown (X4).
     pub(super) source: Source,
     /// What it says of admin states.
@@ -107,9 +107,9 @@ pub(super) struct Given {
     pub(super) deadline: Option<Now>,
 }
 
-impl Listed {
+impl XdsPools {
     /// The pools that are listed.
-    pub(super) fn new(listings: &[Listing]) -> Listed {
+    pub(super) fn new(listings: &[Listing]) -> XdsPools {
         let entry = |listing: &Listing| Entry {
             source: listing.source.clone(),
             family: listing.family,
@@ -124,7 +124,7 @@ impl Listed {
             is_word_new: false,
         };
         let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
-        Listed {
+        XdsPools {
             pools: pools.collect(),
             sources: BTreeMap::new(),
             fresh: BTreeSet::new(),
@@ -135,12 +135,12 @@ impl Listed {
     /// A pool is not there, or its load balancer was not `read`, so that nothing can be said of it yet.
     pub(super) fn not_found(&mut self, id: &PoolId, read: bool) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.say(read.then(Word::default));
+            entry.say(read.then(SourceAdminStates::default));
         }
     }
 
     /// What the source of a pool says of admin states, where that is to be told.
-    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<Word>>> {
+    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<SourceAdminStates>>> {
         let entry = self.pools.get_mut(id)?;
         std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
     }
@@ -198,7 +198,7 @@ impl Listed {
     ) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
         if let Err(reason) = proof::prove_listed(&seen.facts) {
-            entry.say(Some(Word::default()));
+            entry.say(Some(SourceAdminStates::default()));
             return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
         }
         // What is not known leaves the pool as it is (X3).
@@ -221,7 +221,7 @@ impl Listed {
         let states = entry.states(now, id, &membership, seen, at, &self.leaving);
         let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
         membership.remarks.extend(foreign.filter(|_| leads));
-        let given = Given {
+        let given = SourceInputs {
             source: Source::Xds {
                 name: entry.source.clone(),
                 note: note(&known.fact),
@@ -288,7 +288,7 @@ fn downs(seen: &SeenPool) -> BTreeSet<IpAddr> {
 
 impl Entry {
     /// What its source asks of it, as a Service would.
-    fn claims(&self, part: Part, known: Option<&Known>) -> Claims {
+    fn claims(&self, part: Part, known: Option<&KnownSource>) -> Owners {
         let name = self.source.to_string();
         let uid = ServiceUid::new(name.as_str());
         let fact = ServiceFact {
@@ -308,7 +308,7 @@ impl Entry {
             triggered: known.and_then(|known| known.changed),
             read: None,
         };
-        Claims::from([(uid, Arc::new(fact))])
+        Owners::from([(uid, Arc::new(fact))])
     }
 
     /// Keeps of what drains as much as there is room for, first of what is in the pool or may be.
@@ -334,7 +334,7 @@ impl Entry {
         membership: &membership::Membership,
         seen: &SeenPool,
         at: Now,
-        leaving: &Leaving,
+        leaving: &DrainingAddresses,
     ) -> States {
         let membership::Membership { members, draining, drains, remarks: _ } = membership;
         let down = downs(seen);
@@ -352,7 +352,7 @@ impl Entry {
         });
         // What drains and is not to be Down is not taken back before it is in service again.
         let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
-        self.say(Some(Word { down: draining.clone(), ours: ours.copied().collect() }));
+        self.say(Some(SourceAdminStates { down: draining.clone(), ours: ours.copied().collect() }));
         let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
         let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
         let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
@@ -361,7 +361,7 @@ impl Entry {
 
     /// What there is to report of required members that are Down though nothing here asks for it: they get no traffic,
     /// and the client that has set that must end it (N4).
-    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &Leaving) -> Option<Remark> {
+    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &DrainingAddresses) -> Option<Diagnostic> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)
                 || leaving.down.contains(ip)
@@ -369,10 +369,10 @@ impl Entry {
                 || leaving.outlived.contains(&(id.clone(), *ip))
         };
         let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
-        (foreign > 0).then_some(Remark::ForeignDown(foreign))
+        (foreign > 0).then_some(Diagnostic::ForeignDown(foreign))
     }
 
-    fn say(&mut self, word: Option<Word>) {
+    fn say(&mut self, word: Option<SourceAdminStates>) {
         if self.word.as_deref() != word.as_ref() {
             (self.word, self.is_word_new) = (word.map(Arc::new), true);
         }
@@ -392,7 +392,7 @@ impl Directory {
     /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write. What was not
     /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
-        let first = Known { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let first = KnownSource { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
         let mut is_new = !self.listed.sources.contains_key(&name);
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
         if known.fact.assigned != fact.assigned {
@@ -416,7 +416,7 @@ impl Directory {
     }
 
     /// Other nodes leave service: what is to be taken back in listed pools may be another thing (N4).
-    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<Leaving>) {
+    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<DrainingAddresses>) {
         self.listed.leaving = leaving;
         self.look_at_listed(now);
     }
@@ -461,7 +461,7 @@ impl Directory {
             out.push(Out::Report(new.report(names, pools)));
         }
         for group in left {
-            let is_of_it = |known: &Known| known.told.group.as_ref() == Some(&group);
+            let is_of_it = |known: &KnownSource| known.told.group.as_ref() == Some(&group);
             if !self.listed.sources.values().any(is_of_it) {
                 out.push(Out::Ended(Ended::of(Condition::SourcesFailing((*group).clone()))));
             }

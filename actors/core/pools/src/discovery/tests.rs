@@ -10,7 +10,7 @@ use model::operator_request::{self, Done, Refusal, RequestId};
 use model::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use model::level::Provenance;
 use model::machine::{Machine, Now};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, LbView};
 
@@ -170,7 +170,7 @@ impl Bench {
                 Out::View(view) if view.last_error.is_some() => {
                     self.open.remove(&view.lb);
                 }
-                Out::View(_) | Out::Synced | Out::Answer(..) | Out::Sample(_) => {}
+                Out::View(_) | Out::Synced | Out::Answer(..) | Out::Metric(_) => {}
             }
             self.said.push(said);
         }
@@ -229,7 +229,7 @@ impl Bench {
     fn view(&self, lb: &str) -> LbView {
         let views = self.said.iter().rev().filter_map(|said| match said {
             Out::View(view) => Some(view),
-            Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Answer(..) | Out::Sample(_) => None,
+            Out::Read { .. } | Out::Lb(_) | Out::Synced | Out::Answer(..) | Out::Metric(_) => None,
         });
         let mut own = views.filter(|view| view.lb == LbName::new(lb));
         own.next().expect("it was shown").clone()
@@ -371,7 +371,7 @@ fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
         result: Ok(balancer("a", &[])),
         puts: Default::default(),
     });
-    assert!(matches!(bench.said[..], [Out::Sample(Sample::UnmatchedAnswer)]));
+    assert!(matches!(bench.said[..], [Out::Metric(Metric::UnmatchedAnswer)]));
 }
 
 #[test]

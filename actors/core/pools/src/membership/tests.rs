@@ -40,7 +40,7 @@ fn ips(texts: &[&str]) -> BTreeSet<IpAddr> {
     texts.iter().map(|text| text.parse::<IpAddr>().expect("an address")).collect()
 }
 
-fn told(remarks: &[Remark]) -> BTreeSet<Remark> {
+fn told(remarks: &[Diagnostic]) -> BTreeSet<Diagnostic> {
     remarks.iter().copied().collect()
 }
 
@@ -96,7 +96,7 @@ fn x2_draining_endpoints_stay_down_with_admin_state_and_are_out_without() {
 fn x2_draining_endpoints_are_no_members() {
     let alone = first(&assigned(&[&[("10.0.0.1", DRAINING)]]));
     assert_eq!((alone.members, alone.draining), (ips(&[]), ips(&["10.0.0.1"])));
-    assert_eq!(alone.remarks, told(&[Remark::NothingUsable]));
+    assert_eq!(alone.remarks, told(&[Diagnostic::NothingUsable]));
     let mut both = assigned(&[&[("10.0.0.1", HEALTHY)], &[("10.0.0.2", DRAINING)]]);
     both.priorities[1].addresses.insert("10.0.0.1".parse().expect("ip"), Standing::Draining);
     let both = first(&both);
@@ -109,9 +109,9 @@ fn x2_degraded_endpoints_are_used_only_without_healthy_ones() {
         assigned(&[&[("10.0.0.1", DEGRADED), ("10.0.0.2", UNHEALTHY)], &[("10.0.1.1", health)]])
     };
     let healthy = first(&of(HEALTHY));
-    assert_eq!((healthy.members, healthy.remarks), (ips(&["10.0.1.1"]), told(&[Remark::PriorityUsed(1)])));
+    assert_eq!((healthy.members, healthy.remarks), (ips(&["10.0.1.1"]), told(&[Diagnostic::PriorityUsed(1)])));
     let degraded = first(&of(DEGRADED));
-    assert_eq!((degraded.members, degraded.remarks), (ips(&["10.0.0.1"]), told(&[Remark::DegradedUsed])));
+    assert_eq!((degraded.members, degraded.remarks), (ips(&["10.0.0.1"]), told(&[Diagnostic::DegradedUsed])));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn x2_a_pool_uses_the_best_priority_usable_in_its_family() {
     ]);
     assert_eq!(first(&assignment).members, ips(&["10.0.1.1"]));
     let v6 = Failover::new(Family::V6, Params::default()).members(at(0), &assignment);
-    assert_eq!((v6.members, v6.remarks), (ips(&["fd00::3"]), told(&[Remark::PriorityUsed(2)])));
+    assert_eq!((v6.members, v6.remarks), (ips(&["fd00::3"]), told(&[Diagnostic::PriorityUsed(2)])));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn x2_a_pool_fails_over_immediately_and_back_after_30_s() {
     assert_eq!((over.members, priority(&pool), pool.deadline()), (ips(&["10.0.1.1"]), Some(1), None));
     let waits = pool.members(at(20), &pair(true, true));
     assert_eq!((waits.members, pool.deadline()), (ips(&["10.0.1.1"]), Some(at(50))));
-    assert_eq!(waits.remarks, told(&[Remark::PriorityUsed(1), Remark::FailbackWaits(0)]));
+    assert_eq!(waits.remarks, told(&[Diagnostic::PriorityUsed(1), Diagnostic::FailbackWaits(0)]));
     let early = at(50).minus(Duration::from_micros(1));
     assert_eq!(pool.members(early, &pair(true, true)).members, ips(&["10.0.1.1"]));
     let back = pool.members(at(50), &pair(true, true));
@@ -210,7 +210,7 @@ fn x2_where_nothing_is_usable_for_a_while_the_best_is_used_afterwards() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     let nothing = pool.members(at(1), &pair(false, false));
-    assert_eq!((nothing.members, nothing.remarks), (ips(&[]), told(&[Remark::NothingUsable])));
+    assert_eq!((nothing.members, nothing.remarks), (ips(&[]), told(&[Diagnostic::NothingUsable])));
     assert_eq!(pool.members(at(2), &pair(true, true)).members, ips(&["10.0.0.1"]));
     let empty = pool.members(at(3), &LoadAssignment::default());
     assert_eq!((empty, pool.used(), pool.deadline()), (Membership::default(), None, None));
@@ -229,7 +229,7 @@ fn x2_draining_endpoints_take_no_room_from_members() {
     assert_eq!(in_room(4, &[]), (ips(&["10.0.0.3", "10.0.0.4"]), told(&[])));
     assert_eq!(in_room(3, &[]), (ips(&["10.0.0.3"]), told(&[])));
     assert_eq!(in_room(3, &["10.0.0.4"]), (ips(&["10.0.0.4"]), told(&[])));
-    let cut = told(&[Remark::DrainingCut]);
+    let cut = told(&[Diagnostic::DrainingCut]);
     assert_eq!(in_room(3, &["10.0.0.3", "10.0.0.4"]), (ips(&["10.0.0.3"]), cut.clone()));
     assert_eq!(in_room(2, &["10.0.0.4"]), (ips(&[]), cut));
     assert_eq!(in_room(1, &[]), (ips(&[]), told(&[])), "members that are too many are not its business");
@@ -246,23 +246,23 @@ fn x2_people_are_told_what_a_pool_cannot_heed() {
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(
         remarks,
-        told(&[Remark::WeightsIgnored, Remark::LocalitiesSkipped, Remark::AlternativesIgnored])
+        told(&[Diagnostic::WeightsIgnored, Diagnostic::LocalitiesSkipped, Diagnostic::AlternativesIgnored])
     );
 }
 
 #[test]
 fn each_note_has_a_word_and_a_sentence_of_its_own() {
     let all = [
-        Remark::NothingUsable,
-        Remark::PriorityUsed(1),
-        Remark::FailbackWaits(0),
-        Remark::DegradedUsed,
-        Remark::WeightsIgnored,
-        Remark::LocalitiesSkipped,
-        Remark::AlternativesIgnored,
-        Remark::DrainingCut,
+        Diagnostic::NothingUsable,
+        Diagnostic::PriorityUsed(1),
+        Diagnostic::FailbackWaits(0),
+        Diagnostic::DegradedUsed,
+        Diagnostic::WeightsIgnored,
+        Diagnostic::LocalitiesSkipped,
+        Diagnostic::AlternativesIgnored,
+        Diagnostic::DrainingCut,
     ];
-    let words: BTreeSet<&str> = all.into_iter().map(Remark::as_str).collect();
+    let words: BTreeSet<&str> = all.into_iter().map(Diagnostic::as_str).collect();
     let sentences: BTreeSet<String> = all.into_iter().map(|note| note.to_string()).collect();
     assert_eq!((words.len(), sentences.len()), (all.len(), all.len()));
     assert!(sentences.contains("endpoints of priority 1 are used"), "{sentences:?}");

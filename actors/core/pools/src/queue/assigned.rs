@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::queue::changes::{Changes, Owner};
-use crate::queue::last_result::Rest;
+use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue, status};
 use model::assignment::{Assignment, Share};
 use model::ids::ServiceUid;
@@ -113,7 +113,7 @@ impl PoolQueue {
         self.waiting.changes.drop_tried();
         (self.asked, self.rewrites) = (false, false);
         self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
-        self.rest = Rest::Unknown;
+        self.rest = LastResult::Unknown;
         self.losses.stand = false;
         self.rules_in_doubt = false;
         self.told_not_manageable.clear();

@@ -57,7 +57,7 @@ impl Repeats {
 
 /// What another client has changed in the pool, and how often that was undone.
 #[derive(Default, Debug)]
-pub(super) struct Fights {
+pub(super) struct Contention {
     /// Members found as drift that must go: removed by us before, or never ours.
     foreign: BTreeSet<IpAddr>,
     /// Required members that were found missing as drift.
@@ -78,7 +78,7 @@ pub(super) struct Fight {
     pub left_for: Duration,
 }
 
-impl Fights {
+impl Contention {
     /// Takes in a difference found as drift; gives the moment from which it may be set right. What is missing
     /// decides, where something is: it is not held back by what another client adds, and the first of several
     /// members whose time has come brings all of them back. Where only admin states differ nothing is to be left.

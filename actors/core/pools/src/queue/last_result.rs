@@ -11,7 +11,7 @@ use model::machine::Now;
 
 /// How things stood at the last comparison.
 #[derive(Clone, Debug)]
-pub(super) enum Rest {
+pub(super) enum LastResult {
     /// Nothing is certain: the next observation tells.
     Unknown,
     /// It was right; a difference is drift.
@@ -83,65 +83,65 @@ pub(super) struct Backoff {
     pub delay: Duration,
 }
 
-impl Rest {
+impl LastResult {
     /// The back-off that follows on this rest: the first delay, or twice the one before.
-    pub fn next_backoff(&self, now: Now, first: Duration) -> Rest {
+    pub fn next_backoff(&self, now: Now, first: Duration) -> LastResult {
         let delay = match self {
-            Rest::Backoff(backoff) => doubled(backoff.delay),
-            Rest::Unknown
-            | Rest::Right
-            | Rest::Left(_)
-            | Rest::Failed(_)
-            | Rest::Gone
-            | Rest::Withheld { .. } => first.min(LONGEST_DELAY),
+            LastResult::Backoff(backoff) => doubled(backoff.delay),
+            LastResult::Unknown
+            | LastResult::Right
+            | LastResult::Left(_)
+            | LastResult::Failed(_)
+            | LastResult::Gone
+            | LastResult::Withheld { .. } => first.min(LONGEST_DELAY),
         };
-        Rest::Backoff(Backoff { until: now.plus(delay), delay })
+        LastResult::Backoff(Backoff { until: now.plus(delay), delay })
     }
 
     /// A pause has ended: what was told before it is told again. A failure that came in it is tried again at once, for
     /// where no clock compares after failures, it would never be reported.
     pub fn pause_ended(&mut self, now: Now) {
         match self {
-            Rest::Failed(failed) => match failed.heard {
+            LastResult::Failed(failed) => match failed.heard {
                 Heard::Of(_) => failed.heard = Heard::BeforePause,
                 Heard::BeforePause => {}
                 Heard::NotYet => failed.compare_at = Some(now),
             },
-            Rest::Unknown
-            | Rest::Right
-            | Rest::Left(_)
-            | Rest::Backoff(_)
-            | Rest::Gone
-            | Rest::Withheld { .. } => {}
+            LastResult::Unknown
+            | LastResult::Right
+            | LastResult::Left(_)
+            | LastResult::Backoff(_)
+            | LastResult::Gone
+            | LastResult::Withheld { .. } => {}
         }
     }
 
     /// The failure that was reported and not overcome since.
     pub fn failed(&self) -> Option<&Failed> {
         match self {
-            Rest::Failed(failed) => Some(failed),
-            Rest::Unknown
-            | Rest::Right
-            | Rest::Left(_)
-            | Rest::Backoff(_)
-            | Rest::Gone
-            | Rest::Withheld { .. } => None,
+            LastResult::Failed(failed) => Some(failed),
+            LastResult::Unknown
+            | LastResult::Right
+            | LastResult::Left(_)
+            | LastResult::Backoff(_)
+            | LastResult::Gone
+            | LastResult::Withheld { .. } => None,
         }
     }
 
     /// Whether the pool has been known to be right, or how it differs, since its last attempt.
     pub fn is_known(&self) -> bool {
         match self {
-            Rest::Right | Rest::Left(_) => true,
-            Rest::Unknown | Rest::Failed(_) | Rest::Backoff(_) | Rest::Gone | Rest::Withheld { .. } => false,
+            LastResult::Right | LastResult::Left(_) => true,
+            LastResult::Unknown | LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::Gone | LastResult::Withheld { .. } => false,
         }
     }
 
     /// Whether the pool was not there when it was last tried.
     pub fn follows_stale(&self) -> bool {
         match self {
-            Rest::Backoff(_) | Rest::Gone => true,
-            Rest::Unknown | Rest::Right | Rest::Left(_) | Rest::Failed(_) | Rest::Withheld { .. } => false,
+            LastResult::Backoff(_) | LastResult::Gone => true,
+            LastResult::Unknown | LastResult::Right | LastResult::Left(_) | LastResult::Failed(_) | LastResult::Withheld { .. } => false,
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What is seen of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
 
 use crate::queue::changes::Owner;
-use crate::queue::observed_pool::Content;
-use crate::queue::last_result::{Left, Rest};
+use crate::queue::observed_pool::ObservedPool;
+use crate::queue::last_result::{Left, LastResult};
 use crate::queue::{Out, PoolQueue};
 use model::arm::PoolFacts;
 use model::assignment::PoolMembers;
 use model::attempt::WriteFate;
 use model::machine::Now;
-use model::report::What;
-use model::sample::Sample;
+use model::report::EventKind;
+use model::sample::Metric;
 
 impl PoolQueue {
     pub(super) fn on_observed(&mut self, now: Now, facts: &PoolFacts, began: Now, out: &mut Vec<Out>) {
@@ -19,7 +19,7 @@ impl PoolQueue {
         if self.in_flight() || outdated {
             return;
         }
-        let content = Content::observed(facts, began);
+        let content = ObservedPool::observed(facts, began);
         self.losses.stand &= self.assignment.as_ref().is_none_or(|one| !content.is_right(&one.level));
         self.content = Some(content);
         self.shown.dirty = true;
@@ -35,14 +35,14 @@ impl PoolQueue {
             return;
         }
         let fresh = match &self.rest {
-            Rest::Unknown => true,
-            Rest::Right => self.on_drift(now, out),
-            Rest::Left(left) if left.members != content.members => self.on_drift(now, out),
-            Rest::Left(left) => left.until.is_some_and(|at| at <= now),
-            Rest::Failed(failed) => failed.compare_at.is_some_and(|at| at <= now),
-            Rest::Backoff(backoff) => content.certain && backoff.until <= now,
-            Rest::Gone => false,
-            Rest::Withheld { members } => *members != content.members,
+            LastResult::Unknown => true,
+            LastResult::Right => self.on_drift(now, out),
+            LastResult::Left(left) if left.members != content.members => self.on_drift(now, out),
+            LastResult::Left(left) => left.until.is_some_and(|at| at <= now),
+            LastResult::Failed(failed) => failed.compare_at.is_some_and(|at| at <= now),
+            LastResult::Backoff(backoff) => content.certain && backoff.until <= now,
+            LastResult::Gone => false,
+            LastResult::Withheld { members } => *members != content.members,
         };
         if fresh {
             self.waiting.add(Owner::Pool, now);
@@ -56,17 +56,17 @@ impl PoolQueue {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
             return false;
         };
-        out.push(Out::Sample(Sample::Drift));
+        out.push(Out::Metric(Metric::Drift));
         let until = match (self.params.drift, self.params.fights) {
             (false, _) => None,
             (true, false) => Some(now),
             (true, true) => Some(self.fights.found(&assignment.level, &content.members)),
         };
         if until.is_some_and(|at| at <= now) {
-            self.rest = Rest::Unknown;
+            self.rest = LastResult::Unknown;
             return true;
         }
-        self.rest = Rest::Left(Left { members: content.members.clone(), until });
+        self.rest = LastResult::Left(Left { members: content.members.clone(), until });
         self.shown.dirty = true;
         false
     }
@@ -76,7 +76,7 @@ impl PoolQueue {
         | WriteFate::Lost { attempt, .. }
         | WriteFate::Overwritten { attempt, .. }) = verdict;
         if self.written != Some(attempt) {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
         if let WriteFate::Lost { facts, began, .. } | WriteFate::Overwritten { facts, began, .. } = &verdict {
@@ -86,19 +86,19 @@ impl PoolQueue {
         match verdict {
             WriteFate::Held(_) => self.losses.stand = false,
             WriteFate::Lost { facts, began, .. } => {
-                out.push(Out::Sample(Sample::LostWrite));
+                out.push(Out::Metric(Metric::LostWrite));
                 self.written = None;
                 self.losses.total += 1;
                 self.losses.stand = true;
                 let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
                 self.shown.dirty = true;
                 let what =
-                    What::WritesLost { pool: self.pool.clone(), writes: self.losses.total, left_for: delay };
+                    EventKind::WritesLost { pool: self.pool.clone(), writes: self.losses.total, left_for: delay };
                 self.report([&Owner::Pool].into_iter(), what, out);
                 // It was never there: that is no drift.
                 if self.rest.is_known() {
-                    self.rest = delay.map_or(Rest::Unknown, |delay| {
-                        Rest::Left(Left { members: facts.members(), until: Some(now.plus(delay)) })
+                    self.rest = delay.map_or(LastResult::Unknown, |delay| {
+                        LastResult::Left(Left { members: facts.members(), until: Some(now.plus(delay)) })
                     });
                 }
                 self.on_observed(now, &facts, began, out);

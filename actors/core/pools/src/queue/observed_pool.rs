@@ -10,7 +10,7 @@ use model::machine::Now;
 
 /// What a pool held when it was last seen.
 #[derive(Clone, Debug)]
-pub(super) struct Content {
+pub(super) struct ObservedPool {
     pub members: BTreeSet<IpAddr>,
     /// Those of them whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
@@ -28,15 +28,15 @@ pub(super) struct Content {
     pub failed: bool,
 }
 
-impl Content {
+impl ObservedPool {
     /// What a GET saw.
-    pub fn observed(facts: &PoolFacts, began: Now) -> Content {
+    pub fn observed(facts: &PoolFacts, began: Now) -> ObservedPool {
         let of = |state: AdminState| {
             let entries = facts.entries.iter().filter(move |entry| entry.admin_state == state);
             entries.filter_map(|entry| entry.ip).collect()
         };
         let states = [AdminState::Up, AdminState::Unknown];
-        Content {
+        ObservedPool {
             members: facts.members(),
             down: of(AdminState::Down),
             other: states
@@ -58,16 +58,16 @@ impl Content {
     pub fn attempted(
         members: BTreeSet<IpAddr>,
         level: &Level,
-        before: Option<&Content>,
+        before: Option<&ObservedPool>,
         now: Now,
-    ) -> Content {
+    ) -> ObservedPool {
         let none = BTreeSet::new();
         let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
         let mut other = before.map_or_else(BTreeMap::new, |before| before.other.clone());
         other.retain(|ip, _| members.contains(ip) && !down.contains(ip));
         // The end of an attempt does not tell what Azure reports from then on.
         let failed = before.is_some_and(|before| before.failed);
-        Content { members, down, other, seen: now, looked: None, certain: true, at_rest: true, failed }
+        ObservedPool { members, down, other, seen: now, looked: None, certain: true, at_rest: true, failed }
     }
 
     /// Whether a GET that began at this moment or later saw it.

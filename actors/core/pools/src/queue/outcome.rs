@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::queue::changes::{Changes, Owner, Spent};
-use crate::queue::observed_pool::Content;
+use crate::queue::observed_pool::ObservedPool;
 use crate::queue::contention::{Fight, doubled};
-use crate::queue::last_result::{Failed, Fault, Heard, Rest};
+use crate::queue::last_result::{Failed, Fault, Heard, LastResult};
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
 use model::assignment::PoolMembers;
@@ -17,8 +17,8 @@ use model::error::NotManageable;
 use model::ids::{AttemptId, ServiceUid};
 use model::level::Level;
 use model::machine::Now;
-use model::report::{Report, Subject, What};
-use model::sample::{AttemptEnd, Sample};
+use model::report::{Report, Subject, EventKind};
+use model::sample::{AttemptEnd, Metric};
 use model::view::LastAttempt;
 use model::write_record::WriteRecord;
 
@@ -40,7 +40,7 @@ impl PoolQueue {
             | Phase::Retiring(_)
             | Phase::Quarantined(_)) => {
                 self.phase = other;
-                out.push(Out::Sample(Sample::UnmatchedAnswer));
+                out.push(Out::Metric(Metric::UnmatchedAnswer));
                 return;
             }
         };
@@ -89,7 +89,7 @@ impl PoolQueue {
         let record = self.shown.record.take();
         self.shown.last_end = Some(LastAttempt { end: how, at: now, record });
         self.shown.dirty = true;
-        out.push(Out::Sample(Sample::AttemptEnded(how)));
+        out.push(Out::Metric(Metric::AttemptEnded(how)));
     }
 
     /// Written or Unchanged: complete.
@@ -107,20 +107,20 @@ impl PoolQueue {
         self.measure_programming(now, attempt, changed.is_some(), out);
         let (added, removed) = changed.unwrap_or_default();
         let fight = self.fights.written(now, &added, &removed);
-        let what = What::Updated { pool: self.pool.clone(), members: members.len(), record };
+        let what = EventKind::Updated { pool: self.pool.clone(), members: members.len(), record };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
-            out.push(Out::Sample(Sample::Attempt { took, failed: false }));
+            out.push(Out::Metric(Metric::Attempt { took, failed: false }));
         }
         if let Some(Fight { members, left_for }) = fight.filter(|_| self.params.fights) {
-            out.push(Out::Sample(Sample::Fight));
-            let what = What::Fight { pool: self.pool.clone(), members, left_for };
+            out.push(Out::Metric(Metric::Fight));
+            let what = EventKind::Fight { pool: self.pool.clone(), members, left_for };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
         out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));
         self.content =
-            Some(Content::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
-        self.rest = Rest::Unknown;
+            Some(ObservedPool::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
+        self.rest = LastResult::Unknown;
         self.shown.last_error = None;
         self.shown.withheld = None;
         self.rules_in_doubt = false;
@@ -139,7 +139,7 @@ impl PoolQueue {
             }
             self.programmed.insert(uid.clone(), triggered);
             if written {
-                out.push(Out::Sample(Sample::NetworkProgramming(now.since(triggered))));
+                out.push(Out::Metric(Metric::NetworkProgramming(now.since(triggered))));
             }
         }
     }
@@ -148,8 +148,8 @@ impl PoolQueue {
     fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Withheld, out);
         self.shown.withheld = Some(difference);
-        self.rest = Rest::Withheld { members: members.clone() };
-        self.content = Some(Content::attempted(members, &Level::default(), self.content.as_ref(), now));
+        self.rest = LastResult::Withheld { members: members.clone() };
+        self.content = Some(ObservedPool::attempted(members, &Level::default(), self.content.as_ref(), now));
     }
 
     /// Nothing was sent: nothing is spent or told, and the pool is due as before.
@@ -174,7 +174,7 @@ impl PoolQueue {
         self.rest = if self.params.compare_after_stale {
             self.rest.next_backoff(now, self.params.min_interval)
         } else {
-            Rest::Gone
+            LastResult::Gone
         };
         out.push(Out::Missing(self.pool.clone()));
     }
@@ -190,7 +190,7 @@ impl PoolQueue {
         self.rest = self.rest.next_backoff(now, self.params.min_interval);
         self.shown.last_error = Some(Arc::from(reason.to_string()));
         if self.tells() && self.told_not_manageable.insert(reason.label()) {
-            let what = What::NotManageable { pool: self.pool.clone(), reason, attempted: true };
+            let what = EventKind::NotManageable { pool: self.pool.clone(), reason, attempted: true };
             self.report([&Owner::Pool].into_iter(), what, out);
         }
     }
@@ -219,16 +219,16 @@ impl PoolQueue {
         let retrying = self.retrying_by_count(&requeued);
         self.waiting.put_back(requeued);
         if self.rest.failed().is_none() {
-            self.rest = Rest::Unknown;
+            self.rest = LastResult::Unknown;
         }
         if !exhausted.is_empty() {
             let took = now.since(began);
-            out.push(Out::Sample(Sample::Attempt { took, failed: true }));
+            out.push(Out::Metric(Metric::Attempt { took, failed: true }));
             let compared_again_in = self.note_failure(now, failure, by_service);
             if !repeated {
                 let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
                 let retries = self.params.max_retries;
-                let what = What::FailedExhausted { pool, retries, failure, compared_again_in };
+                let what = EventKind::FailedExhausted { pool, retries, failure, compared_again_in };
                 self.report(exhausted.iter(), what, out);
             }
         }
@@ -237,7 +237,7 @@ impl PoolQueue {
         }
         for (retry, subjects) in retrying {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
-            let what = What::Retrying { pool, retry, max: self.params.max_retries, failure };
+            let what = EventKind::Retrying { pool, retry, max: self.params.max_retries, failure };
             self.report_to(&subjects, what, out);
         }
     }
@@ -259,16 +259,16 @@ impl PoolQueue {
         self.end(now, AttemptEnd::Failed, out);
         self.failed(failure);
         if attempt.changes.is_empty() {
-            self.rest = Rest::Unknown;
+            self.rest = LastResult::Unknown;
             return;
         }
         let took = now.since(attempt.began);
-        out.push(Out::Sample(Sample::Attempt { took, failed: true }));
+        out.push(Out::Metric(Metric::Attempt { took, failed: true }));
         let repeated = self.is_repeat(&attempt.changes, failure);
         let compared_again_in = self.note_failure(now, failure, attempt.changes.any_of_a_service());
         if !repeated {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
-            let what = What::FailedTerminal { pool, failure, compared_again_in };
+            let what = EventKind::FailedTerminal { pool, failure, compared_again_in };
             self.report(attempt.changes.owners(), what, out);
         }
     }
@@ -277,7 +277,7 @@ impl PoolQueue {
     pub(super) fn interrupted(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Interrupted, out);
         self.content_is_uncertain();
-        self.rest = Rest::Unknown;
+        self.rest = LastResult::Unknown;
     }
 
     fn failed(&mut self, failure: &Arc<Failure>) {
@@ -308,7 +308,7 @@ impl PoolQueue {
         };
         let compare_at = comparison.map(|_| now.plus(delay));
         let heard = if self.tells() { Heard::Of(Fault::of(failure)) } else { Heard::NotYet };
-        self.rest = Rest::Failed(Failed { heard, compare_at, delay });
+        self.rest = LastResult::Failed(Failed { heard, compare_at, delay });
         let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
         again_at.map(|at| at.since(now))
     }
@@ -346,13 +346,13 @@ impl PoolQueue {
     pub(super) fn report<'a>(
         &self,
         owners: impl Iterator<Item = &'a Owner>,
-        what: What,
+        what: EventKind,
         out: &mut Vec<Out>,
     ) -> bool {
         self.report_to(&self.subjects(owners), what, out)
     }
 
-    fn report_to(&self, services: &BTreeSet<ServiceUid>, what: What, out: &mut Vec<Out>) -> bool {
+    fn report_to(&self, services: &BTreeSet<ServiceUid>, what: EventKind, out: &mut Vec<Out>) -> bool {
         let Some(assignment) = &self.assignment else {
             return false;
         };

@@ -10,8 +10,8 @@ use crate::queue::{Attempt, In, Out, Phase, PoolQueue, status};
 use model::assignment::Assignment;
 use model::ids::{AttemptId, ServiceUid};
 use model::machine::Now;
-use model::report::What;
-use model::sample::{AttemptEnd, Sample};
+use model::report::EventKind;
+use model::sample::{AttemptEnd, Metric};
 
 /// How long after a term's first assignment, or the end of a pause, its Services are told once more. The event emitter
 /// of a standby drops what it is told, and hears that it leads soon after the pools do.
@@ -114,7 +114,7 @@ impl PoolQueue {
     }
 
     fn tell(&self, broken: &'static str, out: &mut Vec<Out>) {
-        let what = What::Quarantined { pool: self.pool.clone(), broken };
+        let what = EventKind::Quarantined { pool: self.pool.clone(), broken };
         self.report([&Owner::Pool].into_iter(), what, out);
     }
 
@@ -144,7 +144,7 @@ impl PoolQueue {
                 if self.running_ends(|running| running == id) {
                     self.end(now, retired_end(&outcome), out);
                 } else {
-                    out.push(Out::Sample(Sample::UnmatchedAnswer));
+                    out.push(Out::Metric(Metric::UnmatchedAnswer));
                 }
             }
             In::Attempt(id) => self.on_attempt_asked(now, id, out),

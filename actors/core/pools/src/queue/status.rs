@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::queue::changes::Owner;
-use crate::queue::last_result::Rest;
+use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue};
 use model::assignment::Assignment;
 use model::ids::ServiceUid;
 use model::machine::Now;
-use model::sample::{PoolState, Sample};
+use model::sample::{PoolState, Metric};
 use model::view::{LastAttempt, PoolView};
 use model::write_record::WriteRecord;
 
 /// What was shown last, and what is only there to be shown.
 #[derive(Default, Debug)]
-pub(super) struct Shown {
+pub(super) struct QueueStatus {
     /// The state under which the pool is counted, and since when.
     state: Option<(PoolState, Now)>,
     /// Whether something visible changed since the last view.
@@ -31,11 +31,11 @@ pub(super) struct Shown {
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
 }
 
-impl Shown {
+impl QueueStatus {
     /// The pool is no longer counted.
     pub fn forget(&mut self, out: &mut Vec<Out>) {
         if let Some((from, _)) = self.state.take() {
-            out.push(Out::Sample(Sample::PoolState { from: Some(from), to: None }));
+            out.push(Out::Metric(Metric::PoolState { from: Some(from), to: None }));
         }
     }
 }
@@ -61,7 +61,7 @@ impl PoolQueue {
         let state = self.state(now, &assignment);
         let counted = self.shown.state.map(|(state, _)| state);
         if counted != Some(state) {
-            out.push(Out::Sample(Sample::PoolState { from: counted, to: Some(state) }));
+            out.push(Out::Metric(Metric::PoolState { from: counted, to: Some(state) }));
             self.shown.state = Some((state, now));
             self.shown.dirty = true;
         }
@@ -94,10 +94,10 @@ impl PoolQueue {
             return PoolState::Waiting;
         }
         match &self.rest {
-            Rest::Unknown => PoolState::Unknown,
-            Rest::Right => PoolState::Right,
-            Rest::Failed(_) | Rest::Backoff(_) | Rest::Gone => PoolState::Failed,
-            Rest::Left(_) | Rest::Withheld { .. } => PoolState::Waiting,
+            LastResult::Unknown => PoolState::Unknown,
+            LastResult::Right => PoolState::Right,
+            LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::Gone => PoolState::Failed,
+            LastResult::Left(_) | LastResult::Withheld { .. } => PoolState::Waiting,
         }
     }
 

@@ -18,7 +18,7 @@ use model::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
 use model::assignment::Share;
 use model::ids::{AddressName, Epoch, LbName, PoolName};
 use model::level::{Keeps, Member, Provenance, Source};
-use model::report::{Condition, Subject, What};
+use model::report::{Condition, Subject, EventKind};
 use model::sample::{AttemptEnd, PoolState};
 
 /// The default profile.
@@ -104,30 +104,30 @@ fn share(name: &str, required: &[u8]) -> Share {
 }
 
 /// What an event is called, for comparing.
-fn reason(what: &What) -> &'static str {
+fn reason(what: &EventKind) -> &'static str {
     match what {
-        What::Updated { .. } => "updated",
-        What::Retrying { .. } => "retrying",
-        What::FailedTerminal { .. } => "failed",
-        What::FailedExhausted { .. } => "exhausted",
-        What::NotManageable { .. } => "not manageable",
-        What::Fight { .. } => "fight",
-        What::WritesLost { .. } => "writes lost",
-        What::Quarantined { .. } => "quarantined",
-        What::Blocked { .. }
-        | What::LeaseHeld { .. }
-        | What::Shared { .. }
-        | What::Held { .. }
-        | What::RemovalsStopped { .. }
-        | What::SourceFailing { .. }
-        | What::SourceRecovered { .. }
-        | What::DataError { .. }
-        | What::Undecodable { .. }
-        | What::AdminDown { .. }
-        | What::AdminRestored { .. }
-        | What::AdminFailed { .. }
-        | What::AdminHeld { .. }
-        | What::AdminForeign { .. } => {
+        EventKind::Updated { .. } => "updated",
+        EventKind::Retrying { .. } => "retrying",
+        EventKind::FailedTerminal { .. } => "failed",
+        EventKind::FailedExhausted { .. } => "exhausted",
+        EventKind::NotManageable { .. } => "not manageable",
+        EventKind::Fight { .. } => "fight",
+        EventKind::WritesLost { .. } => "writes lost",
+        EventKind::Quarantined { .. } => "quarantined",
+        EventKind::Blocked { .. }
+        | EventKind::LeaseHeld { .. }
+        | EventKind::Shared { .. }
+        | EventKind::Held { .. }
+        | EventKind::RemovalsStopped { .. }
+        | EventKind::SourceFailing { .. }
+        | EventKind::SourceRecovered { .. }
+        | EventKind::DataError { .. }
+        | EventKind::Undecodable { .. }
+        | EventKind::AdminDown { .. }
+        | EventKind::AdminRestored { .. }
+        | EventKind::AdminFailed { .. }
+        | EventKind::AdminHeld { .. }
+        | EventKind::AdminForeign { .. } => {
             panic!("no pool says this")
         }
     }
@@ -144,7 +144,7 @@ struct Drive {
     attempts: u64,
     view: Option<Arc<PoolView>>,
     reports: Vec<Report>,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
 }
 
 impl Drive {
@@ -199,7 +199,7 @@ impl Drive {
                 Out::Withdraw(_) => self.due = None,
                 Out::View(view) => self.view = Some(Arc::clone(view)),
                 Out::Report(report) => self.reports.push(report.clone()),
-                Out::Sample(sample) => self.samples.push(sample.clone()),
+                Out::Metric(sample) => self.samples.push(sample.clone()),
                 Out::Ended(_)
                 | Out::Taken(..)
                 | Out::Answer(..)
@@ -333,7 +333,7 @@ impl Drive {
     /// the pool is left.
     fn losses(&self) -> Vec<(u64, Option<u64>)> {
         let lost = |report: &Report| {
-            let What::WritesLost { writes, left_for, .. } = &report.what else { return None };
+            let EventKind::WritesLost { writes, left_for, .. } = &report.what else { return None };
             Some((*writes, left_for.map(|span| span.as_secs())))
         };
         self.reports.iter().filter_map(lost).collect()
@@ -343,7 +343,7 @@ impl Drive {
     fn observations(&mut self) -> Vec<bool> {
         let mut observations = Vec::new();
         for sample in self.samples.drain(..) {
-            if let Sample::Attempt { failed, .. } = sample {
+            if let Metric::Attempt { failed, .. } = sample {
                 observations.push(failed);
             }
         }

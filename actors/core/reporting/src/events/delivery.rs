@@ -11,7 +11,7 @@ use super::{
 };
 use model::ids::CallId;
 use model::machine::Now;
-use model::sample::Sample;
+use model::sample::Metric;
 
 impl Emitter {
     pub(super) fn on_posted(
@@ -22,7 +22,7 @@ impl Emitter {
         out: &mut Vec<Out>,
     ) {
         let Some((_, key)) = self.in_flight.remove(&call) else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         let Some(letter) = self.open.get_mut(&key) else { return };
@@ -30,11 +30,11 @@ impl Emitter {
         match answer {
             Ok(name) => {
                 series.name = Some(name);
-                out.push(Out::Sample(Sample::EventPosted));
+                out.push(Out::Metric(Metric::EventPosted));
                 self.on_end(now, key, true, out);
             }
             Err(PostFailure::Withheld) => {
-                out.push(Out::Sample(Sample::EventWithheld));
+                out.push(Out::Metric(Metric::EventWithheld));
                 self.on_end(now, key, true, out);
             }
             Err(PostFailure::Final(_)) => self.on_end(now, key, false, out),

@@ -10,7 +10,7 @@ use model::arm::{AdminState, Failure, FailureKind};
 use model::assignment::HeldReason;
 use model::ids::{LbName, PoolId, ServiceKey};
 use model::object::Kind;
-use model::report::{Effect, LeftOutNodes, Report, What};
+use model::report::{Effect, LeftOutNodes, Report, EventKind};
 use model::sample::Caller;
 use model::signals::Signal;
 use model::view::admin_state_word;
@@ -38,57 +38,57 @@ const GUIDANCE_OF_SOURCE: &str =
     "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool.";
 
 /// The reason, in CamelCase.
-pub(super) fn reason(what: &What) -> &'static str {
+pub(super) fn reason(what: &EventKind) -> &'static str {
     match what {
-        What::Updated { .. } => "LoadBalancerBackendPoolUpdated",
-        What::Retrying { .. } => "LoadBalancerBackendPoolUpdateRetrying",
-        What::FailedTerminal { .. } | What::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
-        What::NotManageable { .. } => "BackendPoolNotManageable",
-        What::Shared { .. } => "BackendPoolShared",
-        What::Blocked { .. } => "BackendPoolWritesBlocked",
-        What::WritesLost { .. } => "BackendPoolWritesLost",
-        What::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
-        What::Fight { .. } => "BackendPoolContested",
-        What::Quarantined { .. } => "BackendPoolQuarantined",
-        What::Held { .. } => "BackendPoolRemovalHeld",
-        What::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
-        What::SourceFailing { .. } => "XdsResourceError",
-        What::SourceRecovered { .. } => "XdsResourceRecovered",
-        What::DataError { .. } => "ServiceEndpointsIncomplete",
-        What::Undecodable { .. } => "ObjectUndecodable",
-        What::AdminDown { .. } => "LoadBalancerAdminStateDown",
-        What::AdminRestored { .. } => "LoadBalancerAdminStateNone",
-        What::AdminFailed { .. } => "LoadBalancerAdminStateUpdateFailed",
-        What::AdminHeld { .. } => "LoadBalancerAdminStateHeld",
-        What::AdminForeign { .. } => "LoadBalancerAdminStateForeign",
+        EventKind::Updated { .. } => "LoadBalancerBackendPoolUpdated",
+        EventKind::Retrying { .. } => "LoadBalancerBackendPoolUpdateRetrying",
+        EventKind::FailedTerminal { .. } | EventKind::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
+        EventKind::NotManageable { .. } => "BackendPoolNotManageable",
+        EventKind::Shared { .. } => "BackendPoolShared",
+        EventKind::Blocked { .. } => "BackendPoolWritesBlocked",
+        EventKind::WritesLost { .. } => "BackendPoolWritesLost",
+        EventKind::LeaseHeld { .. } => "SharedLeaseHeldByStranger",
+        EventKind::Fight { .. } => "BackendPoolContested",
+        EventKind::Quarantined { .. } => "BackendPoolQuarantined",
+        EventKind::Held { .. } => "BackendPoolRemovalHeld",
+        EventKind::RemovalsStopped { .. } => "BackendPoolRemovalsStopped",
+        EventKind::SourceFailing { .. } => "XdsResourceError",
+        EventKind::SourceRecovered { .. } => "XdsResourceRecovered",
+        EventKind::DataError { .. } => "ServiceEndpointsIncomplete",
+        EventKind::Undecodable { .. } => "ObjectUndecodable",
+        EventKind::AdminDown { .. } => "LoadBalancerAdminStateDown",
+        EventKind::AdminRestored { .. } => "LoadBalancerAdminStateNone",
+        EventKind::AdminFailed { .. } => "LoadBalancerAdminStateUpdateFailed",
+        EventKind::AdminHeld { .. } => "LoadBalancerAdminStateHeld",
+        EventKind::AdminForeign { .. } => "LoadBalancerAdminStateForeign",
     }
 }
 
 /// `Normal` or `Warning`.
-pub(super) fn severity(what: &What) -> Severity {
+pub(super) fn severity(what: &EventKind) -> Severity {
     match what {
-        What::Updated { .. }
-        | What::SourceRecovered { .. }
-        | What::AdminDown { .. }
-        | What::AdminRestored { .. } => Severity::Normal,
-        What::Retrying { .. }
-        | What::FailedTerminal { .. }
-        | What::FailedExhausted { .. }
-        | What::NotManageable { .. }
-        | What::Shared { .. }
-        | What::Blocked { .. }
-        | What::WritesLost { .. }
-        | What::LeaseHeld { .. }
-        | What::Fight { .. }
-        | What::Quarantined { .. }
-        | What::Held { .. }
-        | What::RemovalsStopped { .. }
-        | What::SourceFailing { .. }
-        | What::DataError { .. }
-        | What::Undecodable { .. }
-        | What::AdminFailed { .. }
-        | What::AdminHeld { .. }
-        | What::AdminForeign { .. } => Severity::Warning,
+        EventKind::Updated { .. }
+        | EventKind::SourceRecovered { .. }
+        | EventKind::AdminDown { .. }
+        | EventKind::AdminRestored { .. } => Severity::Normal,
+        EventKind::Retrying { .. }
+        | EventKind::FailedTerminal { .. }
+        | EventKind::FailedExhausted { .. }
+        | EventKind::NotManageable { .. }
+        | EventKind::Shared { .. }
+        | EventKind::Blocked { .. }
+        | EventKind::WritesLost { .. }
+        | EventKind::LeaseHeld { .. }
+        | EventKind::Fight { .. }
+        | EventKind::Quarantined { .. }
+        | EventKind::Held { .. }
+        | EventKind::RemovalsStopped { .. }
+        | EventKind::SourceFailing { .. }
+        | EventKind::DataError { .. }
+        | EventKind::Undecodable { .. }
+        | EventKind::AdminFailed { .. }
+        | EventKind::AdminHeld { .. }
+        | EventKind::AdminForeign { .. } => Severity::Warning,
     }
 }
 
@@ -108,50 +108,50 @@ pub(super) fn told(report: &Report) -> String {
 }
 
 /// The message, short enough to be combined with others.
-pub(super) fn message(what: &What, of_source: bool) -> String {
+pub(super) fn message(what: &EventKind, of_source: bool) -> String {
     match what {
-        What::Updated { pool, members, record } => updated(pool, *members, record),
-        What::Retrying { pool: _, retry, max, failure } => {
+        EventKind::Updated { pool, members, record } => updated(pool, *members, record),
+        EventKind::Retrying { pool: _, retry, max, failure } => {
             let head = format!("Backend pool update failed, will retry ({retry}/{max}): {}: ", code(failure));
             around(&head, &error(failure), "")
         }
-        What::FailedTerminal { pool, failure, compared_again_in } => {
+        EventKind::FailedTerminal { pool, failure, compared_again_in } => {
             let tail = format!(".{}", compared_again(pool, *compared_again_in));
             around("Backend pool update failed (non-retriable): ", &whole(failure), &tail)
         }
-        What::FailedExhausted { pool, retries, failure, compared_again_in } => {
+        EventKind::FailedExhausted { pool, retries, failure, compared_again_in } => {
             let head = format!("Backend pool update failed after {retries} retries: ");
             let guidance = if of_source { GUIDANCE_OF_SOURCE } else { GUIDANCE };
             let tail = format!(". {guidance}{}", compared_again(pool, *compared_again_in));
             around(&head, &whole(failure), &tail)
         }
-        What::NotManageable { pool, reason, attempted: _ } => {
+        EventKind::NotManageable { pool, reason, attempted: _ } => {
             cut(format!("Members of backend pool {pool} are not written: {reason}"))
         }
-        What::Shared { pool, services } => shared(pool, services),
-        What::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
-        What::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
-        What::LeaseHeld { holder } => lease_held(holder),
-        What::Fight { pool, members, left_for } => cut(format!(
+        EventKind::Shared { pool, services } => shared(pool, services),
+        EventKind::Blocked { caller, fault, lb } => blocked(*caller, fault, lb.as_ref()),
+        EventKind::WritesLost { pool, writes, left_for } => writes_lost(pool, *writes, *left_for),
+        EventKind::LeaseHeld { holder } => lease_held(holder),
+        EventKind::Fight { pool, members, left_for } => cut(format!(
             "Another client keeps adding {} to backend pool {pool} that no endpoint asks for; what they add is left \
              there for {} s",
             counted(*members, "member"),
             left_for.as_secs()
         )),
-        What::Quarantined { pool, broken } => cut(format!(
+        EventKind::Quarantined { pool, broken } => cut(format!(
             "Backend pool {pool} is not written any more: {broken}. This is an error of the controller: report it, and \
              restart the controller to try again"
         )),
-        What::Held { pool, reason, members, enforced, left_out } => {
+        EventKind::Held { pool, reason, members, enforced, left_out } => {
             let why = if of_source { why_of_source(*reason) } else { why(*reason) };
             held(pool, (why, left_out.as_ref()), *members, *enforced)
         }
-        What::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
-        What::SourceFailing { sources, pools, effect, error } => {
+        EventKind::RemovalsStopped { pools, of, enforced } => removals_stopped(*pools, *of, *enforced),
+        EventKind::SourceFailing { sources, pools, effect, error } => {
             source_failing(sources, *pools, *effect, error)
         }
-        What::SourceRecovered { sources } => cut(format!("Nothing is wrong with {} any more", some(sources))),
-        What::DataError { endpoints, example } => {
+        EventKind::SourceRecovered { sources } => cut(format!("Nothing is wrong with {} any more", some(sources))),
+        EventKind::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),
                 known => counted(*known, "endpoint"),
@@ -159,20 +159,20 @@ pub(super) fn message(what: &What, of_source: bool) -> String {
             let head = format!("{concerned} cannot be placed in a backend pool: ");
             around(&head, example, "")
         }
-        What::Undecodable { kind, object, error, kept } => undecodable(*kind, object, error, *kept),
-        What::AdminDown { pools, balancers, signals, unknown } => {
+        EventKind::Undecodable { kind, object, error, kept } => undecodable(*kind, object, error, *kept),
+        EventKind::AdminDown { pools, balancers, signals, unknown } => {
             admin_down(*pools, *balancers, signals, unknown.as_ref())
         }
-        What::AdminRestored { pools } => cut(format!(
+        EventKind::AdminRestored { pools } => cut(format!(
             "Traffic goes to the node again: admin state None restored in {}",
             counted(*pools, "pool")
         )),
-        What::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
-        What::AdminHeld { down, ready } => cut(format!(
+        EventKind::AdminFailed { pool, why, retry, next } => admin_failed(pool.as_ref(), why, *retry, *next),
+        EventKind::AdminHeld { down, ready } => cut(format!(
             "Drain limit reached: {down} of {ready} Ready nodes are already Down, and more nodes wait. A node goes on when \
              fewer are Down, when it is not Ready, or when an operator releases it"
         )),
-        What::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
+        EventKind::AdminForeign { pools, example, state } => admin_foreign(*pools, example, *state),
     }
 }
 

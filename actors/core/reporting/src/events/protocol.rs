@@ -7,8 +7,8 @@ use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
 use model::machine::Now;
 use model::report::{Ended, Report, Subject};
-use model::sample::Sample;
-use model::policy::Wishes;
+use model::sample::Metric;
+use model::policy::OperatorPolicy;
 
 /// What the event emitter is told once, at start.
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub enum In {
     Standing(Standing),
     /// The policy of the operator: while nothing may be written, Services and Nodes get no Events either, and none is
     /// sent before the policy was received for a term (G6).
-    Wishes {
+    OperatorPolicy {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<Wishes>,
+        wishes: Arc<OperatorPolicy>,
     },
     /// A post was answered.
     Posted {
@@ -79,7 +79,7 @@ pub enum Out {
     /// To the log: an event is not posted, or not again.
     Dropped(Dropped),
     /// To the metrics.
-    Sample(Sample),
+    Metric(Metric),
 }
 
 /// An event that is not posted, or not again.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::*;
 use model::arm::{Failure, FailureKind, RetryAfter};
 use model::ids::{Epoch, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::report::{ServiceRef, What};
+use model::report::{ServiceRef, EventKind};
 use model::write_record::{MemberList, Trigger, WriteRecord};
 
 fn params() -> Params {
@@ -55,8 +55,8 @@ fn record(added: &[u8], removed: &[u8]) -> WriteRecord {
     WriteRecord { added: list(added), removed: list(removed), ..of }
 }
 
-fn updated(members: usize) -> What {
-    What::Updated { pool: pool(), members, record: Arc::new(record(&[4, 5], &[6])) }
+fn updated(members: usize) -> EventKind {
+    EventKind::Updated { pool: pool(), members, record: Arc::new(record(&[4, 5], &[6])) }
 }
 
 fn name(text: &str) -> Arc<str> {
@@ -67,7 +67,7 @@ struct Drive {
     emitter: Emitter,
     now: Now,
     posts: VecDeque<(CallId, Arc<Event>)>,
-    samples: Vec<Sample>,
+    samples: Vec<Metric>,
     dropped: Vec<Dropped>,
     /// The terms that the reporters were told of.
     terms: Vec<Option<Epoch>>,
@@ -85,7 +85,7 @@ impl Drive {
         let (posts, samples, dropped, terms) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         let mut drive =
             Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, dropped, terms };
-        drive.step(In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
+        drive.step(In::OperatorPolicy { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
         drive
     }
 
@@ -94,7 +94,7 @@ impl Drive {
             match said {
                 Out::Post { call, event } => self.posts.push_back((call, event)),
                 Out::Reporting(term) => self.terms.push(term),
-                Out::Sample(sample) => self.samples.push(sample),
+                Out::Metric(sample) => self.samples.push(sample),
                 Out::Dropped(dropped) => self.dropped.push(dropped),
             }
         }
@@ -106,7 +106,7 @@ impl Drive {
         self.hear(out);
     }
 
-    fn tell(&mut self, subjects: &[&str], what: What) {
+    fn tell(&mut self, subjects: &[&str], what: EventKind) {
         let subjects = subjects.iter().map(|name| subject(name)).collect();
         self.step(In::Report(Report { subjects, what, note: None }));
     }
@@ -157,7 +157,7 @@ impl Drive {
         self
     }
 
-    fn count(&self, sample: &Sample) -> usize {
+    fn count(&self, sample: &Metric) -> usize {
         self.samples.iter().filter(|one| *one == sample).count()
     }
 }
@@ -173,7 +173,7 @@ fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
     let rest = drive.take_all();
     let told: Vec<_> = rest.iter().map(|event| (event.subject.clone(), event.count)).collect();
     assert_eq!(told, [(subject("api"), 2), (subject("web"), 2)], "api still waited, web was on its way");
-    assert_eq!(drive.count(&Sample::EventPosted), 3);
+    assert_eq!(drive.count(&Metric::EventPosted), 3);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
     let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     drive.tell(&names, updated(3));
-    assert_eq!(drive.count(&Sample::EventDropped), 5, "nothing is sent before everything is heard");
+    assert_eq!(drive.count(&Metric::EventDropped), 5, "nothing is sent before everything is heard");
     assert_eq!(drive.take_all().len(), 2);
     drive.at(999);
     assert!(drive.take_all().is_empty());
@@ -214,7 +214,7 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
         drive.at(failed + wait);
     }
     drive.answer_next(transient(None));
-    assert_eq!(drive.count(&Sample::EventDropped), 1);
+    assert_eq!(drive.count(&Metric::EventDropped), 1);
     drive.at(600_000);
     assert!(drive.posts.is_empty());
 }
@@ -257,7 +257,7 @@ fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
     let (call, _) = drive.posts.pop_front().expect("posted");
     drive.answer(call, Err(PostFailure::Final("forbidden".into())));
     drive.answer(call, Ok(name("late")));
-    assert_eq!(drive.samples, [Sample::EventDropped, Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::EventDropped, Metric::UnmatchedAnswer]);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
     drive.tell(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Withheld));
     assert!(matches!((&shown.place, &again.place), (Place::New(_), Place::New(_))));
-    assert_eq!(drive.samples, [Sample::EventWithheld, Sample::EventWithheld]);
+    assert_eq!(drive.samples, [Metric::EventWithheld, Metric::EventWithheld]);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     drive.tell(&["web"], updated(3));
     drive.step(In::Standing(Standing::Standby));
     drive.answer_next(Ok(name("one")));
-    assert_eq!(drive.samples, [Sample::EventPosted]);
+    assert_eq!(drive.samples, [Metric::EventPosted]);
     assert!(drive.posts.is_empty());
     drive.step(leading());
     drive.tell(&["web"], updated(3));

@@ -9,8 +9,8 @@ use super::{Informer, Out};
 use model::ids::{Epoch, ServiceKey};
 use model::machine::Now;
 use model::object::ServiceObject;
-use model::report::{Condition, Ended, Report, ServiceRef, Subject, What};
-use model::policy::Wishes;
+use model::report::{Condition, Ended, Report, ServiceRef, Subject, EventKind};
+use model::policy::OperatorPolicy;
 
 /// The data errors of a Service, while they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,21 +37,21 @@ impl Entry {
     }
 
     /// Whether its Service is paused, by operators' wishes or by its annotation.
-    fn is_paused(&self, wishes: &Wishes) -> bool {
+    fn is_paused(&self, wishes: &OperatorPolicy) -> bool {
         let paused = |service: &ServiceObject| service.paused || wishes.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
     /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
     /// when it ends.
-    fn untold_trouble(&mut self, wishes: &Wishes) -> Option<Report> {
+    fn untold_trouble(&mut self, wishes: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(wishes);
         let subject = self.subject()?;
         let trouble = self.trouble.as_mut()?;
         if std::mem::replace(&mut trouble.told, !paused) || paused {
             return None;
         }
-        let what = What::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
+        let what = EventKind::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
         Some(Report { subjects: vec![subject], what, note: None })
     }
 
@@ -79,7 +79,7 @@ impl Informer {
     }
 
     /// What operators wish takes the place of what they wished before.
-    pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<Wishes>) {
+    pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<OperatorPolicy>) {
         let before = std::mem::replace(&mut self.wishes, wishes);
         if !before.services.keys().eq(self.wishes.services.keys()) {
             self.tell_all = true;

@@ -16,7 +16,7 @@ use crate::watch::Contact;
 use model::ids::{Family, ServiceKey};
 use model::level::Provenance;
 use model::machine::{Now, Wall, earliest};
-use model::sample::Sample;
+use model::sample::Metric;
 use model::view::ResourceView;
 use model::xds::cache::{CacheState, Cached, Error, Policy, Reason};
 use model::xds::facts::Code;
@@ -264,14 +264,14 @@ impl Resources {
     }
 
     /// How many Services are in each state, where that has changed.
-    pub(super) fn samples(&mut self, now: Now) -> Vec<Sample> {
+    pub(super) fn samples(&mut self, now: Now) -> Vec<Metric> {
         if !self.is_moved || self.counted_at.is_some_and(|at| at.plus(COUNTED_EVERY) > now) {
             return Vec::new();
         }
         (self.is_moved, self.counted_at) = (false, Some(now));
         let counts = self.cache.states_count();
         let differ = counts.iter().filter(|(state, count)| self.counted.get(state) != Some(count));
-        let samples = differ.map(|(state, count)| Sample::ServiceResources { state: *state, count: *count });
+        let samples = differ.map(|(state, count)| Metric::ServiceResources { state: *state, count: *count });
         let samples = samples.collect();
         self.counted = counts;
         samples

@@ -16,7 +16,7 @@ use model::object::{
     AddressType, Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject,
     TO_BE_DELETED, Taint,
 };
-use model::report::{ServiceRef, Subject, What};
+use model::report::{ServiceRef, Subject, EventKind};
 
 const V4: Family = Family::V4;
 const V6: Family = Family::V6;
@@ -321,7 +321,7 @@ fn facts(out: &[Out]) -> Vec<(ServiceUid, Option<Arc<ServiceFact>>)> {
         | Out::Relist(..)
         | Out::Report(_)
         | Out::Ended(_)
-        | Out::Sample(_) => None,
+        | Out::Metric(_) => None,
     };
     out.iter().filter_map(fact).collect()
 }
@@ -339,16 +339,16 @@ fn reports(out: &[Out]) -> Vec<Report> {
         | Out::Node(..)
         | Out::Cached(..)
         | Out::Relist(..)
-        | Out::Sample(_) => None,
+        | Out::Metric(_) => None,
     };
     out.iter().filter_map(report).collect()
 }
 
-fn samples(out: &[Out]) -> Vec<Sample> {
+fn samples(out: &[Out]) -> Vec<Metric> {
     let sample = |said: &Out| match said {
         // States of slice sets have tests of their own.
-        Out::Sample(Sample::ServiceResources { .. }) => None,
-        Out::Sample(sample) => Some(sample.clone()),
+        Out::Metric(Metric::ServiceResources { .. }) => None,
+        Out::Metric(sample) => Some(sample.clone()),
         Out::Service(..)
         | Out::Synced
         | Out::Confirmed(_)
@@ -386,7 +386,7 @@ fn d6_nothing_is_said_before_all_first_lists_and_synced_comes_last() {
     assert!(facts(&run.out).is_empty());
     run.out.clear();
     let mut out = run.turn();
-    out.retain(|said| !matches!(said, Out::Sample(_)));
+    out.retain(|said| !matches!(said, Out::Metric(_)));
     assert!(
         matches!(out[..], [Out::Node(..), Out::Node(..), Out::Service(..), Out::Service(..), Out::Synced]),
         "{out:?}"
@@ -601,7 +601,7 @@ fn d6_a_node_deleted_before_its_endpoints_is_tolerated_for_5_min() {
     assert_eq!(shown(&fact, V4), "2 | 1");
     assert_eq!(fact.data_errors, ["node n1 is not known".into()]);
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
-    assert_eq!(report.what, What::DataError { endpoints: 1, example: "node n1 is not known".into() });
+    assert_eq!(report.what, EventKind::DataError { endpoints: 1, example: "node n1 is not known".into() });
     assert!(run.pass(299).is_empty());
     run.now = run.now.plus(Duration::from_secs(1));
     assert_eq!(shown(&run.fact(), V4), "2 | ");
@@ -700,7 +700,7 @@ fn d6_only_ten_errors_are_put_into_words() {
     let out = run.turn();
     assert_eq!(facts(&out)[0].1.as_ref().expect("a fact").data_errors.len(), 10);
     let what = reports(&out)[0].what.clone();
-    assert_eq!(what, What::DataError { endpoints: 12, example: "node a is not known".into() });
+    assert_eq!(what, EventKind::DataError { endpoints: 12, example: "node a is not known".into() });
 }
 
 #[test]
@@ -831,7 +831,7 @@ fn d6_an_older_list_is_refused_and_made_again() {
     assert!(matches!(
         out[..],
         [
-            Out::Sample(Sample::StaleRefused(Kind::EndpointSlices)),
+            Out::Metric(Metric::StaleRefused(Kind::EndpointSlices)),
             Out::Relist(Kind::EndpointSlices, RelistReason::Stale)
         ]
     ));
@@ -873,7 +873,7 @@ fn refusing(lists: u64) -> Run {
 fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     let mut run = refusing(30);
     let out = list_of(&mut run, 330, "n2");
-    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));
     let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
     assert_eq!(shown(fact, V4), "2 4 | ", "what cannot be decoded stays");
     assert_eq!(fact.provenance, Provenance::Relist);
@@ -883,7 +883,7 @@ fn d6_older_lists_are_taken_in_after_5_min_of_older_ones() {
     assert_eq!(shown(&run.fact(), V4), "3 | ", "and the stream goes on from there");
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.list_done(Kind::EndpointSlices, 331, None);
-    let refused = Sample::StaleRefused(Kind::EndpointSlices);
+    let refused = Metric::StaleRefused(Kind::EndpointSlices);
     assert_eq!(samples(&run.turn()), [refused], "versions count from there");
 }
 
@@ -898,7 +898,7 @@ fn d6_a_newer_list_with_an_older_object_comes_from_restored_storage() {
     run.seen(Kind::EndpointSlices, Seen::Object(older));
     run.list_done(Kind::EndpointSlices, 400, None);
     let out = run.turn();
-    assert_eq!(samples(&out)[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    assert_eq!(samples(&out)[0], Metric::StaleAccepted(Kind::EndpointSlices));
     let [(_, Some(fact))] = &facts(&out)[..] else { panic!("one fact was said: {out:?}") };
     assert_eq!(shown(fact, V4), "1 | ", "what the storage holds now counts");
 }
@@ -907,12 +907,12 @@ fn d6_a_newer_list_with_an_older_object_comes_from_restored_storage() {
 fn d6_older_lists_are_refused_while_few_short_falling_or_mixed() {
     let refused = |run: &mut Run, n| {
         let out = list_of(run, n, "n2");
-        assert!(samples(&out).contains(&Sample::StaleRefused(Kind::EndpointSlices)), "{out:?}");
+        assert!(samples(&out).contains(&Metric::StaleRefused(Kind::EndpointSlices)), "{out:?}");
     };
     let mut few = refusing(4);
     few.pass(3_600);
     refused(&mut few, 400);
-    assert_eq!(samples(&list_of(&mut few, 400, "n2"))[0], Sample::StaleAccepted(Kind::EndpointSlices));
+    assert_eq!(samples(&list_of(&mut few, 400, "n2"))[0], Metric::StaleAccepted(Kind::EndpointSlices));
 
     let mut short = refusing(29);
     short.pass(9);
@@ -953,7 +953,7 @@ fn d6_an_older_object_is_refused_and_counted() {
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
     run.put(slice("web-1", "web", &["n2"]));
     run.turn();
-    let refused = [Sample::StaleRefused(Kind::EndpointSlices)];
+    let refused = [Metric::StaleRefused(Kind::EndpointSlices)];
     run.seen(Kind::EndpointSlices, Seen::Object(slice("web-1", "web", &["n1"]).into()));
     assert_eq!(samples(&run.turn()), refused);
     run.seen(Kind::EndpointSlices, Seen::Deleted { key: slice_key("web-1"), resource_version: version(1) });
@@ -999,7 +999,7 @@ fn d6_the_last_good_state_of_an_undecodable_object_stays() {
     let error = "endpoints: expected a list".into();
     assert_eq!(
         report.what,
-        What::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error, kept: true }
+        EventKind::Undecodable { kind: Kind::EndpointSlices, object: "shop/web-1".into(), error, kept: true }
     );
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
@@ -1133,7 +1133,7 @@ fn held_objects_are_counted_when_their_number_changes() {
     run.put(service("api"));
     let out = run.turn();
     assert!(matches!(out[0], Out::Cached(Kind::Services, 2)));
-    assert_eq!(samples(&out), [Sample::CachedObjects { kind: Kind::Services, count: 2 }]);
+    assert_eq!(samples(&out), [Metric::CachedObjects { kind: Kind::Services, count: 2 }]);
     run.put(ServiceObject { paused: true, ..service("api") });
     assert!(samples(&run.turn()).is_empty());
 }

@@ -7,7 +7,7 @@ use super::cache::{Cache, Entry, kind_of};
 use super::resources::Wrong;
 use model::ids::ServiceKey;
 use model::object::{Kind, ObjectKey, Owner, SliceObject};
-use model::report::{Condition, Report, Subject, What};
+use model::report::{Condition, Report, Subject, EventKind};
 
 /// The objects whose newest state is not known.
 #[derive(Default, Debug)]
@@ -115,7 +115,7 @@ impl Undecodables {
             };
             let (kind, object) = (kind_of(&key), object.into());
             let kept = !drops || kind != Kind::EndpointSlices;
-            let what = What::Undecodable { kind, object, error, kept };
+            let what = EventKind::Undecodable { kind, object, error, kept };
             reported.extend(what.condition().map(|condition| (key, condition)));
             Some(Report { subjects: vec![subject], what, note: None })
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Next, Out, Phase, SILENCE_LIMIT, WATCHES_APART, WatchFailure, Watcher, Work};
 use model::machine::Now;
 use model::object::ResourceVersion;
-use model::sample::{RelistReason, Sample};
+use model::sample::{RelistReason, Metric};
 
 /// A watch that ends sooner than this, without a line, has delivered nothing.
 pub(super) const SHORT_WATCH: Duration = Duration::from_secs(10);
@@ -154,7 +154,7 @@ impl Watcher {
             return self.wait(now, delay, Next::Watch { from }, out);
         }
         let reason = RelistReason::Broken;
-        out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+        out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
         let delay = delay.max(self.backoff.before_relist(now, reason));
         self.wait(now, delay, Next::List, out);
     }

@@ -6,7 +6,7 @@
 use super::{Next, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};
 use model::machine::Now;
-use model::sample::{RelistReason, Sample};
+use model::sample::{RelistReason, Metric};
 use model::watch::Seen;
 
 impl Watcher {
@@ -39,7 +39,7 @@ impl Watcher {
             Phase::Waiting { next, .. } => {
                 *next = Next::List;
                 self.set_fresh(now, false, out);
-                out.push(Out::Sample(Sample::Relist { kind: self.kind, reason }));
+                out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
             }
             Phase::Asked { .. } | Phase::Following { .. } => self.relist(now, reason, out),
         }

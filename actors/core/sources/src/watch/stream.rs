@@ -7,12 +7,12 @@ use model::ids::CallId;
 use model::level::Provenance;
 use model::machine::Now;
 use model::object::ResourceVersion;
-use model::sample::{RelistReason, Sample};
+use model::sample::{RelistReason, Metric};
 
 impl Watcher {
     pub(super) fn on_opened(&mut self, now: Now, call: CallId, out: &mut Vec<Out>) {
         if self.current() != Some(call) {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
         } else {
             self.follow(now, out);
         }
@@ -64,7 +64,7 @@ impl Watcher {
             return false;
         }
         if self.current() != Some(call) || !self.follow(now, out) {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return false;
         }
         self.heard_at = Some(now);
@@ -125,7 +125,7 @@ impl Watcher {
                 if let Some(version) = &resource_version {
                     self.advance(version);
                 }
-                out.push(Out::Sample(Sample::UndecodableObject(self.kind)));
+                out.push(Out::Metric(Metric::UndecodableObject(self.kind)));
                 Seen::Undecodable { key, owner, error, before: None }
             }
             // Bookmarks and errors speak of the stream; in a page they mean nothing.
@@ -202,7 +202,7 @@ impl Watcher {
             Some(Work::StreamingList { .. } | Work::Watch { .. }) | None => None,
         };
         let Some(page) = page.filter(|_| self.current() == Some(call)) else {
-            out.push(Out::Sample(Sample::UnmatchedAnswer));
+            out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
         let is_empty = items.is_empty();

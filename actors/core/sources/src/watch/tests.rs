@@ -112,7 +112,7 @@ impl Run {
     fn asks(&self) -> Vec<Ask> {
         let asked = |said: &Out| match said {
             Out::Open { ask, .. } => Some(ask.clone()),
-            Out::Seen(..) | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
+            Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(asked).collect()
     }
@@ -134,7 +134,7 @@ impl Run {
                 Seen::Bookmark(version) => format!("bookmark {}", version.0),
                 Seen::Reconnected => "reconnected".to_owned(),
             }),
-            Out::Open { .. } | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(seen).collect()
     }
@@ -143,14 +143,14 @@ impl Run {
     fn contacts(&self) -> Vec<Contact> {
         let contact = |said: &Out| match said {
             Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Sample(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(contact).collect()
     }
 
-    fn samples(&self) -> Vec<Sample> {
+    fn samples(&self) -> Vec<Metric> {
         let sample = |said: &Out| match said {
-            Out::Sample(sample) => Some(sample.clone()),
+            Out::Metric(sample) => Some(sample.clone()),
             Out::Open { .. } | Out::Seen(..) | Out::View(_) | Out::Contact(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
@@ -162,7 +162,7 @@ impl Run {
         for said in &self.out {
             match said {
                 Out::Open { given_up, .. } => reports.extend(given_up),
-                Out::Seen(..) | Out::View(_) | Out::Sample(_) | Out::Contact(..) => {}
+                Out::Seen(..) | Out::View(_) | Out::Metric(_) | Out::Contact(..) => {}
             }
         }
         reports
@@ -171,7 +171,7 @@ impl Run {
     fn view(&self) -> SourceView {
         let view = |said: &Out| match said {
             Out::View(view) => Some(view.clone()),
-            Out::Open { .. } | Out::Seen(..) | Out::Sample(_) | Out::Contact(..) => None,
+            Out::Open { .. } | Out::Seen(..) | Out::Metric(_) | Out::Contact(..) => None,
         };
         self.out.iter().rev().find_map(view).expect("a view was said")
     }
@@ -185,8 +185,8 @@ fn first_page() -> Vec<Ask> {
     vec![Ask::List { page: None }]
 }
 
-fn relisted(reason: RelistReason) -> Sample {
-    Sample::Relist { kind: Kind::Nodes, reason }
+fn relisted(reason: RelistReason) -> Metric {
+    Metric::Relist { kind: Kind::Nodes, reason }
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_streaming_list_becomes_the_watch_at_its_end() {
     run.lines(vec![bookmark(8), list_end(10), object(11), bookmark(12)]);
     assert_eq!(run.seen(), ["done 10", "object 11", "bookmark 12"], "a bookmark amid the list says nothing");
     assert_eq!(run.asks(), []);
-    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: true }]);
+    assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     let view = run.view();
     assert_eq!((view.phase, view.synced), ("watching", true));
     run.pass(1_000);
@@ -245,7 +245,7 @@ fn an_error_line_that_refuses_a_streaming_list_voids_what_came_of_it() {
     run.step(In::Ended { call, failure: None, jitter: 0 });
     assert_eq!(run.samples(), [], "the end of a stream that an error line ended is expected");
     run.step(In::Ended { call, failure: None, jitter: 0 });
-    assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
+    assert_eq!(run.samples(), [Metric::UnmatchedAnswer]);
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn retry_after_is_honoured_within_bounds_and_a_denial_is_a_failure() {
         run.ended(Some(failure));
         assert_eq!(run.waits(), wait);
         assert_eq!(run.view().phase, "waiting");
-        assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: false }]);
+        assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: false }]);
         run.wait();
         assert_eq!(run.asks(), watch_from(10));
     }
@@ -428,7 +428,7 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
     let silent = run.call();
     run.wait();
     assert_eq!(run.asks(), watch_from(11));
-    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
+    assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: false }], "it is no relist");
     assert_eq!(run.seen(), [] as [&str; 0]);
     assert_eq!(run.view().last_error.as_deref(), Some("the watch was silent for 100 s"));
     run.lines_of(silent, vec![object(12)]);
@@ -436,7 +436,7 @@ fn a_watch_that_is_silent_for_100_s_is_opened_again_from_where_it_was() {
     assert_eq!(run.samples(), [], "what was read before the port has dropped it is expected");
     run.step(In::Opened(run.call()));
     assert_eq!(run.seen(), ["reconnected"]);
-    assert_eq!(run.samples(), [Sample::SourceFresh { kind: Kind::Nodes, fresh: true }]);
+    assert_eq!(run.samples(), [Metric::SourceFresh { kind: Kind::Nodes, fresh: true }]);
     assert_eq!(run.view().last_error, None);
     assert_eq!(run.waits(), 100_000, "at most every 100 s");
     run.lines(vec![object(13)]);
@@ -492,7 +492,7 @@ fn a_request_without_an_answer_is_given_up_after_a_minute() {
     run.wait();
     assert_eq!(run.asks(), [Ask::StreamingList], "silence is no refusal");
     run.lines_of(lost, vec![list_end(9)]);
-    assert_eq!(run.samples(), [Sample::UnmatchedAnswer]);
+    assert_eq!(run.samples(), [Metric::UnmatchedAnswer]);
     assert_eq!(run.seen(), [] as [&str; 0]);
 
     run.ended(Some(WatchFailure::StreamingRefused("no".into())));
@@ -534,7 +534,7 @@ fn a3_a_watch_line_without_an_object_costs_a_list() {
     };
     run.lines(vec![garbage]);
     assert_eq!(run.waits(), 500, "a server that sends nothing else is not hammered");
-    let relist = Sample::Relist { kind: Kind::Nodes, reason: RelistReason::Broken };
+    let relist = Metric::Relist { kind: Kind::Nodes, reason: RelistReason::Broken };
     assert!(run.samples().contains(&relist));
 }
 
@@ -560,7 +560,7 @@ fn d6_an_undecodable_line_is_passed_on_counted_and_gone_past() {
     };
     run.lines(vec![line(key)]);
     assert_eq!(run.seen(), ["undecodable true"]);
-    assert_eq!(run.samples(), [Sample::UndecodableObject(Kind::Nodes)]);
+    assert_eq!(run.samples(), [Metric::UndecodableObject(Kind::Nodes)]);
     run.pass(1_000);
     run.ended(None);
     assert_eq!(run.asks(), watch_from(15));
@@ -837,7 +837,7 @@ proptest! {
                     Out::Seen(_, _, Seen::AnyList(term)) => prop_assert_eq!(Some(*term), asked),
                     Out::Seen(_, _, Seen::Bookmark(_) | Seen::Reconnected) => prop_assert!(!listing),
                     Out::Seen(_, _, Seen::Object(_) | Seen::Deleted { .. } | Seen::Undecodable { .. }) => {}
-                    Out::View(_) | Out::Sample(_) | Out::Contact(..) => {}
+                    Out::View(_) | Out::Metric(_) | Out::Contact(..) => {}
                 }
             }
             if answer && !current {

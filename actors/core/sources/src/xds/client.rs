@@ -27,7 +27,7 @@ use model::xds::Value;
 use model::xds::cache::{CacheState, Cached};
 use model::xds::dump::{Dump, ResourceDump, ServerDump};
 use model::xds::facts::{Key, Kind, Response};
-use model::xds::stream::{Call, Ended, Heard, Nack, Request, Sample, Server, ServerId, StreamId};
+use model::xds::stream::{Call, Ended, Heard, Nack, Request, XdsMetric, Server, ServerId, StreamId};
 use stream::{PerKind, Stream};
 
 pub use pace::Waits;
@@ -80,7 +80,7 @@ pub enum Out {
     /// To a watcher. The one that records it says so with [`In::Processed`].
     Notice(UpdateId, Told),
     /// To the metrics.
-    Sample(Sample),
+    Metric(XdsMetric),
 }
 
 /// What a watcher is told.
@@ -127,8 +127,8 @@ impl<'a> Turn<'a> {
         Turn { now, out, news: Vec::new(), is_moved: false, is_response: false }
     }
 
-    fn measure(&mut self, sample: Sample) {
-        self.out.push(Out::Sample(sample));
+    fn measure(&mut self, sample: XdsMetric) {
+        self.out.push(Out::Metric(sample));
     }
 }
 
@@ -265,7 +265,7 @@ impl Client {
             self.on_first_response(place, turn);
         }
         let mut verdict = judge(kind, response, at, self.watched.get(kind));
-        turn.measure(Sample::Updates {
+        turn.measure(XdsMetric::Updates {
             server: ServerId(place),
             kind,
             valid: verdict.valid,
@@ -369,7 +369,7 @@ impl Client {
             for kind in Kind::ALL {
                 let Some(request) = self.request(now, place, kind) else { continue };
                 if request.error.is_some() {
-                    out.push(Out::Sample(Sample::Nack { server: ServerId(place), kind }));
+                    out.push(Out::Metric(XdsMetric::Nack { server: ServerId(place), kind }));
                 }
                 out.push(Out::Call(Call::Send(stream, request)));
             }
@@ -385,7 +385,7 @@ impl Client {
         }
         for (&(kind, state), &count) in &counts {
             if self.counts.get(&(kind, state)) != Some(&count) {
-                out.push(Out::Sample(Sample::Resources { kind, state, count }));
+                out.push(Out::Metric(XdsMetric::Resources { kind, state, count }));
             }
         }
         self.counts = counts;

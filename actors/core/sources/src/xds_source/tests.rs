@@ -58,7 +58,7 @@ impl Bench {
         let all = self.said.iter();
         let all = all.filter_map(|out| match out {
             Out::Call(call) => Some(call),
-            Out::Fact(..) | Out::View(_) | Out::Sample(_) => None,
+            Out::Fact(..) | Out::View(_) | Out::Metric(_) => None,
         });
         all.collect()
     }
@@ -67,7 +67,7 @@ impl Bench {
         let all = self.said.iter();
         let all = all.filter_map(|out| match out {
             Out::Fact(name, fact) => Some((name, fact)),
-            Out::Call(_) | Out::View(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::View(_) | Out::Metric(_) => None,
         });
         all.collect()
     }
@@ -76,7 +76,7 @@ impl Bench {
         let all = self.said.iter();
         let all = all.filter_map(|out| match out {
             Out::View(view) => Some(view),
-            Out::Call(_) | Out::Fact(..) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Fact(..) | Out::Metric(_) => None,
         });
         all.collect()
     }

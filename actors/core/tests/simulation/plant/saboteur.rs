@@ -284,7 +284,7 @@ impl Saboteur {
                 }
                 false
             }
-            (Plant::OffUnheard, nodes::In::Wishes { wishes, .. }) => {
+            (Plant::OffUnheard, nodes::In::OperatorPolicy { wishes, .. }) => {
                 Arc::make_mut(wishes).admin_state_off = false;
                 false
             }
@@ -355,14 +355,14 @@ fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (
             Plant::PausesUnheard,
-            Delivery::Writer(writer::In::Wishes { wishes, .. })
-            | Delivery::Directory(directory::In::Wishes { wishes, .. }),
+            Delivery::Writer(writer::In::OperatorPolicy { wishes, .. })
+            | Delivery::Directory(directory::In::OperatorPolicy { wishes, .. }),
         ) => *wishes = Arc::default(),
         (
             Plant::WishesOfAnyTerm,
-            Delivery::Writer(writer::In::Wishes { term, .. })
-            | Delivery::Directory(directory::In::Wishes { term, .. })
-            | Delivery::Events(events::In::Wishes { term, .. }),
+            Delivery::Writer(writer::In::OperatorPolicy { term, .. })
+            | Delivery::Directory(directory::In::OperatorPolicy { term, .. })
+            | Delivery::Events(events::In::OperatorPolicy { term, .. }),
         ) => *term = Some(Epoch(u64::MAX)),
         (_, _) => {}
     }

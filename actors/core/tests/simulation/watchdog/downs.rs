@@ -6,7 +6,7 @@ use model::arm::ArmRequest;
 use model::attempt::{Class, Outcome};
 use model::draining::AdminUrgency;
 use model::ids::{AttemptId, LbName, PoolId};
-use pool_core::route::{Delivery, Said};
+use pool_core::route::{Delivery, Output};
 
 use super::Watchdog;
 
@@ -101,16 +101,16 @@ impl Downs {
         pool: &PoolId,
         attempt: AttemptId,
         outcome: &Outcome,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let Some((_, with_admin)) = self.open.remove(pool).filter(|(open, _)| *open == attempt) else {
             return Err(format!("N3: {pool} is told of {attempt:?}, for which it was not asked"));
         };
         // The answer, or the PUT that goes on for the admin part alone.
-        let goes_on = |said: &Said| {
-            if let Said::Writer(writer::Out::AdminFinished { pool: of, .. }) = said {
+        let goes_on = |said: &Output| {
+            if let Output::Writer(writer::Out::AdminFinished { pool: of, .. }) = said {
                 of == pool
-            } else if let Said::Writer(writer::Out::Call(call)) = said {
+            } else if let Output::Writer(writer::Out::Call(call)) = said {
                 matches!(&call.request, ArmRequest::PutPool { pool: of, .. } if of == pool)
             } else {
                 false
@@ -144,7 +144,7 @@ impl Watchdog {
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let default_profile = self.guarded;
         let downs = &mut self.within[process].downs;
@@ -152,7 +152,7 @@ impl Watchdog {
             downs.on_input(input);
         }
         for word in said {
-            let Said::Writer(word) = word else { continue };
+            let Output::Writer(word) = word else { continue };
             let mut passed = Ok(());
             if let writer::Out::Take(pool, attempt) = word {
                 passed = downs.on_take(pool, *attempt);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use model::config_map::ConfigMapAsk;
 use model::leadership::Standing;
-use model::report::What;
-use model::policy::Wishes;
-use pool_core::route::{Delivery, Said};
+use model::report::EventKind;
+use model::policy::OperatorPolicy;
+use pool_core::route::{Delivery, Output};
 use serde_json::Value;
 
 use super::entries::{DOWN, EntryId, UP, entries_of};
@@ -25,7 +25,7 @@ const OFF_NOTICED_US: u64 = 150_000_000;
 /// What the admin state of a process was told.
 #[derive(Default)]
 pub(super) struct Heard {
-    wishes: Option<Arc<Wishes>>,
+    wishes: Option<Arc<OperatorPolicy>>,
     leads: bool,
 }
 
@@ -165,11 +165,11 @@ impl Watchdog {
         &mut self,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
-            if let nodes::In::Wishes { wishes, .. } = input {
+            if let nodes::In::OperatorPolicy { wishes, .. } = input {
                 heard.wishes = Some(Arc::clone(wishes));
             } else if let nodes::In::Standing(standing) = input {
                 heard.leads = match standing {
@@ -181,7 +181,7 @@ impl Watchdog {
         let acts = heard.leads && heard.wishes.as_ref().is_some_and(|wishes| !wishes.only_observes());
         let is_off = heard.wishes.as_ref().is_some_and(|wishes| wishes.admin_state_off);
         for said in said {
-            let Said::AdminState(said) = said else { continue };
+            let Output::AdminState(said) = said else { continue };
             let writes = match said {
                 nodes::Out::Taint(..) => Some("a taint"),
                 nodes::Out::ConfigMap(_, ConfigMapAsk::Create(_) | ConfigMapAsk::Replace(..)) => {
@@ -195,7 +195,7 @@ impl Watchdog {
                 }
                 nodes::Out::Report(report) => {
                     self.reports += 1;
-                    self.left.waits += u64::from(matches!(report.what, What::AdminHeld { .. }));
+                    self.left.waits += u64::from(matches!(report.what, EventKind::AdminHeld { .. }));
                     None
                 }
                 nodes::Out::Ended(_)
@@ -211,7 +211,7 @@ impl Watchdog {
                 | nodes::Out::View(_)
                 | nodes::Out::Answer(..)
                 | nodes::Out::Release(..)
-                | nodes::Out::Sample(_) => None,
+                | nodes::Out::Metric(_) => None,
             };
             if let Some(what) = writes.filter(|_| !acts) {
                 return Err(format!("G6, N4: process {process} writes {what}, and does not act"));

@@ -273,7 +273,7 @@ impl Guards {
             | watch::Out::Seen(..)
             | watch::Out::Contact(..)
             | watch::Out::View(_)
-            | watch::Out::Sample(_) => {}
+            | watch::Out::Metric(_) => {}
         }
     }
 
@@ -314,7 +314,7 @@ impl Guards {
             | directory::In::Retired(_)
             | directory::In::Reread(_)
             | directory::In::Reporting(_)
-            | directory::In::Wishes { .. }
+            | directory::In::OperatorPolicy { .. }
             | directory::In::Leaving(_)
             | directory::In::ReadUpTo(_)
             | directory::In::Ask(..) => {}

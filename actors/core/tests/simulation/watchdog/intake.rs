@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::ids::{PoolId, PoolName};
 use model::machine::Now;
 use model::object::Kind;
-use pool_core::route::{Delivery, Said};
+use pool_core::route::{Delivery, Output};
 use sources::informer;
 
 use super::Watchdog;
@@ -94,16 +94,16 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let unread = &mut self.within[process].unread;
         if let Some(Delivery::Writer(input)) = input {
             unread.told(now, input);
         }
         for said in said {
-            if let Said::Writer(writer::Out::Take(pool, _)) = said {
+            if let Output::Writer(writer::Out::Take(pool, _)) = said {
                 unread.grants(now, pool)?;
-            } else if let Said::Writer(writer::Out::Finished(pool, ..)) = said {
+            } else if let Output::Writer(writer::Out::Finished(pool, ..)) = said {
                 unread.attempts.remove(pool);
             }
         }

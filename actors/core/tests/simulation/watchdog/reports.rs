@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::ids::Epoch;
 use model::report::{Condition, Subject};
-use pool_core::route::{Delivery, Said};
+use pool_core::route::{Delivery, Output};
 use reporting::events::{self, Event};
 
 use super::Watchdog;
@@ -63,7 +63,7 @@ impl Reports {
                     self.open.clear();
                 }
             }
-            events::In::Wishes { .. } | events::In::Posted { .. } => {}
+            events::In::OperatorPolicy { .. } | events::In::Posted { .. } => {}
         }
     }
 }
@@ -78,14 +78,14 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let reports = &mut self.within[process].reports;
         if let Some(Delivery::Events(input)) = input {
             reports.hear(now, input);
         }
         for said in said {
-            if let Said::Events(events::Out::Reporting(term)) = said {
+            if let Output::Events(events::Out::Reporting(term)) = said {
                 reports.tells = term.is_some();
                 if term.is_none() {
                     reports.open.clear();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::attempt::Outcome;
 use model::error::NotManageable;
 use model::ids::{AttemptId, PoolId};
-use pool_core::route::Said;
+use pool_core::route::Output;
 
 use super::Watchdog;
 
@@ -34,9 +34,9 @@ impl Doubts {
 
 impl Watchdog {
     /// Takes in how attempts ended.
-    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, said: &[Said]) {
+    pub(super) fn on_attempts_ended(&mut self, now: u64, process: usize, said: &[Output]) {
         for said in said {
-            if let Said::Writer(writer::Out::Finished(pool, attempt, outcome)) = said {
+            if let Output::Writer(writer::Out::Finished(pool, attempt, outcome)) = said {
                 self.within[process].doubts.ends(now, pool, *attempt, outcome);
             }
         }

@@ -9,9 +9,9 @@ use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::leadership::Standing;
 use model::lease::LeaseAnswer;
 use model::machine::Now;
-use model::report::{Report, Subject, What};
-use model::sample::{PoolState, Sample};
-use pool_core::route::{Delivery, PoolMessage, Said};
+use model::report::{Report, Subject, EventKind};
+use model::sample::{PoolState, Metric};
+use pool_core::route::{Delivery, PoolMessage, Output};
 use pools::{directory, queue};
 use sources::informer;
 
@@ -30,7 +30,7 @@ impl Watchdog {
         process: usize,
         who: &Actor,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         match who {
             Actor::Pool(pool, _) => self.on_pool_step(now, local, process, who, pool, input, said),
@@ -51,10 +51,10 @@ impl Watchdog {
                 }
                 self.on_let_go(now, process, input, said);
                 for said in said {
-                    if let Said::Directory(directory::Out::Report(report)) = said {
-                        self.stops += u64::from(matches!(report.what, What::RemovalsStopped { .. }));
+                    if let Output::Directory(directory::Out::Report(report)) = said {
+                        self.stops += u64::from(matches!(report.what, EventKind::RemovalsStopped { .. }));
                     }
-                    if let Said::Directory(directory::Out::Assign(assignment)) = said {
+                    if let Output::Directory(directory::Out::Assign(assignment)) = said {
                         self.within[process].guards.assigns(now, assignment);
                         let given = self.within[process].given.entry(assignment.pool.clone()).or_default();
                         let services: BTreeSet<ServiceUid> = assignment.services.keys().cloned().collect();
@@ -69,7 +69,7 @@ impl Watchdog {
             }
             Actor::Watcher(_) => {
                 for said in said {
-                    if let Said::Watcher(said) = said {
+                    if let Output::Watcher(said) = said {
                         self.within[process].guards.watched(now, said);
                     }
                 }
@@ -93,14 +93,14 @@ impl Watchdog {
         }
     }
 
-    fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, said: &[Said]) {
+    fn on_informer_step(&mut self, process: usize, input: Option<&Delivery>, said: &[Output]) {
         if let Some(Delivery::Informer(input)) = input {
             self.within[process].horizon.heard(input);
             self.on_taken_in(process, input);
         }
         let within = &mut self.within[process];
         for said in said {
-            if let Said::Informer(informer::Out::Service(uid, Some(fact))) = said {
+            if let Output::Informer(informer::Out::Service(uid, Some(fact))) = said {
                 within.horizon.said(uid, fact, &self.versions);
                 within.guards.said(uid, fact);
             }
@@ -108,9 +108,9 @@ impl Watchdog {
     }
 
     /// The operator releases what is held back. What releases everything concerns later leaders as well.
-    fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Said]) {
+    fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
         for said in said {
-            let Said::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
+            let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
             else {
                 continue;
             };
@@ -125,9 +125,9 @@ impl Watchdog {
     }
 
     /// The operator lets nodes go on, of which the breaker held some back.
-    fn on_nodes_let_go(&mut self, now: u64, said: &[Said]) {
+    fn on_nodes_let_go(&mut self, now: u64, said: &[Output]) {
         for said in said {
-            if let Said::AdminState(
+            if let Output::AdminState(
                 nodes::Out::Release(_, nodes)
                 | nodes::Out::Answer(_, Answer::Done(Done::Released { nodes, .. })),
             ) = said
@@ -143,17 +143,17 @@ impl Watchdog {
         local: Now,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         self.within[process].lease_known.step(now, input, said);
         for said in said {
-            if let Said::Leader(said) = said {
+            if let Output::Leader(said) = said {
                 self.term_begins(now, process, said);
             }
         }
         let Some(identity) = self.within[process].identity.clone() else { return Ok(()) };
         let is_unmatched =
-            |said: &Said| matches!(said, Said::Leader(leader::Out::Sample(Sample::UnmatchedAnswer)));
+            |said: &Output| matches!(said, Output::Leader(leader::Out::Metric(Metric::UnmatchedAnswer)));
         if let Some(Delivery::Leader(leader::In::Lease(_, LeaseAnswer::Seen(facts)))) = input
             && facts.holder.is_some()
             && !said.iter().any(is_unmatched)
@@ -161,7 +161,7 @@ impl Watchdog {
             self.within[process].lease_seen = Some(Arc::clone(&facts.version.0));
         }
         for said in said {
-            if let Said::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = said
+            if let Output::Leader(leader::Out::Standing(Standing::Leading { epoch, until })) = said
                 && *until > local
             {
                 self.tenure.on_leading(now, process, &identity, epoch.0)?;
@@ -175,7 +175,7 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         self.on_turns(now, process, input, said)?;
         let within = &mut self.within[process];
@@ -183,7 +183,7 @@ impl Watchdog {
             within.takes.remove(&(pool.clone(), *attempt));
         }
         for said in said {
-            let Said::Writer(said) = said else { continue };
+            let Output::Writer(said) = said else { continue };
             match said {
                 writer::Out::Take(pool, attempt) => {
                     within.takes.insert((pool.clone(), *attempt), now);
@@ -241,7 +241,7 @@ impl Watchdog {
                 | writer::Out::Ended(_)
                 | writer::Out::SharedLease(_)
                 | writer::Out::Gate(..)
-                | writer::Out::Sample(_)
+                | writer::Out::Metric(_)
                 | writer::Out::Quiet { .. } => {}
             }
         }
@@ -254,7 +254,7 @@ impl Watchdog {
         process: usize,
         pool: &PoolId,
         input: Option<&queue::In>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(Option<AttemptId>, Option<Now>), String> {
         let within = &mut self.within[process];
         let mut finished = None;
@@ -267,7 +267,7 @@ impl Watchdog {
                 eligible = known.map(|(_, at)| at);
             }
             Some(queue::In::Take(attempt)) => {
-                let answers = |said: &&Said| matches!(said, Said::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
+                let answers = |said: &&Output| matches!(said, Output::Pool(queue::Out::Taken(of, id, _)) if of == pool && id == attempt);
                 if said.iter().filter(answers).count() != 1 {
                     return Err(format!("Q3: {pool} does not answer the Take {attempt}"));
                 }
@@ -302,7 +302,7 @@ impl Watchdog {
         who: &Actor,
         pool: &PoolId,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let before = self.within[process].states.get(who).copied();
         let input = match input {
@@ -315,7 +315,7 @@ impl Watchdog {
         let (finished, eligible) = self.on_pool_input(process, pool, input, said)?;
         let within = &mut self.within[process];
         for said in said {
-            let Said::Pool(said) = said else { continue };
+            let Output::Pool(said) = said else { continue };
             match said {
                 queue::Out::Taken(_, attempt, Some(_)) => {
                     within.horizon.taken(pool, *attempt);
@@ -328,11 +328,11 @@ impl Watchdog {
                 // A write that has waited goes on without its pool, for its admin part alone, under the same id.
                 queue::Out::Taken(_, attempt, None) => within.horizon.left(*attempt),
                 queue::Out::Report(report) => {
-                    if let (What::Retrying { .. }, Some(until)) = (&report.what, eligible) {
+                    if let (EventKind::Retrying { .. }, Some(until)) = (&report.what, eligible) {
                         within.parked.insert(pool.clone(), until);
                     }
                 }
-                queue::Out::Sample(Sample::PoolState { from, to }) => {
+                queue::Out::Metric(Metric::PoolState { from, to }) => {
                     if within.states.get(who) != from.as_ref() {
                         return Err(format!("E2: {pool} leaves {from:?} and was counted {before:?}"));
                     }
@@ -351,10 +351,10 @@ impl Watchdog {
                 | queue::Out::Missing(_)
                 | queue::Out::View(_)
                 | queue::Out::Gone(_)
-                | queue::Out::Sample(_) => {}
+                | queue::Out::Metric(_) => {}
             }
         }
-        let posts = |said: &Said| matches!(said, Said::Pool(queue::Out::Due(..)));
+        let posts = |said: &Output| matches!(said, Output::Pool(queue::Out::Due(..)));
         if let Some(until) = within.parked.get(pool).filter(|until| **until > local)
             && finished.is_none()
             && said.iter().any(posts)
@@ -367,7 +367,7 @@ impl Watchdog {
             return Err(format!("Q5, D1: {pool} is due while it is {state:?}"));
         }
         for said in said {
-            if let Said::Pool(queue::Out::Report(report)) = said {
+            if let Output::Pool(queue::Out::Report(report)) = said {
                 self.on_report(now, process, who, pool, before, finished, report)?;
             }
         }
@@ -390,40 +390,40 @@ impl Watchdog {
         self.reports += 1;
         let within = &mut self.within[process];
         let reason = match &report.what {
-            What::Updated { .. } => "updated",
-            What::Retrying { retry, .. } => {
+            EventKind::Updated { .. } => "updated",
+            EventKind::Retrying { retry, .. } => {
                 within.untold.remove(pool);
                 if *retry > MAX_RETRIES {
                     return Err(format!("Q6: retry {retry} of {pool}"));
                 }
                 "retrying"
             }
-            What::FailedTerminal { .. } | What::FailedExhausted { .. } => {
+            EventKind::FailedTerminal { .. } | EventKind::FailedExhausted { .. } => {
                 within.untold.remove(pool);
                 within.given_up.insert(pool.clone());
                 "failed"
             }
-            What::NotManageable { attempted: true, .. } => {
+            EventKind::NotManageable { attempted: true, .. } => {
                 return self.judge_unmanageable(now, process, pool, finished);
             }
-            What::NotManageable { attempted: false, .. }
-            | What::Shared { .. }
-            | What::Blocked { .. }
-            | What::LeaseHeld { .. }
-            | What::Fight { .. }
-            | What::WritesLost { .. }
-            | What::Quarantined { .. }
-            | What::Held { .. }
-            | What::RemovalsStopped { .. }
-            | What::DataError { .. }
-            | What::Undecodable { .. }
-            | What::AdminDown { .. }
-            | What::AdminRestored { .. }
-            | What::AdminFailed { .. }
-            | What::AdminHeld { .. }
-            | What::SourceFailing { .. }
-            | What::SourceRecovered { .. }
-            | What::AdminForeign { .. } => return Ok(()),
+            EventKind::NotManageable { attempted: false, .. }
+            | EventKind::Shared { .. }
+            | EventKind::Blocked { .. }
+            | EventKind::LeaseHeld { .. }
+            | EventKind::Fight { .. }
+            | EventKind::WritesLost { .. }
+            | EventKind::Quarantined { .. }
+            | EventKind::Held { .. }
+            | EventKind::RemovalsStopped { .. }
+            | EventKind::DataError { .. }
+            | EventKind::Undecodable { .. }
+            | EventKind::AdminDown { .. }
+            | EventKind::AdminRestored { .. }
+            | EventKind::AdminFailed { .. }
+            | EventKind::AdminHeld { .. }
+            | EventKind::SourceFailing { .. }
+            | EventKind::SourceRecovered { .. }
+            | EventKind::AdminForeign { .. } => return Ok(()),
         };
         let Some(attempt) = finished.filter(|_| before == Some(PoolState::Attempting)) else {
             return Err(format!(

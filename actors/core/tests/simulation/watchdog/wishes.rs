@@ -9,8 +9,8 @@ use model::arm::ArmRequest;
 use model::operator_request::{Answer, Done, RequestId, Scope};
 use model::ids::{Epoch, PoolId};
 use model::lease::LeaseAsk;
-use model::policy::Wishes;
-use pool_core::route::{Delivery, Said};
+use model::policy::OperatorPolicy;
+use pool_core::route::{Delivery, Output};
 
 use super::Watchdog;
 
@@ -23,7 +23,7 @@ const ANSWERED_US: u64 = 40_000_000;
 /// What a process has been told of operators' wishes.
 #[derive(Default)]
 pub struct Heard {
-    wishes: Option<(Option<Epoch>, Arc<Wishes>)>,
+    wishes: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// When its terms began.
     terms: BTreeMap<Epoch, u64>,
 }
@@ -131,15 +131,15 @@ impl Watchdog {
         now: u64,
         process: usize,
         input: Option<&Delivery>,
-        said: &[Said],
+        said: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].heard;
-        if let Some(Delivery::Writer(writer::In::Wishes { term, wishes })) = input {
+        if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, wishes })) = input {
             heard.wishes = Some((*term, Arc::clone(wishes)));
         }
         let observes = heard.wishes.as_ref().is_none_or(|(_, wishes)| wishes.only_observes());
         for said in said {
-            let Said::Writer(said) = said else { continue };
+            let Output::Writer(said) = said else { continue };
             if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = said
                 && edit.holder.is_some()
                 && observes

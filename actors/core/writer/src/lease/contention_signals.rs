@@ -17,7 +17,7 @@ const HELD_UNCOUNTED: Duration = Duration::from_secs(15);
 
 /// What was seen of others that wait.
 #[derive(Debug, Default)]
-pub(super) struct Signs {
+pub(super) struct ContentionSignals {
     /// The question about lock failures that is under way, and when it was asked.
     counting: Option<(CallId, Now)>,
     /// When the last one was asked.
@@ -32,7 +32,7 @@ pub(super) struct Signs {
     counted_up_to: u64,
 }
 
-impl Signs {
+impl ContentionSignals {
     /// This Service is the last of those that wait, or none does any more.
     pub(super) fn on_awaiting_ingress(&mut self, newest: Option<u64>) {
         self.awaited = newest;

@@ -22,7 +22,7 @@ const EXTRA_APART: Duration = Duration::from_secs(5 * 60);
 
 /// When the Lease may be taken again, and what that follows from.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Off {
+pub(super) struct Cooldown {
     /// Until when it is left to others, because it was ours before.
     until: Now,
     /// Until when it is left to them besides, because they wait.
@@ -44,7 +44,7 @@ struct Added {
     done: Option<Now>,
 }
 
-impl Off {
+impl Cooldown {
     /// Until when it is left to others; `None`: it may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
         let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn off_after(held: u64, other: Option<u64>) -> Option<u64> {
-        let mut off = Off::default();
+        let mut off = Cooldown::default();
         if let Some(other) = other {
             off.other_seen(at(other));
         }
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
-        let mut off = Off::default();
+        let mut off = Cooldown::default();
         off.hold_ended(at(1_000), LEAST, LEAST);
         assert!(off.others_wait(at(1_000), false));
         assert!(!off.others_wait(at(1_000), false));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
-        let mut off = Off::default();
+        let mut off = Cooldown::default();
         off.other_seen(at(900));
         off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
         assert!(off.others_wait(at(1_000), false));
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
-        let mut off = Off::default();
+        let mut off = Cooldown::default();
         off.other_let_go(at(900), LEAST);
         assert_eq!(off.until(at(900)), None);
         off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn w7_a_sign_that_comes_during_a_hold_counts_at_its_end() {
-        let mut off = Off::default();
+        let mut off = Cooldown::default();
         off.other_seen(at(990));
         assert!(off.others_wait(at(1_000), true));
         assert_eq!(off.until(at(1_000)), None);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use model::ids::{CallId, PoolId};
 use model::lease::LeaseAnswer;
 use model::machine::Now;
-use model::sample::{Caller, GateClass, Sample};
+use model::sample::{Caller, GateClass, Metric};
 
 use super::super::budget::Need;
-use super::super::lane::{Lane, Pick};
-use super::super::write::{Cover, Phase as Step, PollStep};
+use super::super::lane::{Lane, Eligible};
+use super::super::write::{Exclusion, Phase as Step, PollStep};
 use super::super::{Life, Out, Writer};
 use super::{LET_GO_LIMIT, SharedLease};
 
@@ -22,7 +22,7 @@ const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// What is wanted of the Lease now.
 #[derive(Clone, Debug)]
-pub(crate) struct Wants {
+pub(crate) struct Demand {
     /// Whether this process leads for certain.
     pub leads: bool,
     /// Whether it leads and goes on, so that what is known of the Lease is kept current.
@@ -54,7 +54,7 @@ impl Writer {
     pub(crate) fn on_lease(&mut self, now: Now, call: CallId, answer: LeaseAnswer, out: &mut Vec<Out>) {
         match &mut self.shared_lease {
             Some(lease) => lease.on_answer(now, call, answer, out),
-            None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+            None => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }
     }
 
@@ -67,7 +67,7 @@ impl Writer {
     ) {
         match &mut self.shared_lease {
             Some(lease) => lease.on_lock_failures(now, call, count, out),
-            None => out.push(Out::Sample(Sample::UnmatchedAnswer)),
+            None => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }
     }
 
@@ -90,7 +90,7 @@ impl Writer {
         let leads = self.standing.leads_for_certain(now);
         let grant = self.could_grant(now);
         let waits = grant && !lease.may_start(now);
-        let wants = Wants {
+        let wants = Demand {
             leads,
             watches: leads && self.life == Life::Running,
             grant,
@@ -130,7 +130,7 @@ impl Writer {
         }
     }
 
-    /// Lets Downs go that have waited for the Lease for long enough; [`Cover::AtRest`] is what they go by (W7).
+    /// Lets Downs go that have waited for the Lease for long enough; [`Exclusion::AtRest`] is what they go by (W7).
     pub(crate) fn grant_bypasses(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(due_by) = self.shared_lease.as_ref().and_then(|lease| lease.bypasses(now)) else { return };
         let lbs: Vec<_> = self.ready.iter().cloned().collect();
@@ -138,12 +138,12 @@ impl Writer {
             if !self.may_start(now) || !self.can_pay(now, Need::Admin) {
                 return;
             }
-            if self.breaker.admits(now, &lb).and_then(|pick| pick.and(Pick::Down)).is_none() {
+            if self.breaker.admits(now, &lb).and_then(|pick| pick.and(Eligible::Down)).is_none() {
                 continue;
             }
             let granted = self.lanes.get_mut(&lb).and_then(|lane| lane.grant_down(due_by));
             if let Some((pool, slot)) = granted {
-                self.begin(now, PoolId::new(lb.clone(), pool), slot, Cover::AtRest(None), out);
+                self.begin(now, PoolId::new(lb.clone(), pool), slot, Exclusion::AtRest(None), out);
                 self.touch(&lb);
             }
         }

@@ -24,7 +24,7 @@ pub(super) struct LostRequest {
 
 /// Whether what is known of the Lease may be relied on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trust {
+pub(super) enum Freshness {
     /// A term begins: the Lease must be read before anything, and whatever is in our name then is a predecessor's.
     TermBegins,
     /// It must be read again, by a request after this one.
@@ -40,24 +40,24 @@ impl SharedLease {
     /// The API server has said how the Lease stands, in answer to this request.
     pub(super) fn has_read(&mut self, call: CallId) {
         self.trust = match self.trust {
-            Trust::Doubted { after } if call.0 <= after => Trust::Doubted { after },
-            Trust::TermBegins | Trust::Doubted { .. } | Trust::Sure => Trust::Sure,
+            Freshness::Doubted { after } if call.0 <= after => Freshness::Doubted { after },
+            Freshness::TermBegins | Freshness::Doubted { .. } | Freshness::Sure => Freshness::Sure,
         };
     }
 
     /// It must be read before what is known of it is relied on.
     pub(super) fn distrust(&mut self) {
         self.trust = match self.trust {
-            Trust::TermBegins => Trust::TermBegins,
-            Trust::Doubted { .. } | Trust::Sure => Trust::Doubted { after: self.last },
+            Freshness::TermBegins => Freshness::TermBegins,
+            Freshness::Doubted { .. } | Freshness::Sure => Freshness::Doubted { after: self.last },
         };
     }
 
     /// Whether it must be read first.
     pub(super) fn must_look(&self) -> bool {
         match self.trust {
-            Trust::TermBegins | Trust::Doubted { .. } => true,
-            Trust::Sure => false,
+            Freshness::TermBegins | Freshness::Doubted { .. } => true,
+            Freshness::Sure => false,
         }
     }
 
@@ -65,7 +65,7 @@ impl SharedLease {
     pub(super) fn doubt(&mut self) {
         match &mut self.phase {
             Phase::Held(hold) => hold.doubt = Some(self.last),
-            Phase::Apart | Phase::Leaving(_) => {}
+            Phase::Apart | Phase::DrainingAddresses(_) => {}
         }
     }
 

@@ -23,7 +23,7 @@ const LOOKED_AT: Duration = Duration::from_secs(30);
 
 /// What is known of the Lease.
 #[derive(Clone, Debug)]
-pub(super) enum Known {
+pub(super) enum ObservedSharedLease {
     /// Nothing that could be relied on.
     Nothing,
     /// It did not exist at this moment.
@@ -104,12 +104,12 @@ impl Holder {
     }
 }
 
-impl Known {
+impl ObservedSharedLease {
     /// The version of its newest state.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         match self {
-            Known::State(state) => Some(&state.facts.version),
-            Known::Absent(_) | Known::Nothing => None,
+            ObservedSharedLease::State(state) => Some(&state.facts.version),
+            ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         }
     }
 }
@@ -134,8 +134,8 @@ impl State {
     }
 
     /// Follows another state of the Lease: the same holder has had it since before.
-    pub(super) fn follows(mut self, before: &Known, ours: &str) -> State {
-        if let Known::State(before) = before
+    pub(super) fn follows(mut self, before: &ObservedSharedLease, ours: &str) -> State {
+        if let ObservedSharedLease::State(before) = before
             && before.facts.holder == self.facts.holder
             && before.whose(ours) == self.whose(ours)
         {
@@ -233,12 +233,12 @@ mod tests {
         ] {
             let state = named(holder, maker, 1);
             assert_eq!(state.whose("ours"), whose, "{holder:?}");
-            let renewed = named(holder, maker, 5).follows(&Known::State(state.clone()), "ours");
+            let renewed = named(holder, maker, 5).follows(&ObservedSharedLease::State(state.clone()), "ours");
             assert_eq!((renewed.since, renewed.held_since), (Now::from_millis(5_000), state.since));
-            let other = named(Some("other"), Maker::Us, 9).follows(&Known::State(state), "ours");
+            let other = named(Some("other"), Maker::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
             assert_eq!(other.held_since, Now::from_millis(9_000));
         }
-        let ours = Known::State(named(Some("ours"), Maker::Us, 1));
+        let ours = ObservedSharedLease::State(named(Some("ours"), Maker::Us, 1));
         let namesake = named(Some("ours"), Maker::Stranger, 5).follows(&ours, "ours");
         assert_eq!(namesake.held_since, namesake.since, "our own hold is no part of a namesake's");
     }

@@ -10,8 +10,8 @@ use model::machine::{Now, earliest, step_of};
 use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
 
-use super::observed::{Holder, Known};
-use super::{HOLD, Out, Phase, SharedLease, Wants};
+use super::observed::{Holder, ObservedSharedLease};
+use super::{HOLD, Out, Phase, SharedLease, Demand};
 
 /// The time between two renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -56,7 +56,7 @@ pub(super) struct Asked {
     /// When it was sent.
     pub sent: Now,
     /// What was asked.
-    pub what: What,
+    pub what: SharedLeaseRequest,
     /// The version that was the newest known when it was sent; a write replaces this one. `None`: none was known.
     pub base: Option<ResourceVersion>,
     /// Whether the Lease was in our name already, by a predecessor or by a request that was given up.
@@ -65,7 +65,7 @@ pub(super) struct Asked {
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum SharedLeaseRequest {
     /// How it stands.
     Look,
     /// To have it.
@@ -76,12 +76,12 @@ pub(super) enum What {
     Release,
 }
 
-impl What {
+impl SharedLeaseRequest {
     /// Whether what it does puts our name into the Lease.
     pub(super) fn makes_it_ours(self) -> bool {
         match self {
-            What::Take | What::Renew => true,
-            What::Look | What::Release => false,
+            SharedLeaseRequest::Take | SharedLeaseRequest::Renew => true,
+            SharedLeaseRequest::Look | SharedLeaseRequest::Release => false,
         }
     }
 }
@@ -153,7 +153,7 @@ impl Patience {
     pub(super) fn has_looked(&mut self, now: Now, found: Option<&ResourceVersion>) {
         self.failures = self.unwritten;
         match self.met_another.take() {
-            Some(known) if known.as_ref() == found => self.outrun(now, What::Take),
+            Some(known) if known.as_ref() == found => self.outrun(now, SharedLeaseRequest::Take),
             Some(_) => self.lost_race(now),
             None => {}
         }
@@ -177,10 +177,10 @@ impl Patience {
     }
 
     /// A request has failed: the next one waits, longer each time.
-    pub(super) fn failed(&mut self, now: Now, what: What) {
+    pub(super) fn failed(&mut self, now: Now, what: SharedLeaseRequest) {
         match what {
-            What::Look => {}
-            What::Take | What::Renew | What::Release => self.unwritten = self.unwritten.saturating_add(1),
+            SharedLeaseRequest::Look => {}
+            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.unwritten = self.unwritten.saturating_add(1),
         }
         self.not_before = now.plus(step_of(&FAILURE_DELAYS, self.failures));
         self.failures = self.failures.saturating_add(1);
@@ -188,7 +188,7 @@ impl Patience {
 
     /// A write has met another state than was known, or has not made the one that it should: the next look is at
     /// once, unless that goes on.
-    pub(super) fn outrun(&mut self, now: Now, what: What) {
+    pub(super) fn outrun(&mut self, now: Now, what: SharedLeaseRequest) {
         self.outrun = self.outrun.saturating_add(1);
         if self.outrun > MOST_OUTRUN {
             self.failed(now, what);
@@ -225,11 +225,11 @@ impl SharedLease {
     /// When a request that was sent during a hold is not waited for any longer, since the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
         let asked = self.asked.as_ref().filter(|asked| match asked.what {
-            What::Look | What::Renew => true,
-            What::Take | What::Release => false,
+            SharedLeaseRequest::Look | SharedLeaseRequest::Renew => true,
+            SharedLeaseRequest::Take | SharedLeaseRequest::Release => false,
         })?;
         match &self.phase {
-            Phase::Held(hold) | Phase::Leaving(hold) => {
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) => {
                 Some(hold.forced_end()).filter(|end| asked.sent < *end)
             }
             Phase::Apart => None,
@@ -237,7 +237,7 @@ impl SharedLease {
     }
 
     /// Does what the present wishes and the time ask for.
-    pub(crate) fn advance(&mut self, now: Now, wants: &Wants, out: &mut Vec<Out>) {
+    pub(crate) fn advance(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
         // Also at an input of that very moment: no deadline that has come may be passed over.
         self.give_up_overdue(now);
         self.goes_on = wants.watches;
@@ -269,20 +269,20 @@ impl SharedLease {
     }
 
     /// Ends a hold that nothing uses, that has lasted for too long, or that is not certain any more.
-    fn let_go_where_due(&mut self, now: Now, wants: &Wants, out: &mut Vec<Out>) {
+    fn let_go_where_due(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
         match &self.phase {
             Phase::Apart => return,
-            Phase::Held(hold) | Phase::Leaving(hold) if now >= hold.certain_until() => {
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) if now >= hold.certain_until() => {
                 self.distrust();
                 self.end_hold(now, out);
                 return;
             }
             // It may be the successor's by now.
-            Phase::Held(hold) | Phase::Leaving(hold) if !wants.leads && !hold.made => {
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) if !wants.leads && !hold.made => {
                 self.end_hold(now, out);
                 return;
             }
-            Phase::Leaving(_) => return,
+            Phase::DrainingAddresses(_) => return,
             Phase::Held(hold) => {
                 // Which version is to be given back is found out first, as long as there is time.
                 let stays = wants.used || self.must_look();
@@ -295,20 +295,20 @@ impl SharedLease {
             }
         }
         if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
-            self.phase = Phase::Leaving(hold);
+            self.phase = Phase::DrainingAddresses(hold);
         }
     }
 
     /// What is to be asked now, if anything.
-    fn next(&self, now: Now, wants: &Wants) -> Option<What> {
+    fn next(&self, now: Now, wants: &Demand) -> Option<SharedLeaseRequest> {
         match &self.phase {
-            Phase::Leaving(hold) => {
-                return (!wants.putting || now >= hold.forced_end()).then_some(What::Release);
+            Phase::DrainingAddresses(hold) => {
+                return (!wants.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
             }
-            Phase::Held(_) if self.must_look() => return wants.leads.then_some(What::Look),
+            Phase::Held(_) if self.must_look() => return wants.leads.then_some(SharedLeaseRequest::Look),
             Phase::Held(hold) => {
                 let due = wants.leads && now >= hold.renewed.plus(RENEW_EVERY);
-                return due.then_some(What::Renew);
+                return due.then_some(SharedLeaseRequest::Renew);
             }
             Phase::Apart => {}
         }
@@ -316,31 +316,31 @@ impl SharedLease {
             return None;
         }
         if self.must_look() {
-            return Some(What::Look);
+            return Some(SharedLeaseRequest::Look);
         }
         let take = wants.grant && self.off.until(now).is_none() && !self.signs.is_counting();
         let races = take && now >= self.patience.take_not_before;
         match &self.known {
-            Known::Nothing => Some(What::Look),
-            Known::Absent(_) if races => Some(What::Take),
-            Known::Absent(at) => (now >= at.plus(ABSENT_AGAIN)).then_some(What::Look),
-            Known::State(state) => match Holder::of(&state.facts, &self.params.holder) {
+            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Look),
+            ObservedSharedLease::Absent(_) if races => Some(SharedLeaseRequest::Take),
+            ObservedSharedLease::Absent(at) => (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Look),
+            ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                 Holder::Ours if now < state.own_name_is_free() => None,
                 // A predecessor's, or ours by a request that was given up.
-                Holder::Ours if take => Some(What::Take),
-                Holder::Ours => (!wants.putting).then_some(What::Release),
-                Holder::Nobody => races.then_some(What::Take),
-                Holder::Other => (races && now >= state.foreign_hold_ends()).then_some(What::Take),
+                Holder::Ours if take => Some(SharedLeaseRequest::Take),
+                Holder::Ours => (!wants.putting).then_some(SharedLeaseRequest::Release),
+                Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
+                Holder::Other => (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take),
             },
         }
     }
 
-    fn ask(&mut self, now: Now, what: What, out: &mut Vec<Out>) {
+    fn ask(&mut self, now: Now, what: SharedLeaseRequest, out: &mut Vec<Out>) {
         let ask = match what {
-            What::Look => LeaseAsk::Get,
-            What::Take => self.replace(None, self.taken_edit()),
-            What::Renew => self.replace(self.own_state(), self.held_edit()),
-            What::Release => self.replace(self.own_state(), self.released_edit()),
+            SharedLeaseRequest::Look => LeaseAsk::Get,
+            SharedLeaseRequest::Take => self.replace(None, self.taken_edit()),
+            SharedLeaseRequest::Renew => self.replace(self.own_state(), self.held_edit()),
+            SharedLeaseRequest::Release => self.replace(self.own_state(), self.released_edit()),
         };
         self.last += 1;
         let id = CallId(self.last);
@@ -353,15 +353,15 @@ impl SharedLease {
     /// The state that our last request has made.
     fn own_state(&self) -> Option<Arc<LeaseFacts>> {
         match &self.phase {
-            Phase::Held(hold) | Phase::Leaving(hold) => Some(Arc::clone(&hold.facts)),
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) => Some(Arc::clone(&hold.facts)),
             Phase::Apart => None,
         }
     }
 
     fn replace(&self, own: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
         let newest = match &self.known {
-            Known::State(state) => Some(Arc::clone(&state.facts)),
-            Known::Absent(_) | Known::Nothing => None,
+            ObservedSharedLease::State(state) => Some(Arc::clone(&state.facts)),
+            ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
         match own.or(newest) {
             Some(facts) => LeaseAsk::Replace(facts, edit),
@@ -392,18 +392,18 @@ impl SharedLease {
     /// Without a holder, with the duration that others expect; our name stays behind where we may have written (W7).
     fn released_edit(&self) -> LeaseEdit {
         let wrote = match &self.phase {
-            Phase::Held(hold) | Phase::Leaving(hold) => hold.wrote,
+            Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold.wrote,
             Phase::Apart => true,
         };
         let previous_holder = wrote.then(|| Arc::clone(&self.params.holder));
         LeaseEdit { holder: None, duration: RESTORED, previous_holder, ..self.held_edit() }
     }
 
-    fn keep_watching(&mut self, now: Now, wants: &Wants, out: &mut Vec<Out>) {
+    fn keep_watching(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
         if !wants.watches || self.watch.open.is_some() || now < self.watch.not_before {
             return;
         }
-        if let Known::State(state) = &self.known {
+        if let ObservedSharedLease::State(state) = &self.known {
             let from = state.facts.version.clone();
             self.last += 1;
             let id = CallId(self.last);
@@ -412,7 +412,7 @@ impl SharedLease {
         }
     }
 
-    fn next_wake(&self, now: Now, wants: &Wants) -> Option<Now> {
+    fn next_wake(&self, now: Now, wants: &Demand) -> Option<Now> {
         let mut moments = vec![
             self.watch.deadline(),
             self.signs.deadline(),
@@ -431,17 +431,17 @@ impl SharedLease {
                         Some(hold.forced_end()),
                         Some(hold.certain_until()),
                     ]),
-                    Phase::Leaving(hold) => {
+                    Phase::DrainingAddresses(hold) => {
                         moments.extend([Some(hold.forced_end()), Some(hold.certain_until())]);
                     }
                     Phase::Apart => moments.push(match &self.known {
-                        Known::State(state) => match Holder::of(&state.facts, &self.params.holder) {
+                        ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                             Holder::Ours => wants.watches.then(|| state.own_name_is_free()),
                             Holder::Other => wants.grant.then(|| state.foreign_hold_ends()),
                             Holder::Nobody => None,
                         },
-                        Known::Absent(at) => wants.watches.then(|| at.plus(ABSENT_AGAIN)),
-                        Known::Nothing => None,
+                        ObservedSharedLease::Absent(at) => wants.watches.then(|| at.plus(ABSENT_AGAIN)),
+                        ObservedSharedLease::Nothing => None,
                     }),
                 }
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::lease::LeaseFacts;
 use model::machine::Now;
 
-use super::observed::{Heard, Holder, Known, Maker, State};
-use super::{Out, Phase, SharedLease, Trust};
+use super::observed::{Heard, Holder, ObservedSharedLease, Maker, State};
+use super::{Out, Phase, SharedLease, Freshness};
 
 impl SharedLease {
     /// Takes in a state of the Lease; says whether it is the newest that is known.
@@ -19,7 +19,7 @@ impl SharedLease {
             Holder::Nobody | Holder::Ours => {}
         }
         match &mut self.known {
-            Known::State(state) if facts.version == state.facts.version => {
+            ObservedSharedLease::State(state) if facts.version == state.facts.version => {
                 state.seen_again(now, Arc::clone(&facts));
                 match heard {
                     Heard::Made(_) => state.maker = Maker::Us,
@@ -27,16 +27,16 @@ impl SharedLease {
                     Heard::Looked(_) => {}
                 }
             }
-            Known::State(state)
+            ObservedSharedLease::State(state)
                 if facts.version.is_older_than(&state.facts.version) && !heard.is_of_later_than(state) =>
             {
                 return false;
             }
-            Known::State(_) | Known::Absent(_) | Known::Nothing => {
+            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
                 self.see_new(now, Arc::clone(&facts), holder, heard, out);
             }
         }
-        let strange = matches!(&self.known, Known::State(state) if state.maker == Maker::Stranger);
+        let strange = matches!(&self.known, ObservedSharedLease::State(state) if state.maker == Maker::Stranger);
         if let Phase::Held(hold) = &mut self.phase {
             match holder {
                 Holder::Ours if !strange => {
@@ -66,11 +66,11 @@ impl SharedLease {
     ) {
         let maker = self.maker(now, holder, heard);
         let before = match &self.known {
-            Known::State(state) if state.maker == Maker::Stranger => Some(Holder::Other),
-            Known::State(_) | Known::Absent(_) | Known::Nothing => self.holder(),
+            ObservedSharedLease::State(state) if state.maker == Maker::Stranger => Some(Holder::Other),
+            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => self.holder(),
         };
         let state = State::new(now, facts, maker, self.last);
-        self.known = Known::State(state.follows(&self.known, &self.params.holder));
+        self.known = ObservedSharedLease::State(state.follows(&self.known, &self.params.holder));
         let by_us = matches!(heard, Heard::Made(_));
         let released = match (holder, before) {
             (Holder::Nobody, Some(Holder::Other)) => true,
@@ -93,7 +93,7 @@ impl SharedLease {
     /// Who has made a state that was not known. What appears in our name once the Lease was looked at in this term,
     /// and cannot come of a request of ours, is a stranger's.
     fn maker(&self, now: Now, holder: Holder, heard: Heard) -> Maker {
-        let begins = self.trust == Trust::TermBegins;
+        let begins = self.trust == Freshness::TermBegins;
         let by_us = matches!(heard, Heard::Made(_)) || begins || self.may_yet_be_ours(now);
         if holder != Holder::Ours || by_us {
             return Maker::Us;

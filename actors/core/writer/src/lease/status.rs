@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, What as Told};
+use model::report::{Condition, Ended, Report, Subject, EventKind as Told};
 use model::view::{SharedLeaseView, Whose};
 
-use super::requests::What;
-use super::observed::{Holder, Known};
+use super::requests::SharedLeaseRequest;
+use super::observed::{Holder, ObservedSharedLease};
 use super::{Out, Phase, SharedLease};
 
 /// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
@@ -18,10 +18,10 @@ impl SharedLease {
     /// Until when a hold in our name that an unknown client has made is waited for, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
         match (&self.known, &self.phase, self.holder()) {
-            (Known::State(state), Phase::Apart, Some(Holder::Ours)) => {
+            (ObservedSharedLease::State(state), Phase::Apart, Some(Holder::Ours)) => {
                 Some(state.own_name_is_free()).filter(|until| now < *until)
             }
-            (Known::State(_) | Known::Absent(_) | Known::Nothing, _, _) => None,
+            (ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing, _, _) => None,
         }
     }
 
@@ -33,8 +33,8 @@ impl SharedLease {
             Some(_) | None => now,
         };
         let holder = match &self.known {
-            Known::State(known) => known.facts.holder.clone(),
-            Known::Absent(_) | Known::Nothing => None,
+            ObservedSharedLease::State(known) => known.facts.holder.clone(),
+            ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
         let view = SharedLeaseView {
             state,
@@ -55,16 +55,16 @@ impl SharedLease {
     /// Whose it is, as last seen.
     fn whose(&self) -> Whose {
         match &self.known {
-            Known::Nothing => Whose::Unknown,
-            Known::Absent(_) => Whose::Nobody,
-            Known::State(state) => state.whose(&self.params.holder),
+            ObservedSharedLease::Nothing => Whose::Unknown,
+            ObservedSharedLease::Absent(_) => Whose::Nobody,
+            ObservedSharedLease::State(state) => state.whose(&self.params.holder),
         }
     }
 
     fn held_since(&self) -> Option<Now> {
         match &self.known {
-            Known::Nothing | Known::Absent(_) => None,
-            Known::State(state) => Some(state.held_since),
+            ObservedSharedLease::Nothing | ObservedSharedLease::Absent(_) => None,
+            ObservedSharedLease::State(state) => Some(state.held_since),
         }
     }
 
@@ -95,7 +95,7 @@ impl SharedLease {
             return;
         }
         (self.told_of, self.told) = (self.held_since(), true);
-        if let Known::State(state) = &self.known
+        if let ObservedSharedLease::State(state) = &self.known
             && let Some(holder) = &state.facts.holder
         {
             let what = Told::LeaseHeld { holder: Arc::clone(holder) };
@@ -117,13 +117,13 @@ impl SharedLease {
     fn state(&self, now: Now) -> (&'static str, Option<Now>) {
         match &self.phase {
             Phase::Held(hold) => return ("held", Some(hold.forced_end())),
-            Phase::Leaving(hold) => return ("releasing", Some(hold.certain_until())),
+            Phase::DrainingAddresses(hold) => return ("releasing", Some(hold.certain_until())),
             Phase::Apart => {}
         }
         match self.asked.as_ref().map(|asked| asked.what) {
-            Some(What::Take) => return ("acquiring", None),
-            Some(What::Release) => return ("releasing", None),
-            Some(What::Look | What::Renew) | None => {}
+            Some(SharedLeaseRequest::Take) => return ("acquiring", None),
+            Some(SharedLeaseRequest::Release) => return ("releasing", None),
+            Some(SharedLeaseRequest::Look | SharedLeaseRequest::Renew) | None => {}
         }
         if let Some(until) = self.off.until(now) {
             return ("off", Some(until));
@@ -135,8 +135,8 @@ impl SharedLease {
             return ("waiting", Some(until));
         }
         match (&self.known, self.holder()) {
-            (Known::State(state), Some(Holder::Other)) => ("waiting", Some(state.foreign_hold_ends())),
-            (Known::State(_) | Known::Absent(_) | Known::Nothing, _) => ("acquiring", None),
+            (ObservedSharedLease::State(state), Some(Holder::Other)) => ("waiting", Some(state.foreign_hold_ends())),
+            (ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing, _) => ("acquiring", None),
         }
     }
 }

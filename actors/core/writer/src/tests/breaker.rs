@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::super::breaker::{Breaker, Opened, Part};
-use super::super::lane::Pick;
+use super::super::lane::Eligible;
 use super::*;
-use model::report::{Report, Subject, What};
+use model::report::{Report, Subject, EventKind};
 use model::sample::Caller;
 use model::view::LaneView;
 
@@ -28,7 +28,7 @@ fn fails(breaker: &mut Breaker, millis: u64, lbs: &[&str]) -> Option<Opened> {
 }
 
 fn stops(breaker: &Breaker, millis: u64, name: &str) -> bool {
-    breaker.admits(at(millis), &lb(name)) != Some(Pick::Any)
+    breaker.admits(at(millis), &lb(name)) != Some(Eligible::Any)
 }
 
 #[test]
@@ -100,13 +100,13 @@ fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
 fn w10_downs_pass_until_one_has_met_the_fault_itself() {
     let mut breaker = Breaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
-    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down));
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down));
     let other = failed(400, "", RetryAfter::Absent);
     breaker.failed(at(1), &pool("a", "x"), &other, Part::Down);
-    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Down), "that was another fault");
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down), "that was another fault");
     breaker.failed(at(2), &pool("a", "x"), &denied(), Part::Down);
     assert_eq!(breaker.admits(at(2), &lb("a")), None);
-    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Any), "and are tried as all are");
+    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Any), "and are tried as all are");
 }
 
 #[test]
@@ -119,25 +119,25 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
     }
     let opened = refuse(&mut breaker, "e").expect("the fifth opens it");
     assert_eq!((opened.caller, opened.lb), (Caller::AdminState, None));
-    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Members));
     assert_eq!((breaker.blocked_by(&lb("a")), breaker.probe_at(&lb("a"))), (None, None));
     assert_eq!(breaker.scopes(), 1);
     assert_eq!(fails(&mut breaker, 2, &["a", "b", "c", "d"]), None, "those of membership are counted apart");
     let opened = fails(&mut breaker, 3, &["e"]).expect("the fifth opens it");
     assert_eq!((opened.caller, breaker.admits(at(4), &lb("a"))), (Caller::Membership, None));
 
-    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Pick::Down));
+    assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Down));
     breaker.granted(at(30_000), &lb("a"), Part::Down);
-    assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Pick::Members), "its try is not spent");
+    assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Eligible::Members), "its try is not spent");
     breaker.granted(at(30_003), &lb("b"), Part::Members);
     assert_eq!(breaker.admits(at(30_003), &lb("a")), None);
     assert_eq!(
         breaker.admits(at(60_000), &lb("a")),
-        Some(Pick::Down),
+        Some(Eligible::Down),
         "and neither is that of an admin part"
     );
     assert!(breaker.succeeded(&lb("z")));
-    assert_eq!((breaker.admits(at(60_001), &lb("a")), breaker.scopes()), (Some(Pick::Any), 0));
+    assert_eq!((breaker.admits(at(60_001), &lb("a")), breaker.scopes()), (Some(Eligible::Any), 0));
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
     for number in 0..5 {
         breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
     }
-    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Pick::Members));
-    assert_eq!(breaker.admits(at(1), &lb("b")), Some(Pick::Any));
+    assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Members));
+    assert_eq!(breaker.admits(at(1), &lb("b")), Some(Eligible::Any));
     fails(&mut breaker, 2, &["b"; 5]);
     assert_eq!((breaker.scopes(), breaker.is_consistent()), (2, true));
-    assert_eq!(breaker.admits(at(3), &lb("b")), Some(Pick::Down), "none has met that here");
+    assert_eq!(breaker.admits(at(3), &lb("b")), Some(Eligible::Down), "none has met that here");
     assert_eq!(breaker.admin_probe_at(&lb("b"), true), None);
     assert_eq!(breaker.admin_probe_at(&lb("b"), false), Some(at(30_002)), "a restore has time");
 }
@@ -181,7 +181,7 @@ fn blocked(lbs: [&str; 5], params: Params) -> (Bench, Vec<Out>) {
 
 fn scopes(bench: &Bench) -> Vec<u64> {
     let of =
-        |said: &Out| if let Out::Sample(Sample::Blocked { scopes }) = said { Some(*scopes) } else { None };
+        |said: &Out| if let Out::Metric(Metric::Blocked { scopes }) = said { Some(*scopes) } else { None };
     bench.shown.iter().filter_map(of).collect()
 }
 
@@ -189,7 +189,7 @@ fn scopes(bench: &Bench) -> Vec<u64> {
 fn w10_while_open_one_is_tried_every_30_s_on_the_next_load_balancer() {
     let (mut bench, said) = blocked(["a", "b", "c", "d", "e"], params());
     let words: Arc<str> = Arc::from("HTTP 403 AuthorizationFailed");
-    let what = What::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
+    let what = EventKind::Blocked { caller: Caller::Membership, fault: Arc::clone(&words), lb: None };
     assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     assert_eq!(scopes(&bench), [1]);
     for name in ["a", "b", "c"] {
@@ -236,7 +236,7 @@ fn w10_one_load_balancer_in_trouble_stops_no_other() {
     let fault = Arc::from("HTTP 403 AuthorizationFailed");
     assert_eq!(
         reports(&said)[0].what,
-        What::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
+        EventKind::Blocked { caller: Caller::Membership, fault, lb: Some(lb("a")) }
     );
     assert!(bench.due(&pool("a", "waits"), due(0, Class::Revive)).is_empty());
     let attempt = take(&bench.due(&pool("b", "goes"), due(0, Class::Add)));
@@ -292,7 +292,7 @@ fn refusal() -> Arc<Failure> {
 fn w10_refused_admin_states_hold_up_no_membership() {
     let (mut bench, said) = refused();
     let fault = Arc::from("HTTP 400 AdminStateNotSupported");
-    let what = What::Blocked { caller: Caller::AdminState, fault, lb: None };
+    let what = EventKind::Blocked { caller: Caller::AdminState, fault, lb: None };
     assert_eq!(reports(&said), [Report { subjects: vec![Subject::Controller], what, note: None }]);
     for name in ["a", "b", "c", "d", "e"] {
         let attempt = take(&bench.due(&pool(name, "web"), due(0, Class::Add)));

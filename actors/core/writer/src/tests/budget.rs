@@ -417,7 +417,7 @@ impl Hour {
             | Out::SharedLease(_)
             | Out::Lane(_)
             | Out::Gate(..)
-            | Out::Sample(_)
+            | Out::Metric(_)
             | Out::Attempt(..)
             | Out::Answer(..)
             | Out::Quiet { .. } => Vec::new(),
@@ -453,7 +453,7 @@ fn w9_the_admin_api_shows_what_a_lowered_budget_can_hold() {
     bench.until(1_001_000);
     bench.fail(call, failed(429, "SubscriptionRequestsThrottled", RetryAfter::In(Duration::from_secs(1))));
     assert_eq!(shown(&bench).capacity, 250.0);
-    let left = |said: &&Out| matches!(said, Out::Sample(Sample::BudgetLeft { class: WRITES, .. }));
+    let left = |said: &&Out| matches!(said, Out::Metric(Metric::BudgetLeft { class: WRITES, .. }));
     assert!(bench.shown.iter().filter(left).count() > 0);
 }
 
@@ -539,7 +539,7 @@ fn w9_a_put_after_a_412_waits_for_the_rate_of_the_cloud_configuration() {
 /// What was told to wait for a rate of the cloud configuration.
 fn limited(bench: &Bench) -> Vec<ArmVerb> {
     let verb =
-        |said: &Out| if let Out::Sample(Sample::RateLimited(verb)) = said { Some(*verb) } else { None };
+        |said: &Out| if let Out::Metric(Metric::RateLimited(verb)) = said { Some(*verb) } else { None };
     bench.shown.iter().filter_map(verb).collect()
 }
 

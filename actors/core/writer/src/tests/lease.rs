@@ -142,7 +142,7 @@ impl Bench {
 /// The waits for the Lease so far, in milliseconds.
 fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
     bench.samples(|sample| {
-        let Sample::LeaseWait { caller, waited } = sample else { return None };
+        let Metric::LeaseWait { caller, waited } = sample else { return None };
         Some((*caller, waited.as_millis()))
     })
 }
@@ -173,7 +173,7 @@ fn w7_a_write_begins_once_the_lease_is_ours_and_it_is_released_after() {
     let said = bench.lease(call, state(3, None));
     assert_eq!(counted(&said).1, at(1_000), "lock failures count from the taking on");
     assert_eq!(
-        bench.samples(|s| if let Sample::LeaseHeld(held) = s { Some(held.as_millis()) } else { None }),
+        bench.samples(|s| if let Metric::LeaseHeld(held) = s { Some(held.as_millis()) } else { None }),
         [220]
     );
 }
@@ -349,7 +349,7 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     let (count, _) = counted(&bench.lease(call, state(3, None)));
     assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(2)))));
-    let failures = |s: &Sample| if let Sample::ForeignLockFailures(n) = s { Some(*n) } else { None };
+    let failures = |s: &Sample| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
     assert_eq!(bench.samples(failures), [2]);
     let said = bench.due(&web, due(0, Class::Add));
     assert!(none_replaced(&said) && none_replaced(&bench.until(59_999)));

@@ -10,7 +10,7 @@ fn failing() -> Arc<Failure> {
 /// The waits for lanes so far, in milliseconds.
 fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
     bench.samples(|sample| {
-        let Sample::LaneWait { caller, waited } = sample else { return None };
+        let Metric::LaneWait { caller, waited } = sample else { return None };
         Some((*caller, waited.as_millis()))
     })
 }
@@ -18,7 +18,7 @@ fn waits(bench: &Bench) -> Vec<(Caller, u128)> {
 /// The ends of admin parts so far: whether a node was to be cut out, after how many milliseconds, whether it failed.
 fn ends(bench: &Bench) -> Vec<(bool, u128, bool)> {
     bench.samples(|sample| {
-        let Sample::AdminEnded { down, took, failed } = sample else { return None };
+        let Metric::AdminEnded { down, took, failed } = sample else { return None };
         Some((*down, took.as_millis(), *failed))
     })
 }

@@ -261,7 +261,7 @@ impl World {
                 | Out::Gates { .. }
                 | Out::Lane(_)
                 | Out::Gate(..)
-                | Out::Sample(_)
+                | Out::Metric(_)
                 | Out::Attempt(..)
                 | Out::Answer(..)
                 | Out::Quiet { .. } => {}
@@ -441,7 +441,7 @@ impl World {
             | Out::Gates { .. }
             | Out::Lane(_)
             | Out::Gate(..)
-            | Out::Sample(_)
+            | Out::Metric(_)
             | Out::Attempt(..)
             | Out::Answer(..)
             | Out::Quiet { .. } => panic!("it is not sent to a pool"),

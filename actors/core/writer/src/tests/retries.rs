@@ -438,7 +438,7 @@ fn e2_the_wait_for_a_retry_is_no_wait_for_the_lane() {
     let (_, read) = bench.begin(&web, &[1]);
     bench.fail(read, broken());
     next_take(&mut bench);
-    let waits = bench.shown.iter().filter(|said| matches!(said, Out::Sample(Sample::LaneWait { .. })));
+    let waits = bench.shown.iter().filter(|said| matches!(said, Out::Metric(Metric::LaneWait { .. })));
     assert_eq!(waits.count(), 1);
 }
 

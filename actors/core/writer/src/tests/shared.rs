@@ -348,7 +348,7 @@ impl World {
                 | Out::Gate(..)
                 | Out::Attempt(..)
                 | Out::Answer(..)
-                | Out::Sample(_) => {}
+                | Out::Metric(_) => {}
             }
         }
     }

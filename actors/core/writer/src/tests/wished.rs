@@ -3,18 +3,18 @@
 use super::*;
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::assignment::PausedBy;
-use model::policy::{Mode, Pause, Wishes};
+use model::policy::{Mode, Pause, OperatorPolicy};
 
-fn wishes(bench: &mut Bench, wishes: Wishes) -> Vec<Out> {
-    bench.hear(In::Wishes { term: Some(Epoch(1)), wishes: Arc::new(wishes) })
+fn wishes(bench: &mut Bench, wishes: OperatorPolicy) -> Vec<Out> {
+    bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::new(wishes) })
 }
 
-fn paused() -> Wishes {
-    Wishes { everything: Some(Pause::default()), ..Wishes::default() }
+fn paused() -> OperatorPolicy {
+    OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }
 }
 
-fn observe() -> Wishes {
-    Wishes { mode: Mode::Observe, ..Wishes::default() }
+fn observe() -> OperatorPolicy {
+    OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }
 }
 
 fn puts(said: &[Out]) -> usize {
@@ -25,15 +25,15 @@ fn puts(said: &[Out]) -> usize {
 #[test]
 fn g6_nothing_is_granted_in_a_term_for_which_nobodys_wishes_are_known() {
     let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    bench.hear(In::Wishes { term: None, wishes: Arc::default() });
+    bench.hear(In::OperatorPolicy { term: None, wishes: Arc::default() });
     bench.lead(2);
     let web = pool("lb", "web");
     assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty());
     bench.hear(In::AdminDue(pool("lb", "y-drained"), down(0)));
     assert!(bench.until(60_000).is_empty());
     let wishes = Arc::default();
-    assert!(takes(&bench.hear(In::Wishes { term: Some(Epoch(1)), wishes })).is_empty(), "of an older term");
-    take(&bench.hear(In::Wishes { term: Some(Epoch(2)), wishes: Arc::default() }));
+    assert!(takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), wishes })).is_empty(), "of an older term");
+    take(&bench.hear(In::OperatorPolicy { term: Some(Epoch(2)), wishes: Arc::default() }));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
         bench.hear(In::Draining(drains(1)));
         assert!(calls(&bench.hear(In::AdminDue(pool("other", "web"), down(0)))).is_empty());
         assert!(bench.until(600_000).is_empty());
-        let said = wishes(&mut bench, Wishes::default());
+        let said = wishes(&mut bench, OperatorPolicy::default());
         assert_eq!(takes(&said).len(), 1);
         assert_eq!(calls(&said).len(), 1, "and the GET of the Down: {said:?}");
     }
@@ -139,8 +139,8 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
 fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
     let web = pool("lb", "web");
     let (_, key) = owner(&web);
-    let by_pool = Wishes { pools: [(web.clone(), Pause::default())].into(), ..Wishes::default() };
-    let by_service = Wishes { services: [(key, Pause::default())].into(), ..Wishes::default() };
+    let by_pool = OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() };
+    let by_service = OperatorPolicy { services: [(key, Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [by_pool, by_service] {
         let mut bench = Bench::leading(params());
         let (attempt, read) = bench.begin(&web, &[1]);
@@ -160,7 +160,7 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
 #[test]
 fn g6_add_only_adds_and_removes_nothing() {
     let mut bench = Bench::leading(params());
-    wishes(&mut bench, Wishes { mode: Mode::AddOnly, ..Wishes::default() });
+    wishes(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
     let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
@@ -189,12 +189,12 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     assert_eq!(asked(&mut bench, &web), Ok(()));
     wishes(&mut bench, paused());
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Everything)));
-    wishes(&mut bench, Wishes { pools: [(web.clone(), Pause::default())].into(), ..Wishes::default() });
+    wishes(&mut bench, OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() });
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Pool)));
-    let observe = Wishes { mode: Mode::Observe, everything: Some(Pause::default()), ..Wishes::default() };
+    let observe = OperatorPolicy { mode: Mode::Observe, everything: Some(Pause::default()), ..OperatorPolicy::default() };
     wishes(&mut bench, observe);
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Mode)), "resuming would not help");
-    wishes(&mut bench, Wishes::default());
+    wishes(&mut bench, OperatorPolicy::default());
 
     let until = at(90_000);
     bench.hear(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));

@@ -122,7 +122,7 @@ impl Following {
                 Out::Call(Call::Read(_)) => self.reads += 1,
                 Out::Call(Call::Close(_)) => panic!("nothing ends the stream"),
                 Out::Fact(name, fact) => drop(self.facts.insert(name.to_string(), fact)),
-                Out::View(_) | Out::Sample(_) => {}
+                Out::View(_) | Out::Metric(_) => {}
             }
         }
     }

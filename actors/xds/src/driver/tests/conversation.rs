@@ -42,7 +42,7 @@ impl Shell {
                     self.told.push(told);
                     processed = Some(update);
                 }
-                Out::Sample(_) => {}
+                Out::Metric(_) => {}
             }
         }
         if let Some(update) = processed {

@@ -27,7 +27,7 @@ fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
     assert!(!is_off(&bench));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));
     live(&mut bench, at(20));
-    assert_eq!(bench.known().1, Wishes { admin_state_off: true, ..Wishes::default() });
+    assert_eq!(bench.known().1, OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() });
     assert!(bench.view.as_ref().expect("a view").unreadable.is_empty());
     somebody(&mut bench, |data| drop(data.remove(KEY)));
     live(&mut bench, at(40));

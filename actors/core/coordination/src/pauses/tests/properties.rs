@@ -76,7 +76,7 @@ struct Process {
     pauses: Pauses,
     life: u64,
     term: Option<(Epoch, Now)>,
-    wishes: Option<Arc<Wishes>>,
+    wishes: Option<Arc<OperatorPolicy>>,
 }
 
 struct World {
@@ -143,9 +143,9 @@ impl World {
                         self.plan(after, Event::Land(p, life, call, ask, fate));
                     }
                 }
-                Out::Wishes { term, wishes } => self.on_wishes(p, term, wishes),
+                Out::OperatorPolicy { term, wishes } => self.on_wishes(p, term, wishes),
                 Out::Answer(id, answer) => self.on_answer(id, &answer),
-                Out::View(_) | Out::Sample(_) => {}
+                Out::View(_) | Out::Metric(_) => {}
             }
         }
         assert_eq!(self.processes[p].pauses.check(), Ok(()));
@@ -172,7 +172,7 @@ impl World {
         })
     }
 
-    fn judge(&self, wishes: &Wishes, read_after: Now) {
+    fn judge(&self, wishes: &OperatorPolicy, read_after: Now) {
         for n in 0..3 {
             let scope = scope(n);
             let paused = match &scope {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    fn on_wishes(&mut self, p: usize, term: Option<Epoch>, wishes: Arc<Wishes>) {
+    fn on_wishes(&mut self, p: usize, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
         if let Some((epoch, began)) = self.processes[p].term
             && term == Some(epoch)
         {

@@ -4,7 +4,7 @@ use super::*;
 use model::sample::WorkResult;
 
 fn drained(said: &Said) -> Vec<Duration> {
-    let of = |sample: &Sample| if let Sample::Drained(took) = sample { Some(*took) } else { None };
+    let of = |sample: &Sample| if let Metric::Drained(took) = sample { Some(*took) } else { None };
     said.samples.iter().filter_map(of).collect()
 }
 
@@ -12,10 +12,10 @@ fn drained(said: &Said) -> Vec<Duration> {
 fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
     let mut bench = Bench::new(3);
     bench.put(1, NodeState::Draining);
-    let signals = |nodes: u64| Sample::DrainingNodes { signal: Signal::Shutdown, nodes };
-    let states = |state: NodeState, nodes: u64| Sample::AdminNodes { state, nodes };
-    let records = |kept: u64| Sample::AdminRecords { kept, unreadable: 0, refused: 0 };
-    let waited = |seconds: u64| Sample::AdminOldest(Some(Duration::from_secs(seconds)));
+    let signals = |nodes: u64| Metric::DrainingNodes { signal: Signal::Shutdown, nodes };
+    let states = |state: NodeState, nodes: u64| Metric::AdminNodes { state, nodes };
+    let records = |kept: u64| Metric::AdminRecords { kept, unreadable: 0, refused: 0 };
+    let waited = |seconds: u64| Metric::AdminOldest(Some(Duration::from_secs(seconds)));
     let draining = [states(NodeState::Draining, 1), signals(1), waited(1), records(1)];
     assert_eq!(bench.later().samples, draining);
     assert_eq!(bench.later().samples, [waited(2)]);
@@ -24,8 +24,8 @@ fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
     let down = [
         states(NodeState::Draining, 0),
         states(NodeState::Down, 1),
-        Sample::AdminOldest(None),
-        Sample::DownEntries { foreign: false, entries: 2 },
+        Metric::AdminOldest(None),
+        Metric::DownEntries { foreign: false, entries: 2 },
     ];
     assert_eq!(bench.later().samples, down);
     assert_eq!(bench.later().samples, []);
@@ -35,7 +35,7 @@ fn e2_gauges_are_told_when_they_have_changed_and_go_back_to_zero() {
         states(NodeState::Down, 0),
         signals(0),
         records(0),
-        Sample::DownEntries { foreign: false, entries: 0 },
+        Metric::DownEntries { foreign: false, entries: 0 },
     ];
     assert_eq!(bench.later().samples, over);
 }
@@ -46,13 +46,13 @@ fn e2_who_does_not_lead_counts_nothing() {
     bench.put(1, NodeState::Held);
     bench.set(&pools()[0], 2, State::Down);
     let said = bench.later();
-    assert!(said.samples.contains(&Sample::AdminNodes { state: NodeState::Held, nodes: 1 }), "{said:?}");
-    assert!(said.samples.contains(&Sample::DownEntries { foreign: true, entries: 1 }), "{said:?}");
+    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 1 }), "{said:?}");
+    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 1 }), "{said:?}");
     bench.leads = false;
     bench.acts = false;
     let said = bench.later();
-    assert!(said.samples.contains(&Sample::AdminNodes { state: NodeState::Held, nodes: 0 }), "{said:?}");
-    assert!(said.samples.contains(&Sample::DownEntries { foreign: true, entries: 0 }), "{said:?}");
+    assert!(said.samples.contains(&Metric::AdminNodes { state: NodeState::Held, nodes: 0 }), "{said:?}");
+    assert!(said.samples.contains(&Metric::DownEntries { foreign: true, entries: 0 }), "{said:?}");
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn s4_each_result_of_the_queue_is_counted() {
     bench.later();
     bench.fail(&pools()[0], 1);
     let said = bench.tell();
-    assert!(said.samples.contains(&Sample::Reconciled(WorkResult::Error)), "{said:?}");
-    assert!(said.samples.contains(&Sample::ReconcileQueue(1)), "{said:?}");
+    assert!(said.samples.contains(&Metric::Reconciled(WorkResult::Error)), "{said:?}");
+    assert!(said.samples.contains(&Metric::ReconcileQueue(1)), "{said:?}");
     let uid = bench.uid(1);
     for _ in 0..2 {
         bench.queue.add(bench.now, uid.clone());
@@ -114,8 +114,8 @@ fn s4_each_result_of_the_queue_is_counted() {
         bench.queue.finish(bench.now, &uid, Ok(work_queue::Done::Success));
     }
     let said = bench.later();
-    let successes = said.samples.iter().filter(|sample| **sample == Sample::Reconciled(WorkResult::Success));
+    let successes = said.samples.iter().filter(|sample| **sample == Metric::Reconciled(WorkResult::Success));
     assert_eq!(successes.count(), 2);
-    assert!(said.samples.contains(&Sample::ReconcileQueue(0)), "{said:?}");
-    assert!(!bench.later().samples.iter().any(|sample| matches!(sample, Sample::Reconciled(_))));
+    assert!(said.samples.contains(&Metric::ReconcileQueue(0)), "{said:?}");
+    assert!(!bench.later().samples.iter().any(|sample| matches!(sample, Metric::Reconciled(_))));
 }

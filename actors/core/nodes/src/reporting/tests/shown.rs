@@ -15,7 +15,7 @@ fn places(said: &Said) -> Vec<(String, NodePoolState)> {
 #[test]
 fn h3_with_nothing_of_it_in_the_cluster_one_view_is_shown_and_no_more() {
     let mut bench = Bench::new(3);
-    bench.told = Told::default();
+    bench.told = Reporting::default();
     let said = bench.later();
     assert_eq!((said.whole.len(), said.nodes.len(), said.samples.len()), (1, 0, 0));
     for _ in 0..3 {
@@ -148,7 +148,7 @@ fn n4_the_first_hundred_admin_states_of_somebody_else_are_shown_in_order() {
     assert_eq!(view.foreign.len(), AdminView::MOST_FOREIGN);
     assert_eq!(shown(0), ("pool-00", "node-1", State::Down));
     assert_eq!(shown(99), ("pool-49", "node-2", State::Up));
-    assert_eq!(said.samples, [Sample::DownEntries { foreign: true, entries: 60 }]);
+    assert_eq!(said.samples, [Metric::DownEntries { foreign: true, entries: 60 }]);
 }
 
 #[test]

@@ -108,14 +108,14 @@ fn a3_a_patch_with_a_lost_answer_is_given_up_and_a_late_answer_is_ignored() {
     bench.pass(Duration::from_millis(5_999));
     bench.spots.on_tainted(bench.now, CallId(77), &TaintAnswer::Done);
     bench.advance();
-    assert_eq!(bench.samples, [Sample::UnmatchedAnswer]);
+    assert_eq!(bench.samples, [Metric::UnmatchedAnswer]);
     bench.pass(Duration::from_millis(1));
-    assert_eq!(bench.samples.last(), Some(&Sample::TaintPatch(TaintResult::Failed)));
+    assert_eq!(bench.samples.last(), Some(&Metric::TaintPatch(TaintResult::Failed)));
     bench.pass(seconds(1));
     let (second, _) = bench.patch();
     bench.spots.on_tainted(bench.now, call, &TaintAnswer::Done);
     bench.advance();
-    assert_eq!(bench.samples.last(), Some(&Sample::UnmatchedAnswer));
+    assert_eq!(bench.samples.last(), Some(&Metric::UnmatchedAnswer));
     bench.spots.on_tainted(bench.now, second, &TaintAnswer::Done);
     bench.pass(seconds(60));
     bench.asks_nothing();
@@ -135,7 +135,7 @@ fn n1_every_answer_is_counted() {
         let mut bench = Bench::of(&[node("a")]);
         bench.event(event("a"));
         bench.answer(&answer);
-        assert_eq!(bench.samples, [Sample::TaintPatch(result)]);
+        assert_eq!(bench.samples, [Metric::TaintPatch(result)]);
     }
 }
 

@@ -30,7 +30,7 @@ enum Act {
     Leads(bool),
     Restarts,
     /// Whether records can be written.
-    Records(bool),
+    RecordStore(bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ fn act() -> impl Strategy<Value = Act> {
         4 => prop_oneof![0_u16..8, 0_u16..1_000].prop_map(Act::Passes),
         1 => any::<bool>().prop_map(Act::Leads),
         1 => Just(Act::Restarts),
-        1 => any::<bool>().prop_map(Act::Records),
+        1 => any::<bool>().prop_map(Act::RecordStore),
     ]
 }
 
@@ -313,7 +313,7 @@ impl World {
                 }
                 self.begin();
             }
-            Act::Records(writes) => self.writes = writes,
+            Act::RecordStore(writes) => self.writes = writes,
         }
         self.advance();
     }

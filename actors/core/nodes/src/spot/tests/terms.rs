@@ -88,8 +88,8 @@ fn w8_a_patch_under_way_when_a_term_begins_may_have_been_carried_out() {
         bench.spots.on_tainted(bench.now, call, &answer);
         bench.advance();
     }
-    let overtaken = Sample::TaintPatch(TaintResult::Overtaken);
-    assert_eq!(bench.samples, [Sample::UnmatchedAnswer, overtaken]);
+    let overtaken = Metric::TaintPatch(TaintResult::Overtaken);
+    assert_eq!(bench.samples, [Metric::UnmatchedAnswer, overtaken]);
     bench.tell(&marked(&node("a"), 2));
     assert_eq!(bench.stands("a"), (true, true));
 }

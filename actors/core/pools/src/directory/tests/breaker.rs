@@ -59,7 +59,7 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
         Out::Observe(..)
         | Out::Forget(_)
         | Out::Rewrite(_)
-        | Out::Word(..)
+        | Out::SourceAdminStates(..)
         | Out::Opened(_)
         | Out::Reread(_)
         | Out::ReadUpTo(_)
@@ -69,7 +69,7 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
         | Out::Guards(_)
         | Out::Refused(..)
         | Out::Service(..)
-        | Out::Sample(_) => 0,
+        | Out::Metric(_) => 0,
     };
     assert_eq!(said.iter().map(let_go).sum::<usize>(), 0);
     let held = bench.assigned[&pool_of(3)].held.clone().expect("held");
@@ -77,11 +77,11 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
     let alerts = said.iter().filter(|out| {
         matches!(
             out,
-            Out::Report(Report { what: What::RemovalsStopped { pools: 20, of: 20, enforced: true }, .. })
+            Out::Report(Report { what: EventKind::RemovalsStopped { pools: 20, of: 20, enforced: true }, .. })
         )
     });
     assert_eq!(alerts.count(), 1);
-    assert!(said.iter().any(|out| matches!(out, Out::Sample(Sample::RemovalBreaker(true)))));
+    assert!(said.iter().any(|out| matches!(out, Out::Metric(Metric::RemovalBreaker(true)))));
     assert!(said.iter().any(|out| matches!(out, Out::Guards(view) if view.stopped.is_some())));
 }
 
@@ -122,7 +122,7 @@ fn g4_time_does_not_end_it_and_the_levels_do() {
     bench.together((0..16).map(|n| of(n, &[1, 2, 3, 4])));
     assert!(!is_stopped(&bench), "five are few");
     assert_eq!(going(&bench, &[1, 2, 3, 4]), 4 * 3, "the removals of the four others go");
-    assert!(bench.samples().contains(&Sample::RemovalBreaker(false)));
+    assert!(bench.samples().contains(&Metric::RemovalBreaker(false)));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn g5_an_observing_breaker_only_reports_and_without_guards_there_is_none() {
         let alerts = bench
             .reports()
             .into_iter()
-            .filter(|what| matches!(what, What::RemovalsStopped { enforced: false, .. }));
+            .filter(|what| matches!(what, EventKind::RemovalsStopped { enforced: false, .. }));
         assert_eq!(alerts.count(), told);
     }
 }
@@ -274,7 +274,7 @@ fn g4_it_is_told_once_in_each_term_while_it_lasts() {
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(30_000);
     let alerts = |bench: &mut Bench| {
-        bench.reports().into_iter().filter(|what| matches!(what, What::RemovalsStopped { .. })).count()
+        bench.reports().into_iter().filter(|what| matches!(what, EventKind::RemovalsStopped { .. })).count()
     };
     assert_eq!(alerts(&mut bench), 1);
     bench.pass(600_000);
@@ -340,7 +340,7 @@ fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
     bench.tell(In::Confirmed(Epoch(2)));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
-    let alerts = bench.reports().into_iter().filter(|what| matches!(what, What::RemovalsStopped { .. }));
+    let alerts = bench.reports().into_iter().filter(|what| matches!(what, EventKind::RemovalsStopped { .. }));
     assert_eq!(alerts.count(), 1);
     // What others have taken out shortly before the term counts in it.
     let mut bench = cluster(20, &[1, 2, 3, 4]);
@@ -374,14 +374,14 @@ fn g4_a_standby_follows_what_the_operator_has_released_at_the_leader() {
 #[test]
 fn g4_pools_that_are_paused_count_as_if_they_were_not() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    let pause = Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
+    let pause = OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     bench.tell(wish(pause));
     bench.reporting(None);
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(600_000);
     assert!(is_stopped(&bench));
     bench.reporting(Some(2));
-    bench.tell(wish(Wishes::default()));
+    bench.tell(wish(OperatorPolicy::default()));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
     assert!(
         is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0,
@@ -412,8 +412,8 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     };
     bench.reporting(None);
     assert_eq!(refused(&mut bench), Answer::Refused(Refusal::NotLeading));
-    let pause = Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
-    bench.tell(In::Wishes { term: None, wishes: Arc::new(pause) });
+    let pause = OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
+    bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(pause) });
     let paused = Refusal::Paused(model::assignment::PausedBy::Everything);
     assert_eq!(refused(&mut bench), Answer::Refused(paused));
 }
@@ -458,19 +458,19 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
 }
 
 /// Told what operators wish.
-fn wish(wishes: Wishes) -> In {
-    In::Wishes { term: Some(Epoch(u64::MAX)), wishes: Arc::new(wishes) }
+fn wish(wishes: OperatorPolicy) -> In {
+    In::OperatorPolicy { term: Some(Epoch(u64::MAX)), wishes: Arc::new(wishes) }
 }
 
-fn paused(pools: std::ops::Range<u32>) -> Wishes {
+fn paused(pools: std::ops::Range<u32>) -> OperatorPolicy {
     let pause = |n| (pool_of(n), model::policy::Pause::default());
-    Wishes { pools: pools.map(pause).collect(), ..Wishes::default() }
+    OperatorPolicy { pools: pools.map(pause).collect(), ..OperatorPolicy::default() }
 }
 
 #[test]
 fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
-    let everything = || Wishes { everything: Some(model::policy::Pause::default()), ..Wishes::default() };
-    for pause in [everything as fn() -> Wishes, || paused(0..20)] {
+    let everything = || OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
+    for pause in [everything as fn() -> OperatorPolicy, || paused(0..20)] {
         let mut bench = cluster(20, &[1, 2, 3, 4]);
         bench.together((0..20).map(|n| of(n, &[1])));
         bench.pass(30_000);
@@ -483,7 +483,7 @@ fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
         bench.tell(wish(pause()));
         bench.observe(&all_with(20, &[1, 2, 3, 4]));
         bench.pass(60_000);
-        bench.tell(wish(Wishes::default()));
+        bench.tell(wish(OperatorPolicy::default()));
         assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0, "the levels are still wrong");
         bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
         assert!(!is_stopped(&bench));
@@ -514,7 +514,7 @@ fn g4_what_people_have_paused_by_itself_stops_nothing_elsewhere() {
     bench.pass(600_000);
     assert!(!is_stopped(&bench));
     assert_eq!(bench.assigned[&pool_of(19)].held, None);
-    bench.tell(wish(Wishes::default()));
+    bench.tell(wish(OperatorPolicy::default()));
     assert!(is_stopped(&bench), "the end of the pause lets nothing slip");
 }
 

@@ -159,7 +159,7 @@ fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
     let asked = bench.take().into_iter().filter(|said| matches!(said, Out::Reread(_))).count();
     assert_eq!(asked, 1, "lists that do not come are not asked for again");
     bench.tell(In::Reread(ReadId(7)));
-    assert!(held(&bench).is_some() && bench.samples().contains(&Sample::UnmatchedAnswer));
+    assert!(held(&bench).is_some() && bench.samples().contains(&Metric::UnmatchedAnswer));
     bench.tell(In::Reread(ReadId(1)));
     assert_eq!(held(&bench), None);
 }
@@ -246,10 +246,10 @@ fn g5_observing_guards_show_what_they_would_hold_and_release_it() {
     assert_eq!((said.held.clone(), goes(&bench, &[1, 2, 3])), (None, ips(&[1, 2])));
     assert_eq!(said.would_hold.as_ref().map(|held| held.reason), Some(HeldReason::Fraction));
     let said = bench.take();
-    let counted = Sample::WouldHold { reason: HeldReason::Fraction, pools: 1 };
-    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == counted)));
+    let counted = Metric::WouldHold { reason: HeldReason::Fraction, pools: 1 };
+    assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == counted)));
     bench.said = said;
-    assert!(matches!(&bench.reports()[..], [What::Held { members: 2, enforced: false, .. }]));
+    assert!(matches!(&bench.reports()[..], [EventKind::Held { members: 2, enforced: false, .. }]));
     bench.service(asks(&[], Provenance::Watch));
     assert_eq!(goes(&bench, &[3]), ips(&[3]), "the last member too");
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));

@@ -108,7 +108,7 @@ fn d5_nodes_that_are_left_out_are_shown_and_told_with_the_rule() {
             shown = view;
         }
     }
-    let Some(What::Held { reason: HeldReason::NoUsableNode, left_out: Some(told), .. }) = told else {
+    let Some(EventKind::Held { reason: HeldReason::NoUsableNode, left_out: Some(told), .. }) = told else {
         panic!("{told:?}")
     };
     assert_eq!((told.first.as_str(), told.why, told.more), ("k3s", LeftOut::ControlPlane, 0));

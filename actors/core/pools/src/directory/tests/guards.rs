@@ -81,10 +81,10 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
     assert_eq!(held.waits, Waits::Time(held.since.plus(Duration::from_secs(60))));
     assert_eq!(held.members, ips(&[1, 2]));
     let said = bench.take();
-    let held_pools = |pools| Sample::Held { reason: HeldReason::EmptyConfirm, pools };
-    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == held_pools(1))));
+    let held_pools = |pools| Metric::Held { reason: HeldReason::EmptyConfirm, pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
     bench.said = said;
-    assert!(matches!(&bench.reports()[..], [What::Held { members: 2, .. }]));
+    assert!(matches!(&bench.reports()[..], [EventKind::Held { members: 2, .. }]));
     bench.pass(40_000);
     bench.observe(&web(&[1, 2]));
     bench.pass(19_999);
@@ -180,8 +180,8 @@ fn d6_a_part_without_a_usable_node_holds_what_the_pool_had() {
     assert_eq!((held.reason, held.waits), (HeldReason::NoUsableNode, Waits::Facts));
     assert_eq!(bench.web(), (ips(&[]), ips(&[1, 2])));
     let said = bench.take();
-    let held_pools = |pools| Sample::Held { reason: HeldReason::NoUsableNode, pools };
-    assert!(said.iter().any(|out| matches!(out, Out::Sample(sample) if *sample == held_pools(1))));
+    let held_pools = |pools| Metric::Held { reason: HeldReason::NoUsableNode, pools };
+    assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
     bench.said = said;
     assert_eq!(bench.reports().len(), 1);
     bench.service(fact(1, "web", part(&[3], &[])));

@@ -124,12 +124,12 @@ fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
 
-fn wishes(bench: &mut Bench, wishes: Wishes) {
-    bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes) });
+fn wishes(bench: &mut Bench, wishes: OperatorPolicy) {
+    bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes) });
 }
 
-fn add_only() -> Wishes {
-    Wishes { mode: Mode::AddOnly, ..Wishes::default() }
+fn add_only() -> OperatorPolicy {
+    OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() }
 }
 
 impl Bench {
@@ -261,7 +261,7 @@ fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
     bench.take();
     bench.observe(&edge(&[7]));
     let mut said = bench.take();
-    said.retain(|out| !matches!(out, Out::Refused(..) | Out::Ended(_) | Out::Sample(_)));
+    said.retain(|out| !matches!(out, Out::Refused(..) | Out::Ended(_) | Out::Metric(_)));
     assert!(matches!(&said[..], [Out::Assign(_), Out::Observe(..)]), "{said:?}");
     assert_eq!(bench.members(), (ips(&[1]), ips(&[7])));
     bench.pass(1_000);
@@ -311,11 +311,11 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     assert_eq!(bench.members().0, ips(&[1]));
     bench.source(of(OUT));
     assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
-    assert_eq!(remarks(&bench), [membership::Remark::PriorityUsed(1)].into());
+    assert_eq!(remarks(&bench), [membership::Diagnostic::PriorityUsed(1)].into());
     bench.pass(1_000);
     bench.source(of(UP));
     assert_eq!(bench.members().0, ips(&[2]));
-    let waits = [membership::Remark::PriorityUsed(1), membership::Remark::FailbackWaits(0)];
+    let waits = [membership::Diagnostic::PriorityUsed(1), membership::Diagnostic::FailbackWaits(0)];
     assert_eq!(remarks(&bench), waits.into());
     let back_at = bench.now.plus(membership::Params::FAILBACK);
     assert_eq!(bench.machine.deadline(), Some(back_at));

@@ -5,12 +5,12 @@ use model::assignment::PausedBy;
 use model::level::Keeps;
 use model::policy::{Mode, Pause};
 
-fn wishes(bench: &mut Bench, term: Option<u64>, wishes: Wishes) {
-    bench.tell(In::Wishes { term: term.map(Epoch), wishes: Arc::new(wishes) });
+fn wishes(bench: &mut Bench, term: Option<u64>, wishes: OperatorPolicy) {
+    bench.tell(In::OperatorPolicy { term: term.map(Epoch), wishes: Arc::new(wishes) });
 }
 
-fn mode(mode: Mode) -> Wishes {
-    Wishes { mode, ..Wishes::default() }
+fn mode(mode: Mode) -> OperatorPolicy {
+    OperatorPolicy { mode, ..OperatorPolicy::default() }
 }
 
 fn paused(bench: &Bench) -> Vec<PausedBy> {
@@ -36,12 +36,12 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
     let mut bench = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     let other = ServiceKey::new("shop", "api");
-    let pool_wish = |name| Wishes { pools: [(id("lb", name), Pause::default())].into(), ..Wishes::default() };
+    let pool_wish = |name| OperatorPolicy { pools: [(id("lb", name), Pause::default())].into(), ..OperatorPolicy::default() };
     let service_wish =
-        |key: &ServiceKey| Wishes { services: [(key.clone(), Pause::default())].into(), ..Wishes::default() };
+        |key: &ServiceKey| OperatorPolicy { services: [(key.clone(), Pause::default())].into(), ..OperatorPolicy::default() };
     for (wish, by) in [
         (mode(Mode::Observe), vec![PausedBy::Mode]),
-        (Wishes { everything: Some(Pause::default()), ..Wishes::default() }, vec![PausedBy::Everything]),
+        (OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }, vec![PausedBy::Everything]),
         (pool_wish("shop-web"), vec![PausedBy::Pool]),
         (pool_wish("shop-api"), vec![]),
         (service_wish(&key), vec![PausedBy::Service(key.clone())]),
@@ -87,9 +87,9 @@ fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
         bench.tell(In::DiscoverySynced);
         bench.service(fact(1, "web", part(&[1], &[])));
         bench.observe(&web(&[1]));
-        let pause = Wishes { everything: Some(Pause::default()), ..Wishes::default() };
-        wishes(&mut bench, None, Wishes::default());
-        wishes(&mut bench, Some(2), Wishes::default());
+        let pause = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
+        wishes(&mut bench, None, OperatorPolicy::default());
+        wishes(&mut bench, Some(2), OperatorPolicy::default());
         if wishes_come_first {
             wishes(&mut bench, Some(3), pause);
             assert!(!opened(&mut bench));
@@ -197,12 +197,12 @@ fn g6_all_that_pauses_a_pool_is_listed() {
     let mut bench = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
-    let all = Wishes {
+    let all = OperatorPolicy {
         mode: Mode::Observe,
         everything: Some(Pause::default()),
         pools: [(id("lb", "shop-web"), Pause::default())].into(),
         services: [(key.clone(), Pause::default())].into(),
-        ..Wishes::default()
+        ..OperatorPolicy::default()
     };
     wishes(&mut bench, None, all);
     let (service, annotation) = (PausedBy::Service(key.clone()), PausedBy::Annotation(key));

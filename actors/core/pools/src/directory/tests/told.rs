@@ -37,28 +37,28 @@ fn all_pools(outbound: bool) -> Arc<LbFacts> {
 /// What was told, by pool, in order.
 fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
     let told = |what| match what {
-        What::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),
-        What::Shared { pool, .. } => ("shared", pool.pool.to_string()),
-        What::Held { pool, .. } => ("held", pool.pool.to_string()),
-        What::RemovalsStopped { .. } => ("stopped", String::new()),
-        What::Updated { .. }
-        | What::Retrying { .. }
-        | What::FailedTerminal { .. }
-        | What::FailedExhausted { .. }
-        | What::Blocked { .. }
-        | What::LeaseHeld { .. }
-        | What::Fight { .. }
-        | What::WritesLost { .. }
-        | What::Quarantined { .. }
-        | What::SourceFailing { .. }
-        | What::SourceRecovered { .. }
-        | What::DataError { .. }
-        | What::Undecodable { .. }
-        | What::AdminDown { .. }
-        | What::AdminRestored { .. }
-        | What::AdminFailed { .. }
-        | What::AdminHeld { .. }
-        | What::AdminForeign { .. } => panic!("not the Directory's to tell"),
+        EventKind::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),
+        EventKind::Shared { pool, .. } => ("shared", pool.pool.to_string()),
+        EventKind::Held { pool, .. } => ("held", pool.pool.to_string()),
+        EventKind::RemovalsStopped { .. } => ("stopped", String::new()),
+        EventKind::Updated { .. }
+        | EventKind::Retrying { .. }
+        | EventKind::FailedTerminal { .. }
+        | EventKind::FailedExhausted { .. }
+        | EventKind::Blocked { .. }
+        | EventKind::LeaseHeld { .. }
+        | EventKind::Fight { .. }
+        | EventKind::WritesLost { .. }
+        | EventKind::Quarantined { .. }
+        | EventKind::SourceFailing { .. }
+        | EventKind::SourceRecovered { .. }
+        | EventKind::DataError { .. }
+        | EventKind::Undecodable { .. }
+        | EventKind::AdminDown { .. }
+        | EventKind::AdminRestored { .. }
+        | EventKind::AdminFailed { .. }
+        | EventKind::AdminHeld { .. }
+        | EventKind::AdminForeign { .. } => panic!("not the Directory's to tell"),
     };
     let mut all: Vec<_> = bench.reports().into_iter().map(told).collect();
     all.sort();
@@ -141,19 +141,19 @@ fn e1_a_term_that_ends_before_the_turn_does_tells_nothing() {
 fn g6_of_a_pool_that_is_paused_nothing_is_told_until_the_pause_ends() {
     let pools = ["shop-web", "shop-held", "shop-refused"].map(|name| (id("lb", name), Pause::default()));
     let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
-    let by_pool = Wishes { pools: pools.into(), ..Wishes::default() };
-    let by_service = Wishes { services: services.into(), ..Wishes::default() };
+    let by_pool = OperatorPolicy { pools: pools.into(), ..OperatorPolicy::default() };
+    let by_service = OperatorPolicy { services: services.into(), ..OperatorPolicy::default() };
     for wishes in [by_pool, by_service] {
         let mut bench = conditions();
-        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes.clone()) });
+        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes.clone()) });
         bench.reporting(Some(1));
         assert_eq!(told(&mut bench), [], "as where everything is only observed");
-        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::default() });
         assert_eq!(told(&mut bench), all_three(), "what lasts is told when it ends");
-        bench.tell(In::Wishes { term: None, wishes: Arc::new(wishes) });
+        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes) });
         bench.observe(&all_pools(true));
         assert_eq!(told(&mut bench), []);
-        bench.tell(In::Wishes { term: None, wishes: Arc::default() });
+        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::default() });
         assert_eq!(told(&mut bench), all_three());
     }
     let mut bench = conditions();

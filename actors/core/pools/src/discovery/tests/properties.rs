@@ -86,7 +86,7 @@ fn happen(bench: &mut Bench, event: Event) {
             let before = bench.said.len();
             let result = Ok(balancer("x", &[]));
             bench.tell(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
-            assert!(matches!(bench.said[before], Out::Sample(Sample::UnmatchedAnswer)));
+            assert!(matches!(bench.said[before], Out::Metric(Metric::UnmatchedAnswer)));
         }
         Event::Stray { .. } => {}
         Event::Pass { millis } => bench.pass(millis),
@@ -105,7 +105,7 @@ fn judge(bench: &Bench) {
                 synced += 1;
                 assert!(seen > 0, "synced before any was seen");
             }
-            Out::Read { .. } | Out::View(_) | Out::Answer(..) | Out::Sample(_) => {}
+            Out::Read { .. } | Out::View(_) | Out::Answer(..) | Out::Metric(_) => {}
         }
     }
     assert!(synced <= 1);

@@ -278,8 +278,8 @@ impl World {
         let drains: BTreeSet<IpAddr> = drains.filter(|ip| !expected.contains(ip)).collect();
         prop_assert_eq!(&all, &drains);
         prop_assert_eq!(draining, if self.admin_state { drains } else { BTreeSet::new() });
-        prop_assert_eq!(remarks.contains(&Remark::NothingUsable), self.used.is_none() && self.count > 0);
-        let waits = remarks.iter().any(|remark| matches!(remark, Remark::FailbackWaits(_)));
+        prop_assert_eq!(remarks.contains(&Diagnostic::NothingUsable), self.used.is_none() && self.count > 0);
+        let waits = remarks.iter().any(|remark| matches!(remark, Diagnostic::FailbackWaits(_)));
         prop_assert_eq!(waits, self.deadline().is_some());
         Ok(())
     }

@@ -23,7 +23,7 @@ fn ask(drive: &mut Drive) -> Answer {
             | Out::View(_)
             | Out::Gone(_)
             | Out::Quarantined(..)
-            | Out::Sample(_) => None,
+            | Out::Metric(_) => None,
         })
         .collect();
     assert_eq!(answers.len(), 1, "it is answered once");

@@ -34,7 +34,7 @@ fn e1_the_event_and_the_view_have_the_record_of_the_write() {
         record: Arc::clone(&record),
     };
     drive.finish(id, outcome);
-    let What::Updated { members, record: told, .. } = &drive.reports[0].what else {
+    let EventKind::Updated { members, record: told, .. } = &drive.reports[0].what else {
         panic!("{:?}", drive.reports)
     };
     assert_eq!((*members, told), (2, &record));
@@ -50,7 +50,7 @@ fn e1_an_attempt_that_writes_nothing_names_its_services_and_its_trigger() {
     drive.want("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
     let expected = WriteRecord::of(Trigger::Endpoints, [&ServiceKey::new("shop", "web")].into_iter(), None);
     assert_eq!(drive.record(), expected);
-    let What::Updated { record, .. } = &drive.reports[0].what else { panic!("{:?}", drive.reports) };
+    let EventKind::Updated { record, .. } = &drive.reports[0].what else { panic!("{:?}", drive.reports) };
     assert_eq!(**record, expected);
 }
 

@@ -41,7 +41,7 @@ impl Drive {
     }
 
     fn fights(&self) -> usize {
-        self.samples.iter().filter(|sample| **sample == Sample::Fight).count()
+        self.samples.iter().filter(|sample| **sample == Metric::Fight).count()
     }
 
     /// The level that the next grant brings.
@@ -72,13 +72,13 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_tells_once() {
     drive.foreign_addition(6_000).undo();
     assert_eq!(drive.fights(), 1);
     let reports = drive.reports.clone();
-    let fight = What::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
+    let fight = EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
     assert_eq!(reports.last().map(|report| &report.what), Some(&fight));
     assert_eq!(drive.events(), ["updated web", "fight web"]);
     let began = drive.ms();
     drive.take_said();
     drive.foreign_addition(6_000);
-    assert_eq!(drive.samples[0], Sample::Drift, "it is reported");
+    assert_eq!(drive.samples[0], Metric::Drift, "it is reported");
     assert_eq!(drive.state(), PoolState::Waiting);
     assert_eq!(drive.view.as_ref().and_then(|view| view.next_at), Some(Now::from_millis(began + 60_000)));
     drive.at(began + 59_999);
@@ -296,11 +296,11 @@ fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
     let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
     drive.take_said();
     drive.at(60_000).see(&[1, 9]).at(120_000).see(&[1, 9]);
-    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::Drift).count(), 1, "one difference");
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Metric::Drift).count(), 1, "one difference");
     assert_eq!(drive.state(), PoolState::Waiting);
     assert_eq!(drive.view.as_ref().and_then(|view| view.observed.clone()), Some(ips(&[1, 9])));
     drive.see(&[9]);
-    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::Drift).count(), 2, "another one");
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Metric::Drift).count(), 2, "another one");
     drive.at(3_600_000);
     assert!(drive.due.is_none() && drive.queue.deadline().is_none());
     drive.want("web", &[1, 2]).at(3_630_000);

@@ -148,10 +148,10 @@ impl World {
             match said {
                 Out::Report(report) => {
                     self.open.extend(report.what.condition());
-                    let lost = matches!(report.what, What::WritesLost { .. });
+                    let lost = matches!(report.what, EventKind::WritesLost { .. });
                     assert!(finished || lost, "an event without an outcome: {report:?}");
                     losses_told += usize::from(lost);
-                    if let What::Retrying { retry, max, .. } = report.what {
+                    if let EventKind::Retrying { retry, max, .. } = report.what {
                         assert!(retry >= 1 && retry <= max && max == self.max_retries);
                     }
                     for subject in &report.subjects {
@@ -161,13 +161,13 @@ impl World {
                         assert!(once, "told twice: {report:?}");
                     }
                 }
-                Out::Sample(Sample::PoolState { from, to }) => {
+                Out::Metric(Metric::PoolState { from, to }) => {
                     assert_eq!(*from, self.state, "the counts of states do not add up");
                     assert_ne!(from, to);
                     self.state = *to;
                 }
-                Out::Sample(Sample::Attempt { .. }) => observations += 1,
-                Out::Sample(Sample::LostWrite) => losses += 1,
+                Out::Metric(Metric::Attempt { .. }) => observations += 1,
+                Out::Metric(Metric::LostWrite) => losses += 1,
                 Out::View(view) => {
                     let most = usize::try_from(self.max_retries).expect("small") + 1;
                     let within = |counts: &Vec<u32>| {
@@ -189,7 +189,7 @@ impl World {
                 | Out::Missing(_)
                 | Out::Gone(_)
                 | Out::Quarantined(..)
-                | Out::Sample(_) => {}
+                | Out::Metric(_) => {}
             }
         }
         assert!(observations <= usize::from(finished), "more than one observation for an attempt");
@@ -291,7 +291,7 @@ impl World {
         let Some((id, taken)) = self.running.clone() else {
             let id = AttemptId { epoch: Epoch(0), n: self.drive.attempts + 1_000 };
             self.drive.finish(id, conflict());
-            assert!(self.drive.said_any(|said| matches!(said, Out::Sample(Sample::UnmatchedAnswer))));
+            assert!(self.drive.said_any(|said| matches!(said, Out::Metric(Metric::UnmatchedAnswer))));
             return self.judge(false);
         };
         if strange {
@@ -322,7 +322,7 @@ impl World {
         let told = |what: &What| ["updated", "retrying", "failed", "exhausted"].contains(&reason(what));
         let heard_of = |said: &Out| {
             matches!(said, Out::Report(Report { what, .. }) if told(what))
-                || matches!(said, Out::Sample(Sample::Attempt { .. }))
+                || matches!(said, Out::Metric(Metric::Attempt { .. }))
         };
         assert!(asked_for || !self.drive.said_any(heard_of), "an outcome that is not expected any more");
         self.judge(true);
@@ -421,7 +421,7 @@ impl World {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
-        if let Rest::Withheld { .. } = self.drive.queue.rest {
+        if let LastResult::Withheld { .. } = self.drive.queue.rest {
             // A dry run has said all it can about what is there; only news makes it look again (C4).
             self.real.insert(ip(9));
         }

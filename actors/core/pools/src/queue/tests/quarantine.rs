@@ -24,7 +24,7 @@ impl Drive {
     }
 
     fn ends(&self) -> Vec<AttemptEnd> {
-        let end = |sample: &Sample| if let Sample::AttemptEnded(end) = sample { Some(*end) } else { None };
+        let end = |sample: &Sample| if let Metric::AttemptEnded(end) = sample { Some(*end) } else { None };
         self.samples.iter().filter_map(end).collect()
     }
 }
@@ -44,11 +44,11 @@ fn a4_a_broken_invariant_withdraws_the_pool_and_is_reported() {
     let mut drive = quarantined();
     assert!(drive.due.is_none(), "it is withdrawn");
     assert!(drive.said_any(|said| matches!(said, Out::Quarantined(of, BROKEN) if *of == pool())));
-    let moved = Sample::PoolState { from: Some(PoolState::Due), to: Some(PoolState::Quarantined) };
+    let moved = Metric::PoolState { from: Some(PoolState::Due), to: Some(PoolState::Quarantined) };
     assert!(drive.samples.contains(&moved), "{:?}", drive.samples);
     let view = drive.view.clone().expect("it is shown");
     assert_eq!((view.state, view.last_error.as_deref()), (PoolState::Quarantined, Some(BROKEN)));
-    let what = What::Quarantined { pool: pool(), broken: BROKEN };
+    let what = EventKind::Quarantined { pool: pool(), broken: BROKEN };
     assert_eq!(drive.reports.iter().map(|report| &report.what).collect::<Vec<_>>(), [&what]);
     assert_eq!(drive.events(), ["quarantined web"]);
 }
@@ -107,7 +107,7 @@ fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
     let mut idle = quarantined();
     idle.drop_service("web");
     assert!(idle.has_retired() && idle.said_any(|said| matches!(said, Out::Gone(_))));
-    let gone = Sample::PoolState { from: Some(PoolState::Quarantined), to: None };
+    let gone = Metric::PoolState { from: Some(PoolState::Quarantined), to: None };
     assert!(idle.samples.contains(&gone));
     idle.want("web", &[2]).see(&[1]).at(10_000);
     assert!(idle.due.is_some(), "a pool that is assigned again starts afresh");

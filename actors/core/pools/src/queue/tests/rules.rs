@@ -11,7 +11,7 @@ fn d6_nothing_is_due_before_the_first_observation() {
     assert_eq!(drive.state(), PoolState::Unknown);
     drive.see(&[1]);
     assert_eq!(drive.state(), PoolState::Waiting);
-    assert!(!drive.samples.contains(&Sample::Drift));
+    assert!(!drive.samples.contains(&Metric::Drift));
     drive.at(3_600_500);
     assert_eq!(drive.due.map(|due| due.class), Some(Class::Add));
     drive.attempt(written(&[1, 2]));
@@ -141,12 +141,12 @@ fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
     level.required.insert(ip(1), member(true));
     level.required.insert(ip(2), member(true));
     let mut seen = facts(&[1]);
-    assert_eq!(Content::observed(&seen, Now::ZERO).class(&level), Class::Add);
+    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).class(&level), Class::Add);
     Arc::make_mut(&mut seen).entries[0].admin_state = AdminState::Down;
-    assert_eq!(Content::observed(&seen, Now::ZERO).class(&level), Class::Revive);
+    assert_eq!(ObservedPool::observed(&seen, Now::ZERO).class(&level), Class::Revive);
     level.required.insert(ip(1), member(false));
-    assert_eq!(Content::observed(&facts(&[1]), Now::ZERO).class(&level), Class::Revive);
-    assert_eq!(Content::observed(&facts(&[1, 2, 3]), Now::ZERO).class(&level), Class::Remove);
+    assert_eq!(ObservedPool::observed(&facts(&[1]), Now::ZERO).class(&level), Class::Revive);
+    assert_eq!(ObservedPool::observed(&facts(&[1, 2, 3]), Now::ZERO).class(&level), Class::Remove);
 }
 
 #[test]
@@ -168,13 +168,13 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
     let other = AttemptId { epoch: Epoch(0), n: 99 };
     drive.take_said();
     drive.finish(other, written(&[7]));
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     drive.finish(id, written(&[2])).take_said();
     drive.finish(id, forbidden());
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     assert_eq!(drive.state(), PoolState::Right);
     drive.step(In::Verified(WriteFate::Held(other)));
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer, Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::UnmatchedAnswer, Metric::UnmatchedAnswer]);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
     for after_failure in [None, Some(Duration::ZERO)] {
         let mut drive = Drive::right(Params { after_failure, ..params() });
         drive.want("web", &[2]).at(500).attempt(forbidden());
-        assert!(matches!(drive.reports[0].what, What::FailedTerminal { compared_again_in: None, .. }));
+        assert!(matches!(drive.reports[0].what, EventKind::FailedTerminal { compared_again_in: None, .. }));
         drive.at(60_000).see(&[1]).at(7_200_000).see(&[1]).at(7_260_000);
         assert!(drive.due.is_none() && drive.queue.deadline().is_none());
         drive.edit(|a| a.services.get_mut("web").expect("web").revision += 1).at(7_260_500);
@@ -382,12 +382,12 @@ fn q8_a_failed_pool_that_is_seen_right_is_right_again() {
 fn q8_drift_is_a_fresh_change_with_a_fresh_budget() {
     let mut drive = Drive::right(params());
     drive.at(60_000).see(&[1, 9]);
-    assert!(drive.samples.contains(&Sample::Drift));
+    assert!(drive.samples.contains(&Metric::Drift));
     drive.at(60_500).attempt(written(&[1]));
     assert_eq!(drive.events(), ["updated web"]);
     drive.at(120_000).want("web", &[2]).take_said();
     drive.see(&[1]);
-    assert!(!drive.samples.contains(&Sample::Drift), "a change waits: the difference is no drift");
+    assert!(!drive.samples.contains(&Metric::Drift), "a change waits: the difference is no drift");
 }
 
 #[test]
@@ -428,8 +428,8 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
         "each is told, and how long it is left for"
     );
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 5);
-    assert!(!drive.samples.contains(&Sample::Drift));
-    assert_eq!(drive.samples.iter().filter(|sample| **sample == Sample::LostWrite).count(), 5);
+    assert!(!drive.samples.contains(&Metric::Drift));
+    assert_eq!(drive.samples.iter().filter(|sample| **sample == Metric::LostWrite).count(), 5);
 }
 
 #[test]
@@ -482,7 +482,7 @@ fn w2_an_overwritten_write_is_drift() {
     drive.finish(id, written(&[2])).at(4_500);
     let began = drive.now;
     drive.step(In::Verified(WriteFate::Overwritten { attempt: id, facts: facts(&[1]), began }));
-    assert!(drive.samples.contains(&Sample::Drift));
+    assert!(drive.samples.contains(&Metric::Drift));
     assert_eq!(drive.view.clone().expect("a view").lost_writes, 0);
 }
 
@@ -601,7 +601,7 @@ fn q4_a_pool_that_is_nobodys_lets_go_and_retires() {
     let last: Vec<bool> =
         drive.said.iter().map(|said| matches!(said, Out::Gone(_) | Out::Retired(_))).collect();
     assert!(last.ends_with(&[true, true]));
-    assert_eq!(drive.samples, [Sample::PoolState { from: Some(PoolState::Due), to: None }]);
+    assert_eq!(drive.samples, [Metric::PoolState { from: Some(PoolState::Due), to: None }]);
 }
 
 #[test]
@@ -643,7 +643,7 @@ fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
     let measured = |drive: &mut Drive| -> Vec<Duration> {
         let mut spans = Vec::new();
         for sample in drive.samples.drain(..) {
-            if let Sample::NetworkProgramming(span) = sample {
+            if let Metric::NetworkProgramming(span) = sample {
                 spans.push(span);
             }
         }
@@ -684,7 +684,7 @@ fn w8_a_pool_that_is_being_written_is_not_right_before_it_is_at_rest() {
     drive.see_updating(&[1]);
     assert_eq!(drive.state(), PoolState::Unknown, "a predecessor's operation may yet be undone");
     drive.at(60_000).see(&[]).at(60_500);
-    assert!(drive.due.is_some() && !drive.samples.contains(&Sample::Drift), "what it leaves is no drift");
+    assert!(drive.due.is_some() && !drive.samples.contains(&Metric::Drift), "what it leaves is no drift");
     let mut drive = Drive::right(params());
     drive.at(1_000);
     drive.see_updating(&[1]);

@@ -110,7 +110,7 @@ fn s0_11_the_fourth_failure_exhausts_the_default_budget() {
     }
     drive.at(90_500).attempt(conflict());
     let reports = drive.reports.clone();
-    assert!(matches!(reports[0].what, What::FailedExhausted { retries: 3, .. }));
+    assert!(matches!(reports[0].what, EventKind::FailedExhausted { retries: 3, .. }));
     assert_eq!(drive.events(), ["exhausted web"]);
     assert_eq!(drive.observations(), [true]);
     assert_eq!(drive.state(), PoolState::Failed);

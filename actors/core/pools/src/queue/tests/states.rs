@@ -56,7 +56,7 @@ impl Drive {
     }
 
     fn drifts(&mut self) -> usize {
-        self.samples.drain(..).filter(|sample| *sample == Sample::Drift).count()
+        self.samples.drain(..).filter(|sample| *sample == Metric::Drift).count()
     }
 }
 
@@ -198,7 +198,7 @@ fn w11_states_are_set_right_while_foreign_additions_are_left_there() {
         let (members, removed) = (ips(&[1, 2]), ips(&[9]));
         drive.attempt(Outcome::Written { members, added: BTreeSet::new(), removed, record: Arc::default() });
     }
-    let fights = drive.samples.iter().filter(|sample| **sample == Sample::Fight).count();
+    let fights = drive.samples.iter().filter(|sample| **sample == Metric::Fight).count();
     assert_eq!(fights, 1, "what is added is left from now on");
     drive.at(200_000).see_down(&[1, 2], &[]).at(201_000);
     assert_eq!(drive.class(), Some(Class::Remove));

@@ -29,7 +29,7 @@ fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
     let id = drive.take();
     drive.open(2).take_said();
     drive.finish(id, forbidden());
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     drive.at(5_000).see(&[1]).at(5_500);
     assert!(drive.due.is_some());
 }
@@ -153,7 +153,7 @@ fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
     drive.open(2).take_said();
     let (facts, began) = (facts(&[1]), drive.now);
     drive.step(In::Verified(WriteFate::Lost { attempt, facts, began }));
-    assert_eq!(drive.samples, [Sample::UnmatchedAnswer]);
+    assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
 }
 
 /// What happens around one pool, whose Directory and whose writer learn of terms at different times.

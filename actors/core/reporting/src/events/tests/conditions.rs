@@ -6,30 +6,30 @@ use model::report::{Condition, Ended};
 
 /// Whether the newest report is posted again until the API server has accepted it. A new kind of report does not compile
 /// before this says so.
-fn is_posted_again(what: &What) -> bool {
+fn is_posted_again(what: &EventKind) -> bool {
     match what {
-        What::Updated { .. }
-        | What::Retrying { .. }
-        | What::SourceRecovered { .. }
-        | What::AdminDown { .. }
-        | What::AdminRestored { .. } => false,
-        What::FailedTerminal { .. }
-        | What::FailedExhausted { .. }
-        | What::NotManageable { .. }
-        | What::Shared { .. }
-        | What::Blocked { .. }
-        | What::WritesLost { .. }
-        | What::LeaseHeld { .. }
-        | What::Fight { .. }
-        | What::Quarantined { .. }
-        | What::Held { .. }
-        | What::RemovalsStopped { .. }
-        | What::SourceFailing { .. }
-        | What::DataError { .. }
-        | What::Undecodable { .. }
-        | What::AdminFailed { .. }
-        | What::AdminHeld { .. }
-        | What::AdminForeign { .. } => true,
+        EventKind::Updated { .. }
+        | EventKind::Retrying { .. }
+        | EventKind::SourceRecovered { .. }
+        | EventKind::AdminDown { .. }
+        | EventKind::AdminRestored { .. } => false,
+        EventKind::FailedTerminal { .. }
+        | EventKind::FailedExhausted { .. }
+        | EventKind::NotManageable { .. }
+        | EventKind::Shared { .. }
+        | EventKind::Blocked { .. }
+        | EventKind::WritesLost { .. }
+        | EventKind::LeaseHeld { .. }
+        | EventKind::Fight { .. }
+        | EventKind::Quarantined { .. }
+        | EventKind::Held { .. }
+        | EventKind::RemovalsStopped { .. }
+        | EventKind::SourceFailing { .. }
+        | EventKind::DataError { .. }
+        | EventKind::Undecodable { .. }
+        | EventKind::AdminFailed { .. }
+        | EventKind::AdminHeld { .. }
+        | EventKind::AdminForeign { .. } => true,
     }
 }
 
@@ -72,8 +72,8 @@ fn accepted(drive: &mut Drive, seconds: u64) -> Vec<String> {
     messages
 }
 
-fn failed(message: &str) -> What {
-    What::FailedTerminal { pool: pool(), failure: failure(message), compared_again_in: None }
+fn failed(message: &str) -> EventKind {
+    EventKind::FailedTerminal { pool: pool(), failure: failure(message), compared_again_in: None }
 }
 
 fn pool_named(name: &str) -> PoolId {
@@ -176,7 +176,7 @@ fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
 fn a_hundred_pools_that_share_one_object_all_have_an_event() {
     let mut drive = Drive::new(params());
     for n in 0..100 {
-        let what = What::FailedTerminal {
+        let what = EventKind::FailedTerminal {
             pool: pool_named(&format!("pool-{n:02}")),
             failure: failure("no"),
             compared_again_in: None,
@@ -224,7 +224,7 @@ fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
     drive.tell(&["web", "api"], failed("no"));
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));
-    drive.step(In::Wishes { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::default() });
     drive.step(leading());
     assert_eq!(
         drive.take_all().iter().map(|event| event.subject.clone()).collect::<Vec<_>>(),

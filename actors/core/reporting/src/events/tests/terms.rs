@@ -1,7 +1,7 @@
 //! Terms of leadership: the reporters are told of each once, and what they report then is posted.
 
 use super::*;
-use model::policy::{Mode, Wishes};
+use model::policy::{Mode, OperatorPolicy};
 
 fn leading_in(epoch: u64, until: Now) -> In {
     In::Standing(Standing::Leading { epoch: Epoch(epoch), until })
@@ -35,16 +35,16 @@ fn w8_what_waits_when_the_next_term_begins_is_told_in_that_one_alone() {
 #[test]
 fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     let wish = |mode| {
-        let wishes = Arc::new(Wishes { mode, ..Wishes::default() });
-        In::Wishes { term: Some(Epoch(1)), wishes }
+        let wishes = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
+        In::OperatorPolicy { term: Some(Epoch(1)), wishes }
     };
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.tell(&["a", "b"], updated(3));
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what: updated(1), note: None }));
     drive.step(wish(Mode::Observe));
-    assert_eq!(drive.count(&Sample::EventDropped), 1, "b waited");
+    assert_eq!(drive.count(&Metric::EventDropped), 1, "b waited");
     drive.tell(&["c"], updated(3));
-    assert_eq!(drive.count(&Sample::EventDropped), 2);
+    assert_eq!(drive.count(&Metric::EventDropped), 2);
     drive.at(60_000);
     let told: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
     assert_eq!(told, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
@@ -58,10 +58,10 @@ fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
 #[test]
 fn g6_before_it_is_known_what_people_wish_in_a_term_nobody_is_told_of_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
-    drive.step(In::Wishes { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::default() });
     drive.step(leading_in(2, Now::NEVER));
     drive.tell(&["a"], updated(3));
     assert!(drive.posts.is_empty() && drive.terms.is_empty());
-    drive.step(In::Wishes { term: Some(Epoch(2)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(2)), wishes: Arc::default() });
     assert_eq!(drive.terms, [Some(Epoch(2))]);
 }

@@ -9,7 +9,7 @@ const HEAD: &str = "Load balancer backend pool updated successfully: kubernetes/
 const TAIL: &str = ". Service: shop/web. Trigger: endpoints_changed (correlation id c-1)";
 
 fn text(record: WriteRecord) -> String {
-    message(&What::Updated { pool: pool(), members: 3, record: Arc::new(record) }, false)
+    message(&EventKind::Updated { pool: pool(), members: 3, record: Arc::new(record) }, false)
 }
 
 /// `node-1 (10.0.0.1), …`

@@ -71,7 +71,7 @@ fn e1_a_server_that_contradicts_itself_is_not_asked_for_ever() {
         drive.answer_next(Err(PostFailure::Gone));
     }
     assert!(drive.posts.is_empty());
-    assert_eq!(drive.samples, [Sample::EventDropped]);
+    assert_eq!(drive.samples, [Metric::EventDropped]);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn e1_another_reason_or_object_is_not_similar() {
         drive.tell(&["web"], updated(members));
     }
     drive.tell(&["api"], updated(9));
-    drive.tell(&["web"], What::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(1) });
+    drive.tell(&["web"], EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(1) });
     assert!(drive.take_all().iter().all(|event| !event.message.starts_with("(combined")));
 }
 
@@ -119,8 +119,8 @@ fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
         drive.tell(&["web"], updated(3));
         drive.take_all();
     }
-    assert_eq!(drive.count(&Sample::EventPosted), 25);
-    assert_eq!(drive.count(&Sample::EventDropped), 15);
+    assert_eq!(drive.count(&Metric::EventPosted), 25);
+    assert_eq!(drive.count(&Metric::EventDropped), 15);
     drive.tell(&["api"], updated(3));
     assert_eq!(drive.take_all().len(), 1, "another object has a budget of its own");
     drive.at(299_999).tell(&["web"], updated(3));
@@ -133,12 +133,12 @@ fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
 fn normal_events_have_one_budget_and_each_reason_of_warnings_another() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     let retrying =
-        |n: usize| What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&n.to_string()) };
+        |n: usize| EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&n.to_string()) };
     let mut posted: BTreeMap<&str, usize> = BTreeMap::new();
     for n in 0..30 {
         drive.tell(&["web"], updated(n));
         drive.tell(&["web"], retrying(n));
-        drive.tell(&["web"], What::Fight { pool: pool(), members: n, left_for: Duration::from_secs(1) });
+        drive.tell(&["web"], EventKind::Fight { pool: pool(), members: n, left_for: Duration::from_secs(1) });
         drive.take_all().iter().for_each(|event| *posted.entry(event.reason).or_default() += 1);
     }
     assert_eq!(posted.len(), 3);
@@ -165,7 +165,7 @@ fn e1_of_a_thousand_successes_at_once_every_event_arrives() {
         drive.at(second * 1_000);
         posted += drive.take_all().len();
     }
-    assert_eq!((posted, drive.count(&Sample::EventDropped)), (1_000, 0));
+    assert_eq!((posted, drive.count(&Metric::EventDropped)), (1_000, 0));
 }
 
 #[test]
@@ -222,11 +222,11 @@ impl Server {
     }
 }
 
-fn something(kind: u8, n: u8) -> What {
+fn something(kind: u8, n: u8) -> EventKind {
     match kind {
         0 => updated(usize::from(n)),
-        1 => What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&format!("busy {n}")) },
-        _ => What::Fight { pool: pool(), members: usize::from(n), left_for: Duration::from_secs(60) },
+        1 => EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&format!("busy {n}")) },
+        _ => EventKind::Fight { pool: pool(), members: usize::from(n), left_for: Duration::from_secs(60) },
     }
 }
 
@@ -287,7 +287,7 @@ proptest! {
         prop_assert!(drive.emitter.open.is_empty() && drive.emitter.in_flight.is_empty());
         prop_assert_eq!(drive.emitter.deadline(), None);
         prop_assert!(server.counted() <= told);
-        if drive.count(&Sample::EventDropped) == 0 {
+        if drive.count(&Metric::EventDropped) == 0 {
             prop_assert_eq!(server.counted(), told);
             for ((name, _), text) in newest {
                 let mut objects = server.objects.values();

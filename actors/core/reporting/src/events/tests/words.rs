@@ -11,39 +11,39 @@ use model::sample::Caller;
 use model::signals::Signal;
 
 /// Which row of the table a thing belongs to: a new one does not compile before it has one.
-fn row_of(what: &What) -> usize {
+fn row_of(what: &EventKind) -> usize {
     match what {
-        What::Updated { .. } => 0,
-        What::Retrying { .. } => 1,
-        What::FailedTerminal { .. } => 2,
-        What::FailedExhausted { .. } => 3,
-        What::NotManageable { .. } => 4,
-        What::Shared { .. } => 5,
-        What::Blocked { .. } => 6,
-        What::Fight { .. } => 7,
-        What::Held { .. } => 8,
-        What::DataError { .. } => 9,
-        What::Undecodable { .. } => 10,
-        What::Quarantined { .. } => 11,
-        What::WritesLost { .. } => 12,
-        What::LeaseHeld { .. } => 13,
-        What::RemovalsStopped { .. } => 14,
-        What::AdminDown { .. } => 15,
-        What::AdminRestored { .. } => 16,
-        What::AdminFailed { .. } => 17,
-        What::AdminHeld { .. } => 18,
-        What::AdminForeign { .. } => 19,
-        What::SourceFailing { .. } => 20,
-        What::SourceRecovered { .. } => 21,
+        EventKind::Updated { .. } => 0,
+        EventKind::Retrying { .. } => 1,
+        EventKind::FailedTerminal { .. } => 2,
+        EventKind::FailedExhausted { .. } => 3,
+        EventKind::NotManageable { .. } => 4,
+        EventKind::Shared { .. } => 5,
+        EventKind::Blocked { .. } => 6,
+        EventKind::Fight { .. } => 7,
+        EventKind::Held { .. } => 8,
+        EventKind::DataError { .. } => 9,
+        EventKind::Undecodable { .. } => 10,
+        EventKind::Quarantined { .. } => 11,
+        EventKind::WritesLost { .. } => 12,
+        EventKind::LeaseHeld { .. } => 13,
+        EventKind::RemovalsStopped { .. } => 14,
+        EventKind::AdminDown { .. } => 15,
+        EventKind::AdminRestored { .. } => 16,
+        EventKind::AdminFailed { .. } => 17,
+        EventKind::AdminHeld { .. } => 18,
+        EventKind::AdminForeign { .. } => 19,
+        EventKind::SourceFailing { .. } => 20,
+        EventKind::SourceRecovered { .. } => 21,
     }
 }
 
 /// What is told, its reason, its type and its message.
-pub(super) type Row = (What, &'static str, Severity, &'static str);
+pub(super) type Row = (EventKind, &'static str, Severity, &'static str);
 
 /// The shared Lease, held by an unknown client.
 fn stranger() -> Row {
-    let what = What::LeaseHeld { holder: "aks-rp".into() };
+    let what = EventKind::LeaseHeld { holder: "aks-rp".into() };
     let text = "Writes of backend pools wait for the Lease that is shared with the cloud-controller-manager; it is held by \
                 aks-rp, which is neither this controller nor the cloud-controller-manager. It is taken over once it has not changed \
                 for 15 minutes; where that holder does not run any more, empty holderIdentity of the Lease";
@@ -55,7 +55,7 @@ fn of_sources() -> Vec<Row> {
     let failing = |pools, effect, text| {
         let (sources, error) =
             (["eds:shop".into()].into(), "the control plane reports: no such thing".into());
-        let what = What::SourceFailing { sources, pools, effect, error };
+        let what = EventKind::SourceFailing { sources, pools, effect, error };
         (what, "XdsResourceError", Severity::Warning, text)
     };
     let recovered = "Nothing is wrong with eds:shop any more";
@@ -79,7 +79,7 @@ fn of_sources() -> Vec<Row> {
              1 backend pool: the control plane reports: no such thing",
         ),
         (
-            What::SourceFailing {
+            EventKind::SourceFailing {
                 sources: ["eds:a", "eds:b", "eds:c", "eds:d", "eds:e"].map(Arc::from).into(),
                 pools: 7,
                 effect: Effect::Kept,
@@ -90,7 +90,7 @@ fn of_sources() -> Vec<Row> {
             "Something is wrong with eds:a, eds:b, eds:c and 2 others; what was known is used on in 7 backend pools: refused",
         ),
         (
-            What::SourceRecovered { sources: ["eds:shop".into()].into() },
+            EventKind::SourceRecovered { sources: ["eds:shop".into()].into() },
             "XdsResourceRecovered",
             Severity::Normal,
             recovered,
@@ -111,21 +111,21 @@ fn outcomes() -> Vec<Row> {
              Trigger: endpoints_changed (correlation id c-1)",
         ),
         (
-            What::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
+            EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure.clone() },
             "LoadBalancerBackendPoolUpdateRetrying",
             Severity::Warning,
             "Backend pool update failed, will retry (1/3): AnotherOperationInProgress: it is busy. \
              (correlation id c-1)",
         ),
         (
-            What::FailedTerminal { pool: pool(), failure: failure.clone(), compared_again_in },
+            EventKind::FailedTerminal { pool: pool(), failure: failure.clone(), compared_again_in },
             "LoadBalancerBackendPoolUpdateFailed",
             Severity::Warning,
             "Backend pool update failed (non-retriable): AnotherOperationInProgress: it is busy. \
              (correlation id c-1). Backend pool kubernetes/shop-web is compared again in 60 s.",
         ),
         (
-            What::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
+            EventKind::FailedExhausted { pool: pool(), retries: 3, failure, compared_again_in: None },
             "LoadBalancerBackendPoolUpdateFailed",
             Severity::Warning,
             "Backend pool update failed after 3 retries: AnotherOperationInProgress: it is busy. \
@@ -136,14 +136,14 @@ fn outcomes() -> Vec<Row> {
 }
 
 fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
-    let what = What::Held { pool: pool(), reason, members, enforced: true, left_out: None };
+    let what = EventKind::Held { pool: pool(), reason, members, enforced: true, left_out: None };
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
 /// A removal that is held back because all nodes are left out.
 fn left_out() -> Row {
     let first = NodeName::new("k3s");
-    let what = What::Held {
+    let what = EventKind::Held {
         pool: pool(),
         reason: HeldReason::NoUsableNode,
         members: 1,
@@ -192,7 +192,7 @@ fn guards() -> Vec<Row> {
              lose most of their members at once",
         ),
         warning(
-            What::Held {
+            EventKind::Held {
                 pool: pool(),
                 reason: HeldReason::Breaker,
                 members: 1,
@@ -205,13 +205,13 @@ fn guards() -> Vec<Row> {
         ),
         left_out(),
         warning(
-            What::RemovalsStopped { pools: 7, of: 10, enforced: true },
+            EventKind::RemovalsStopped { pools: 7, of: 10, enforced: true },
             "BackendPoolRemovalsStopped",
             "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; all \
              removals are paused until this clears or an operator releases them",
         ),
         warning(
-            What::RemovalsStopped { pools: 7, of: 10, enforced: false },
+            EventKind::RemovalsStopped { pools: 7, of: 10, enforced: false },
             "BackendPoolRemovalsStopped",
             "7 of 10 backend pools would be left with less than half of the members that they had 5 minutes ago; \
              guards.mode is observe, so their members are removed",
@@ -222,7 +222,7 @@ fn guards() -> Vec<Row> {
 /// Writes that Azure has lost, the first and the third of the pool.
 fn writes_lost() -> [Row; 2] {
     let row = |writes, left_for, message| {
-        let what = What::WritesLost { pool: pool(), writes, left_for };
+        let what = EventKind::WritesLost { pool: pool(), writes, left_for };
         (what, "BackendPoolWritesLost", Severity::Warning, message)
     };
     [
@@ -243,7 +243,7 @@ fn writes_lost() -> [Row; 2] {
 
 fn quarantined() -> Row {
     (
-        What::Quarantined { pool: pool(), broken: "a change without an owner waits" },
+        EventKind::Quarantined { pool: pool(), broken: "a change without an owner waits" },
         "BackendPoolQuarantined",
         Severity::Warning,
         "Backend pool kubernetes/shop-web is not written any more: a change without an owner waits. This is an error of the \
@@ -257,18 +257,18 @@ fn conditions() -> Vec<Row> {
     let lb = Some(LbName::new("kubernetes"));
     vec![
         warning(
-            What::NotManageable { pool: pool(), reason: NotManageable::OutboundRule, attempted: false },
+            EventKind::NotManageable { pool: pool(), reason: NotManageable::OutboundRule, attempted: false },
             "BackendPoolNotManageable",
             "Members of backend pool kubernetes/shop-web are not written: an outbound rule uses the pool",
         ),
         warning(
-            What::Shared { pool: pool(), services },
+            EventKind::Shared { pool: pool(), services },
             "BackendPoolShared",
             "Backend pool kubernetes/shop-web is used by several Services; it gets the members of all: \
              shop-a/b, shop/a-b",
         ),
         warning(
-            What::Blocked {
+            EventKind::Blocked {
                 caller: Caller::Membership,
                 fault: "HTTP 403 AuthorizationFailed".into(),
                 lb: None,
@@ -277,35 +277,35 @@ fn conditions() -> Vec<Row> {
             "Writes of backend pools wait, for several failed in the same way: HTTP 403 AuthorizationFailed",
         ),
         warning(
-            What::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
+            EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 400".into(), lb: lb.clone() },
             "BackendPoolWritesBlocked",
             "Writes of backend pools of load balancer kubernetes wait, for several failed in the same way: HTTP 400",
         ),
         warning(
-            What::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
+            EventKind::Blocked { caller: Caller::AdminState, fault: "HTTP 400".into(), lb },
             "BackendPoolWritesBlocked",
             "Writes of admin states in backend pools of load balancer kubernetes wait, for several failed in the same \
              way: HTTP 400",
         ),
         warning(
-            What::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
+            EventKind::Fight { pool: pool(), members: 2, left_for: Duration::from_secs(120) },
             "BackendPoolContested",
             "Another client keeps adding 2 members to backend pool kubernetes/shop-web that no endpoint asks for; \
              what they add is left there for 120 s",
         ),
         quarantined(),
         warning(
-            What::DataError { endpoints: 2, example: "web-1 has no node".into() },
+            EventKind::DataError { endpoints: 2, example: "web-1 has no node".into() },
             "ServiceEndpointsIncomplete",
             "2 endpoints cannot be placed in a backend pool: web-1 has no node",
         ),
         warning(
-            What::DataError { endpoints: 0, example: "web-1 has no node".into() },
+            EventKind::DataError { endpoints: 0, example: "web-1 has no node".into() },
             "ServiceEndpointsIncomplete",
             "Endpoints cannot be placed in a backend pool: web-1 has no node",
         ),
         warning(
-            What::Undecodable {
+            EventKind::Undecodable {
                 kind: Kind::Nodes,
                 object: "node-1".into(),
                 error: "no name".into(),
@@ -321,19 +321,19 @@ fn conditions() -> Vec<Row> {
 fn nodes() -> Vec<Row> {
     let normal = |what, reason, message| (what, reason, Severity::Normal, message);
     let warning = |what, reason, message| (what, reason, Severity::Warning, message);
-    let down = |pools, balancers, signals: &[Signal]| What::AdminDown {
+    let down = |pools, balancers, signals: &[Signal]| EventKind::AdminDown {
         pools,
         balancers,
         signals: signals.iter().copied().collect(),
         unknown: None,
     };
-    let partly = |unknown| What::AdminDown {
+    let partly = |unknown| EventKind::AdminDown {
         pools: 2,
         balancers: 1,
         signals: [Signal::Shutdown].into(),
         unknown: Some((unknown, pool())),
     };
-    let foreign = |pools, state| What::AdminForeign { pools, example: pool(), state };
+    let foreign = |pools, state| EventKind::AdminForeign { pools, example: pool(), state };
     vec![
         normal(
             down(40, 2, &[Signal::Shutdown, Signal::OutOfService]),
@@ -359,12 +359,12 @@ fn nodes() -> Vec<Row> {
              pools, such as kubernetes/shop-web, it has an admin state that is not known, and is left as it is",
         ),
         normal(
-            What::AdminRestored { pools: 3 },
+            EventKind::AdminRestored { pools: 3 },
             "LoadBalancerAdminStateNone",
             "Traffic goes to the node again: admin state None restored in 3 pools",
         ),
         warning(
-            What::AdminHeld { down: 3, ready: 6 },
+            EventKind::AdminHeld { down: 3, ready: 6 },
             "LoadBalancerAdminStateHeld",
             "Drain limit reached: 3 of 6 Ready nodes are already Down, and more nodes wait. A node goes on when fewer are \
              Down, when it is not Ready, or when an operator releases it",
@@ -387,7 +387,7 @@ fn nodes() -> Vec<Row> {
 /// What of that has failed: at first, again, and outside of any pool.
 fn node_failures() -> [Row; 3] {
     let failed = |pool, why: &str, retry, next, message| {
-        let what = What::AdminFailed { pool, why: why.into(), retry, next };
+        let what = EventKind::AdminFailed { pool, why: why.into(), retry, next };
         (what, "LoadBalancerAdminStateUpdateFailed", Severity::Warning, message)
     };
     [
@@ -446,7 +446,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
 #[test]
 fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
     let mut drive = Drive::new(params());
-    let what = What::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
+    let what = EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
     assert_eq!(drive.take_next().subject, Subject::Controller);
 }
@@ -456,7 +456,7 @@ fn s1_events_of_a_node_are_attached_to_it_and_a_long_error_leaves_room() {
     let mut drive = Drive::new(params());
     let subject = Subject::Node { name: NodeName::new("node-7"), uid: NodeUid::new("u-7") };
     let next = Some(Duration::from_secs(15));
-    let what = What::AdminFailed { pool: Some(pool()), why: "x".repeat(3_000).into(), retry: 9, next };
+    let what = EventKind::AdminFailed { pool: Some(pool()), why: "x".repeat(3_000).into(), retry: 9, next };
     drive.step(In::Report(Report { subjects: vec![subject.clone()], what, note: None }));
     let event = drive.take_next();
     assert_eq!(event.subject, subject);
@@ -483,7 +483,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
         let compared_again_in = Some(Duration::from_secs(60));
         drive.tell(
             &["web"],
-            What::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
+            EventKind::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
         );
         let expected = format!(
             "Backend pool update failed (non-retriable): {words}. Backend pool kubernetes/shop-web is compared \
@@ -495,7 +495,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
 
 #[test]
 fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
-    let what = |retries| What::FailedExhausted {
+    let what = |retries| EventKind::FailedExhausted {
         pool: pool(),
         retries,
         failure: failure(&"ö".repeat(2_000)),
@@ -518,7 +518,7 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
 }
 
 /// The message of the one event of this report about a pool that is filled from a source.
-fn with_note(what: What, note: &str) -> String {
+fn with_note(what: EventKind, note: &str) -> String {
     let mut drive = Drive::new(params());
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: Some(note.into()) }));
     drive.take_next().message.to_string()
@@ -528,7 +528,7 @@ fn with_note(what: What, note: &str) -> String {
 fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
     let message = with_note(updated(3), "xDS node id: replica-1");
     assert!(message.ends_with(" (correlation id c-1) [xDS node id: replica-1]"), "{message}");
-    let retries = What::FailedExhausted {
+    let retries = EventKind::FailedExhausted {
         pool: pool(),
         retries: 3,
         failure: failure("it is busy."),
@@ -547,7 +547,7 @@ fn x4_what_is_known_of_the_source_of_a_pool_comes_last_in_its_events() {
         (HeldReason::Breaker, "too many backend pools would lose most of their members at once [refused]"),
     ] {
         let message = with_note(
-            What::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },
+            EventKind::Held { pool: pool(), reason, members: 2, enforced: true, left_out: None },
             "refused",
         );
         assert!(message.ends_with(words) && !message.contains("Service"), "{message}");
@@ -559,7 +559,7 @@ fn x4_a_long_error_and_a_long_note_leave_room_for_each_other() {
     for (error, note) in [("e", "ö"), ("fehler ", "refused "), ("é", "x")] {
         for (errors, notes) in [(1, 2_000), (2_000, 1), (2_000, 2_000), (150, 40)] {
             let (error, note) = (error.repeat(errors), note.repeat(notes));
-            let what = What::FailedExhausted {
+            let what = EventKind::FailedExhausted {
                 pool: pool(),
                 retries: 3,
                 failure: failure(&error),

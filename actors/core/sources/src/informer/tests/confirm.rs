@@ -21,7 +21,7 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
             | Out::Ended(_)
             | Out::Reread(_)
             | Out::ReadUpTo(_)
-            | Out::Sample(_) => {}
+            | Out::Metric(_) => {}
         }
     }
     terms
@@ -58,7 +58,7 @@ fn reread(out: &[Out]) -> Vec<u64> {
             | Out::Relist(..)
             | Out::Report(_)
             | Out::Ended(_)
-            | Out::Sample(_) => {}
+            | Out::Metric(_) => {}
         }
     }
     reads
@@ -155,7 +155,7 @@ fn d6_a_list_of_restored_storage_confirms_a_term_once_it_is_believed() {
     run.list_for(Kind::Nodes, Vec::<NodeObject>::new(), 600, 3);
     run.list_for(Kind::EndpointSlices, web("n2"), 330, 3);
     let out = run.turn();
-    assert!(samples(&out).contains(&Sample::StaleAccepted(Kind::EndpointSlices)));
+    assert!(samples(&out).contains(&Metric::StaleAccepted(Kind::EndpointSlices)));
     assert_eq!(confirmed(&out), [3]);
 }
 

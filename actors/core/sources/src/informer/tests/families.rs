@@ -69,7 +69,7 @@ fn d4_a_slice_of_names_counts_for_none_and_is_a_data_error() {
     assert_eq!(fact.data_errors, [error.into()]);
     assert!(!fact.parts[&V6].unusable);
     let [report] = &reports(&out)[..] else { panic!("one report") };
-    assert_eq!(report.what, What::DataError { endpoints: 2, example: error.into() });
+    assert_eq!(report.what, EventKind::DataError { endpoints: 2, example: error.into() });
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn said(out: &[Out]) -> Vec<Option<u64>> {
         | Out::Relist(..)
         | Out::Report(_)
         | Out::Ended(_)
-        | Out::Sample(_) => None,
+        | Out::Metric(_) => None,
     };
     out.iter().filter_map(said).collect()
 }

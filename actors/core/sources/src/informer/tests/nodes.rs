@@ -20,7 +20,7 @@ fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
         | Out::Relist(..)
         | Out::Report(_)
         | Out::Ended(_)
-        | Out::Sample(_) => None,
+        | Out::Metric(_) => None,
     };
     out.iter().filter_map(told).collect()
 }

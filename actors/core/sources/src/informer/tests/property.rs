@@ -348,7 +348,7 @@ impl World {
     /// Data errors are told once in each term while they last, and then not.
     fn is_told_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
         let erring = |uid: &ServiceUid| self.heard.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
-        for report in reports.iter().filter(|report| matches!(report.what, What::DataError { .. })) {
+        for report in reports.iter().filter(|report| matches!(report.what, EventKind::DataError { .. })) {
             let [Subject::Service(service)] = &report.subjects[..] else {
                 return Err(TestCaseError::fail("it is told on one Service"));
             };

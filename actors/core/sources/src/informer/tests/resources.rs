@@ -61,8 +61,8 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
     run.list(Kind::Services, vec![service("web")]);
     let states = |out: &[Out]| {
         let state = |said: &Out| match said {
-            Out::Sample(Sample::ServiceResources { state, count: 1 }) => Some(*state),
-            Out::Sample(_)
+            Out::Metric(Metric::ServiceResources { state, count: 1 }) => Some(*state),
+            Out::Metric(_)
             | Out::Service(..)
             | Out::Synced
             | Out::Confirmed(_)
@@ -275,7 +275,7 @@ fn x5_a_service_that_is_no_candidate_any_more_has_no_resource() {
     run.turn();
     let out = run.pass(1);
     let is_gone = |said: &Out| {
-        matches!(said, Out::Sample(Sample::ServiceResources { state: CacheState::Acked, count: 0 }))
+        matches!(said, Out::Metric(Metric::ServiceResources { state: CacheState::Acked, count: 0 }))
     };
     assert!(out.iter().any(is_gone), "{out:?}");
 }

@@ -48,7 +48,7 @@ fn d6_a_slice_that_was_never_decoded_is_not_known_rather_than_absent() {
     assert_eq!(last(&run, "api"), right("1 | "), "it belongs to no other Service");
     let [report] = &reports(&out)[..] else { panic!("one report: {out:?}") };
     let example = "EndpointSlice shop/web-1 cannot be read".into();
-    assert_eq!(report.what, What::DataError { endpoints: 0, example });
+    assert_eq!(report.what, EventKind::DataError { endpoints: 0, example });
     run.put(slice("web-2", "web", &["n1"]));
     run.turn();
     let error = "EndpointSlice shop/web-1 cannot be read";

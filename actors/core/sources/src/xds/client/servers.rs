@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::channel::{Channel, ChannelEnd};
-use super::{Call, Client, Ended, Out, Request, Sample, ServerId, StreamId, Turn};
+use super::{Call, Client, Ended, Out, Request, XdsMetric, ServerId, StreamId, Turn};
 use model::machine::Now;
 use model::xds::cache::{Error, Reason, State};
 use model::xds::facts::{Code, Key, Kind};
@@ -18,7 +18,7 @@ impl Client {
         self.cache.disarm();
         self.cache.set_policy(channel.server.policy);
         self.used += 1;
-        turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
+        turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
     }
 
     /// The last server in use: the one that counts.
@@ -72,7 +72,7 @@ impl Client {
             if let Some(stream) = channel.release(turn.now, first_wait) {
                 turn.out.push(Out::Call(Call::Close(stream)));
             }
-            turn.measure(Sample::Connected { server: ServerId(n), connected: None });
+            turn.measure(XdsMetric::Connected { server: ServerId(n), connected: None });
         }
         self.used = self.used.min(place);
     }
@@ -123,7 +123,7 @@ impl Client {
 
     /// A server has answered: it is the last one in use from now on, and watchers hear that it is reached (A57, A71).
     pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
-        turn.measure(Sample::Connected { server: ServerId(place), connected: Some(true) });
+        turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
         self.unanswered.clear();
         if self.used > place + 1 {
             self.release_from(place + 1, turn);
@@ -149,8 +149,8 @@ impl Client {
             ChannelEnd::Heard => return,
             ChannelEnd::Lost => {
                 let server = ServerId(place);
-                turn.measure(Sample::Connected { server, connected: Some(false) });
-                turn.measure(Sample::ServerFailure(server));
+                turn.measure(XdsMetric::Connected { server, connected: Some(false) });
+                turn.measure(XdsMetric::ServerFailure(server));
             }
             ChannelEnd::LostStill => {}
         }

@@ -176,7 +176,7 @@ impl Run {
                 Out::Notice(update, _) if self.records => {
                     self.client.step(self.now, In::Processed(update), &mut self.out);
                 }
-                Out::Call(Call::Send(..) | Call::Read(_)) | Out::Notice(..) | Out::Sample(_) => {}
+                Out::Call(Call::Send(..) | Call::Read(_)) | Out::Notice(..) | Out::Metric(_) => {}
             }
         }
     }
@@ -253,7 +253,7 @@ impl Run {
             match said {
                 Out::Call(Call::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
                 Out::Call(Call::Send(_, request)) => shown.push(show_request(request)),
-                Out::Call(Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {}
+                Out::Call(Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {}
             }
         }
         shown
@@ -263,7 +263,7 @@ impl Run {
     fn told(&self) -> Vec<String> {
         let told = |said: &Out| match said {
             Out::Notice(_, told) => Some(show_notice(told)),
-            Out::Call(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Metric(_) => None,
         };
         self.out.iter().filter_map(told).collect()
     }
@@ -275,14 +275,14 @@ impl Run {
                 News::Changed(Err(error)) | News::Ambient(Some(error)) => Some(error.message.to_string()),
                 News::Changed(Ok(_)) | News::Ambient(None) => None,
             },
-            Out::Call(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Metric(_) => None,
         };
         self.out.iter().rev().find_map(words).expect("an error was told")
     }
 
-    fn samples(&self) -> Vec<Sample> {
+    fn samples(&self) -> Vec<XdsMetric> {
         let sample = |said: &Out| match said {
-            Out::Sample(sample) => Some(*sample),
+            Out::Metric(sample) => Some(*sample),
             Out::Call(_) | Out::Notice(..) => None,
         };
         self.out.iter().filter_map(sample).collect()
@@ -294,7 +294,7 @@ impl Run {
             Out::Call(Call::Read(stream)) => Some(*stream),
             Out::Call(Call::Open { .. } | Call::Send(..) | Call::Close(_))
             | Out::Notice(..)
-            | Out::Sample(_) => None,
+            | Out::Metric(_) => None,
         };
         self.out.iter().filter_map(read).collect()
     }
@@ -304,7 +304,7 @@ impl Run {
             Out::Call(Call::Close(stream)) => Some(*stream),
             Out::Call(Call::Open { .. } | Call::Send(..) | Call::Read(_))
             | Out::Notice(..)
-            | Out::Sample(_) => None,
+            | Out::Metric(_) => None,
         };
         self.out.iter().filter_map(close).collect()
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
-use model::report::What;
+use model::report::EventKind;
 use model::view::Whose;
 
 /// A server whose Lease has no holder, in one version, until a write that replaces this version succeeds.
@@ -286,7 +286,7 @@ fn w7_a_deletion_from_a_watch_ends_a_hold_only_when_a_read_confirms() {
 /// What was told of holders who are not known.
 fn strangers(said: &[Out]) -> Vec<String> {
     let told = |said: &Out| {
-        let Out::Report(Report { what: What::LeaseHeld { holder }, .. }) = said else {
+        let Out::Report(Report { what: EventKind::LeaseHeld { holder }, .. }) = said else {
             return None;
         };
         Some(holder.to_string())

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn pause_of_everything() -> Wishes {
-    Wishes { everything: Some(Pause::default()), ..Wishes::default() }
+fn pause_of_everything() -> OperatorPolicy {
+    OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     wishes(&mut bench, add_only());
     bench.source(dropped("no such thing"));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
-    wishes(&mut bench, Wishes::default());
+    wishes(&mut bench, OperatorPolicy::default());
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-    let of_pool = Wishes { pools: [(id("lb", "edge"), Pause::default())].into(), ..Wishes::default() };
+    let of_pool = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [pause_of_everything(), of_pool] {
         wishes(&mut bench, wish);
         assert!(bench.edge().is_paused(), "nothing is written");
-        wishes(&mut bench, Wishes::default());
+        wishes(&mut bench, OperatorPolicy::default());
         assert!(!bench.edge().is_paused());
     }
 }

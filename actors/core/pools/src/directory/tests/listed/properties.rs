@@ -23,7 +23,7 @@ enum Event {
     /// Whether and in which term reports are told.
     Reporting(Option<u64>),
     /// The mode, and whether the first pool is paused.
-    Wishes { add_only: bool, paused: bool },
+    OperatorPolicy { add_only: bool, paused: bool },
     /// The operator releases everything.
     Release,
 }
@@ -99,7 +99,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..2_usize).prop_map(|pool| Event::Answer { pool }),
         1 => (0..3_u64).prop_map(Event::Term),
         1 => prop::option::of(0..3_u64).prop_map(Event::Reporting),
-        1 => (any::<bool>(), any::<bool>()).prop_map(|(add_only, paused)| Event::Wishes { add_only, paused }),
+        1 => (any::<bool>(), any::<bool>()).prop_map(|(add_only, paused)| Event::OperatorPolicy { add_only, paused }),
         1 => Just(Event::Release),
     ]
 }
@@ -200,13 +200,13 @@ impl World {
             Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
             Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
-            Event::Wishes { add_only, paused } => {
+            Event::OperatorPolicy { add_only, paused } => {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let pools = paused.then(|| (id("lb", POOLS[0]), Pause::default()));
                 self.add_only = add_only;
                 wishes(
                     &mut self.bench,
-                    Wishes { mode, pools: pools.into_iter().collect(), ..Wishes::default() },
+                    OperatorPolicy { mode, pools: pools.into_iter().collect(), ..OperatorPolicy::default() },
                 );
             }
             Event::Release => {
@@ -326,7 +326,7 @@ impl World {
     /// All that is told of a pool carries what is known of its source.
     fn judge_reports(&mut self) {
         for report in self.bench.told_since() {
-            let (What::NotManageable { pool, .. } | What::Held { pool, .. }) = &report.what else {
+            let (EventKind::NotManageable { pool, .. } | EventKind::Held { pool, .. }) = &report.what else {
                 assert!(is_of_source(&report), "{report:?}");
                 continue;
             };
@@ -338,7 +338,7 @@ impl World {
 
     /// Liveness: once nothing happens any more, each pool has what the best choice gives, and nothing waits.
     fn come_to_rest(&mut self) {
-        self.happen(Event::Wishes { add_only: false, paused: false });
+        self.happen(Event::OperatorPolicy { add_only: false, paused: false });
         self.happen(Event::Pass { millis: 240_000 });
         for name in POOLS {
             // Two answers, for a pool that may be asked again.

@@ -10,7 +10,7 @@ fn refusal(bench: &mut Bench) -> Option<NotManageable> {
     reports.retain(|report| !is_of_source(report));
     assert!(reports.len() <= 1, "{reports:?}");
     let Report { subjects, what, note } = reports.pop()?;
-    let What::NotManageable { pool, reason, attempted: false } = what else { panic!("{what:?}") };
+    let EventKind::NotManageable { pool, reason, attempted: false } = what else { panic!("{what:?}") };
     assert_eq!((pool, subjects), (id("lb", "edge"), vec![Subject::Controller]));
     assert_eq!(note.as_deref(), Some("xDS node id: replica-1"));
     Some(reason)
@@ -31,12 +31,12 @@ fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
         let mut spoiled = Arc::unwrap_or_clone(edge(&[1]));
         spoiled.pools.iter_mut().for_each(|pool| spoil(Arc::make_mut(pool)));
         let spoiled = Arc::new(spoiled);
-        let counted = |pools| Sample::NotManageable { reason: reason.label(), pools };
+        let counted = |pools| Metric::NotManageable { reason: reason.label(), pools };
         bench.observe(&spoiled);
         assert!(!bench.is_assigned(), "{reason:?}");
         let said = bench.take();
         let samples =
-            |said: &[Out], sample| said.iter().any(|out| matches!(out, Out::Sample(of) if *of == sample));
+            |said: &[Out], sample| said.iter().any(|out| matches!(out, Out::Metric(of) if *of == sample));
         assert!(samples(&said, counted(1)), "{reason:?}");
         bench.said = said;
         assert_eq!(refusal(&mut bench), Some(reason.clone()));
@@ -58,7 +58,7 @@ fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));
     let told = bench.told_since();
-    let [Report { what: What::NotManageable { .. }, note: None, .. }] = &told[..] else { panic!("{told:?}") };
+    let [Report { what: EventKind::NotManageable { .. }, note: None, .. }] = &told[..] else { panic!("{told:?}") };
     bench.observe(&edge(&[1]));
     assert!(bench.assigned.is_empty() && bench.machine.pools.is_empty(), "it is left alone");
 }
@@ -92,8 +92,8 @@ fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
         bench.read("lb", absent.clone());
         let said = bench.take();
         assert_eq!(shown_refused(&said), [Some(reason.clone())]);
-        let counted = Sample::NotManageable { reason: reason.label(), pools: 1 };
-        assert!(said.iter().any(|out| matches!(out, Out::Sample(of) if *of == counted)), "{said:?}");
+        let counted = Metric::NotManageable { reason: reason.label(), pools: 1 };
+        assert!(said.iter().any(|out| matches!(out, Out::Metric(of) if *of == counted)), "{said:?}");
         bench.said = said;
         assert_eq!(refusal(&mut bench), Some(reason));
         bench.read("lb", absent);
@@ -158,12 +158,12 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
 #[test]
 fn d2_g6_a_refused_and_paused_listed_pool_is_told_when_the_pause_ends() {
     let mut bench = filled(&[1]);
-    let pause = Wishes { pools: [(id("lb", "edge"), Pause::default())].into(), ..Wishes::default() };
+    let pause = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     wishes(&mut bench, pause);
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));
     assert_eq!(refusal(&mut bench), None);
-    wishes(&mut bench, Wishes::default());
+    wishes(&mut bench, OperatorPolicy::default());
     assert_eq!(refusal(&mut bench), Some(NotManageable::OutboundRule));
 }
 
@@ -175,16 +175,16 @@ fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
 fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
     for Report { subjects, what, note } in bench.told_since() {
-        let says_all = matches!(what, What::SourceFailing { effect: Effect::Kept, .. });
+        let says_all = matches!(what, EventKind::SourceFailing { effect: Effect::Kept, .. });
         assert_eq!(
             note.is_none(),
             says_all,
             "what is wrong beside, or else the node id, goes with it: {what:?}"
         );
-        if let What::SourceFailing { sources, pools, effect, error } = &what {
+        if let EventKind::SourceFailing { sources, pools, effect, error } = &what {
             assert_eq!((sources, *pools), (&named(&["eds:shop"]), 2));
             said.push(Some((*effect, error.to_string())));
-        } else if let What::SourceRecovered { sources } = &what {
+        } else if let EventKind::SourceRecovered { sources } = &what {
             assert_eq!(sources, &named(&["eds:shop"]));
             said.push(None);
         } else {
@@ -239,7 +239,7 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
         }
         bench.machine.tick(bench.now, &mut out);
         bench.hear(out);
-        bench.told_since().into_iter().map(|report| report.what).collect::<Vec<What>>()
+        bench.told_since().into_iter().map(|report| report.what).collect::<Vec<EventKind>>()
     };
     let refused = || waited_for(Some(fault("refused")));
     let told = all_at_once([
@@ -247,7 +247,7 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
         (other("mail"), refused()),
         (other("news"), waited_for(Some(fault("no such thing")))),
     ]);
-    let failing = |sources: &[&str], pools, error: &str| What::SourceFailing {
+    let failing = |sources: &[&str], pools, error: &str| EventKind::SourceFailing {
         sources: named(sources),
         pools,
         effect: Effect::Untouched,
@@ -261,7 +261,7 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
         ]
     );
     let told = all_at_once([(shop(), all(&[1])), (other("mail"), all(&[1])), (other("news"), refused())]);
-    assert_eq!(told, [What::SourceRecovered { sources: named(&["cluster:mail", "eds:shop"]) }]);
+    assert_eq!(told, [EventKind::SourceRecovered { sources: named(&["cluster:mail", "eds:shop"]) }]);
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn x4_what_a_guard_holds_is_told_with_the_error_or_the_node_id() {
         let mut bench = filled(&[1, 2]);
         bench.source(fact);
         let told = bench.told_since();
-        let held = told.iter().find(|report| matches!(report.what, What::Held { .. })).expect("held");
+        let held = told.iter().find(|report| matches!(report.what, EventKind::Held { .. })).expect("held");
         assert_eq!(held.subjects, [Subject::Controller]);
         assert_eq!(held.note.as_deref(), Some(note));
     }

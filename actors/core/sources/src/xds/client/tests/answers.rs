@@ -15,7 +15,7 @@ fn y() -> Key {
 fn detail(run: &Run) -> String {
     let detail = |said: &Out| match said {
         Out::Call(Call::Send(_, request)) => request.error.as_ref().map(|nack| nack.message.to_string()),
-        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {
+        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {
             None
         }
     };
@@ -225,11 +225,11 @@ fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
     run.respond(Kind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
     assert_eq!((run.requests(), run.told()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
     let counted = run.samples().into_iter().find_map(|sample| match sample {
-        Sample::Updates { valid, invalid, .. } => Some((valid, invalid)),
-        Sample::Connected { .. }
-        | Sample::ServerFailure(_)
-        | Sample::Nack { .. }
-        | Sample::Resources { .. } => None,
+        XdsMetric::Updates { valid, invalid, .. } => Some((valid, invalid)),
+        XdsMetric::Connected { .. }
+        | XdsMetric::ServerFailure(_)
+        | XdsMetric::Nack { .. }
+        | XdsMetric::Resources { .. } => None,
     });
     assert_eq!(counted, Some((1, 0)));
 }
@@ -302,7 +302,7 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
 fn provenance(run: &Run) -> Option<Provenance> {
     let changed = |said: &Out| match said {
         Out::Notice(_, Told { news: News::Changed(Ok(cached)), .. }) => Some(cached.provenance),
-        Out::Notice(..) | Out::Call(_) | Out::Sample(_) => None,
+        Out::Notice(..) | Out::Call(_) | Out::Metric(_) => None,
     };
     run.out.iter().rev().find_map(changed)
 }
@@ -339,7 +339,7 @@ fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
 fn complaint(run: &Run) -> String {
     let mut errors = run.out.iter().filter_map(|said| match said {
         Out::Call(Call::Send(_, request)) => request.error.as_ref(),
-        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Sample(_) => {
+        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {
             None
         }
     });

@@ -21,7 +21,7 @@ fn slow(keys: &[Key]) -> Run {
 fn update(run: &Run) -> UpdateId {
     let update = |said: &Out| match said {
         Out::Notice(update, _) => Some(*update),
-        Out::Call(_) | Out::Sample(_) => None,
+        Out::Call(_) | Out::Metric(_) => None,
     };
     run.out.iter().rev().find_map(update).expect("something was told")
 }
@@ -49,7 +49,7 @@ fn x2_all_that_one_response_tells_is_one_update() {
         .iter()
         .filter_map(|said| match said {
             Out::Notice(update, _) => Some(*update),
-            Out::Call(_) | Out::Sample(_) => None,
+            Out::Call(_) | Out::Metric(_) => None,
         })
         .collect();
     assert_eq!(updates.len(), 1);
@@ -176,7 +176,7 @@ fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
     assert_eq!(run.samples(), []);
     run.fail(0);
     assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
-    assert!(run.samples().contains(&Sample::ServerFailure(ServerId(0))));
+    assert!(run.samples().contains(&XdsMetric::ServerFailure(ServerId(0))));
     assert_eq!(run.wait(), 1_000);
     run.step(Heard::Illegible(run.stream(0)));
     assert_eq!((run.samples(), run.told()), (Vec::new(), Vec::new()), "it is not reached by that either");

@@ -316,14 +316,14 @@ impl World {
                     }
                 }
                 Out::Notice(update, told) => self.on_notice(update, told)?,
-                Out::Sample(Sample::Resources { kind, state, count }) => {
+                Out::Metric(XdsMetric::Resources { kind, state, count }) => {
                     self.counts.insert((kind, state), count);
                 }
-                Out::Sample(
-                    Sample::Connected { .. }
-                    | Sample::ServerFailure(_)
-                    | Sample::Updates { .. }
-                    | Sample::Nack { .. },
+                Out::Metric(
+                    XdsMetric::Connected { .. }
+                    | XdsMetric::ServerFailure(_)
+                    | XdsMetric::Updates { .. }
+                    | XdsMetric::Nack { .. },
                 ) => {}
             }
         }

@@ -13,25 +13,25 @@ fn x() -> Key {
 
 /// What was said of connections, as `server connected`, `-` for a server that is not in use, and `!` for a failure.
 fn connections(run: &Run) -> Vec<String> {
-    let shown = |sample: Sample| match sample {
-        Sample::Connected { server, connected } => {
+    let shown = |sample: XdsMetric| match sample {
+        XdsMetric::Connected { server, connected } => {
             let how = connected.map_or("-", |connected| if connected { "1" } else { "0" });
             Some(format!("{} {how}", server.0))
         }
-        Sample::ServerFailure(server) => Some(format!("{} !", server.0)),
-        Sample::Updates { .. } | Sample::Nack { .. } | Sample::Resources { .. } => None,
+        XdsMetric::ServerFailure(server) => Some(format!("{} !", server.0)),
+        XdsMetric::Updates { .. } | XdsMetric::Nack { .. } | XdsMetric::Resources { .. } => None,
     };
     run.samples().into_iter().filter_map(shown).collect()
 }
 
 /// What was said of the numbers of resources.
 fn resources(run: &Run) -> Vec<String> {
-    let shown = |sample: Sample| match sample {
-        Sample::Resources { kind, state, count } => Some(format!("{kind:?} {} {count}", state.as_str())),
-        Sample::Connected { .. }
-        | Sample::ServerFailure(_)
-        | Sample::Updates { .. }
-        | Sample::Nack { .. } => None,
+    let shown = |sample: XdsMetric| match sample {
+        XdsMetric::Resources { kind, state, count } => Some(format!("{kind:?} {} {count}", state.as_str())),
+        XdsMetric::Connected { .. }
+        | XdsMetric::ServerFailure(_)
+        | XdsMetric::Updates { .. }
+        | XdsMetric::Nack { .. } => None,
     };
     run.samples().into_iter().filter_map(shown).collect()
 }
@@ -39,11 +39,11 @@ fn resources(run: &Run) -> Vec<String> {
 /// What was said of the resources in a response: of which server and kind, how many were valid, and how many were not.
 fn updates(run: &Run) -> Option<(usize, Kind, u64, u64)> {
     run.samples().into_iter().find_map(|sample| match sample {
-        Sample::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
-        Sample::Connected { .. }
-        | Sample::ServerFailure(_)
-        | Sample::Nack { .. }
-        | Sample::Resources { .. } => None,
+        XdsMetric::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
+        XdsMetric::Connected { .. }
+        | XdsMetric::ServerFailure(_)
+        | XdsMetric::Nack { .. }
+        | XdsMetric::Resources { .. } => None,
     })
 }
 
@@ -131,9 +131,9 @@ fn x2_a78_what_is_counted_is_counted_of_the_server_that_it_came_from() {
     let resources = vec![good(&x(), 7), bad(&endpoints("y"))];
     run.respond_from(1, response(Kind::Endpoints, "7", "p", resources));
     assert_eq!(updates(&run), Some((1, Kind::Endpoints, 1, 1)));
-    let nack = |sample: &Sample| matches!(sample, Sample::Nack { .. });
-    let nacks: Vec<Sample> = run.samples().into_iter().filter(nack).collect();
-    assert_eq!(nacks, [Sample::Nack { server: ServerId(1), kind: Kind::Endpoints }]);
+    let nack = |sample: &XdsMetric| matches!(sample, XdsMetric::Nack { .. });
+    let nacks: Vec<XdsMetric> = run.samples().into_iter().filter(nack).collect();
+    assert_eq!(nacks, [XdsMetric::Nack { server: ServerId(1), kind: Kind::Endpoints }]);
     run.fail(1);
     run.wait();
     run.fail(1);
@@ -146,7 +146,7 @@ fn x2_a78_what_is_counted_is_counted_of_the_server_that_it_came_from() {
 #[test]
 fn x2_rejections_are_counted_when_they_are_sent() {
     let mut run = Run::watching(&[x()]);
-    let nack = Sample::Nack { server: ServerId(0), kind: Kind::Endpoints };
+    let nack = XdsMetric::Nack { server: ServerId(0), kind: Kind::Endpoints };
     for (nonce, counted) in [("a", true), ("b", false)] {
         run.respond(Kind::Endpoints, "1", nonce, vec![bad(&x())]);
         assert_eq!(run.samples().contains(&nack), counted);
