@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use coordination::leader::{Free, SetBack};
 use model::operator_request::{Answer, RequestId};
 use model::report::Subject;
-use model::view::{LeadershipView, Snapshot, WishesView};
+use model::view::{LeadershipView, Snapshot, PolicyView};
 use pool_core::route::{Delivery, HostMessage};
 use reporting::events::{Dropped, Severity};
 use tokio::sync::{oneshot, watch};
@@ -118,20 +118,20 @@ fn log_dropped(dropped: Dropped) {
 }
 
 /// Says what operators wish when that changes, that it cannot be read, and that a term waits for it (G6).
-fn log_wishes(before: &Snapshot, after: &Snapshot) {
-    let Some(WishesView { mode, wishes, unreadable, term_waits, last_error }) = &after.wishes else {
+fn log_policy(before: &Snapshot, after: &Snapshot) {
+    let Some(PolicyView { mode, policy, unreadable, term_waits, last_error }) = &after.policy else {
         return;
     };
-    let was = before.wishes.as_ref();
+    let was = before.policy.as_ref();
     // At first there are no wishes: that is not worth a line.
-    let known = was.and_then(|was| was.wishes.clone()).unwrap_or_default();
-    if let Some(wishes) = wishes
-        && known != *wishes
+    let known = was.and_then(|was| was.policy.clone()).unwrap_or_default();
+    if let Some(policy) = policy
+        && known != *policy
     {
-        let everything = wishes.everything.is_some();
-        let pools: Vec<String> = wishes.pools.keys().map(ToString::to_string).collect();
-        let services: Vec<String> = wishes.services.keys().map(ToString::to_string).collect();
-        let by = wishes.everything.as_ref().and_then(|pause| pause.by.as_deref());
+        let everything = policy.everything.is_some();
+        let pools: Vec<String> = policy.pools.keys().map(ToString::to_string).collect();
+        let services: Vec<String> = policy.services.keys().map(ToString::to_string).collect();
+        let by = policy.everything.as_ref().and_then(|pause| pause.by.as_deref());
         tracing::info!(mode = mode.as_str(), everything, by, ?pools, ?services, "pauses");
     }
     for (key, why) in unreadable {
@@ -167,7 +167,7 @@ impl Handler<Deliver> for Host {
                             log_synced(&snapshot);
                         }
                         log_leadership(&before, &snapshot);
-                        log_wishes(&before, &snapshot);
+                        log_policy(&before, &snapshot);
                         admin_state::log(&before, &snapshot);
                     }
                     HostMessage::Quarantined(pool, broken) => {

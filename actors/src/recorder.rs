@@ -371,7 +371,7 @@ impl Recorder {
         }
         self.record(Metric::Leading(false));
         self.record(Metric::RemovalBreaker(false));
-        self.wishes(None, false, [0, 0, 0], [false, false]);
+        self.policy(None, false, [0, 0, 0], [false, false]);
         self.record(Metric::Blocked { scopes: 0 });
         for counted in [DRIFT, LOST, FIGHTS, LOCK_FAILURES, SECOND_READS, UNMATCHED] {
             counter!(counted).absolute(0);
@@ -416,7 +416,7 @@ impl Recorder {
             Metric::ForeignLockFailures(count) => counter!(LOCK_FAILURES).increment(count),
             Metric::Leading(leading) => gauge!(LEADING).set(flag(leading)),
             Metric::OperatorPolicy { mode, everything, pools, services, unreadable, fresh, term_waits } => {
-                self.wishes(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
+                self.policy(Some(mode), everything, [pools, services, unreadable], [fresh, term_waits]);
             }
             Metric::Fight => counter!(FIGHTS).increment(1),
             Metric::Blocked { scopes } => gauge!(BLOCKED).set(as_f64(scopes)),
@@ -461,7 +461,7 @@ impl Recorder {
 
     /// What operators wish: paused pools, paused Services, notes that cannot be read; whether that could be read, and
     /// whether a term waits for it.
-    fn wishes(
+    fn policy(
         &self,
         set: Option<Mode>,
         everything: bool,

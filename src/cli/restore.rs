@@ -185,18 +185,18 @@ impl Task<'_> {
         let cluster = self.config.controller.cluster_name.as_str();
         loop {
             let (now, snapshot) = (sight.clock.now(), sight.published.load_full());
-            let wishes = snapshot.wishes.as_ref().is_some_and(|view| view.wishes.is_some());
+            let policy = snapshot.policy.as_ref().is_some_and(|view| view.policy.is_some());
             let known = |id: &PoolId| !documents.contains_key(id) || is_known(&snapshot, id, cluster);
             let all =
-                wishes && unread(&snapshot).is_empty() && self.images.iter().all(|image| known(&image.id));
+                policy && unread(&snapshot).is_empty() && self.images.iter().all(|image| known(&image.id));
             steady = if all { steady.or(Some(now)) } else { None };
             if steady.is_some_and(|since| now.since(since) >= STEADY_FOR) {
                 return Ok(());
             }
             if now.since(began) >= SEEN_WITHIN.min(self.args.within) {
                 let mut why: Vec<String> = unread(&snapshot).iter().map(ToString::to_string).collect();
-                if !wishes {
-                    let error = snapshot.wishes.as_ref().and_then(|view| view.last_error.as_deref());
+                if !policy {
+                    let error = snapshot.policy.as_ref().and_then(|view| view.last_error.as_deref());
                     why.push(format!("our ConfigMap: {}", error.unwrap_or("it was not read yet")));
                 }
                 let unseen = self.images.iter().filter(|image| !known(&image.id));
@@ -284,8 +284,8 @@ impl Task<'_> {
                 "nothing is paused: a controller that runs makes the pools what endpoints ask for"
             )];
         }
-        let wishes = snapshot.wishes.as_ref().and_then(|view| view.wishes.as_ref());
-        if wishes.is_none_or(|wishes| wishes.everything.is_none()) {
+        let policy = snapshot.policy.as_ref().and_then(|view| view.policy.as_ref());
+        if policy.is_none_or(|policy| policy.everything.is_none()) {
             return vec![printable!(
                 "everything is not paused: a controller that runs makes the pools what endpoints ask for"
             )];

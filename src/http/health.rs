@@ -13,7 +13,7 @@ use actors::shell::Ping;
 use futures::future::join_all;
 use model::machine::Now;
 use model::object::Kind;
-use model::view::{PoolView, SourceView, WishesView};
+use model::view::{PoolView, SourceView, PolicyView};
 use tokio::time::Instant;
 
 use super::answers::Renderings;
@@ -72,7 +72,7 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
         &[
             ("lists", wait(synced.lists, "the first complete lists of Services, EndpointSlices and Nodes")),
             ("discovery", wait(synced.discovery, "a managed load balancer to be seen")),
-            ("pauses", Ok(of_pauses(snapshot.wishes.as_ref()))),
+            ("pauses", Ok(of_pauses(snapshot.policy.as_ref()))),
             ("watches", check_watches(&snapshot.sources, life.about.clock.now())),
             ("shutdown", if leaving { Err("shutting down".to_owned()) } else { Ok(OK.to_owned()) }),
         ],
@@ -81,9 +81,9 @@ async fn readyz(request: HttpRequest, life: web::Data<Life>) -> HttpResponse {
 
 /// How it is about the pauses. A replica that cannot read them is no less ready than a standby, so this fails nothing.
 /// The reason is foreign text, and this listener answers every client: it is told elsewhere.
-fn of_pauses(view: Option<&WishesView>) -> String {
+fn of_pauses(view: Option<&PolicyView>) -> String {
     match view {
-        Some(WishesView { last_error: Some(_), term_waits, .. }) => {
+        Some(PolicyView { last_error: Some(_), term_waits, .. }) => {
             let effect = if *term_waits { "; nothing is written before they can be" } else { "" };
             format!("cannot be read{effect}; the log and pauses in /api/v1/status of the admin API say why")
         }

@@ -12,7 +12,7 @@ use model::machine::{Now, Wall};
 use model::sample::GateClass;
 use model::view::{
     Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PoolView,
-    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WishesView, WouldChange,
+    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, PolicyView, WouldChange,
     admin_state_word,
 };
 use model::policy::{Pause, OperatorPolicy};
@@ -289,8 +289,8 @@ impl Show {
     }
 
     /// What operators wish.
-    pub(super) fn wishes(&self, view: &WishesView) -> Value {
-        let WishesView { mode: _, wishes, unreadable, term_waits, last_error } = view;
+    pub(super) fn policy(&self, view: &PolicyView) -> Value {
+        let PolicyView { mode: _, policy, unreadable, term_waits, last_error } = view;
         let one = |of: &Scope, pause: &Pause| {
             let (scope, target) = match of {
                 Scope::Everything => ("everything", None),
@@ -307,9 +307,9 @@ impl Show {
                 "reason": pause.reason,
             })
         };
-        let items = wishes
+        let items = policy
             .as_ref()
-            .map(|wishes| wishes.pauses().map(|(scope, pause)| one(&scope, pause)).collect::<Vec<_>>());
+            .map(|policy| policy.pauses().map(|(scope, pause)| one(&scope, pause)).collect::<Vec<_>>());
         let remedy = "correct or remove this key of the ConfigMap that is named like our Lease";
         json!({
             "items": items,
@@ -353,7 +353,7 @@ pub(super) fn wall(at: Wall) -> Option<String> {
 
 /// What operators wish, as far as it has been read.
 fn wished(snapshot: &Snapshot) -> Option<&OperatorPolicy> {
-    snapshot.wishes.as_ref()?.wishes.as_deref()
+    snapshot.policy.as_ref()?.policy.as_deref()
 }
 
 /// The pause that the operator has made, behind one of the things that pause a pool.
@@ -375,22 +375,22 @@ fn paused_by(by: &PausedBy, pool: Option<&PoolId>, pause: Option<&Pause>) -> Val
 
 /// All that keeps a Service from being written, in any of its pools.
 fn service_paused_by(service: &ServiceView, snapshot: &Snapshot) -> Vec<Value> {
-    let wishes = wished(snapshot);
+    let policy = wished(snapshot);
     let mut all: BTreeSet<(PausedBy, Option<&PoolId>)> = BTreeSet::new();
     if service.paused {
         all.insert((PausedBy::Annotation(service.key.clone()), None));
     }
-    if wishes.is_some_and(|wishes| wishes.services.contains_key(&service.key)) {
+    if policy.is_some_and(|policy| policy.services.contains_key(&service.key)) {
         all.insert((PausedBy::Service(service.key.clone()), None));
     }
-    let stopped_by = wishes.and_then(OperatorPolicy::stopped_by);
+    let stopped_by = policy.and_then(OperatorPolicy::stopped_by);
     all.extend(stopped_by.filter(|_| service.candidacy == Candidacy::Candidate).map(|by| (by, None)));
     for view in service.pools.iter().filter_map(|pool| snapshot.pools.get(pool)) {
         let named = |by: &PausedBy| (*by == PausedBy::Pool).then_some(&view.pool);
         all.extend(view.paused.iter().map(|by| (by.clone(), named(by))));
     }
     let pause = |by: &PausedBy, pool: Option<&PoolId>| {
-        service.pools.first().and_then(|first| wishes?.pause_of(pool.unwrap_or(first), by))
+        service.pools.first().and_then(|first| policy?.pause_of(pool.unwrap_or(first), by))
     };
     all.iter().map(|(by, pool)| paused_by(by, *pool, pause(by, *pool))).collect()
 }

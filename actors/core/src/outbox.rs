@@ -47,7 +47,7 @@ impl Coalesce for Delivery {
             | FactKey::SourceView(_)
             | FactKey::LbView(_)
             | FactKey::LeadershipView
-            | FactKey::WishesView
+            | FactKey::PolicyView
             | FactKey::SharedLeaseView
             | FactKey::GuardsView
             | FactKey::NodeView(_)

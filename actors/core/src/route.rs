@@ -293,7 +293,7 @@ pub enum FactKey {
     LeadershipView,
     /// The view of the note of this start.
     /// The view of the mode and the pauses.
-    WishesView,
+    PolicyView,
     /// The view of the shared Lease.
     SharedLeaseView,
     /// The view of the guards.
@@ -547,13 +547,13 @@ fn from_pauses(said: pauses::Out, deliver: &mut impl FnMut(Delivery)) {
             let keeper = Keeper::Pauses;
             deliver(Delivery::Kubernetes(KubernetesCall::ConfigMap { keeper, call, ask }));
         }
-        pauses::Out::OperatorPolicy { term, wishes } => {
+        pauses::Out::OperatorPolicy { term, policy } => {
             // The writer receives it first.
-            deliver(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::AdminState(nodes::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::Events(events::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
-            deliver(Delivery::Informer(informer::In::OperatorPolicy(Arc::clone(&wishes))));
-            deliver(Delivery::Directory(directory::In::OperatorPolicy { term, wishes }));
+            deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+            deliver(Delivery::AdminState(nodes::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+            deliver(Delivery::Events(events::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+            deliver(Delivery::Informer(informer::In::OperatorPolicy(Arc::clone(&policy))));
+            deliver(Delivery::Directory(directory::In::OperatorPolicy { term, policy }));
         }
         // Behind the wishes on the writer's edge: who is told of a pause is told when nothing more begins against it.
         pauses::Out::Answer(id, answer) => deliver(Delivery::Writer(writer::In::PassOn(id, answer))),

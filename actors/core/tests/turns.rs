@@ -219,8 +219,8 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
     assert_eq!(count(&said, &pools), 2 * SERVICES, "each pool is assigned and told what was seen");
     bench.delivered();
     bench.turn("Directory, a term's reports", [directory::In::Reporting(Some(Epoch(1)))]);
-    let (term, wishes) = (Some(Epoch(1)), Arc::default());
-    bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, wishes }]);
+    let (term, policy) = (Some(Epoch(1)), Arc::default());
+    bench.turn("Directory, the operator's policy", [directory::In::OperatorPolicy { term, policy }]);
     bench.delivered();
     let said = bench.turn("Directory, a new term", [directory::In::Confirmed(Epoch(1))]);
     assert_eq!(count(&said, &pools), SERVICES);

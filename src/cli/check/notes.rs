@@ -31,9 +31,9 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
             );
         }
     };
-    let (wishes, unreadable) = pauses::noted(&facts);
-    paused(&wishes, place, findings);
-    switched_off(&wishes, place, findings);
+    let (policy, unreadable) = pauses::noted(&facts);
+    paused(&policy, place, findings);
+    switched_off(&policy, place, findings);
     for (key, why) in unreadable {
         let what =
             format!("the key {key} of our ConfigMap {place} looks like a pause and cannot be read: {why}");
@@ -42,8 +42,8 @@ pub(super) fn look(map: Value, place: &Place, clock: Clock, findings: &mut Findi
     }
 }
 
-fn paused(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
-    if let Some(pause) = &wishes.everything {
+fn paused(policy: &OperatorPolicy, place: &Place, findings: &mut Findings) {
+    if let Some(pause) = &policy.everything {
         let what = format!("everything is paused {}", words(pause));
         let remedy = format!(
             "when its reason is over, resume by POST /api/v1/resume with {{\"scope\": \"everything\"}}, or remove the key \
@@ -51,7 +51,7 @@ fn paused(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
         );
         findings.warning(Check::OwnObjects, what, NOTHING_WRITTEN, &remedy);
     }
-    let OperatorPolicy { pools, services, .. } = wishes;
+    let OperatorPolicy { pools, services, .. } = policy;
     if pools.is_empty() && services.is_empty() {
         return;
     }
@@ -64,8 +64,8 @@ fn paused(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
     findings.warning(Check::OwnObjects, what, SOME_NOT_WRITTEN, remedy);
 }
 
-fn switched_off(wishes: &OperatorPolicy, place: &Place, findings: &mut Findings) {
-    if wishes.admin_state_off {
+fn switched_off(policy: &OperatorPolicy, place: &Place, findings: &mut Findings) {
+    if policy.admin_state_off {
         let what = format!("the key admin-state.off of our ConfigMap {place} switches the admin state off");
         let means = "a controller takes back what is Down by it and cuts out no node that leaves service, for 10 minutes \
                      from when it sees the key first";

@@ -82,7 +82,7 @@ impl Start {
         }
         // Without them no term of leadership begins either.
         let pauses = async {
-            while sight.published.load().wishes.as_ref().is_none_or(|view| view.wishes.is_none()) {
+            while sight.published.load().policy.as_ref().is_none_or(|view| view.policy.is_none()) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };

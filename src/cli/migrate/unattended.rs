@@ -69,8 +69,8 @@ impl<'a> Unattended<'a> {
 
     fn is_paused(&self) -> bool {
         let snapshot = self.sight.map(|sight| sight.published.load());
-        let wishes = snapshot.as_ref().and_then(|snapshot| snapshot.wishes.as_ref()?.wishes.as_ref());
-        wishes.is_some_and(|wishes| wishes.everything.is_some())
+        let policy = snapshot.as_ref().and_then(|snapshot| snapshot.policy.as_ref()?.policy.as_ref());
+        policy.is_some_and(|policy| policy.everything.is_some())
     }
 
     /// Reads what is to be done; `None`: a signal came.

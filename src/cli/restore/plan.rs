@@ -180,11 +180,11 @@ fn fits(image: &Image, family: Family) -> bool {
 
 /// The pauses of a pool by itself, of its Services, and by their annotations, in words.
 fn pauses(id: &PoolId, snapshot: &Snapshot) -> Vec<String> {
-    let wishes = snapshot.wishes.as_ref().and_then(|view| view.wishes.as_deref());
-    let pool = wishes.and_then(|wishes| wishes.pools.get(id));
+    let policy = snapshot.policy.as_ref().and_then(|view| view.policy.as_deref());
+    let pool = policy.and_then(|policy| policy.pools.get(id));
     let mut all: Vec<String> = pool.map(|pause| format!("paused {}", words(pause))).into_iter().collect();
     for key in snapshot.pools.get(id).into_iter().flat_map(|pool| pool.services.values()) {
-        if let Some(pause) = wishes.and_then(|wishes| wishes.services.get(key)) {
+        if let Some(pause) = policy.and_then(|policy| policy.services.get(key)) {
             all.push(format!("its Service {key} is paused {}", words(pause)));
         }
         if snapshot.services.get(key).is_some_and(|service| service.paused) {
@@ -268,8 +268,8 @@ pub(super) fn lines(images: &[Image], findings: &[Finding], grounds: &Grounds<'_
 
 /// The pause of everything, and what looks like a pause and cannot be read.
 fn of_all(snapshot: &Snapshot) -> Vec<Printable> {
-    let view = snapshot.wishes.as_ref();
-    let everything = view.and_then(|view| view.wishes.as_ref()?.everything.as_ref());
+    let view = snapshot.policy.as_ref();
+    let everything = view.and_then(|view| view.policy.as_ref()?.everything.as_ref());
     let everything = everything.map(|pause| printable!("everything is paused {}", words(pause)));
     let unreadable = view.into_iter().flat_map(|view| &view.unreadable).map(|(key, why)| {
         printable!("warning: {key} of our ConfigMap looks like a pause and cannot be read: {why}")

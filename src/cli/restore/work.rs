@@ -154,10 +154,10 @@ impl Work<'_> {
         reason: &Arc<str>,
         was: bool,
     ) -> anyhow::Result<bool> {
-        let wishes = snapshot.wishes.as_ref().and_then(|view| view.wishes.as_ref());
-        let is = wishes.is_some_and(|wishes| wishes.everything.is_some());
+        let policy = snapshot.policy.as_ref().and_then(|view| view.policy.as_ref());
+        let is = policy.is_some_and(|policy| policy.everything.is_some());
         let leads = snapshot.leadership.as_ref().is_some_and(|view| view.role == "leader");
-        if was && !is && wishes.is_some() {
+        if was && !is && policy.is_some() {
             bail!("the pause of everything was ended meanwhile: from then on nothing was written");
         }
         if is || !leads {

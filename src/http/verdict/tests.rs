@@ -12,7 +12,7 @@ use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Now, Wall};
 use model::object::LeftOut;
 use model::sample::GateClass;
-use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, WishesView};
+use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, PolicyView};
 use model::policy::{Mode, Pause, OperatorPolicy};
 
 use super::*;
@@ -194,15 +194,15 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
         by: Some(by.into()),
         reason: Some("a drill".into()),
     };
-    let wishes = OperatorPolicy {
+    let policy = OperatorPolicy {
         mode: Mode::Enforce,
         everything: Some(pause("restore")),
         pools: [(id(), Pause::default())].into(),
         ..OperatorPolicy::default()
     };
-    let wishes = WishesView {
+    let policy = PolicyView {
         mode: Mode::Enforce,
-        wishes: Some(Arc::new(wishes)),
+        policy: Some(Arc::new(policy)),
         unreadable: Vec::new(),
         term_waits: false,
         last_error: None,
@@ -213,7 +213,7 @@ fn g6_a_pause_is_told_with_who_since_when_why_and_how_far() {
         ..differing(PoolState::Paused)
     };
     assert_eq!(
-        of(&service(), &Snapshot { wishes: Some(wishes), ..with(paused) }),
+        of(&service(), &Snapshot { policy: Some(policy), ..with(paused) }),
         "pool lb/shop-web is compared and not written: everything is paused (by restore, since \
          2023-11-14T22:13:20.000Z, a drill), and the pool is paused; 1 missing, 1 to go; besides, a removal is \
          held back (fraction), until a second list says too that so many of its members are to go \

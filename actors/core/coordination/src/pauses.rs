@@ -29,7 +29,7 @@ use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
 use model::sample::Metric;
-use model::view::WishesView;
+use model::view::PolicyView;
 use model::policy::{Mode, Pause, OperatorPolicy};
 use notes::Noted;
 
@@ -115,12 +115,12 @@ pub enum Out {
         /// The newest term that had begun when it was read; `None`: none had.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<OperatorPolicy>,
+        policy: Arc<OperatorPolicy>,
     },
     /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the board.
-    View(WishesView),
+    View(PolicyView),
     /// To the metrics.
     Metric(Metric),
 }
@@ -141,7 +141,7 @@ pub struct Pauses {
     errand: ConfigMapClient<Option<Epoch>>,
     /// Operators' requests, in the order in which they came; the first is worked on.
     work: VecDeque<Work>,
-    shown: Option<WishesView>,
+    shown: Option<PolicyView>,
 }
 
 /// A state of the ConfigMap.
@@ -240,7 +240,7 @@ impl Pauses {
 
     /// What operators wish, as this process goes by it, as far as it is known.
     fn heeded(&self) -> Option<OperatorPolicy> {
-        let noted = self.wishes()?;
+        let noted = self.policy()?;
         Some(match self.params.heeding {
             Heeding::Pauses => noted,
             Heeding::Restoring(Restoring { reversed, heeds_single }) => {
@@ -253,7 +253,7 @@ impl Pauses {
     }
 
     /// What operators wish, as far as it is known.
-    fn wishes(&self) -> Option<OperatorPolicy> {
+    fn policy(&self) -> Option<OperatorPolicy> {
         let known = self.known.as_ref()?;
         let Noted { everything, pools, services, .. } = &known.noted;
         Some(OperatorPolicy {
@@ -275,17 +275,17 @@ impl Pauses {
 
     /// Says what has changed for those who act by it.
     fn say(&mut self, out: &mut Vec<Out>) {
-        let Some(wishes) = self.heeded() else { return };
-        let same = self.said.as_ref().is_some_and(|(_, said)| **said == wishes);
+        let Some(policy) = self.heeded() else { return };
+        let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
         if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
             return;
         }
-        let wishes = match &self.said {
+        let policy = match &self.said {
             Some((_, said)) if same => Arc::clone(said),
-            Some(_) | None => Arc::new(wishes),
+            Some(_) | None => Arc::new(policy),
         };
-        self.said = Some((self.term, Arc::clone(&wishes)));
-        out.push(Out::OperatorPolicy { term: self.term, wishes });
+        self.said = Some((self.term, Arc::clone(&policy)));
+        out.push(Out::OperatorPolicy { term: self.term, policy });
     }
 
     /// Does what time and the last input allow; the end of every step and tick.
@@ -311,20 +311,20 @@ impl Pauses {
     }
 
     fn show(&mut self, out: &mut Vec<Out>) {
-        let (wishes, unreadable) = match (&self.said, &self.known) {
-            (Some((_, wishes)), Some(known)) => {
+        let (policy, unreadable) = match (&self.said, &self.known) {
+            (Some((_, policy)), Some(known)) => {
                 let unreadable = known.noted.unreadable.clone();
                 let noted = match self.params.heeding {
-                    Heeding::Pauses => Some(Arc::clone(wishes)),
-                    Heeding::Restoring(_) => self.wishes().map(Arc::new),
+                    Heeding::Pauses => Some(Arc::clone(policy)),
+                    Heeding::Restoring(_) => self.policy().map(Arc::new),
                 };
                 (noted, unreadable.into_iter().collect())
             }
             (Some(_) | None, _) => (None, Vec::new()),
         };
-        let view = WishesView {
+        let view = PolicyView {
             mode: self.params.mode,
-            wishes,
+            policy,
             unreadable,
             term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
             last_error: self.errand.last_error().cloned(),
@@ -334,9 +334,9 @@ impl Pauses {
         }
         out.push(Out::Metric(Metric::OperatorPolicy {
             mode: view.mode,
-            everything: view.wishes.as_ref().is_some_and(|wishes| wishes.everything.is_some()),
-            pools: count(view.wishes.as_ref().map_or(0, |wishes| wishes.pools.len())),
-            services: count(view.wishes.as_ref().map_or(0, |wishes| wishes.services.len())),
+            everything: view.policy.as_ref().is_some_and(|policy| policy.everything.is_some()),
+            pools: count(view.policy.as_ref().map_or(0, |policy| policy.pools.len())),
+            services: count(view.policy.as_ref().map_or(0, |policy| policy.services.len())),
             unreadable: count(view.unreadable.len()),
             fresh: self.known.is_some() && view.last_error.is_none(),
             term_waits: view.term_waits,

@@ -53,7 +53,7 @@ pub struct Snapshot {
     /// The guards; `None`: nothing was said of them yet.
     pub guards: Option<GuardsView>,
     /// The mode and the pauses; `None`: nothing was said of them yet.
-    pub wishes: Option<WishesView>,
+    pub policy: Option<PolicyView>,
     /// The nodes that leave service, and those that come back.
     pub nodes: BTreeMap<NodeName, Arc<NodeView>>,
     /// Every node that there is.
@@ -64,11 +64,11 @@ pub struct Snapshot {
 
 /// What operators wish, and what of it cannot be read (G6).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WishesView {
+pub struct PolicyView {
     /// The configured mode.
     pub mode: Mode,
     /// The mode and all pauses; `None`: the pauses have not been read yet.
-    pub wishes: Option<Arc<OperatorPolicy>>,
+    pub policy: Option<Arc<OperatorPolicy>>,
     /// Keys of our ConfigMap that look like pauses and cannot be read, and why.
     pub unreadable: Vec<(Arc<str>, &'static str)>,
     /// Whether a term has begun that waits for the pauses to be read.
@@ -421,7 +421,7 @@ pub struct ServiceView {
     pub uid: ServiceUid,
     /// Whether it is a candidate, and if not, why (D1).
     pub candidacy: Candidacy,
-    /// Whether it carries the annotation that pauses it (D1); other pauses are in [`WishesView`].
+    /// Whether it carries the annotation that pauses it (D1); other pauses are in [`PolicyView`].
     pub paused: bool,
     /// Its EndpointSlices.
     pub slices: usize,

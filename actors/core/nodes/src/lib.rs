@@ -128,7 +128,7 @@ pub enum In {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<OperatorPolicy>,
+        policy: Arc<OperatorPolicy>,
     },
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
@@ -199,8 +199,8 @@ pub struct AdminState {
     /// The term in which this process may write.
     leads: Option<Epoch>,
     /// The newest term for which wishes were heard, and the wishes.
-    wished: Option<Epoch>,
-    wishes: Option<Arc<OperatorPolicy>>,
+    policy_term: Option<Epoch>,
+    policy: Option<Arc<OperatorPolicy>>,
     nodes: Nodes,
     records: RecordStore,
     spots: Spots,
@@ -248,8 +248,8 @@ impl AdminState {
             opening: None,
             open: None,
             leads: None,
-            wished: None,
-            wishes: None,
+            policy_term: None,
+            policy: None,
             nodes: Nodes::default(),
             records: RecordStore::new(params.keeping),
             spots: Spots::default(),
@@ -337,10 +337,10 @@ impl AdminState {
         }
     }
 
-    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
+    fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
         let heeded = self.heeds_signals();
-        self.wished = self.wished.max(term);
-        self.wishes = Some(wishes);
+        self.policy_term = self.policy_term.max(term);
+        self.policy = Some(policy);
         self.changed = true;
         if heeded != self.heeds_signals() {
             let uids: Vec<NodeUid> = self.nodes.facts().map(|fact| fact.uid.clone()).collect();
@@ -613,7 +613,7 @@ impl Machine for AdminState {
                 self.leads = standing.term();
                 self.changed = true;
             }
-            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, wishes),
+            In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),
             In::ConfigMap(call, answer) => self.on_config_map(now, call, answer, out),
             In::Preemption(seen) => self.spots.on_seen(now, &seen),
             In::Tainted(call, answer) => self.spots.on_tainted(now, call, &answer),

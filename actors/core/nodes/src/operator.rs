@@ -36,7 +36,7 @@ impl AdminState {
         if self.acts() {
             return None;
         }
-        let stopped_by = self.wishes.as_ref().and_then(|wishes| wishes.stopped_by());
+        let stopped_by = self.policy.as_ref().and_then(|policy| policy.stopped_by());
         Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused))
     }
 

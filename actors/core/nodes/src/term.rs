@@ -18,13 +18,13 @@ impl AdminState {
 
     /// Whether anything may be begun: this process leads, and operators let it (G6).
     pub(super) fn acts(&self) -> bool {
-        let lets = |wishes: &Arc<OperatorPolicy>| !wishes.only_observes();
-        self.leads() && self.wished >= self.open && self.wishes.as_ref().is_some_and(lets)
+        let lets = |policy: &Arc<OperatorPolicy>| !policy.only_observes();
+        self.leads() && self.policy_term >= self.open && self.policy.as_ref().is_some_and(lets)
     }
 
     /// Whether the note stands that switches the admin state off.
     pub(super) fn is_switched_off(&self) -> bool {
-        self.wishes.as_ref().is_some_and(|wishes| wishes.admin_state_off)
+        self.policy.as_ref().is_some_and(|policy| policy.admin_state_off)
     }
 
     /// Whether signals count for anything.

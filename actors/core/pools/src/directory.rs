@@ -110,7 +110,7 @@ pub enum In {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<OperatorPolicy>,
+        policy: Arc<OperatorPolicy>,
     },
     /// The operator releases what is held back there; answered in this turn (H3), and done by who leads alone. The names
     /// are those of the nodes that the admin state has let go for the same request: they are in the answer.
@@ -182,7 +182,7 @@ pub struct Directory {
     second_read: SecondRead,
     /// Until when the EndpointSlices were read that were taken in, where that was not passed on.
     read_up_to: Option<Now>,
-    wished: DirectoryPolicy,
+    policy: DirectoryPolicy,
     listed: XdsPools,
     /// What was last shown of the guards.
     shown: Option<GuardsView>,
@@ -260,7 +260,7 @@ impl Directory {
             breaker: Breaker::default(),
             second_read: SecondRead::default(),
             read_up_to: None,
-            wished: DirectoryPolicy::default(),
+            policy: DirectoryPolicy::default(),
             listed: XdsPools::new(if params.pins.is_some() { &[] } else { &params.listed }),
             shown: None,
             #[cfg(test)]
@@ -504,7 +504,7 @@ impl Machine for Directory {
                 self.read_up_to = self.read_up_to.max(Some(read));
                 self.dirty.since.get_or_insert(now);
             }
-            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, wishes),
+            In::OperatorPolicy { term, policy } => self.on_policy(now, term, policy),
             In::Ask(request, scope, nodes) => self.on_ask(now, request, &scope, nodes, out),
         }
     }
@@ -548,7 +548,7 @@ impl Machine for Directory {
         if self.is_running() {
             self.gauges.say(out);
         }
-        if self.opening && self.knows_wishes() {
+        if self.opening && self.knows_policy() {
             self.opening = false;
             assert!(
                 self.is_open(),

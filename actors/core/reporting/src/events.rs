@@ -50,7 +50,7 @@ pub struct Emitter {
     /// The term in which this process leads; `None`: it does not.
     leads: Option<Epoch>,
     /// The newest term for which operators' wishes are known, and whether they let Services and Nodes be told.
-    wished: (Option<Epoch>, bool),
+    known_policy: (Option<Epoch>, bool),
     /// The term in which Services and Nodes are told; `None`: they are not.
     term: Option<Epoch>,
     correlator: Correlator,
@@ -102,7 +102,7 @@ impl Emitter {
             bucket: Bucket::per_second(params.per_second, params.burst),
             params,
             leads: None,
-            wished: (None, false),
+            known_policy: (None, false),
             term: None,
             correlator: Correlator::new(),
             open: BTreeMap::new(),
@@ -193,8 +193,8 @@ impl Emitter {
 
     /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
     /// ends is dropped and counted; what of it lasts is told again when it begins.
-    fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: &OperatorPolicy, out: &mut Vec<Out>) {
-        self.wished = (self.wished.0.max(term), !wishes.only_observes());
+    fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: &OperatorPolicy, out: &mut Vec<Out>) {
+        self.known_policy = (self.known_policy.0.max(term), !policy.only_observes());
         self.settle_term(now, out);
         if self.term.is_none() {
             self.outstanding.clear();
@@ -205,7 +205,7 @@ impl Emitter {
     }
 
     fn settle_term(&mut self, now: Now, out: &mut Vec<Out>) {
-        let (known, lets) = self.wished;
+        let (known, lets) = self.known_policy;
         let term = self.leads.filter(|_| lets && known >= self.leads);
         if std::mem::replace(&mut self.term, term) != term {
             out.push(Out::Reporting(term));
@@ -301,7 +301,7 @@ impl Machine for Emitter {
                 self.early.ended(&ended);
             }
             In::Standing(standing) => self.on_standing(now, standing, out),
-            In::OperatorPolicy { term, wishes } => self.on_wishes(now, term, &wishes, out),
+            In::OperatorPolicy { term, policy } => self.on_policy(now, term, &policy, out),
             In::Posted { call, answer } => self.on_posted(now, call, answer, out),
         }
         self.pump(now, out);

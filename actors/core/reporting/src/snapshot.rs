@@ -20,7 +20,7 @@ use model::node::NodeFact;
 use model::sample::GateClass;
 use model::view::{
     AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
-    SharedLeaseView, Snapshot, SourceView, WishesView,
+    SharedLeaseView, Snapshot, SourceView, PolicyView,
 };
 use model::xds::dump::XdsView;
 
@@ -59,7 +59,7 @@ pub enum In {
     /// The guards.
     Guards(GuardsView),
     /// The mode and the pauses.
-    OperatorPolicy(WishesView),
+    OperatorPolicy(PolicyView),
     /// A node that leaves service or comes back, or that nothing is left of that under this name.
     Node(NodeName, Option<NodeView>),
     /// A node that there is, or that there is none of this name any more.
@@ -154,7 +154,7 @@ impl Board {
             In::Xds(view) => put(&mut newest.xds, view),
             In::SharedLease(view) => put(&mut newest.shared_lease, view),
             In::Guards(view) => put(&mut newest.guards, view),
-            In::OperatorPolicy(view) => put(&mut newest.wishes, view),
+            In::OperatorPolicy(view) => put(&mut newest.policy, view),
             In::Node(name, Some(view)) => {
                 let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
                 newest.nodes.insert(name, Arc::new(view));

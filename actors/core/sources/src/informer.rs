@@ -166,7 +166,7 @@ pub struct Informer {
     /// The term in which its reports are told.
     reporting: Option<Epoch>,
     /// What operators wish.
-    wishes: Arc<OperatorPolicy>,
+    policy: Arc<OperatorPolicy>,
     /// Whether one of the two has changed since the last turn, so that all that lasts and was not told is to be.
     tell_all: bool,
     /// Whether [`Out::Synced`] has been said.
@@ -196,7 +196,7 @@ impl Machine for Informer {
             }
             In::Contact(kind, contact) => return self.on_contact(now, kind, &contact),
             In::Reporting(term) => return self.on_reporting(now, term),
-            In::OperatorPolicy(wishes) => return self.on_wishes(now, wishes),
+            In::OperatorPolicy(policy) => return self.on_policy(now, policy),
         };
         let held = self.cache.held(kind);
         if self.said_cached.insert(kind, held) != Some(held) {
@@ -277,7 +277,7 @@ impl Informer {
             resources: Resources::new(fail_on_data_errors),
             slices_lost: false,
             reporting: None,
-            wishes: Arc::default(),
+            policy: Arc::default(),
             tell_all: false,
             said_synced: false,
             said_confirmed: None,

@@ -193,7 +193,7 @@ fn board_fact(input: &snapshot::In) -> Option<FactKey> {
         snapshot::In::Source(view) => Some(FactKey::SourceView(view.kind)),
         snapshot::In::Lb(view) => Some(FactKey::LbView(view.lb.clone())),
         snapshot::In::Leadership(_) => Some(FactKey::LeadershipView),
-        snapshot::In::OperatorPolicy(_) => Some(FactKey::WishesView),
+        snapshot::In::OperatorPolicy(_) => Some(FactKey::PolicyView),
         snapshot::In::SharedLease(_) => Some(FactKey::SharedLeaseView),
         snapshot::In::Guards(_) => Some(FactKey::GuardsView),
         snapshot::In::Refused(pool, _) => Some(FactKey::RefusedView(pool.clone())),

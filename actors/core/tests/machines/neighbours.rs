@@ -144,9 +144,9 @@ impl Field {
             snapshot: Arc::default(),
         };
         let leads = Standing::Leading { epoch: EPOCH, until: Now::NEVER };
-        let (term, wishes) = (Some(EPOCH), Arc::default());
-        field.tell(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
-        field.tell(Delivery::Events(events::In::OperatorPolicy { term, wishes }));
+        let (term, policy) = (Some(EPOCH), Arc::default());
+        field.tell(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        field.tell(Delivery::Events(events::In::OperatorPolicy { term, policy }));
         field.tell(Delivery::Writer(writer::In::Standing(leads)));
         field.tell(Delivery::Events(events::In::Standing(leads)));
         for pool in pools {

@@ -10,9 +10,9 @@ use pool_core::route::{Delivery, Output, route};
 
 #[test]
 fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
-    let wishes = OperatorPolicy { everything: Some(Pause::default()), pools: BTreeMap::new(), ..OperatorPolicy::default() };
+    let policy = OperatorPolicy { everything: Some(Pause::default()), pools: BTreeMap::new(), ..OperatorPolicy::default() };
     let said = [
-        Out::OperatorPolicy { term: None, wishes: Arc::new(wishes) },
+        Out::OperatorPolicy { term: None, policy: Arc::new(policy) },
         Out::Answer(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead))),
     ];
     let mut deliveries = Vec::new();
@@ -26,9 +26,9 @@ fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
         matches!(
             &to_writer[..],
             [
-                writer::In::OperatorPolicy { wishes, .. },
+                writer::In::OperatorPolicy { policy, .. },
                 writer::In::PassOn(RequestId(7), Answer::Done(Done::Paused(_)))
-            ] if wishes.only_observes()
+            ] if policy.only_observes()
         ),
         "{to_writer:?}"
     );

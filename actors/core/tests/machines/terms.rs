@@ -92,8 +92,8 @@ fn e1_a_condition_from_before_the_first_term_is_posted_once_per_term() {
         has_class: false,
         has_ingress: false,
     };
-    let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-    pair.deliver(vec![Delivery::Events(In::OperatorPolicy { term, wishes })]);
+    let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
+    pair.deliver(vec![Delivery::Events(In::OperatorPolicy { term, policy })]);
     pair.list(Kind::Services, vec![Object::Service(Arc::new(service))]);
     pair.list(Kind::EndpointSlices, Vec::new());
     pair.list(Kind::Nodes, Vec::new());

@@ -135,9 +135,9 @@ impl Bench {
             samples: Vec::new(),
             views: BTreeMap::new(),
         };
-        let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, wishes: Arc::clone(&wishes) }));
-        bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, wishes }));
+        let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
+        bench.deliver(Delivery::Writer(writer::In::OperatorPolicy { term, policy: Arc::clone(&policy) }));
+        bench.deliver(Delivery::Events(events::In::OperatorPolicy { term, policy }));
         bench.stand(Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
         bench.open(&web(), "web");
         bench.forget();

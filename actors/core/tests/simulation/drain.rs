@@ -153,7 +153,7 @@ impl Quiet {
 /// # Errors
 /// What the watchdog finds.
 pub fn calls(seed: u64, size: Size, admin_state_off: bool) -> Result<Vec<String>, String> {
-    let faults = Faults { leaving: false, wishes: false, planes: false, ..size.faults };
+    let faults = Faults { leaving: false, policy: false, planes: false, ..size.faults };
     let mut world = World::new(seed, Size { faults, ..size }, None);
     world.switch(admin_state_off);
     world.calls = Some(Vec::new());

@@ -110,7 +110,7 @@ pub enum Plant {
     /// What operators wish reaches neither the Directory nor the writer.
     PausesUnheard,
     /// What operators wish counts as read for a term that has begun since.
-    WishesOfAnyTerm,
+    PolicyOfAnyTerm,
     /// Pauses that are noted are not seen.
     PausesUnread,
     /// The operator is told of a pause whose write was forestalled.
@@ -234,7 +234,7 @@ impl Plant {
         Plant::EndpointLossesCounted,
         Plant::NodeLossesUncounted,
         Plant::PausesUnheard,
-        Plant::WishesOfAnyTerm,
+        Plant::PolicyOfAnyTerm,
         Plant::PausesUnread,
         Plant::PauseNotWritten,
         Plant::SetBackIgnored,
@@ -280,7 +280,7 @@ impl Plant {
             Plant::FractionIgnored => &["G3"],
             Plant::BreakerLeaks | Plant::BreakerEndsByTime => &["G4", "G2"],
             Plant::EndpointLossesCounted | Plant::NodeLossesUncounted => &["G4"],
-            Plant::PausesUnheard | Plant::WishesOfAnyTerm => &["G6"],
+            Plant::PausesUnheard | Plant::PolicyOfAnyTerm => &["G6"],
             Plant::SetBackIgnored => &["W8"],
             Plant::RecordUnwritten | Plant::ForeignIsOurs | Plant::OffUnheard => &["N4"],
             Plant::UidIgnored => &["N1", "N4"],

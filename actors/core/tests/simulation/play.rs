@@ -119,7 +119,7 @@ pub fn size_of(seed: u64) -> Size {
             edges: random.per_mille(500),
             meddling: random.per_mille(600),
             crashes: random.per_mille(100),
-            wishes: random.per_mille(300),
+            policy: random.per_mille(300),
             restores: false,
             leaving: random.per_mille(750),
             planes: random.per_mille(340),
@@ -133,7 +133,7 @@ pub fn size_of(seed: u64) -> Size {
 pub fn size_of_restored(seed: u64) -> Size {
     let size = size_of(seed);
     let faults =
-        Faults { kube: false, crashes: false, wishes: false, restores: true, leaving: false, ..size.faults };
+        Faults { kube: false, crashes: false, policy: false, restores: true, leaving: false, ..size.faults };
     Size { seconds: size.seconds.max(200), faults, ..size }
 }
 
@@ -333,7 +333,7 @@ pub fn shrink(failed: Failed, seed: u64) -> Failed {
             without(Faults { edges: false, ..faults }),
             without(Faults { meddling: false, ..faults }),
             without(Faults { crashes: false, ..faults }),
-            without(Faults { wishes: false, ..faults }),
+            without(Faults { policy: false, ..faults }),
             without(Faults { restores: false, ..faults }),
             without(Faults { leaving: false, ..faults }),
             without(Faults { planes: false, ..faults }),

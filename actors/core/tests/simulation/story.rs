@@ -47,7 +47,7 @@ pub struct Faults {
     /// In some places processes crash again and again as soon as they have started.
     pub crashes: bool,
     /// Operators pause and resume (G6).
-    pub wishes: bool,
+    pub policy: bool,
     /// The API server's storage is set back to an earlier state (W8).
     pub restores: bool,
     /// Nodes leave service, come back and are replaced (N1).

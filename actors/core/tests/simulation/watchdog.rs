@@ -38,7 +38,7 @@ mod traffic;
 #[path = "watchdog/versions.rs"]
 mod versions;
 #[path = "watchdog/wishes.rs"]
-mod wishes;
+mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ use versions::{Horizon, Versions};
 pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
-pub use wishes::Wish;
+pub use policy::Wish;
 
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
 const NOTICED_US: u64 = 3_000_000;
@@ -169,7 +169,7 @@ struct Within {
     is_off: bool,
     /// What it has seen of Downs.
     seen: Observations,
-    heard: wishes::Heard,
+    heard: policy::Heard,
     /// Which attempts found other rules than discovery (Q4).
     doubts: rules::Doubts,
     /// What the API server is to have accepted (E1).
@@ -230,7 +230,7 @@ pub struct Watchdog {
     services: BTreeMap<String, Known>,
     within: Vec<Within>,
     calls: Puts,
-    noted: wishes::Noted,
+    noted: policy::Noted,
     /// The truth about the Leases.
     pub tenure: Tenure,
     versions: Versions,
@@ -299,7 +299,7 @@ impl Watchdog {
             drains: drains::Heard::default(),
             is_off: settings.admin_state_off,
             seen: Observations::default(),
-            heard: wishes::Heard::default(),
+            heard: policy::Heard::default(),
             doubts: rules::Doubts::default(),
             reports: reports::Reports::default(),
             handed: served::Handed::default(),

@@ -20,7 +20,7 @@ mod restores;
 #[path = "world/well.rs"]
 mod well;
 #[path = "world/wishes.rs"]
-mod wishes;
+mod policy;
 
 use std::collections::BTreeMap;
 
@@ -368,7 +368,7 @@ impl World {
             Happening::PlaneIsAsked(process, stream, request) => {
                 self.plane_is_asked(process, stream, &request)?;
             }
-            Happening::Wish if self.stormy && self.size.faults.wishes => self.wish(),
+            Happening::Wish if self.stormy && self.size.faults.policy => self.wish(),
             Happening::IsMarked(uid, at) => self.judge_mark(&uid, at)?,
             Happening::Story
             | Happening::Leave

@@ -95,8 +95,8 @@ impl Bench {
         bench.turn("all nodes", bench.nodes.values().map(told).collect());
         bench.look();
         let standing = Standing::Leading { epoch, until: Now::NEVER };
-        let wishes = In::OperatorPolicy { term: Some(epoch), wishes: Arc::new(OperatorPolicy::default()) };
-        bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), wishes]);
+        let policy = In::OperatorPolicy { term: Some(epoch), policy: Arc::new(OperatorPolicy::default()) };
+        bench.turn("a term", vec![In::Confirmed(epoch), In::Opened(epoch), policy]);
         bench.turn("a term's reports", vec![In::Reporting(Some(epoch)), In::Standing(standing)]);
         bench.answer();
         bench.passes(1_000);

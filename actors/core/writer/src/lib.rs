@@ -160,7 +160,7 @@ pub enum In {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<OperatorPolicy>,
+        policy: Arc<OperatorPolicy>,
     },
     /// The operator asks for an attempt of this pool now (H3).
     Attempt(RequestId, PoolId),
@@ -302,7 +302,7 @@ pub enum Out {
 pub struct Writer {
     params: Params,
     standing: Standing,
-    wished: WriterPolicy,
+    policy: WriterPolicy,
     life: Life,
     draining: Arc<Draining>,
     unread: UnreadChanges,
@@ -364,7 +364,7 @@ impl Writer {
             let_go_by: None,
             params,
             standing: Standing::Standby,
-            wished: WriterPolicy::default(),
+            policy: WriterPolicy::default(),
             life: Life::Running,
             draining: Arc::default(),
             unread: UnreadChanges::default(),
@@ -545,7 +545,7 @@ impl Machine for Writer {
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         match input {
             In::Standing(standing) => self.on_standing(now, standing, out),
-            In::OperatorPolicy { term, wishes } => self.on_wishes(term, wishes),
+            In::OperatorPolicy { term, policy } => self.on_policy(term, policy),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
             In::PassOn(id, answer) => self.pass_on(now, id, answer, out),

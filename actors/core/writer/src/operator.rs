@@ -25,19 +25,19 @@ use super::{Life, Out, Writer};
 pub(super) struct WriterPolicy {
     /// The newest term that had begun when it was read; `None`: none had, or nothing was said yet.
     term: Option<Epoch>,
-    wishes: Arc<OperatorPolicy>,
+    policy: Arc<OperatorPolicy>,
 }
 
 impl WriterPolicy {
     /// Whether the operator has paused the members of this pool.
     pub(super) fn pauses(&self, pool: &PoolId, taken: &Taken) -> bool {
-        let OperatorPolicy { pools, services, .. } = &*self.wishes;
+        let OperatorPolicy { pools, services, .. } = &*self.policy;
         pools.contains_key(pool) || taken.services.values().any(|key| services.contains_key(key))
     }
 
     /// A level as it may be written: where only additions are wished, all that is there may stay (G6).
     pub(super) fn loosened<'a>(&self, level: &'a Level, there: &PoolFacts) -> Cow<'a, Level> {
-        match self.wishes.mode {
+        match self.policy.mode {
             Mode::Observe | Mode::Enforce => Cow::Borrowed(level),
             Mode::AddOnly => {
                 let mut level = level.clone();
@@ -52,8 +52,8 @@ impl WriterPolicy {
 
 impl Writer {
     /// Takes in what operators wish.
-    pub(super) fn on_wishes(&mut self, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
-        self.wished = WriterPolicy { term: self.wished.term.max(term), wishes };
+    pub(super) fn on_policy(&mut self, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
+        self.policy = WriterPolicy { term: self.policy.term.max(term), policy };
     }
 
     /// An answer about a pause, which this writer has heard of before it: where no other client may write, it counts from
@@ -74,7 +74,7 @@ impl Writer {
     /// Whether a write may begin, as far as operators' wishes go: they are known for this term, and let it.
     pub(super) fn is_let(&self) -> bool {
         let term = self.standing.term();
-        term.is_some() && self.wished.term >= term && !self.wished.wishes.only_observes()
+        term.is_some() && self.policy.term >= term && !self.policy.policy.only_observes()
     }
 
     /// While nothing may be written, nothing that could lead to a PUT goes on: what was granted, and what waits for its
@@ -141,8 +141,8 @@ impl Writer {
         if self.life != Life::Running || !self.standing.leads_for_certain(now) {
             return Some(Refusal::NotLeading);
         }
-        let paused = self.wished.wishes.pools.contains_key(pool).then_some(PausedBy::Pool);
-        if let Some(by) = self.wished.wishes.stopped_by().or(paused) {
+        let paused = self.policy.policy.pools.contains_key(pool).then_some(PausedBy::Pool);
+        if let Some(by) = self.policy.policy.stopped_by().or(paused) {
             return Some(Refusal::Paused(by));
         }
         // What operators wish is not known for this term yet.

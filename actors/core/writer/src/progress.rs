@@ -279,7 +279,7 @@ impl Writer {
             return;
         }
         let taken = self.open_write(&pool.lb).and_then(Write::taken);
-        let level = taken.map(|taken| self.wished.loosened(&taken.level, &read.facts));
+        let level = taken.map(|taken| self.policy.loosened(&taken.level, &read.facts));
         let level = level.as_deref();
         self.tell_found(pool, &read.facts, out);
         let planned = plan(&read.facts, level, &draining, network.as_ref());
@@ -344,7 +344,7 @@ impl Writer {
         let Some(taken) = write.taken() else { return true };
         let outcome = match prove(&read.facts, taken.family, &taken.services) {
             Err(reason) => Outcome::NotManageable(reason),
-            Ok(()) if self.wished.pauses(pool, taken) => Outcome::NotGranted,
+            Ok(()) if self.policy.pauses(pool, taken) => Outcome::NotGranted,
             Ok(()) => return true,
         };
         write.membership = Membership::Not;

@@ -18,7 +18,7 @@ mod shared;
 mod throttle;
 mod unread;
 mod waits;
-mod wished;
+mod policy;
 mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,7 +160,7 @@ struct Bench {
 /// A writer that was told that operators wish nothing, in whatever term.
 fn let_write(params: Params) -> Writer {
     let mut writer = Writer::new(params);
-    writer.on_wishes(Some(Epoch(u64::MAX)), Arc::default());
+    writer.on_policy(Some(Epoch(u64::MAX)), Arc::default());
     writer
 }
 

@@ -97,8 +97,8 @@ struct Bench {
     now: Now,
     asked: VecDeque<(CallId, ConfigMapAsk)>,
     answers: Vec<(RequestId, Answer)>,
-    wishes: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
-    view: Option<WishesView>,
+    policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
+    view: Option<PolicyView>,
     /// Whether the pauses could be read last, and whether a term waits for them, as it is measured.
     measured: Option<(bool, bool)>,
 }
@@ -108,7 +108,7 @@ impl Bench {
         let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: Heeding::Pauses });
         let (asked, answers) = (VecDeque::new(), Vec::new());
         let mut bench =
-            Bench { pauses, server, now: at(1), asked, answers, wishes: None, view: None, measured: None };
+            Bench { pauses, server, now: at(1), asked, answers, policy: None, view: None, measured: None };
         bench.tell(In::Start);
         bench
     }
@@ -130,7 +130,7 @@ impl Bench {
         for said in out {
             match said {
                 Out::ConfigMap(call, ask) => self.asked.push_back((call, ask)),
-                Out::OperatorPolicy { term, wishes } => self.wishes = Some((term, wishes)),
+                Out::OperatorPolicy { term, policy } => self.policy = Some((term, policy)),
                 Out::Answer(id, answer) => self.answers.push((id, answer)),
                 Out::View(view) => self.view = Some(view),
                 Out::Metric(Metric::OperatorPolicy { fresh, term_waits, .. }) => {
@@ -176,8 +176,8 @@ impl Bench {
     }
 
     fn known(&self) -> (Option<u64>, OperatorPolicy) {
-        let (term, wishes) = self.wishes.as_ref().expect("wishes were said");
-        (term.map(|term| term.0), OperatorPolicy::clone(wishes))
+        let (term, policy) = self.policy.as_ref().expect("wishes were said");
+        (term.map(|term| term.0), OperatorPolicy::clone(policy))
     }
 }
 
@@ -204,8 +204,8 @@ fn w8_a_look_that_began_before_the_term_does_not_count_for_it() {
     bench.tell(In::ConfigMap(old, stale));
     assert_eq!(bench.known().0, None);
     bench.serve();
-    let (term, wishes) = bench.known();
-    assert_eq!((term, wishes.only_observes()), (Some(2), true));
+    let (term, policy) = bench.known();
+    assert_eq!((term, policy.only_observes()), (Some(2), true));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn g6_a_pause_is_told_before_the_operator_is_answered() {
     let mut out = Vec::new();
     bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
     let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
-    let pause = place(|said| matches!(said, Out::OperatorPolicy { wishes, .. } if wishes.only_observes()));
+    let pause = place(|said| matches!(said, Out::OperatorPolicy { policy, .. } if policy.only_observes()));
     let answer = place(|said| matches!(said, Out::Answer(RequestId(7), Answer::Done(Done::Paused(_)))));
     assert!(pause < answer, "{out:?}");
 }
@@ -408,10 +408,10 @@ fn g6_an_unreadable_key_is_told_and_an_unreadable_global_pause_pauses() {
     let view = bench.view.clone().expect("it is shown");
     let keys: Vec<&str> = view.unreadable.iter().map(|(key, _)| &**key).collect();
     assert_eq!(keys, ["pause.al", "pause.everything", "pause.pool.x", "pause.pool.y", "pause.service.z"]);
-    let wishes = bench.known().1;
-    assert!(wishes.only_observes());
-    assert_eq!(wishes.pools[&pool("shop-web")].reason.as_deref(), Some("because of tests"));
-    let api = &wishes.services[&ServiceKey::new("shop", "api")];
+    let policy = bench.known().1;
+    assert!(policy.only_observes());
+    assert_eq!(policy.pools[&pool("shop-web")].reason.as_deref(), Some("because of tests"));
+    let api = &policy.services[&ServiceKey::new("shop", "api")];
     assert_eq!((api.by.as_deref(), api.reason.as_deref()), (Some("bob"), Some("moves")));
     bench.resume(1, Scope::Everything);
     bench.serve();
@@ -485,7 +485,7 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
                 bench.tell(In::Pause { id, scope, by: None, reason: None });
                 bench.serve();
             }
-            let (_, heeded) = bench.wishes.clone().expect("told");
+            let (_, heeded) = bench.policy.clone().expect("told");
             let single = usize::from(heeds_single);
             assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
             assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
@@ -496,8 +496,8 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
 #[test]
 fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
     let mut bench = restoring(Restoring { reversed: true, heeds_single: false });
-    let heeded = |bench: &Bench| bench.wishes.clone().expect("told").1;
-    let shown = |bench: &Bench| bench.view.clone().expect("shown").wishes.expect("known");
+    let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
+    let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
     assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
     assert_eq!(*shown(&bench), OperatorPolicy::default(), "what is shown is what is noted");
 

@@ -134,8 +134,8 @@ impl Bench {
         self.looks = 0;
     }
 
-    pub(super) fn wish(&mut self, term: u64, wishes: OperatorPolicy) {
-        self.hear(In::OperatorPolicy { term: Some(Epoch(term)), wishes: Arc::new(wishes) });
+    pub(super) fn wish(&mut self, term: u64, policy: OperatorPolicy) {
+        self.hear(In::OperatorPolicy { term: Some(Epoch(term)), policy: Arc::new(policy) });
     }
 
     pub(super) fn tell(&mut self, fact: NodeFact) {

@@ -121,8 +121,8 @@ impl World {
         self.term += 1;
         self.tell(directory::In::ListsSynced);
         self.tell(directory::In::DiscoverySynced);
-        let wishes = Arc::new(OperatorPolicy::default());
-        self.tell(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), wishes });
+        let policy = Arc::new(OperatorPolicy::default());
+        self.tell(directory::In::OperatorPolicy { term: Some(Epoch(self.term)), policy });
         self.tell(directory::In::Confirmed(Epoch(self.term)));
         self.tell(directory::In::Reporting(Some(Epoch(self.term))));
         self.bench.lead(self.term);

@@ -14,7 +14,7 @@ use model::policy::{Mode, OperatorPolicy};
 /// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
 #[derive(Default)]
 pub(super) struct DirectoryPolicy {
-    wishes: Option<Arc<OperatorPolicy>>,
+    policy: Option<Arc<OperatorPolicy>>,
     /// The newest term in which it was read.
     term: Option<Epoch>,
 }
@@ -22,20 +22,20 @@ pub(super) struct DirectoryPolicy {
 impl DirectoryPolicy {
     /// What wishes keep a pool of these Services from being written (G6).
     fn paused<'a>(&'a self, id: &PoolId, claims: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
-        let wishes = self.wishes.as_deref();
-        let mode = wishes.filter(|wishes| wishes.mode == Mode::Observe).map(|_| PausedBy::Mode);
-        let everything = wishes.and_then(|wishes| wishes.everything.as_ref()).map(|_| PausedBy::Everything);
-        let pool = wishes.and_then(|wishes| wishes.pools.get(id)).map(|_| PausedBy::Pool);
-        let services = wishes.into_iter().flat_map(|wishes| {
+        let policy = self.policy.as_deref();
+        let mode = policy.filter(|policy| policy.mode == Mode::Observe).map(|_| PausedBy::Mode);
+        let everything = policy.and_then(|policy| policy.everything.as_ref()).map(|_| PausedBy::Everything);
+        let pool = policy.and_then(|policy| policy.pools.get(id)).map(|_| PausedBy::Pool);
+        let services = policy.into_iter().flat_map(|policy| {
             let named = claims.values().map(|fact| &fact.key);
-            named.filter(|key| wishes.services.contains_key(key)).cloned().map(PausedBy::Service)
+            named.filter(|key| policy.services.contains_key(key)).cloned().map(PausedBy::Service)
         });
         mode.into_iter().chain(everything).chain(pool).chain(services)
     }
 
     /// Whether no member is removed from any pool (G6).
     pub(super) fn is_add_only(&self) -> bool {
-        self.wishes.as_ref().is_some_and(|wishes| match wishes.mode {
+        self.policy.as_ref().is_some_and(|policy| match policy.mode {
             Mode::AddOnly => true,
             Mode::Observe | Mode::Enforce => false,
         })
@@ -47,7 +47,7 @@ impl Directory {
     /// that there is none for it; a Service's annotation does not count then where the person who restores has named the
     /// pool.
     pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Owners) -> BTreeSet<PausedBy> {
-        let mut paused: BTreeSet<PausedBy> = self.wished.paused(id, claims).collect();
+        let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, claims).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
                 Some(pin) if pin.despite_pause => {}
@@ -63,38 +63,38 @@ impl Directory {
 
     /// Whether a pool that is refused would be paused if it were not.
     pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Owners) -> bool {
-        self.wished.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
+        self.policy.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
     }
 
     /// Whether a term may open: a pause that was made in an earlier one must not be forgotten in it (G6).
-    pub(super) fn knows_wishes(&self) -> bool {
-        self.wished.term.is_some_and(|term| term >= self.term.epoch)
+    pub(super) fn knows_policy(&self) -> bool {
+        self.policy.term.is_some_and(|term| term >= self.term.epoch)
     }
 
     /// What operators wish takes the place of what they wished before.
-    pub(super) fn on_wishes(&mut self, now: Now, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
-        self.wished.term = self.wished.term.max(term);
-        let before = self.wished.wishes.replace(Arc::clone(&wishes)).unwrap_or_default();
+    pub(super) fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
+        self.policy.term = self.policy.term.max(term);
+        let before = self.policy.policy.replace(Arc::clone(&policy)).unwrap_or_default();
         if self.opening {
             self.dirty.since.get_or_insert(now);
         }
-        if before == wishes {
+        if before == policy {
             return;
         }
-        let of_all = |wishes: &OperatorPolicy| (wishes.mode, wishes.everything.is_some());
-        if of_all(&before) != of_all(&wishes) {
+        let of_all = |policy: &OperatorPolicy| (policy.mode, policy.everything.is_some());
+        if of_all(&before) != of_all(&policy) {
             let all: Vec<PoolId> = self.pools.keys().cloned().collect();
             all.into_iter().for_each(|id| self.dirty.pool(now, id));
             return;
         }
-        let in_one = |id: &&PoolId| before.pools.contains_key(id) != wishes.pools.contains_key(id);
+        let in_one = |id: &&PoolId| before.pools.contains_key(id) != policy.pools.contains_key(id);
         let pools: BTreeSet<PoolId> =
-            before.pools.keys().chain(wishes.pools.keys()).filter(in_one).cloned().collect();
+            before.pools.keys().chain(policy.pools.keys()).filter(in_one).cloned().collect();
         for id in pools.into_iter().filter(|id| self.pools.contains_key(id)).collect::<Vec<_>>() {
             self.dirty.pool(now, id);
         }
         let changed =
-            |key: &ServiceKey| before.services.contains_key(key) != wishes.services.contains_key(key);
+            |key: &ServiceKey| before.services.contains_key(key) != policy.services.contains_key(key);
         for uid in self.uids_of(changed) {
             self.touch_pools_of(now, &uid);
         }
@@ -112,7 +112,7 @@ impl Directory {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
-        let stopped_by = self.wished.wishes.as_ref().and_then(|wishes| wishes.stopped_by());
+        let stopped_by = self.policy.policy.as_ref().and_then(|policy| policy.stopped_by());
         match self.reporting {
             Some(_) => None,
             None => Some(stopped_by.map_or(Refusal::NotLeading, Refusal::Paused)),
@@ -191,7 +191,7 @@ impl Directory {
     /// What holds back every removal, besides the guards of a pool's own.
     fn held_besides(&self, is_stopped: bool) -> Option<HeldReason> {
         let stopped = is_stopped && !self.params.guards.only_observes();
-        let add_only = || self.wished.is_add_only().then_some(HeldReason::AddOnly);
+        let add_only = || self.policy.is_add_only().then_some(HeldReason::AddOnly);
         stopped.then_some(HeldReason::Breaker).or_else(add_only)
     }
 

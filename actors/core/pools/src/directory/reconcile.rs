@@ -48,7 +48,7 @@ impl Directory {
         }
         let ban = RemovalPolicy {
             breaker: self.breaker.tripped().is_some(),
-            add_only: self.wished.is_add_only(),
+            add_only: self.policy.is_add_only(),
             observes: self.params.guards.only_observes(),
         };
         for id in &worked {
@@ -126,7 +126,7 @@ impl Directory {
                     listed,
                     read_asked: self.second_read.in_force(),
                     paused,
-                    add_only: self.wished.is_add_only(),
+                    add_only: self.policy.is_add_only(),
                     stopped: self.breaker.tripped(),
                 };
                 let size = pool.look(id, &given, observation);

@@ -176,8 +176,8 @@ impl Bench {
     /// The same with these parameters.
     fn with(params: Params) -> Bench {
         let mut bench = Bench::unwished(params);
-        let (term, wishes) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.tell(In::OperatorPolicy { term, wishes });
+        let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
+        bench.tell(In::OperatorPolicy { term, policy });
         bench
     }
 

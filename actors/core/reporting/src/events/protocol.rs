@@ -37,7 +37,7 @@ pub enum In {
         /// The newest term that had begun when it was read.
         term: Option<Epoch>,
         /// All of it.
-        wishes: Arc<OperatorPolicy>,
+        policy: Arc<OperatorPolicy>,
     },
     /// A post was answered.
     Posted {

@@ -85,7 +85,7 @@ impl Drive {
         let (posts, samples, dropped, terms) = (VecDeque::new(), Vec::new(), Vec::new(), Vec::new());
         let mut drive =
             Drive { emitter: Emitter::new(params), now: Now::ZERO, posts, samples, dropped, terms };
-        drive.step(In::OperatorPolicy { term: Some(Epoch(u64::MAX)), wishes: Arc::default() });
+        drive.step(In::OperatorPolicy { term: Some(Epoch(u64::MAX)), policy: Arc::default() });
         drive
     }
 

@@ -37,15 +37,15 @@ impl Entry {
     }
 
     /// Whether its Service is paused, by operators' wishes or by its annotation.
-    fn is_paused(&self, wishes: &OperatorPolicy) -> bool {
-        let paused = |service: &ServiceObject| service.paused || wishes.services.contains_key(&service.key);
+    fn is_paused(&self, policy: &OperatorPolicy) -> bool {
+        let paused = |service: &ServiceObject| service.paused || policy.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
     /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
     /// when it ends.
-    fn untold_trouble(&mut self, wishes: &OperatorPolicy) -> Option<Report> {
-        let paused = self.is_paused(wishes);
+    fn untold_trouble(&mut self, policy: &OperatorPolicy) -> Option<Report> {
+        let paused = self.is_paused(policy);
         let subject = self.subject()?;
         let trouble = self.trouble.as_mut()?;
         if std::mem::replace(&mut trouble.told, !paused) || paused {
@@ -79,9 +79,9 @@ impl Informer {
     }
 
     /// What operators wish takes the place of what they wished before.
-    pub(super) fn on_wishes(&mut self, now: Now, wishes: Arc<OperatorPolicy>) {
-        let before = std::mem::replace(&mut self.wishes, wishes);
-        if !before.services.keys().eq(self.wishes.services.keys()) {
+    pub(super) fn on_policy(&mut self, now: Now, policy: Arc<OperatorPolicy>) {
+        let before = std::mem::replace(&mut self.policy, policy);
+        if !before.services.keys().eq(self.policy.services.keys()) {
             self.tell_all = true;
             self.cache.due.get_or_insert(now);
         }
@@ -92,7 +92,7 @@ impl Informer {
         if self.reporting.is_some()
             && let Some(entry) = self.cache.entries.get_mut(key)
         {
-            let report = entry.untold_trouble(&self.wishes);
+            let report = entry.untold_trouble(&self.policy);
             self.reported.extend(
                 report
                     .iter()
@@ -107,7 +107,7 @@ impl Informer {
     /// Says that the data errors of one Service have ended, if they were reported. In a pause nothing of it is reported.
     pub(super) fn end_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(subject) = self.reported.get(key) else { return };
-        let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.wishes));
+        let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.policy));
         let holds =
             entry.is_some_and(|entry| entry.trouble.is_some() && entry.subject().as_ref() == Some(subject));
         if !holds {
@@ -125,8 +125,8 @@ impl Informer {
             let reported: Vec<ServiceKey> = self.reported.keys().cloned().collect();
             reported.iter().for_each(|key| self.end_trouble(key, out));
         }
-        let (entries, wishes) = (&self.cache.entries, &self.wishes);
-        let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(wishes));
+        let (entries, policy) = (&self.cache.entries, &self.policy);
+        let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(policy));
         let over = self.undecodables.take_ended(&self.cache, paused);
         out.extend(over.into_iter().map(|over| Out::Ended(Ended::of(over))));
         out.extend(
@@ -146,10 +146,10 @@ impl Informer {
     pub(super) fn has_told(&self) -> bool {
         let mut entries = self.cache.entries.values();
         let is_told = |entry: &Entry| {
-            entry.is_paused(&self.wishes) || entry.trouble.as_ref().is_none_or(|trouble| trouble.told)
+            entry.is_paused(&self.policy) || entry.trouble.as_ref().is_none_or(|trouble| trouble.told)
         };
         let paused =
-            |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.wishes));
+            |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.policy));
         self.reporting.is_none() || (self.undecodables.are_told(&self.cache, paused) && entries.all(is_told))
     }
 }

@@ -63,7 +63,7 @@ impl Saboteur {
 
     #[expect(clippy::too_many_lines, reason = "each bug is named once")]
     fn spoil(&mut self, plant: Plant, mut delivery: Delivery) -> Vec<Delivery> {
-        spoil_wishes(plant, &mut delivery);
+        spoil_policy(plant, &mut delivery);
         spoil_losses(plant, &mut delivery);
         let lost = match (plant, &mut delivery) {
             (Plant::OutcomesLost, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(..)))) => {
@@ -284,8 +284,8 @@ impl Saboteur {
                 }
                 false
             }
-            (Plant::OffUnheard, nodes::In::OperatorPolicy { wishes, .. }) => {
-                Arc::make_mut(wishes).admin_state_off = false;
+            (Plant::OffUnheard, nodes::In::OperatorPolicy { policy, .. }) => {
+                Arc::make_mut(policy).admin_state_off = false;
                 false
             }
             (Plant::FailureForgotten, nodes::In::Finished { result, .. }) => result.is_err(),
@@ -351,15 +351,15 @@ fn revive(resource: &mut Received) {
 }
 
 /// What a planted bug makes of what operators wish.
-fn spoil_wishes(plant: Plant, delivery: &mut Delivery) {
+fn spoil_policy(plant: Plant, delivery: &mut Delivery) {
     match (plant, delivery) {
         (
             Plant::PausesUnheard,
-            Delivery::Writer(writer::In::OperatorPolicy { wishes, .. })
-            | Delivery::Directory(directory::In::OperatorPolicy { wishes, .. }),
-        ) => *wishes = Arc::default(),
+            Delivery::Writer(writer::In::OperatorPolicy { policy, .. })
+            | Delivery::Directory(directory::In::OperatorPolicy { policy, .. }),
+        ) => *policy = Arc::default(),
         (
-            Plant::WishesOfAnyTerm,
+            Plant::PolicyOfAnyTerm,
             Delivery::Writer(writer::In::OperatorPolicy { term, .. })
             | Delivery::Directory(directory::In::OperatorPolicy { term, .. })
             | Delivery::Events(events::In::OperatorPolicy { term, .. }),

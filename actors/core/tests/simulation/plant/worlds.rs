@@ -17,7 +17,7 @@ impl Plant {
         let often = Some(Often::BrokenSource);
         let changing = self == Plant::BreakerEndsByTime;
         let faults = Faults { kube: true, arm: false, meddling: false, often, ..calm };
-        let faults = Faults { processes: changing, wishes: changing, ..faults };
+        let faults = Faults { processes: changing, policy: changing, ..faults };
         let replicas = if changing { 2 } else { 1 };
         Size { replicas, nodes: 8, services: 20, seconds: 600, faults, ..size }
     }
@@ -32,14 +32,14 @@ impl Plant {
     /// A world in which operators pause and resume.
     fn wishing_world(self, size: Size, calm: Faults) -> Size {
         let over =
-            [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::WishesOfAnyTerm, Often::UnheardPause)];
+            [(Plant::PausesUnheard, Often::PausedTakeOver), (Plant::PolicyOfAnyTerm, Often::UnheardPause)];
         let often = over.into_iter().find(|(plant, _)| *plant == self).map(|(_, often)| often);
         let processes = often.is_some();
         let leases = self == Plant::PauseNotWritten;
         // Who takes over finds much to write.
         let (meddling, services) =
             if processes { (true, size.services.max(16)) } else { (calm.meddling, size.services) };
-        let faults = Faults { wishes: true, processes, leases, meddling, often, ..calm };
+        let faults = Faults { policy: true, processes, leases, meddling, often, ..calm };
         let replicas = if processes || leases { 2 + size.replicas % 2 } else { size.replicas };
         Size { replicas, services, seconds: 240, faults, ..size }
     }
@@ -49,8 +49,8 @@ impl Plant {
         let meddling = matches!(self, Plant::AllDownsOurs | Plant::ForeignIsOurs) || calm.meddling;
         let processes = self == Plant::RecordsUnread;
         let arm = self == Plant::FailureForgotten || calm.arm;
-        let wishes = self == Plant::OffUnheard;
-        let faults = Faults { leaving: true, meddling, processes, arm, wishes, ..calm };
+        let policy = self == Plant::OffUnheard;
+        let faults = Faults { leaving: true, meddling, processes, arm, policy, ..calm };
         let replicas = if processes { 2 } else { size.replicas };
         // So many that a storm takes more than may go Down at the same time, whatever else has gone.
         let nodes = if self == Plant::BreakerOfDownsOff { 14 } else { size.nodes.max(6) };
@@ -83,7 +83,7 @@ impl Plant {
                 let faults = Faults { processes: true, arm: false, ..calm };
                 Size { balancers: 1, replicas: 2 + size.replicas % 2, seconds: 240, faults, ..size }
             }
-            Plant::PausesUnheard | Plant::PausesUnread | Plant::WishesOfAnyTerm | Plant::PauseNotWritten => {
+            Plant::PausesUnheard | Plant::PausesUnread | Plant::PolicyOfAnyTerm | Plant::PauseNotWritten => {
                 self.wishing_world(size, calm)
             }
             Plant::SetBackIgnored => {
@@ -214,7 +214,7 @@ fn calmed(faults: Faults) -> Faults {
         edges,
         planes,
         crashes: false,
-        wishes: false,
+        policy: false,
         restores: false,
         ..faults
     }

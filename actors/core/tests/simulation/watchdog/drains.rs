@@ -25,7 +25,7 @@ const OFF_NOTICED_US: u64 = 150_000_000;
 /// What the admin state of a process was told.
 #[derive(Default)]
 pub(super) struct Heard {
-    wishes: Option<Arc<OperatorPolicy>>,
+    policy: Option<Arc<OperatorPolicy>>,
     leads: bool,
 }
 
@@ -169,8 +169,8 @@ impl Watchdog {
     ) -> Result<(), String> {
         let heard = &mut self.within[process].drains;
         if let Some(Delivery::AdminState(input)) = input {
-            if let nodes::In::OperatorPolicy { wishes, .. } = input {
-                heard.wishes = Some(Arc::clone(wishes));
+            if let nodes::In::OperatorPolicy { policy, .. } = input {
+                heard.policy = Some(Arc::clone(policy));
             } else if let nodes::In::Standing(standing) = input {
                 heard.leads = match standing {
                     Standing::Leading { .. } => true,
@@ -178,8 +178,8 @@ impl Watchdog {
                 };
             }
         }
-        let acts = heard.leads && heard.wishes.as_ref().is_some_and(|wishes| !wishes.only_observes());
-        let is_off = heard.wishes.as_ref().is_some_and(|wishes| wishes.admin_state_off);
+        let acts = heard.leads && heard.policy.as_ref().is_some_and(|policy| !policy.only_observes());
+        let is_off = heard.policy.as_ref().is_some_and(|policy| policy.admin_state_off);
         for said in said {
             let Output::AdminState(said) = said else { continue };
             let writes = match said {

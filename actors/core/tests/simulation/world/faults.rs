@@ -206,7 +206,7 @@ impl World {
                 self.stall_stream(number, kind, span);
             }
             15 if faults.kube && faults.processes => self.eclipse(leader, &there),
-            16 if faults.wishes && faults.processes => {
+            16 if faults.policy && faults.processes => {
                 let heard = self.fates.per_mille(500);
                 self.take_over_in_a_pause(leader, &there, heard);
             }

@@ -55,7 +55,7 @@ impl World {
     pub(super) fn people_leave(&mut self) -> u64 {
         self.crashes.clear();
         let mut until = self.now;
-        if self.size.faults.wishes {
+        if self.size.faults.policy {
             // Until then the last request of an operator may still be carried out.
             until += LAST_WISH_US;
             self.at(until, Happening::EndPauses);

@@ -76,7 +76,7 @@ struct Process {
     pauses: Pauses,
     life: u64,
     term: Option<(Epoch, Now)>,
-    wishes: Option<Arc<OperatorPolicy>>,
+    policy: Option<Arc<OperatorPolicy>>,
 }
 
 struct World {
@@ -102,7 +102,7 @@ impl World {
             }),
             life: 0,
             term: None,
-            wishes: None,
+            policy: None,
         };
         let mut world = World {
             now: at(1),
@@ -143,7 +143,7 @@ impl World {
                         self.plan(after, Event::Land(p, life, call, ask, fate));
                     }
                 }
-                Out::OperatorPolicy { term, wishes } => self.on_wishes(p, term, wishes),
+                Out::OperatorPolicy { term, policy } => self.on_policy(p, term, policy),
                 Out::Answer(id, answer) => self.on_answer(id, &answer),
                 Out::View(_) | Out::Metric(_) => {}
             }
@@ -172,26 +172,26 @@ impl World {
         })
     }
 
-    fn judge(&self, wishes: &OperatorPolicy, read_after: Now) {
+    fn judge(&self, policy: &OperatorPolicy, read_after: Now) {
         for n in 0..3 {
             let scope = scope(n);
             let paused = match &scope {
-                Scope::Everything => wishes.everything.is_some(),
-                Scope::Pool(pool) => wishes.pools.contains_key(pool),
-                Scope::Service(service) => wishes.services.contains_key(service),
+                Scope::Everything => policy.everything.is_some(),
+                Scope::Pool(pool) => policy.pools.contains_key(pool),
+                Scope::Service(service) => policy.services.contains_key(service),
                 Scope::Node(_) => unreachable!("a node cannot be paused"),
             };
             assert!(paused || !self.must_be_paused(&scope, read_after), "{scope:?}: {:#?}", self.ops);
         }
     }
 
-    fn on_wishes(&mut self, p: usize, term: Option<Epoch>, wishes: Arc<OperatorPolicy>) {
+    fn on_policy(&mut self, p: usize, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
         if let Some((epoch, began)) = self.processes[p].term
             && term == Some(epoch)
         {
-            self.judge(&wishes, began);
+            self.judge(&policy, began);
         }
-        self.processes[p].wishes = Some(wishes);
+        self.processes[p].policy = Some(policy);
     }
 
     fn happen(&mut self, event: Event) {
@@ -257,7 +257,7 @@ impl World {
                     }),
                     life: self.processes[p].life + 1,
                     term: None,
-                    wishes: None,
+                    policy: None,
                 };
                 let now = self.now;
                 let open = self.ops.iter_mut().filter(|op| op.process == p && op.to.is_none());
@@ -298,9 +298,9 @@ proptest! {
         // Liveness: all know what is noted, all requests were answered.
         let noted = world.server.facts(world.now).map(|facts| Noted::of(&facts)).unwrap_or_default();
         for process in &world.processes {
-            let wishes = process.wishes.as_ref().expect("it was read");
-            prop_assert_eq!(&wishes.pools, &noted.pools);
-            prop_assert_eq!(&wishes.everything, &noted.everything);
+            let policy = process.policy.as_ref().expect("it was read");
+            prop_assert_eq!(&policy.pools, &noted.pools);
+            prop_assert_eq!(&policy.everything, &noted.everything);
             prop_assert_eq!(process.pauses.term, process.term.map(|(epoch, _)| epoch));
         }
         prop_assert!(world.ops.iter().all(|op| op.to.is_some()));

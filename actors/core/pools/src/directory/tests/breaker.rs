@@ -413,7 +413,7 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     bench.reporting(None);
     assert_eq!(refused(&mut bench), Answer::Refused(Refusal::NotLeading));
     let pause = OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
-    bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(pause) });
+    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(pause) });
     let paused = Refusal::Paused(model::assignment::PausedBy::Everything);
     assert_eq!(refused(&mut bench), Answer::Refused(paused));
 }
@@ -458,8 +458,8 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
 }
 
 /// Told what operators wish.
-fn wish(wishes: OperatorPolicy) -> In {
-    In::OperatorPolicy { term: Some(Epoch(u64::MAX)), wishes: Arc::new(wishes) }
+fn wish(policy: OperatorPolicy) -> In {
+    In::OperatorPolicy { term: Some(Epoch(u64::MAX)), policy: Arc::new(policy) }
 }
 
 fn paused(pools: std::ops::Range<u32>) -> OperatorPolicy {

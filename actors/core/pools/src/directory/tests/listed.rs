@@ -124,8 +124,8 @@ fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
 
-fn wishes(bench: &mut Bench, wishes: OperatorPolicy) {
-    bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes) });
+fn policy(bench: &mut Bench, policy: OperatorPolicy) {
+    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
 }
 
 fn add_only() -> OperatorPolicy {

@@ -5,8 +5,8 @@ use model::assignment::PausedBy;
 use model::level::Keeps;
 use model::policy::{Mode, Pause};
 
-fn wishes(bench: &mut Bench, term: Option<u64>, wishes: OperatorPolicy) {
-    bench.tell(In::OperatorPolicy { term: term.map(Epoch), wishes: Arc::new(wishes) });
+fn policy(bench: &mut Bench, term: Option<u64>, policy: OperatorPolicy) {
+    bench.tell(In::OperatorPolicy { term: term.map(Epoch), policy: Arc::new(policy) });
 }
 
 fn mode(mode: Mode) -> OperatorPolicy {
@@ -48,7 +48,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
         (service_wish(&other), vec![]),
         (mode(Mode::Enforce), vec![]),
     ] {
-        wishes(&mut bench, None, wish);
+        policy(&mut bench, None, wish);
         assert_eq!(paused(&bench), by);
     }
     bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
@@ -59,7 +59,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
 fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
     let mut bench = settled(&[1, 2]);
     bench.take();
-    wishes(&mut bench, None, mode(Mode::AddOnly));
+    policy(&mut bench, None, mode(Mode::AddOnly));
     assert_eq!((held(&bench), bench.assignment("lb", "shop-web").level.keeps), (None, Keeps::All));
     bench.service(fact(1, "web", part(&[1, 3], &[])));
     bench.pass(30_000);
@@ -73,7 +73,7 @@ fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
         assert_eq!(bench.ask(scope), nothing(Stays::AddOnly), "a release does not change the mode");
     }
     assert_eq!(held(&bench), Some(HeldReason::AddOnly));
-    wishes(&mut bench, None, mode(Mode::Enforce));
+    policy(&mut bench, None, mode(Mode::Enforce));
     assert_eq!(held(&bench), None);
     assert_eq!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count(), 1);
 }
@@ -81,24 +81,24 @@ fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
 #[test]
 fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
     let opened = |bench: &mut Bench| bench.take().iter().any(|said| matches!(said, Out::Opened(Epoch(3))));
-    for wishes_come_first in [true, false] {
+    for policy_comes_first in [true, false] {
         let mut bench = Bench::unwished(params());
         bench.tell(In::ListsSynced);
         bench.tell(In::DiscoverySynced);
         bench.service(fact(1, "web", part(&[1], &[])));
         bench.observe(&web(&[1]));
         let pause = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
-        wishes(&mut bench, None, OperatorPolicy::default());
-        wishes(&mut bench, Some(2), OperatorPolicy::default());
-        if wishes_come_first {
-            wishes(&mut bench, Some(3), pause);
+        policy(&mut bench, None, OperatorPolicy::default());
+        policy(&mut bench, Some(2), OperatorPolicy::default());
+        if policy_comes_first {
+            policy(&mut bench, Some(3), pause);
             assert!(!opened(&mut bench));
             bench.tell(In::Confirmed(Epoch(3)));
         } else {
             bench.tell(In::Confirmed(Epoch(3)));
             bench.pass(600_000);
             assert!(!opened(&mut bench), "the policy of an earlier term may not hold any more");
-            wishes(&mut bench, Some(3), pause);
+            policy(&mut bench, Some(3), pause);
         }
         assert_eq!(paused(&bench), [PausedBy::Everything], "before it opens");
         assert!(opened(&mut bench));
@@ -204,11 +204,11 @@ fn g6_all_that_pauses_a_pool_is_listed() {
         services: [(key.clone(), Pause::default())].into(),
         ..OperatorPolicy::default()
     };
-    wishes(&mut bench, None, all);
+    policy(&mut bench, None, all);
     let (service, annotation) = (PausedBy::Service(key.clone()), PausedBy::Annotation(key));
     let all = vec![PausedBy::Mode, PausedBy::Everything, PausedBy::Pool, service, annotation.clone()];
     assert_eq!(paused(&bench), all);
-    wishes(&mut bench, None, mode(Mode::Enforce));
+    policy(&mut bench, None, mode(Mode::Enforce));
     assert_eq!(paused(&bench), [annotation]);
 }
 
@@ -261,7 +261,7 @@ fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
     let mut bench = settled(&[1, 2, 3]);
     bench.pass(60_000);
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
-    wishes(&mut bench, None, mode(Mode::AddOnly));
+    policy(&mut bench, None, mode(Mode::AddOnly));
     assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
     let (still, pool) = (Some(HeldReason::AddOnly), id("lb", "shop-web"));
     let own = Released { pool: pool.clone(), reason: HeldReason::NoUsableNode, still };

@@ -134,6 +134,6 @@ fn d2_a_pinned_pool_without_proof_is_not_assigned() {
 fn g6_nothing_is_written_while_that_is_wished_not_even_what_is_pinned() {
     let mut bench = restoring(pin(&[1]), fact(1, "web", part(&[1], &[])), &[3]);
     let wish = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
-    bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wish) });
+    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(wish) });
     assert_eq!(bench.assignment("lb", "shop-web").paused.first(), Some(&PausedBy::Everything));
 }

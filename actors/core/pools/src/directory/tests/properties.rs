@@ -224,9 +224,9 @@ impl World {
             }
             Event::AddOnly(add_only) => {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
-                let wishes = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
+                let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
                 self.add_only = add_only;
-                self.bench.tell(In::OperatorPolicy { term: None, wishes });
+                self.bench.tell(In::OperatorPolicy { term: None, policy });
             }
             Event::Release => {
                 if self.bench.machine.reporting.is_some() {

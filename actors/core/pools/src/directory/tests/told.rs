@@ -143,17 +143,17 @@ fn g6_of_a_pool_that_is_paused_nothing_is_told_until_the_pause_ends() {
     let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
     let by_pool = OperatorPolicy { pools: pools.into(), ..OperatorPolicy::default() };
     let by_service = OperatorPolicy { services: services.into(), ..OperatorPolicy::default() };
-    for wishes in [by_pool, by_service] {
+    for policy in [by_pool, by_service] {
         let mut bench = conditions();
-        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes.clone()) });
+        bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy.clone()) });
         bench.reporting(Some(1));
         assert_eq!(told(&mut bench), [], "as where everything is only observed");
-        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::default() });
+        bench.tell(In::OperatorPolicy { term: None, policy: Arc::default() });
         assert_eq!(told(&mut bench), all_three(), "what lasts is told when it ends");
-        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::new(wishes) });
+        bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
         bench.observe(&all_pools(true));
         assert_eq!(told(&mut bench), []);
-        bench.tell(In::OperatorPolicy { term: None, wishes: Arc::default() });
+        bench.tell(In::OperatorPolicy { term: None, policy: Arc::default() });
         assert_eq!(told(&mut bench), all_three());
     }
     let mut bench = conditions();

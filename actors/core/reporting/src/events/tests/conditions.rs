@@ -224,7 +224,7 @@ fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
     drive.tell(&["web", "api"], failed("no"));
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));
-    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::default() });
     drive.step(leading());
     assert_eq!(
         drive.take_all().iter().map(|event| event.subject.clone()).collect::<Vec<_>>(),

@@ -35,8 +35,8 @@ fn w8_what_waits_when_the_next_term_begins_is_told_in_that_one_alone() {
 #[test]
 fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
     let wish = |mode| {
-        let wishes = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
-        In::OperatorPolicy { term: Some(Epoch(1)), wishes }
+        let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
+        In::OperatorPolicy { term: Some(Epoch(1)), policy }
     };
     let mut drive = Drive::new(Params { burst: 1, ..params() });
     drive.tell(&["a", "b"], updated(3));
@@ -58,10 +58,10 @@ fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
 #[test]
 fn g6_before_it_is_known_what_people_wish_in_a_term_nobody_is_told_of_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
-    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::default() });
     drive.step(leading_in(2, Now::NEVER));
     drive.tell(&["a"], updated(3));
     assert!(drive.posts.is_empty() && drive.terms.is_empty());
-    drive.step(In::OperatorPolicy { term: Some(Epoch(2)), wishes: Arc::default() });
+    drive.step(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() });
     assert_eq!(drive.terms, [Some(Epoch(2))]);
 }

@@ -84,14 +84,14 @@ fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
 
 #[test]
 fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
-    let wishes = |paused: &[&str]| {
+    let policy = |paused: &[&str]| {
         let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
         In::OperatorPolicy(Arc::new(OperatorPolicy { services: paused.iter().map(one).collect(), ..OperatorPolicy::default() }))
     };
     let whats = |out: &[Out]| reports(out).into_iter().map(|report| report.what).collect::<Vec<_>>();
     let trouble = EventKind::DataError { endpoints: 1, example: "node n9 is not known".into() };
     let mut run = Run::synced(vec![service("web")], vec![slice("web-1", "web", &["n1"])]);
-    run.informer.step(run.now, wishes(&["web"]), &mut run.out);
+    run.informer.step(run.now, policy(&["web"]), &mut run.out);
     run.put(slice("web-1", "web", &["n1", "n9"]));
     let error: Arc<str> = "ports".into();
     let key = Some(ObjectKey::Service(ServiceKey::new("shop", "web")));
@@ -100,7 +100,7 @@ fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
         Seen::Undecodable { key, owner: Owner::Unknown, error: Arc::clone(&error), before: None },
     );
     assert!(whats(&run.turn()).is_empty());
-    run.informer.step(run.now, wishes(&["other"]), &mut run.out);
+    run.informer.step(run.now, policy(&["other"]), &mut run.out);
     let bad = EventKind::Undecodable { kind: Kind::Services, object: "shop/web".into(), error, kept: true };
     assert_eq!(whats(&run.turn()), [bad, trouble.clone()]);
     run.put(ServiceObject { paused: true, ..service("web") });

@@ -43,16 +43,16 @@ fn x3_what_is_usable_again_is_used_again_under_all_guards() {
 #[test]
 fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     let mut bench = filled(&[1, 2]);
-    wishes(&mut bench, add_only());
+    policy(&mut bench, add_only());
     bench.source(dropped("no such thing"));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
-    wishes(&mut bench, OperatorPolicy::default());
+    policy(&mut bench, OperatorPolicy::default());
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
     let of_pool = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [pause_of_everything(), of_pool] {
-        wishes(&mut bench, wish);
+        policy(&mut bench, wish);
         assert!(bench.edge().is_paused(), "nothing is written");
-        wishes(&mut bench, OperatorPolicy::default());
+        policy(&mut bench, OperatorPolicy::default());
         assert!(!bench.edge().is_paused());
     }
 }

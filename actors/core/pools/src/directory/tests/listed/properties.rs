@@ -204,7 +204,7 @@ impl World {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let pools = paused.then(|| (id("lb", POOLS[0]), Pause::default()));
                 self.add_only = add_only;
-                wishes(
+                policy(
                     &mut self.bench,
                     OperatorPolicy { mode, pools: pools.into_iter().collect(), ..OperatorPolicy::default() },
                 );

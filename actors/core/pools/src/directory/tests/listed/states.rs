@@ -225,7 +225,7 @@ fn n4_x3_a_down_in_a_pool_not_emptied_is_lifted_when_the_source_is_back() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, UP), (2, DRAINS)]));
     bench.read_later(&seen(&[1, 2], &[2]));
-    wishes(&mut bench, add_only());
+    policy(&mut bench, add_only());
     bench.source(dropped("gone"));
     assert_eq!(bench.states(), &states(&[], &[]), "nothing is said of what is to go");
     bench.read_later(&seen(&[1, 2], &[2]));

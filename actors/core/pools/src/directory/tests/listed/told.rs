@@ -159,11 +159,11 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
 fn d2_g6_a_refused_and_paused_listed_pool_is_told_when_the_pause_ends() {
     let mut bench = filled(&[1]);
     let pause = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
-    wishes(&mut bench, pause);
+    policy(&mut bench, pause);
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));
     assert_eq!(refusal(&mut bench), None);
-    wishes(&mut bench, OperatorPolicy::default());
+    policy(&mut bench, OperatorPolicy::default());
     assert_eq!(refusal(&mut bench), Some(NotManageable::OutboundRule));
 }
 

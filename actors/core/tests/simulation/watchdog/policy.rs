@@ -23,7 +23,7 @@ const ANSWERED_US: u64 = 40_000_000;
 /// What a process has been told of operators' wishes.
 #[derive(Default)]
 pub struct Heard {
-    wishes: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
+    policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// When its terms began.
     terms: BTreeMap<Epoch, u64>,
 }
@@ -134,27 +134,27 @@ impl Watchdog {
         said: &[Output],
     ) -> Result<(), String> {
         let heard = &mut self.within[process].heard;
-        if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, wishes })) = input {
-            heard.wishes = Some((*term, Arc::clone(wishes)));
+        if let Some(Delivery::Writer(writer::In::OperatorPolicy { term, policy })) = input {
+            heard.policy = Some((*term, Arc::clone(policy)));
         }
-        let observes = heard.wishes.as_ref().is_none_or(|(_, wishes)| wishes.only_observes());
+        let observes = heard.policy.as_ref().is_none_or(|(_, policy)| policy.only_observes());
         for said in said {
             let Output::Writer(said) = said else { continue };
             if let writer::Out::Lease(_, LeaseAsk::Create(edit) | LeaseAsk::Replace(_, edit)) = said
                 && edit.holder.is_some()
                 && observes
             {
-                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.wishes));
+                return Err(format!("G6: the shared Lease is taken or kept, and {:?}", heard.policy));
             }
             let writer::Out::Call(call) = said else { continue };
             let ArmRequest::PutPool { pool, edit, permit, .. } = &call.request else { continue };
             let members = !edit.add.is_empty() || !edit.remove.is_empty();
             let epoch = permit.attempt.epoch;
-            let known = heard.wishes.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
+            let known = heard.policy.as_ref().is_some_and(|(term, _)| *term >= Some(epoch));
             if observes || !known {
-                return Err(format!("G6: a PUT of {pool} begins, and {:?}", heard.wishes));
+                return Err(format!("G6: a PUT of {pool} begins, and {:?}", heard.policy));
             }
-            let told = heard.wishes.as_ref().is_some_and(|(_, wishes)| wishes.pools.contains_key(pool));
+            let told = heard.policy.as_ref().is_some_and(|(_, policy)| policy.pools.contains_key(pool));
             if members && told {
                 return Err(format!("G6: members of {pool} are written, which is paused"));
             }

@@ -5,8 +5,8 @@ use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::assignment::PausedBy;
 use model::policy::{Mode, Pause, OperatorPolicy};
 
-fn wishes(bench: &mut Bench, wishes: OperatorPolicy) -> Vec<Out> {
-    bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), wishes: Arc::new(wishes) })
+fn policy(bench: &mut Bench, policy: OperatorPolicy) -> Vec<Out> {
+    bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
 }
 
 fn paused() -> OperatorPolicy {
@@ -25,15 +25,15 @@ fn puts(said: &[Out]) -> usize {
 #[test]
 fn g6_nothing_is_granted_in_a_term_for_which_nobodys_wishes_are_known() {
     let mut bench = Bench { writer: Writer::new(params()), ..Bench::new(params()) };
-    bench.hear(In::OperatorPolicy { term: None, wishes: Arc::default() });
+    bench.hear(In::OperatorPolicy { term: None, policy: Arc::default() });
     bench.lead(2);
     let web = pool("lb", "web");
     assert!(takes(&bench.due(&web, due(0, Class::Revive))).is_empty());
     bench.hear(In::AdminDue(pool("lb", "y-drained"), down(0)));
     assert!(bench.until(60_000).is_empty());
-    let wishes = Arc::default();
-    assert!(takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), wishes })).is_empty(), "of an older term");
-    take(&bench.hear(In::OperatorPolicy { term: Some(Epoch(2)), wishes: Arc::default() }));
+    let policy = Arc::default();
+    assert!(takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(), "of an older term");
+    take(&bench.hear(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
 }
 
 #[test]
@@ -68,13 +68,13 @@ fn g6_the_answer_about_a_pause_is_passed_on_whatever_this_process_is() {
 fn g6_while_everything_is_paused_nothing_is_granted_and_then_all_is() {
     for wish in [paused(), observe()] {
         let mut bench = Bench::leading(params());
-        wishes(&mut bench, wish);
+        policy(&mut bench, wish);
         let web = pool("lb", "web");
         assert!(bench.due(&web, due(0, Class::Revive)).is_empty());
         bench.hear(In::Draining(drains(1)));
         assert!(calls(&bench.hear(In::AdminDue(pool("other", "web"), down(0)))).is_empty());
         assert!(bench.until(600_000).is_empty());
-        let said = wishes(&mut bench, OperatorPolicy::default());
+        let said = policy(&mut bench, OperatorPolicy::default());
         assert_eq!(takes(&said).len(), 1);
         assert_eq!(calls(&said).len(), 1, "and the GET of the Down: {said:?}");
     }
@@ -86,7 +86,7 @@ fn g6_what_was_granted_when_a_pause_comes_sends_no_put_and_spends_nothing() {
     let (asked, reading) = (pool("a", "web"), pool("b", "web"));
     let taking = take(&bench.due(&asked, due(0, Class::Add)));
     let (attempt, read) = bench.begin(&reading, &[1]);
-    let said = wishes(&mut bench, paused());
+    let said = policy(&mut bench, paused());
     assert!(matches!(outcome(&said, taking), Outcome::NotGranted));
     assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
     let said = bench.answer(read, read_of(holds(&reading, &[]), "W/1"));
@@ -102,7 +102,7 @@ fn g6_a_write_that_waits_for_its_next_try_is_let_go_of_by_a_pause() {
     let web = pool("lb", "web");
     let (attempt, read) = bench.begin(&web, &[1]);
     bench.fail(read, failed(503, "", RetryAfter::Absent));
-    let said = wishes(&mut bench, paused());
+    let said = policy(&mut bench, paused());
     assert!(matches!(outcome(&said, attempt), Outcome::Interrupted));
     assert!(calls(&bench.until(600_000)).is_empty());
 }
@@ -112,7 +112,7 @@ fn g6_a_put_that_was_sent_is_followed_to_its_end_and_nothing_follows_it() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, put) = bench.begin_put(&web, &[1]);
-    assert!(wishes(&mut bench, paused()).is_empty());
+    assert!(policy(&mut bench, paused()).is_empty());
     bench.due(&pool("lb", "next"), due(0, Class::Revive));
     let said = bench.answer(put, accepted(Provisioning::Updating, RetryAfter::In(Duration::from_secs(1))));
     assert!(takes(&said).is_empty());
@@ -128,7 +128,7 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
     let mut bench = Bench::leading(params());
     let web = pool("lb", "web");
     let (attempt, put) = bench.begin_put(&web, &[1]);
-    wishes(&mut bench, paused());
+    policy(&mut bench, paused());
     let said = bench.fail(put, failed(412, "", RetryAfter::Absent));
     let ended =
         said.iter().any(|said| matches!(said, Out::Finished(_, id, Outcome::NotGranted) if *id == attempt));
@@ -144,7 +144,7 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
     for wish in [by_pool, by_service] {
         let mut bench = Bench::leading(params());
         let (attempt, read) = bench.begin(&web, &[1]);
-        assert!(wishes(&mut bench, wish.clone()).is_empty());
+        assert!(policy(&mut bench, wish.clone()).is_empty());
         let said = bench.answer(read, read_of(holds(&web, &[]), "W/1"));
         assert!(matches!(outcome(&said, attempt), Outcome::NotGranted));
         assert_eq!(puts(&said), 0);
@@ -160,7 +160,7 @@ fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
 #[test]
 fn g6_add_only_adds_and_removes_nothing() {
     let mut bench = Bench::leading(params());
-    wishes(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
+    policy(&mut bench, OperatorPolicy { mode: Mode::AddOnly, ..OperatorPolicy::default() });
     let web = pool("lb", "web");
     let (_, read) = bench.begin(&web, &[1]);
     let (call, edit, _) = put(&bench.answer(read, read_of(holds(&web, &[2]), "W/1")), &web);
@@ -187,14 +187,14 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     assert_eq!(asked(&mut bench, &web), Err(Refusal::NotLeading));
     bench.lead(1);
     assert_eq!(asked(&mut bench, &web), Ok(()));
-    wishes(&mut bench, paused());
+    policy(&mut bench, paused());
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Everything)));
-    wishes(&mut bench, OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() });
+    policy(&mut bench, OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() });
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Pool)));
     let observe = OperatorPolicy { mode: Mode::Observe, everything: Some(Pause::default()), ..OperatorPolicy::default() };
-    wishes(&mut bench, observe);
+    policy(&mut bench, observe);
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Mode)), "resuming would not help");
-    wishes(&mut bench, OperatorPolicy::default());
+    policy(&mut bench, OperatorPolicy::default());
 
     let until = at(90_000);
     bench.hear(In::Remembered(GateTimes { reads_until: None, writes_until: Some(until) }));
