@@ -10,9 +10,9 @@ macro_rules! printable {
 pub(crate) use printable;
 
 mod api_server;
+mod atomic_file;
 mod check;
 mod check_config;
-mod deposit;
 mod export;
 mod files;
 mod migrate;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::asks::Asks;
 use actors::azure::Effects;
 use actors::clock::Clock;
 use actors::host::Published;
+use actors::operator_requests::Asks;
 use actors::recorder;
 use anyhow::Context as _;
 use config::Config;

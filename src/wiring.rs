@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use actix::dev::channel::{AddressReceiver, channel};
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Recipient};
-use actors::asks::Asks;
+use actors::address_book::{AddressBook, Deliver};
 use actors::azure::{AzurePort, Effects};
 use actors::clock::Clock;
 use actors::host::{End, Host, Published};
 use actors::kubernetes::{
     KubernetesPort, Places, Pod, Reporter, Reviewer, Teller, Tellings, deployment_named,
 };
+use actors::operator_requests::Asks;
 use actors::pools::Pools;
 use actors::recorder::{CloudLabels, Recorder};
 use actors::shell::{Ping, Shell};
-use actors::switchboard::{Deliver, Switchboard};
 use actors::xds::XdsPort;
 use coordination::leader::{Free, Leader};
 use coordination::pauses::Pauses;
@@ -30,11 +30,11 @@ use model::machine::Machine;
 use model::node::Role;
 use model::object::Kind;
 use nodes::AdminState;
-use pool_core::route::{Delivery, Said};
+use pool_core::route::{Delivery, Output};
 use pools::directory::Directory;
 use pools::discovery::Discovery;
-use reporting::snapshot::Board;
 use reporting::events::Emitter;
+use reporting::snapshot::Board;
 use sources::informer::Informer;
 use sources::watch;
 use sources::watch::Watcher;
@@ -262,7 +262,7 @@ pub fn start(parts: Parts) -> Running {
     let xds_source = shells.xds_source.1.clone().recipient::<Deliver>();
     let servers = targets(bootstrap.as_deref());
 
-    let switchboard = Arc::new(Switchboard {
+    let address_book = Arc::new(AddressBook {
         watchers: shells.watchers.each_ref().map(|(_, (_, addr))| addr.clone().recipient()),
         informer: shells.informer.1.clone().recipient(),
         discovery: shells.discovery.1.clone().recipient(),
@@ -282,9 +282,9 @@ pub fn start(parts: Parts) -> Running {
         host: host.clone().recipient(),
     });
     let (asks, reviewer) =
-        (Asks::new(host.recipient(), Arc::clone(&switchboard)), Reviewer::new(kubernetes.clone()));
-    let leader = switchboard.leader.clone();
-    let stage = Stage { clock, switchboard, machines: machines.clone() };
+        (Asks::new(host.recipient(), Arc::clone(&address_book)), Reviewer::new(kubernetes.clone()));
+    let leader = address_book.leader.clone();
+    let stage = Stage { clock, address_book, machines: machines.clone() };
     let tellings = run_kubernetes_port(kubernetes_ctx, kubernetes, effects, leases, &stage);
     let pulse = shells.pulse();
     stage.run_all(shells, params, election);
@@ -309,15 +309,15 @@ fn run_kubernetes_port(
     let (deployment, pod) = (deployment_named(variable), Pod::from_variables(variable));
     let reporter = Reporter::new(deployment, pod, &leases.own, stage.clock);
     let (teller, tellings) = Teller::new();
-    let switchboard = Arc::clone(&stage.switchboard);
-    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, teller), leases, switchboard));
+    let address_book = Arc::clone(&stage.address_book);
+    ctx.run(KubernetesPort::new(client, effects, stage.clock, (reporter, teller), leases, address_book));
     tellings
 }
 
 /// What every shell is started with.
 struct Stage {
     clock: Clock,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
     /// The thread of all machines but the Leader.
     machines: ArbiterHandle,
 }
@@ -329,16 +329,16 @@ impl Stage {
         mailbox: AddressReceiver<Shell<M>>,
         machine: M,
         accept: fn(Delivery) -> Option<M::In>,
-        say: fn(M::Out) -> Said,
+        say: fn(M::Out) -> Output,
         first: Vec<M::In>,
     ) where
         M: Machine + Unpin + Send + 'static,
         M::In: Unpin + Send + 'static,
         M::Out: 'static,
     {
-        let (clock, switchboard) = (self.clock, Arc::clone(&self.switchboard));
+        let (clock, address_book) = (self.clock, Arc::clone(&self.address_book));
         self.spawn(move || {
-            let shell = Shell::new(machine, accept, say, clock, switchboard);
+            let shell = Shell::new(machine, accept, say, clock, address_book);
             Context::with_receiver(mailbox).run(shell.beginning_with(first));
         });
     }
@@ -351,37 +351,37 @@ impl Stage {
 
     /// Starts the Leader on the main thread.
     fn run_leader(&self, mailbox: AddressReceiver<Shell<Leader>>, leader: Leader, first: Vec<leader::In>) {
-        let switchboard = Arc::clone(&self.switchboard);
-        let shell = Shell::new(leader, Delivery::for_leader, Said::Leader, self.clock, switchboard);
+        let address_book = Arc::clone(&self.address_book);
+        let shell = Shell::new(leader, Delivery::for_leader, Output::Leader, self.clock, address_book);
         Context::with_receiver(mailbox).run(shell.beginning_with(first));
     }
 
     /// Starts all machines.
     fn run_all(&self, shells: Shells, params: params::Machines, election: Election) {
-        let (mailbox, clock, switchboard) = (shells.pools.0, self.clock, Arc::clone(&self.switchboard));
+        let (mailbox, clock, address_book) = (shells.pools.0, self.clock, Arc::clone(&self.address_book));
         self.spawn(move || {
-            Context::with_receiver(mailbox).run(Pools::new(params.queue, clock, switchboard));
+            Context::with_receiver(mailbox).run(Pools::new(params.queue, clock, address_book));
         });
         let (informer, discovery) = (Informer::new(params.informer), Discovery::new(params.discovery));
-        self.run(shells.informer.0, informer, Delivery::for_informer, Said::Informer, vec![]);
-        self.run(shells.discovery.0, discovery, Delivery::for_discovery, Said::Discovery, vec![]);
+        self.run(shells.informer.0, informer, Delivery::for_informer, Output::Informer, vec![]);
+        self.run(shells.discovery.0, discovery, Delivery::for_discovery, Output::Discovery, vec![]);
         let (directory, follower) = (Directory::new(params.directory), XdsSource::new(params.xds_source));
-        self.run(shells.directory.0, directory, Delivery::for_directory, Said::Directory, vec![]);
+        self.run(shells.directory.0, directory, Delivery::for_directory, Output::Directory, vec![]);
         self.run(
             shells.xds_source.0,
             follower,
             Delivery::for_xds_source,
-            Said::XdsSource,
+            Output::XdsSource,
             vec![xds_source::In::Start],
         );
-        self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Said::Writer, vec![]);
+        self.run(shells.writer.0, Writer::new(params.writer), Delivery::for_writer, Output::Writer, vec![]);
         let (role, admin) = (params.admin_state.role, AdminState::new(params.admin_state));
-        self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Said::AdminState, vec![]);
+        self.run(shells.admin_state.0, admin, Delivery::for_admin_state, Output::AdminState, vec![]);
         self.run_leader(shells.leader.0, Leader::new(params.leader), election.first());
         let pauses = (Pauses::new(params.pauses), vec![pauses::In::Start]);
-        self.run(shells.pauses.0, pauses.0, Delivery::for_pauses, Said::Pauses, pauses.1);
-        self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Said::Events, vec![]);
-        self.run(shells.board.0, Board::new(), Delivery::for_board, Said::Board, vec![]);
+        self.run(shells.pauses.0, pauses.0, Delivery::for_pauses, Output::Pauses, pauses.1);
+        self.run(shells.events.0, Emitter::new(params.events), Delivery::for_events, Output::Events, vec![]);
+        self.run(shells.board.0, Board::new(), Delivery::for_board, Output::Board, vec![]);
         self.run_watchers(shells.watchers.map(|(kind, (ctx, _))| (kind, ctx)), role);
     }
 
@@ -393,7 +393,7 @@ impl Stage {
                 Kind::Preemptions => role == Role::On,
             };
             let first = if begins { vec![watch::In::Start] } else { vec![] };
-            self.run(ctx, Watcher::new(kind), Delivery::for_watcher, Said::Watcher, first);
+            self.run(ctx, Watcher::new(kind), Delivery::for_watcher, Output::Watcher, first);
         }
     }
 }

@@ -15,7 +15,7 @@ use pool_core::route::{ArmMessage, Delivery};
 use tracing::Instrument;
 
 use self::log::{About, Accepted, Write};
-use crate::switchboard::Deliver;
+use crate::address_book::Deliver;
 
 /// What becomes of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,8 @@ use model::object::Kind;
 use pool_core::outbox::Outbox;
 use pool_core::route::Delivery;
 
+use crate::address_book::{Deliver, End};
 use crate::recorder;
-use crate::switchboard::{Deliver, End};
 
 /// The most deliveries that one message carries.
 const BATCH: usize = 512;

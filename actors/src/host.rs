@@ -10,13 +10,13 @@ use arc_swap::ArcSwap;
 use coordination::leader::{Free, SetBack};
 use model::operator_request::{Answer, RequestId};
 use model::report::Subject;
-use model::view::{LeadershipView, Snapshot, PolicyView};
+use model::view::{LeadershipView, PolicyView, Snapshot};
 use pool_core::route::{Delivery, HostMessage};
 use reporting::events::{Dropped, Severity};
 use tokio::sync::{oneshot, watch};
 
+use crate::address_book::Deliver;
 use crate::kubernetes::Place;
-use crate::switchboard::Deliver;
 
 /// The cell that HTTP handlers on their own threads read; one of the two named exceptions to "one owner".
 pub type Published = Arc<ArcSwap<Snapshot>>;

@@ -6,18 +6,18 @@
 mod config_map;
 pub mod decode;
 mod deployment;
+mod event_stream;
 mod exchange;
 mod failures;
-mod follow;
 mod lease;
 mod post;
 #[cfg(test)]
 mod raw;
 mod review;
+pub mod sanitize;
 mod server_clock;
 mod taint;
-mod telling;
-pub mod words;
+mod watch_stream;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,17 +35,17 @@ use reporting::events;
 use sources::watch;
 use tokio::task::AbortHandle;
 
+use crate::address_book::{AddressBook, Deliver, End};
 use crate::azure::Effects;
 use crate::clock::Clock;
-use crate::switchboard::{Deliver, End, Switchboard};
 pub use config_map::{Note, ask as ask_config_map, facts as config_map_facts, keep};
 pub use deployment::named as deployment_named;
+pub use event_stream::{Object, Teller, Telling, Tellings};
 use exchange::Exchange;
 pub use exchange::Place;
 pub use lease::{Places, ask as ask_lease};
 pub use post::{Pod, Reporter};
 pub use review::{Reviewer, Verdict};
-pub use telling::{Object, Teller, Telling, Tellings};
 
 /// The port.
 pub struct KubernetesPort {
@@ -54,7 +54,7 @@ pub struct KubernetesPort {
     clock: Clock,
     reporter: Reporter,
     teller: Teller,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
     open: HashMap<Kind, AbortHandle>,
     own: Desk,
     shared: Desk,
@@ -99,7 +99,7 @@ impl KubernetesPort {
         clock: Clock,
         (reporter, teller): (Reporter, Teller),
         places: Places,
-        switchboard: Arc<Switchboard>,
+        address_book: Arc<AddressBook>,
     ) -> KubernetesPort {
         let about = |kind, place| Exchange { client: client.clone(), effects, kind, place };
         let desk = |lease: LeaseName, place: Place| Desk {
@@ -117,7 +117,7 @@ impl KubernetesPort {
             clock,
             reporter,
             teller,
-            switchboard,
+            address_book,
             open,
             own,
             shared,
@@ -150,7 +150,7 @@ impl KubernetesPort {
 
     /// Sends a request about a Lease at once: the machine counts its hold from this moment on.
     fn lease(&mut self, call: CallId, lease: LeaseName, ask: LeaseAsk, port: Recipient<Heard>) {
-        let switchboard = Arc::clone(&self.switchboard);
+        let address_book = Arc::clone(&self.address_book);
         let asked = lease::Asked::from(&ask);
         let desk = self.desk(lease);
         desk.told.asked(&asked);
@@ -159,10 +159,10 @@ impl KubernetesPort {
             let answer = requests.carry_out(ask).await;
             let (delivery, machine) = match lease {
                 LeaseName::Own => {
-                    (Delivery::Leader(leader::In::Lease(call, answer.clone())), &switchboard.leader)
+                    (Delivery::Leader(leader::In::Lease(call, answer.clone())), &address_book.leader)
                 }
                 LeaseName::Shared => {
-                    (Delivery::Writer(writer::In::Lease(call, answer.clone())), &switchboard.writer)
+                    (Delivery::Writer(writer::In::Lease(call, answer.clone())), &address_book.writer)
                 }
             };
             // A process that ends may do so as soon as its machine has heard that a Lease is released: that is told before.
@@ -183,8 +183,8 @@ impl KubernetesPort {
     fn config_map(&self, keeper: Keeper, call: CallId, ask: ConfigMapAsk) {
         let requests = self.config_map.clone();
         let machine = match keeper {
-            Keeper::Pauses => self.switchboard.pauses.clone(),
-            Keeper::AdminState => self.switchboard.admin_state.clone(),
+            Keeper::Pauses => self.address_book.pauses.clone(),
+            Keeper::AdminState => self.address_book.admin_state.clone(),
         };
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(ask).await;
@@ -200,7 +200,7 @@ impl KubernetesPort {
 
     fn taint(&self, call: CallId, ask: TaintAsk, port: Recipient<Patched>) {
         let requests = self.taints.clone();
-        let machine = self.switchboard.admin_state.clone();
+        let machine = self.address_book.admin_state.clone();
         drop(tokio::spawn(async move {
             let answer = requests.carry_out(&ask).await;
             let delivery = Delivery::AdminState(nodes::In::Tainted(call, answer.clone()));
@@ -213,7 +213,7 @@ impl KubernetesPort {
 
     fn count_lock_failures(&self, call: CallId, since: Now) {
         let (counter, since) = (self.failures.clone(), self.clock.timestamp_of(since));
-        let writer = self.switchboard.writer.clone();
+        let writer = self.address_book.writer.clone();
         drop(tokio::spawn(async move {
             let count = counter.count(since).await;
             let delivery = Delivery::Writer(writer::In::LockFailures(call, count));
@@ -223,11 +223,11 @@ impl KubernetesPort {
         }));
     }
 
-    fn open(&mut self, request: follow::Request) {
+    fn open(&mut self, request: watch_stream::Request) {
         let kind = request.kind;
-        let recipient = self.switchboard.recipient(End::Watcher(kind)).clone();
-        let watcher = WayBack { kind, recipient, writer: self.switchboard.writer.clone() };
-        let task = tokio::spawn(follow::follow(self.client.clone(), self.clock, request, watcher));
+        let recipient = self.address_book.recipient(End::Watcher(kind)).clone();
+        let watcher = WayBack { kind, recipient, writer: self.address_book.writer.clone() };
+        let task = tokio::spawn(watch_stream::follow(self.client.clone(), self.clock, request, watcher));
         if let Some(before) = self.open.insert(kind, task.abort_handle()) {
             before.abort();
         }
@@ -236,7 +236,7 @@ impl KubernetesPort {
     fn post(&mut self, call: CallId, event: Arc<events::Event>) {
         self.teller.tell(post::object_of(&event.subject, &self.reporter), &event);
         let (client, clock, reporter) = (self.client.clone(), self.clock, self.reporter.clone());
-        let (effects, emitter) = (self.effects, self.switchboard.events.clone());
+        let (effects, emitter) = (self.effects, self.address_book.events.clone());
         drop(tokio::spawn(async move {
             let answer = match effects {
                 Effects::Carried => post::write(&client, clock, &reporter, &event).await,
@@ -313,9 +313,9 @@ impl Handler<Deliver> for KubernetesPort {
                 match call {
                     KubernetesCall::Open { call, kind, ask, given_up } => {
                         if let Some(why) = given_up {
-                            follow::log_given_up(kind, &why);
+                            watch_stream::log_given_up(kind, &why);
                         }
-                        self.open(follow::Request { call, kind, ask })
+                        self.open(watch_stream::Request { call, kind, ask })
                     }
                     KubernetesCall::Lease { call, lease, ask } => {
                         self.lease(call, lease, ask, ctx.address().recipient());

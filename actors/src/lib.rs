@@ -2,15 +2,15 @@
 //!
 //! Nothing is decided here: machines decide (crate `pool-core`), shells act.
 
+pub mod address_book;
 pub mod clock;
 pub mod edges;
 pub mod shell;
-pub mod switchboard;
 
-pub mod asks;
 pub mod azure;
 pub mod host;
 pub mod kubernetes;
+pub mod operator_requests;
 pub mod pools;
 pub mod recorder;
 pub mod xds;

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use actix::{Actor, Addr, Context, Handler, Recipient};
 use model::ids::{AttemptId, PoolId};
-use pool_core::route::{Delivery, PoolMessage, Output, to_nobody};
+use pool_core::route::{Delivery, Output, PoolMessage, to_nobody};
 use pools::queue::{In, Params, PoolQueue};
 
+use crate::address_book::{AddressBook, Deliver, End};
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush, hold_until};
 use crate::shell::{Ping, Shell, Stop};
-use crate::switchboard::{Deliver, End, Switchboard};
 
 /// The registry.
 pub struct Pools {
     params: Params,
     clock: Clock,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
     running: HashMap<PoolId, Addr<Shell<PoolQueue>>>,
     edges: Edges<PoolId>,
 }
@@ -26,8 +26,8 @@ pub struct Pools {
 impl Pools {
     /// A registry without pools.
     #[must_use]
-    pub fn new(params: Params, clock: Clock, switchboard: Arc<Switchboard>) -> Pools {
-        Pools { params, clock, switchboard, running: HashMap::new(), edges: Edges::default() }
+    pub fn new(params: Params, clock: Clock, address_book: Arc<AddressBook>) -> Pools {
+        Pools { params, clock, address_book, running: HashMap::new(), edges: Edges::default() }
     }
 
     /// Starts the pool's actor where there is none; says whether one runs. What is no beginning for a pool that has
@@ -53,8 +53,8 @@ impl Pools {
             }
         }
         let machine = PoolQueue::new(pool.clone(), self.params.clone());
-        let switchboard = Arc::clone(&self.switchboard);
-        let shell = Shell::new(machine, Delivery::for_pool, Output::Pool, self.clock, switchboard);
+        let address_book = Arc::clone(&self.address_book);
+        let shell = Shell::new(machine, Delivery::for_pool, Output::Pool, self.clock, address_book);
         self.running.insert(pool.clone(), shell.start());
         true
     }
@@ -62,7 +62,7 @@ impl Pools {
     /// A Take is answered in any case: no pool brings anything to the lane.
     fn answer_for_nobody(&self, pool: PoolId, attempt: AttemptId) {
         let nothing = Delivery::Writer(writer::In::Taken(pool, attempt, None));
-        let sending = self.switchboard.writer.send(Deliver(vec![nothing]));
+        let sending = self.address_book.writer.send(Deliver(vec![nothing]));
         drop(actix::spawn(async move {
             if sending.await.is_err() {
                 tracing::debug!("the writer had stopped before a forgotten pool's answer");
@@ -73,7 +73,7 @@ impl Pools {
     /// The operator who asks for a pool that is not there is answered all the same.
     fn tell_of_nobody(&self, input: &In) {
         let Some(delivery) = to_nobody(input) else { return };
-        let recipient = self.switchboard.recipient(End::from(&delivery.address())).clone();
+        let recipient = self.address_book.recipient(End::from(&delivery.address())).clone();
         drop(actix::spawn(async move {
             if recipient.send(Deliver(vec![delivery])).await.is_err() {
                 tracing::debug!("an operator's request was answered after the end");

@@ -10,11 +10,11 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use model::object::Kind;
-use model::sample::{ArmResult, ArmVerb, Caller, GateClass, PoolState, Metric};
 use model::policy::Mode;
+use model::sample::{ArmResult, ArmVerb, Caller, GateClass, Metric, PoolState};
 use pool_core::route::Delivery;
 
-use crate::switchboard::Deliver;
+use crate::address_book::Deliver;
 
 mod admin;
 mod out_of_sync;

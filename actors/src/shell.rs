@@ -11,9 +11,9 @@ use model::machine::{Machine, Now};
 use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
+use crate::address_book::{AddressBook, Deliver, End};
 use crate::clock::Clock;
 use crate::edges::{Edges, HasEdges, flush};
-use crate::switchboard::{Deliver, End, Switchboard};
 
 /// How often a machine may act on its deadline in one turn before other actors have theirs.
 const TICKS_PER_TURN: usize = 32;
@@ -37,7 +37,7 @@ pub struct Shell<M: Machine> {
     accept: fn(Delivery) -> Option<M::In>,
     say: fn(M::Out) -> Output,
     clock: Clock,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
     edges: Edges<End>,
     timer: Option<(Now, SpawnHandle)>,
     first: Vec<M::In>,
@@ -57,10 +57,10 @@ where
         accept: fn(Delivery) -> Option<M::In>,
         say: fn(M::Out) -> Output,
         clock: Clock,
-        switchboard: Arc<Switchboard>,
+        address_book: Arc<AddressBook>,
     ) -> Self {
         let (edges, first, stopping) = (Edges::default(), Vec::new(), Vec::new());
-        Shell { machine, accept, say, clock, switchboard, edges, timer: None, first, stopping }
+        Shell { machine, accept, say, clock, address_book, edges, timer: None, first, stopping }
     }
 
     /// What the machine is told when the actor starts.
@@ -138,7 +138,7 @@ where
     }
 
     fn recipient(&self, to: &End) -> Option<Recipient<Deliver>> {
-        Some(self.switchboard.recipient(*to).clone())
+        Some(self.address_book.recipient(*to).clone())
     }
 
     fn delivered(&mut self, ctx: &mut Context<Self>) {

@@ -12,8 +12,8 @@ use sources::xds_source::In;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use xds::{Bootstrap, Driver};
 
+use crate::address_book::Deliver;
 use crate::clock::Clock;
-use crate::switchboard::Deliver;
 
 /// The most inputs that are handed on in one message.
 const AT_ONCE: usize = 64;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use simulator_models::arm::{ArmModel, Method, Reply, Request};
 
+use crate::convergence::{ConvergenceTracker, PoolName};
 use crate::downs::{AdminPut, Downs};
 use crate::lanes::{Fate, Lanes, Write};
-use crate::ledger::{Ledger, PoolName};
 use crate::outages::Outages;
 use crate::owner::Model;
 use crate::story::Reach;
@@ -21,7 +21,7 @@ pub struct Azure {
     /// The model. Writes that go past [`Azure::handle`] and [`Azure::foreign_put`] are not seen by the ledger.
     pub model: ArmModel,
     /// What the pools must hold, and since when they do.
-    pub ledger: Ledger,
+    pub convergence: ConvergenceTracker,
     /// For how long pools had no serving member.
     pub outages: Outages,
     /// The writes of each load balancer.
@@ -48,7 +48,7 @@ impl Azure {
     pub fn new(model: ArmModel) -> Self {
         Self {
             model,
-            ledger: Ledger::default(),
+            convergence: ConvergenceTracker::default(),
             outages: Outages::default(),
             lanes: Lanes::default(),
             downs: Downs::default(),
@@ -126,13 +126,13 @@ impl Azure {
         for (pool, wanted) in wanted {
             let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
             self.outages.look(&self.model, &pool, &wanted.required, changed_us);
-            self.ledger.want(pool, wanted, &members, changed_us);
+            self.convergence.want(pool, wanted, &members, changed_us);
         }
     }
 
     /// Looks at every pool, after something that may have changed any of them.
     pub(crate) fn look_at_all(&mut self, at_us: u64) {
-        let pools: BTreeSet<PoolName> = self.ledger.names().chain(self.downs.names()).cloned().collect();
+        let pools: BTreeSet<PoolName> = self.convergence.names().chain(self.downs.names()).cloned().collect();
         for pool in pools {
             self.observe(&pool, at_us);
         }
@@ -192,9 +192,9 @@ impl Azure {
 
     fn observe(&mut self, pool: &PoolName, at_us: u64) {
         let members = truth::members(&self.model, &pool.load_balancer, &pool.pool);
-        self.ledger.observe(pool, &members, at_us);
+        self.convergence.observe(pool, &members, at_us);
         self.downs.look(&self.model, pool, at_us);
-        if let Some(required) = self.ledger.required(pool) {
+        if let Some(required) = self.convergence.required(pool) {
             self.outages.look(&self.model, pool, required, at_us);
         }
     }
@@ -202,7 +202,7 @@ impl Azure {
 
 impl Model for Azure {
     fn revision(&self) -> u64 {
-        self.ledger.moves() + self.downs.moves()
+        self.convergence.moves() + self.downs.moves()
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -13,12 +13,12 @@
 //! journaled and not answered; one that cannot be decoded ends its stream with INVALID_ARGUMENT.
 
 mod journal;
-mod manner;
 mod plane;
 mod port;
 mod resources;
 mod serving;
 mod stream;
+mod stream_behaviour;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -40,10 +40,10 @@ use crate::owner::Owner;
 pub use envoy_types::pb::envoy::config::core::v3::HealthStatus;
 pub use envoy_types::pb::envoy::service::discovery::v3::DiscoveryResponse;
 pub use journal::{Asked, Client, NeverCame, Refusal, Streams};
-pub use manner::{Ending, Manner};
 use plane::Plane;
 use port::Port;
 pub use resources::{Bad, Endpoint, Kind, Locality, cluster, endpoints, packed};
+pub use stream_behaviour::{Ending, StreamBehaviour};
 pub use tls::Identity;
 
 /// How long [`ControlPlane::wait_until`] and its like wait.
@@ -200,8 +200,8 @@ impl ControlPlane {
 /// How it says it: manners that last, and single misdeeds.
 impl ControlPlane {
     /// Deals with streams in this manner from now on. What a silent one owes is sent when it answers again.
-    pub async fn behave(&self, manner: Manner) {
-        self.host.plane.ask(move |plane, _| plane.behave(manner)).await;
+    pub async fn behave(&self, behaviour: StreamBehaviour) {
+        self.host.plane.ask(move |plane, _| plane.behave(behaviour)).await;
     }
 
     /// Wraps each resource in a `Resource` with its name and version, or no longer.

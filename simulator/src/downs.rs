@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 use simulator_models::arm::ArmModel;
 
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 
 /// Changes and PUTs that are kept; later ones are left out.
 const MOST: usize = 500_000;

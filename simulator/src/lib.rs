@@ -4,29 +4,29 @@
 //! and the judgement of what a service under test has made of it. Knows the service only as a process that reads
 //! files and speaks HTTP: it must not depend on the controller's own crates, whose mistakes it would repeat.
 
-mod aftermath;
 mod azure;
 mod churn;
 mod clock;
 mod cluster;
 pub mod control_plane;
+mod convergence;
 mod downs;
 mod fakes;
 mod files;
 mod holds;
 mod http;
 mod lanes;
-mod ledger;
+mod live_ccm;
 mod notation;
 mod outages;
 mod owner;
 mod pace;
 mod play;
+mod post_run_checks;
 mod process;
+mod process_control;
 mod random;
-mod reins;
 mod report;
-mod rival;
 mod signals;
 mod story;
 mod truth;
@@ -34,30 +34,30 @@ pub mod upstream;
 mod wire;
 mod world;
 
-pub use aftermath::{Aftermath, Held, Seen, Watcher, log_errors};
 pub use azure::Azure;
 pub use churn::{Change, Churn, Pattern};
 pub use clock::Clock;
 pub use cluster::Cluster;
+pub use convergence::{ConvergenceTracker, InSync, PoolName};
 pub use fakes::{Arm, Fakes, Settings};
 pub use files::{BadOverlay, Files, Options as FileOptions, Reserved, lay_over, vnet_id};
 pub use holds::{Hold, Holds, OURS};
 pub use lanes::{Fate as WriteFate, Lanes, Write};
-pub use ledger::{InSync, Ledger, PoolName};
+pub use live_ccm::LiveCcm;
 pub use notation::{BadNotation, duration, fault, latency};
 pub use outages::Outages;
 pub use owner::{Model, Owner};
 pub use pace::TIMES;
 pub use play::{Outcome, Play, Progress, Stage};
+pub use post_run_checks::{Held, PostRunChecks, Seen, Watcher, log_errors};
 pub use process::{Ended, Process, Usage};
+pub use process_control::ProcessControl;
 pub use random::Random;
-pub use reins::Reins;
 pub use report::{AdminState, Convergence, Drained, Lease, Manager, Report, Times, Told};
-pub use rival::Rival;
 pub use simulator_models as models;
 pub use story::{
-    Act, BadLine, Beside, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene, Step, Story,
-    Upheaval,
+    Act, BadLine, Beside, Disruption, Form, Guarded, Happening, Knob, Leaving, NAMED, Preemption, Scene,
+    Step, Story,
 };
 pub use truth::{
     Addresses, States, Wanted, WrongEntry, WrongPool, members, pool_name, wanted_pools, wrong_pools,

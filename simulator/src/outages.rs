@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use simulator_models::arm::{ArmModel, Flows};
 
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 use crate::truth;
 
 /// The outages of all pools.

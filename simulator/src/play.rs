@@ -8,9 +8,9 @@ use simulator_models::arm::Counters;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::churn::Churn;
+use crate::convergence::InSync;
 use crate::fakes::Fakes;
-use crate::ledger::InSync;
-use crate::reins::Reins;
+use crate::process_control::ProcessControl;
 use crate::story::{Act, Happening};
 use crate::truth::{self, Addresses, States, WrongEntry, WrongPool};
 use crate::world::{Scope, World};
@@ -31,7 +31,7 @@ pub struct Play<'a> {
     /// What else happens, in the order of time.
     happenings: VecDeque<Happening>,
     /// The controller's process.
-    reins: Option<Reins>,
+    control: Option<ProcessControl>,
     /// How many seconds the cluster's wall clock is ahead of ours.
     ahead_s: i64,
     /// `members.removalDelay`.
@@ -90,7 +90,7 @@ impl<'a> Play<'a> {
             addresses,
             scopes,
             happenings: VecDeque::new(),
-            reins: None,
+            control: None,
             ahead_s: 0,
             removal_delay_us: 0,
         }
@@ -112,8 +112,8 @@ impl<'a> Play<'a> {
 
     /// The same run, which may do things to the service's process too.
     #[must_use]
-    pub fn holding(mut self, reins: Option<Reins>) -> Self {
-        self.reins = reins;
+    pub fn holding(mut self, control: Option<ProcessControl>) -> Self {
+        self.control = control;
         self
     }
 
@@ -165,7 +165,7 @@ impl<'a> Play<'a> {
         }
         let trigger_time = self.trigger_time();
         let mut scene = happening.act.begin(&mut self.world, &trigger_time);
-        scene.on_process(self.reins.as_ref()).await;
+        scene.on_process(self.control.as_ref()).await;
         let there = (0..self.scopes.len()).filter(|service| !self.world.is_gone(*service));
         let scopes: Vec<Arc<Scope>> = if scene.changes_wishes() {
             there.map(|service| Arc::clone(&self.scopes[service])).collect()
@@ -238,7 +238,7 @@ impl<'a> Play<'a> {
         loop {
             moved.borrow_and_update();
             let told = |azure: &mut crate::azure::Azure, _| {
-                (azure.ledger.wrong(), azure.ledger.all_right_since_us())
+                (azure.convergence.wrong(), azure.convergence.all_right_since_us())
             };
             let (wrong, right_since_us) = self.fakes.azure.ask(told).await;
             if wrong == 0 && self.wrong_entries().await.is_empty() {
@@ -266,8 +266,8 @@ impl<'a> Play<'a> {
         let (changes, changes_total) = (self.churn.made(), self.churn.total(&self.world));
         let delay_us = self.removal_delay_us;
         let told = move |azure: &mut crate::azure::Azure, now_us| {
-            let ledger = &azure.ledger;
-            (ledger.in_sync(now_us, delay_us), ledger.pools(), azure.model.counters())
+            let convergence = &azure.convergence;
+            (convergence.in_sync(now_us, delay_us), convergence.pools(), azure.model.counters())
         };
         let (in_sync, pools, arm) = self.fakes.azure.ask(told).await;
         Progress { stage, changes, changes_total, in_sync, pools, arm }

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 
 use crate::files::Files;
-use crate::reins::{Asked, Reins};
+use crate::process_control::{Asked, ProcessControl};
 
 /// How often a service that starts is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -105,8 +105,8 @@ impl Process {
 
     /// What a story needs to let it stand still and the like; `None` once it has ended.
     #[must_use]
-    pub fn reins(&self) -> Option<Reins> {
-        pid_of(&self.child).map(|_| Reins::of(self.pid.subscribe(), self.asked.0.clone()))
+    pub fn control(&self) -> Option<ProcessControl> {
+        pid_of(&self.child).map(|_| ProcessControl::of(self.pid.subscribe(), self.asked.0.clone()))
     }
 
     /// Waits until the controller ends by itself, and says how. Meanwhile it is killed and started again whenever a
@@ -281,8 +281,8 @@ mod tests {
         // It says what it is started with, and ends.
         let begin = Begin { log: Some(log.clone()), ..nothing("echo") };
         let mut process = Process::of(child, begin);
-        let reins = process.reins().expect("it runs");
-        let (ended, done) = tokio::join!(process.ended(), reins.restart());
+        let control = process.control().expect("it runs");
+        let (ended, done) = tokio::join!(process.ended(), control.restart());
         assert!(done && matches!(ended, Ended::Exited(status) if status.success()), "{ended:?}");
         let log = std::fs::read_to_string(&log).expect("a log");
         assert_eq!(log, "begin\nrun --kubeconfig k --cloud-config c --config y\n");
@@ -298,7 +298,7 @@ mod tests {
             let child = child.args(["-c", &format!("exit {first}")]).spawn().expect("sh is everywhere");
             std::fs::write(&log, "").expect("a log");
             let mut process = Process::of(child, Begin { log: Some(log.clone()), ..nothing("echo") });
-            assert!(!asked || process.reins().is_none_or(|reins| reins.restart_on_failure()));
+            assert!(!asked || process.control().is_none_or(|control| control.restart_on_failure()));
             let ended = process.ended().await;
             let Ended::Exited(status) = ended else { panic!("{ended:?}") };
             let again = !std::fs::read_to_string(&log).expect("a log").is_empty();
@@ -318,7 +318,7 @@ mod tests {
     async fn z2_a_process_can_be_suspended_limited_and_stopped() {
         let child = Command::new("sleep").arg("600").kill_on_drop(true).spawn().expect("sleep is everywhere");
         let process = Process::of(child, nothing("sleep"));
-        let reins = process.reins().expect("it runs");
+        let control = process.control().expect("it runs");
         let folder = format!("/proc/{}", process.child.id().expect("it runs"));
         let read = |file: &str| std::fs::read_to_string(format!("{folder}/{file}")).unwrap_or_default();
         let files = || -> Vec<String> {
@@ -328,18 +328,18 @@ mod tests {
             line.split_whitespace().take(2).map(str::to_owned).collect()
         };
         let before = files();
-        reins.limit_files(Some(7));
+        control.limit_files(Some(7));
         assert_eq!((files()[0].as_str(), &files()[1]), ("7", &before[1]), "and it may be given back");
-        reins.limit_files(None);
+        control.limit_files(None);
         assert_eq!(files(), before);
-        reins.stand_still(true);
+        control.stand_still(true);
         while !read("stat").contains(") T ") {
             tokio::task::yield_now().await;
         }
         let status = process.stop(Duration::from_secs(60)).await.expect("it ends");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::TERM.as_raw()));
         // The reins of a process that has ended move nothing.
-        reins.stand_still(true);
+        control.stand_still(true);
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::aftermath::Aftermath;
+use crate::post_run_checks::PostRunChecks;
 use crate::truth::WrongPool;
 
 pub use drain::{AdminState, Drained, Times};
@@ -110,7 +110,7 @@ pub struct Report {
     pub unreached: Vec<String>,
     /// What the controller has left behind; nothing where none was started here.
     #[serde(flatten)]
-    pub aftermath: Option<Aftermath>,
+    pub checks: Option<PostRunChecks>,
     /// The same story with upstream's updater in the controller's place; nothing where it was not asked for.
     pub upstream: Option<Box<Report>>,
     /// What is drawn.
@@ -201,7 +201,7 @@ impl Report {
             && self.max_concurrent_puts_per_lb <= 1
             && self.unreached.is_empty()
             && self.admin_state.is_as_expected()
-            && self.aftermath.as_ref().is_none_or(Aftermath::is_clean)
+            && self.checks.as_ref().is_none_or(PostRunChecks::is_clean)
     }
 
     /// The report as JSON.
@@ -225,8 +225,8 @@ impl Report {
 
     /// What the controller has left behind, in words.
     fn leftovers(&self) -> Vec<String> {
-        let Some(aftermath) = &self.aftermath else { return Vec::new() };
-        let Aftermath { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = aftermath;
+        let Some(checks) = &self.checks else { return Vec::new() };
+        let PostRunChecks { log_errors, log_missing, queue_depth_end, guards_wrong, .. } = checks;
         let mut left = guards_wrong.clone();
         if let Some(errors) = log_errors.as_ref().filter(|errors| !errors.is_empty()) {
             left.push(format!("the log has unexpected errors, such as {}", errors[0]));

@@ -2,9 +2,9 @@
 //! when. Owns the language of scenario files (docs/simulator.md) and the scenarios that have names.
 
 mod act;
+mod disruption;
 mod knob;
 mod reach;
-mod upheaval;
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::pace;
 use crate::world::Size;
 
 pub use act::{Act, Scene};
+pub use disruption::{Disruption, Form, Leaving, Preemption, Step};
 pub use knob::Knob;
 pub(crate) use reach::Reach;
-pub use upheaval::{Form, Leaving, Preemption, Step, Upheaval};
 
 /// The scenarios that have names, with their texts.
 pub const NAMED: [(&str, &str); 36] = [
@@ -103,7 +103,7 @@ pub struct Happening {
 impl Happening {
     /// The steps of what takes its time, each at its own; `number` counts those that were there. All else is as it is.
     fn steps(self, number: &mut usize) -> Vec<Self> {
-        let Act::Upheaval(Upheaval::Leaving(Leaving::Preempt(preemption))) = &self.act else {
+        let Act::Disruption(Disruption::Leaving(Leaving::Preempt(preemption))) = &self.act else {
             return vec![self];
         };
         let steps = preemption.steps(*number);
@@ -111,7 +111,7 @@ impl Happening {
         let happening = |(after_us, step)| Self {
             at_us: self.at_us.saturating_add(after_us),
             words: self.words.clone(),
-            act: Act::Upheaval(Upheaval::Leaving(step)),
+            act: Act::Disruption(Disruption::Leaving(step)),
         };
         steps.into_iter().map(happening).collect()
     }

@@ -18,8 +18,8 @@ use simulator_models::arm::ArmModel;
 use simulator_models::kube::build::Family;
 use simulator_models::kube::{KubeModel, Resource};
 
+use crate::convergence::PoolName;
 use crate::downs::{Downs, Others};
-use crate::ledger::PoolName;
 
 /// What one pool must and may hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use crate::azure::Azure;
 use crate::churn::Churn;
 use crate::cluster::Cluster;
 use crate::files;
-use crate::owner::Model as _;
-use crate::play::Outcome;
-use crate::rival::{
+use crate::live_ccm::{
     Sight, answer_at_once, forget_events, serve_azure, serve_cluster, settled, since, starting,
 };
+use crate::owner::Model as _;
+use crate::play::Outcome;
 use crate::story::{Happening, Story};
 use crate::truth::{self, Addresses, States};
 use crate::world::{Scope, World};
@@ -61,7 +61,7 @@ pub fn play(story: &Story, world: &World, seed: u64) -> Ended {
     stage.run_until(|stage| {
         let since_us = stage.now - last_us;
         let rests = stage.ccm.is_idle() && since_us >= settle_us;
-        stage.azure.ledger.wrong() == 0 || rests || since_us >= LONGEST_US
+        stage.azure.convergence.wrong() == 0 || rests || since_us >= LONGEST_US
     });
     let wanted = truth::wanted_pools(&stage.cluster.model);
     let wrong = truth::wrong_pools(&stage.azure.model, &wanted);

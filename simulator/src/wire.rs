@@ -8,7 +8,7 @@ use simulator_models::arm::{Reply, Request};
 use tokio::sync::{oneshot, watch};
 
 use crate::azure::{Azure, pool_of};
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 use crate::owner::Owner;
 
 /// The requests so far in the order of their arrival, from [`Wire::record`] on.

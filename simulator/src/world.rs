@@ -4,10 +4,10 @@
 //! Owns what the scenario knows of pods and their places; what the service under test has to make of it is
 //! computed from the cluster's objects by `truth`.
 
+mod disruption;
 mod eviction;
 mod objects;
 mod service;
-mod upheaval;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,8 +19,8 @@ use simulator_models::kube::build::Family;
 use simulator_models::kube::{KubeModel, Resource};
 
 use crate::azure::Azure;
+use crate::convergence::PoolName;
 use crate::fakes::Fakes;
-use crate::ledger::PoolName;
 use crate::random::Random;
 use crate::truth::{self, Addresses, Wanted};
 
@@ -230,7 +230,7 @@ impl World {
             for (_, pool) in self.pools(index) {
                 let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
                 let wanted = wanted[&pool.pool].clone();
-                azure.ledger.begin(pool, wanted, &members);
+                azure.convergence.begin(pool, wanted, &members);
             }
         }
     }

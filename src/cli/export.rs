@@ -16,7 +16,7 @@ use model::redact::Printable;
 use pool_core::comparison::{Comparison, End, In};
 
 use self::plan::Plan;
-use super::deposit::{Existing, Readers, can_deposit, deposit};
+use super::atomic_file::{Existing, Readers, atomic_file, can_write};
 use super::observe;
 use super::write;
 use crate::service::{self, Ended, Listeners, Options, Sight};
@@ -73,7 +73,7 @@ impl ExportArgs {
 pub(super) fn run(options: Options, args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let export = Export { to: args.export.as_deref().unwrap_or(STANDARD_OUTPUT), form: args.output };
     if export.to != STANDARD_OUTPUT {
-        can_deposit(Path::new(export.to), Existing::Replaced)?;
+        can_write(Path::new(export.to), Existing::Replaced)?;
     }
     let removal_delay = options.config.controller.members.removal_delay;
     let mut comparison = observe::comparison(&options.config, removal_delay, args.within);
@@ -133,7 +133,7 @@ impl Export<'_> {
         if self.to == STANDARD_OUTPUT {
             write(&text)
         } else {
-            deposit(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
+            atomic_file(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Pauses that operators have made, in words.
 
 use jiff::Timestamp;
-use model::redact::Printable;
 use model::policy::Pause;
+use model::redact::Printable;
 
 /// Since when, by whom and why.
 pub(super) fn words(pause: &Pause) -> String {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use model::redact::Printable;
 use simulator::{
-    Churn, Fakes, FileOptions, Files, Pattern, Play, Process, Report, Reserved, Rival, Settings, Story, Told,
-    Watcher, World,
+    Churn, Fakes, FileOptions, Files, LiveCcm, Pattern, Play, Process, Report, Reserved, Settings, Story,
+    Told, Watcher, World,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -120,7 +120,7 @@ impl Stage {
             printable!(""),
             printable!("Pods change until Ctrl-C."),
         ])?;
-        let rival = Rival::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
+        let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let pattern = match self.story.pattern {
             Pattern::Churn { rate, .. } => Pattern::Churn { rate, duration_us: us(FOR_EVER) },
             other
@@ -136,7 +136,7 @@ impl Stage {
             () = playing => {}
             () = stop => {}
         }
-        drop(rival);
+        drop(live_ccm);
         self.fakes.stop().await;
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Stage {
         sheets: &Sheets,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
-        let rival = Rival::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
+        let live_ccm = LiveCcm::beside(&self.fakes, &self.world, &self.story, args.seed, args.speed).await;
         let program = std::env::current_exe().context("failed to find this program")?;
         let log = self.log(args);
         let mut process = Process::start(&program, &self.files, log.as_deref())
@@ -158,7 +158,7 @@ impl Stage {
         }
         let mut stop = std::pin::pin!(stop);
         let performed = tokio::select! {
-            performed = self.watched(args, &mut process, rival.as_ref()) => performed,
+            performed = self.watched(args, &mut process, live_ccm.as_ref()) => performed,
             () = &mut stop => Err(anyhow::anyhow!("interrupted")),
         };
         let performed = match performed {
@@ -191,14 +191,14 @@ impl Stage {
         &self,
         args: &SimulateArgs,
         process: &mut Process,
-        rival: Option<&Rival>,
+        live_ccm: Option<&LiveCcm>,
     ) -> anyhow::Result<Report> {
         process.ready(self.health.address, READY_WITHIN).await?;
         tell([printable!("the controller is ready; watch it at http://{}/", self.admin.address)]);
         let began_us = self.fakes.clock().now_us();
         let churn = Churn::new(self.story.pattern, args.seed);
         let play = Play::new(&self.fakes, self.world.clone(), churn).await.with(&self.story.timetable());
-        let play = play.holding(process.reins()).with_removal_delay(self.story.removal_delay());
+        let play = play.holding(process.control()).with_removal_delay(self.story.removal_delay());
         let watcher = Watcher::start(self.admin.address, self.health.address);
         let mut shown = Shown::new();
         let outcome = tokio::select! {
@@ -212,20 +212,20 @@ impl Stage {
             seed: args.seed,
             began_us,
             usage: process.usage(),
-            manager: rival.map(Rival::sums),
+            manager: live_ccm.map(LiveCcm::sums),
         };
         let mut report = Report::gather(&self.fakes, &told, &self.world, outcome).await;
-        let mut aftermath = tokio::select! {
-            aftermath = watcher.rest(REST_WITHIN) => aftermath,
+        let mut checks = tokio::select! {
+            checks = watcher.rest(REST_WITHIN) => checks,
             ended = process.ended() => return Err(ended.into()),
         };
-        aftermath.judge_guards(&self.story.guarded);
+        checks.judge_guards(&self.story.guarded);
         if let Some(log) = self.log(args).filter(|_| !self.story.log_full) {
             let text =
                 std::fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
-            aftermath.judge_log(&text, &self.story.errors);
+            checks.judge_log(&text, &self.story.errors);
         }
-        report.aftermath = Some(aftermath);
+        report.checks = Some(checks);
         if args.compare_upstream {
             tell([printable!(
                 "playing the same story with cloud-provider-azure's updater, in simulated time"

@@ -18,7 +18,7 @@ use model::ids::LbName;
 use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};
-use super::deposit::{Existing, Readers, can_deposit, deposit};
+use super::atomic_file::{Existing, Readers, atomic_file, can_write};
 use super::{Files, files, remedy, say, tell};
 use crate::service;
 use crate::wiring::params;
@@ -128,11 +128,11 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
     if file == Path::new("-") {
         bail!("--output: name a file; a snapshot is not written to standard output");
     }
-    can_deposit(file, existing)?;
+    can_write(file, existing)?;
     let created = azure.clock.wall();
     let snapshot = read(azure, args, created).await?;
     let text = snapshot.text();
-    deposit(file, text.as_bytes(), Readers::Owner, existing)?;
+    atomic_file(file, text.as_bytes(), Readers::Owner, existing)?;
     let hash = sha256(text.as_bytes());
     let (pools, balancers) = (snapshot.count(), snapshot.load_balancers.len());
     say([

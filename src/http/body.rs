@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
-use model::operator_request::Scope;
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
+use model::operator_request::Scope;
 use serde_json::{Map, Value};
 
 use super::problem::problem;

@@ -13,7 +13,7 @@ use actors::shell::Ping;
 use futures::future::join_all;
 use model::machine::Now;
 use model::object::Kind;
-use model::view::{PoolView, SourceView, PolicyView};
+use model::view::{PolicyView, PoolView, SourceView};
 use tokio::time::Instant;
 
 use super::answers::Renderings;

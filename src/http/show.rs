@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use actors::clock::Clock;
-use model::operator_request::Scope;
 use model::assignment::{Held, PausedBy};
 use model::ids::{Family, PoolId};
 use model::level::Source;
 use model::machine::{Now, Wall};
+use model::operator_request::Scope;
+use model::policy::{OperatorPolicy, Pause};
 use model::sample::GateClass;
 use model::view::{
-    Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PoolView,
-    ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, PolicyView, WouldChange,
+    Candidacy, GateView, GuardsView, LaneView, LastAttempt, LbView, LeadershipView, LeftOutView, PolicyView,
+    PoolView, ResourceView, ServiceView, SharedLeaseView, Snapshot, SourceView, WouldChange,
     admin_state_word,
 };
-use model::policy::{Pause, OperatorPolicy};
 use model::write_record::{MemberList, Trigger, WriteRecord};
 use serde_json::{Value, json};
 

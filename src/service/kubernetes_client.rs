@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use actors::kubernetes::words;
+use actors::kubernetes::sanitize;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,13 +24,13 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Creates the client of the API server. Errors about a kubeconfig do not repeat its content: a parser quotes it, and the
 /// program that gets a token may have printed one (C1).
 pub(crate) async fn kubernetes_client(kubeconfig: Option<&PathBuf>) -> anyhow::Result<kube::Client> {
-    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
+    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
     open_client(kubeconfig).await.map_err(told)
 }
 
 /// The host by which the API server is reached.
 pub(crate) async fn api_server_host(kubeconfig: Option<&PathBuf>) -> anyhow::Result<String> {
-    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&words::chain(error.as_ref())));
+    let told = |error: anyhow::Error| anyhow::Error::msg(without_quotes(&sanitize::chain(error.as_ref())));
     let (config, _) = configuration(kubeconfig).await.map_err(told)?;
     let host = config.cluster_url.host().context("the kubeconfig names no host of the API server")?;
     Ok(host.trim_matches(['[', ']']).to_owned())

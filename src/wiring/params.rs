@@ -159,7 +159,7 @@ impl Machines {
     #[must_use]
     pub fn restoring(mut self, restoring: &Restoring) -> Machines {
         self.directory.pins = Some(Arc::clone(&restoring.pins));
-        self.admin_state.role = nodes::Role::Silent;
+        self.admin_state.role = model::node::Role::Silent;
         self.pauses.mode = policy::Mode::Enforce;
         // A dry run reads it too: an operator who looks first is to see what is paused.
         self.pauses.keeping = pauses::Keeping::ConfigMap;
@@ -183,7 +183,7 @@ impl Machines {
     /// compared.
     #[must_use]
     pub fn comparing(mut self) -> Machines {
-        self.admin_state.role = nodes::Role::Silent;
+        self.admin_state.role = model::node::Role::Silent;
         self
     }
 }
@@ -357,7 +357,7 @@ fn admin_state(
 ) -> nodes::Params {
     let settings = &config.controller.admin_state;
     nodes::Params {
-        role: if config.cloud.admin_state_enabled() { nodes::Role::On } else { nodes::Role::Off },
+        role: if config.cloud.admin_state_enabled() { model::node::Role::On } else { model::node::Role::Off },
         only_listed: only_listed(config),
         load_balancers,
         excluded: excluded(config).collect(),

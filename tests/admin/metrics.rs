@@ -169,7 +169,7 @@ async fn e2_metrics_are_well_formed_and_hold_no_address() {
         let labels = [("lock", lock), ("caller", "LocalServiceBackendPoolUpdater")];
         labels.map(|(key, value)| (key.to_owned(), value.to_owned()))
     });
-    let known = |sample: &Sample| of.iter().any(|labels| sample.labels.starts_with(labels));
+    let known = |sample: &Metric| of.iter().any(|labels| sample.labels.starts_with(labels));
     assert!(waits.samples.iter().all(known), "{waits:?}");
 }
 

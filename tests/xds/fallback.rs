@@ -1,6 +1,6 @@
 //! Two servers in the bootstrap: when the second is used, and how the first comes back (A71).
 
-use simulator::control_plane::{Code, ControlPlane, Ending, Kind, Manner};
+use simulator::control_plane::{Code, ControlPlane, Ending, Kind, StreamBehaviour};
 
 use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
 
@@ -91,7 +91,7 @@ async fn x2_a71_a_failure_with_everything_cached_is_no_reason_to_switch() {
     let (first, second) = servers().await;
     let scene = start(&first, &second).await;
     both_hold(&scene, FIRST, 1).await;
-    first.behave(Manner::Refuses(simulator::control_plane::Status::unavailable("closed"))).await;
+    first.behave(StreamBehaviour::Refuses(simulator::control_plane::Status::unavailable("closed"))).await;
     first.cut(Ending::Connections).await;
     for pool in ["web", "mail"] {
         scene.notes(pool, "closed").await;
@@ -101,7 +101,7 @@ async fn x2_a71_a_failure_with_everything_cached_is_no_reason_to_switch() {
         scene.is_at_rest(pool, &[FIRST], 1).await;
     }
     assert_eq!(second.streams().await.connections, 0, "the second is not asked");
-    first.behave(Manner::Answers).await;
+    first.behave(StreamBehaviour::Answers).await;
     both_hold(&scene, FIRST, 1).await;
 }
 

@@ -2,7 +2,7 @@
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::Nacked;
 use simulator::control_plane::{
-    Asked, Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, Manner, endpoints,
+    Asked, Bad, ControlPlane, DiscoveryResponse, Ending, Kind, Locality, StreamBehaviour, endpoints,
 };
 
 use super::stage::{Plan, Scene, at, control_plane, server};
@@ -155,7 +155,7 @@ async fn x2_a46_the_good_part_of_a_response_is_used() {
 async fn x2_a57_a_server_that_ends_its_streams_is_asked_less_often() {
     let plane = control_plane().await;
     let scene = scene(&plane).await;
-    plane.behave(Manner::EndsStreams(Ending::Cleanly)).await;
+    plane.behave(StreamBehaviour::EndsStreams(Ending::Cleanly)).await;
     plane.cut(Ending::Cleanly).await;
     let streams = plane.wait_for_streams(|streams| streams.opened_us.len() >= 5).await.expect("new streams");
     let gaps = gaps(&streams.opened_us);
@@ -163,7 +163,7 @@ async fn x2_a57_a_server_that_ends_its_streams_is_asked_less_often() {
     for (gap, least) in gaps.iter().skip(1).zip([8, 12, 20]) {
         assert!(*gap >= least, "{gaps:?}");
     }
-    plane.behave(Manner::Answers).await;
+    plane.behave(StreamBehaviour::Answers).await;
     plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
     scene.holds("web", &[BETTER]).await;
     scene.has_no_error("web").await;
@@ -191,11 +191,11 @@ async fn x2_requests_do_not_wait_for_the_headers_of_the_server() {
     plane.cut(Ending::Connections).await;
     plane.wait_for_streams(|streams| streams.opened_us.len() == 2).await.expect("another stream");
     // While it says nothing all is as it was, and nothing of what it owes is lost.
-    plane.behave(Manner::Silent).await;
+    plane.behave(StreamBehaviour::Silent).await;
     plane.set(Kind::Endpoints, "web", at("web", &[BETTER])).await;
     scene.all_is_written().await;
     scene.is_at_rest("web", &[GOOD], 1).await;
-    plane.behave(Manner::Answers).await;
+    plane.behave(StreamBehaviour::Answers).await;
     scene.holds("web", &[BETTER]).await;
     scene.has_no_error("web").await;
     scene.logged_no_errors();

@@ -2,7 +2,7 @@
 //! nothing cached, with something cached, and with `fail_on_data_errors` (A57, X1, X3, X4).
 
 use envoy_types::pb::envoy::admin::v3::ClientResourceStatus::{Acked, Requested};
-use simulator::control_plane::{ControlPlane, Ending, Kind, Manner, Status, cluster};
+use simulator::control_plane::{ControlPlane, Ending, Kind, Status, StreamBehaviour, cluster};
 
 use super::stage::{FAILS, Plan, Scene, at, control_plane, server};
 use crate::support::{PATIENCE, eventually};
@@ -35,22 +35,22 @@ impl Failure {
 
     async fn begin(self, plane: &ControlPlane) {
         match self {
-            Failure::Closes => plane.behave(Manner::EndsStreams(Ending::Cleanly)).await,
+            Failure::Closes => plane.behave(StreamBehaviour::EndsStreams(Ending::Cleanly)).await,
             Failure::Ends => {
                 let status = Status::resource_exhausted("too many of you");
-                plane.behave(Manner::EndsStreams(Ending::Status(status))).await;
+                plane.behave(StreamBehaviour::EndsStreams(Ending::Status(status))).await;
             }
             Failure::Refuses => {
-                plane.behave(Manner::Refuses(Status::permission_denied("who are you?"))).await;
+                plane.behave(StreamBehaviour::Refuses(Status::permission_denied("who are you?"))).await;
             }
-            Failure::Cuts => plane.behave(Manner::EndsStreams(Ending::Connections)).await,
+            Failure::Cuts => plane.behave(StreamBehaviour::EndsStreams(Ending::Connections)).await,
             Failure::Gone => plane.stop().await,
         }
         plane.cut(Ending::Cleanly).await;
     }
 
     async fn end(self, plane: &ControlPlane) {
-        plane.behave(Manner::Answers).await;
+        plane.behave(StreamBehaviour::Answers).await;
         if matches!(self, Failure::Gone) {
             plane.restart().await.expect("the port is still ours");
         }

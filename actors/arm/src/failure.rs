@@ -13,7 +13,7 @@ use model::arm::{Failure, FailureKind, RetryAfter};
 use model::redact::{chain, told};
 use serde_json::Value;
 
-use crate::stop::Stop;
+use crate::abort_reason::Stop;
 use body::ErrorBody;
 pub(crate) use retry_after::retry_after;
 

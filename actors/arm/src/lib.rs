@@ -8,6 +8,7 @@
 //! The generated models of `azure_mgmt_network` are used for their types alone, in one module; no request,
 //! header or credential of their generation is ever built.
 
+mod abort_reason;
 mod answer;
 mod client;
 mod credential;
@@ -22,7 +23,6 @@ mod policy;
 mod raw;
 mod read;
 mod settings;
-mod stop;
 mod transport;
 mod url;
 

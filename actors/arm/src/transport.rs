@@ -11,9 +11,9 @@ use proxy::Proxies;
 use reqwest::redirect;
 use url::{Host, Url};
 
+use crate::abort_reason::Stop;
 use crate::identity::Identity;
 use crate::settings::{SetUpError, Settings, Timeouts, is_loopback};
-use crate::stop::Stop;
 
 /// The largest answer that is read, in bytes. A load balancer with everything that Azure allows is below it.
 pub(crate) const LARGEST_ANSWER: usize = 64 << 20;

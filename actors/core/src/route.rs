@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use coordination::{leader, pauses};
 use model::arm::ArmCall;
-use model::operator_request::{Answer, Refusal, Request, RequestId};
 use model::config_map::{ConfigMapAsk, Keeper};
 use model::ids::{CallId, LbName, NodeName, PoolId, PoolName, ServiceKey, ServiceUid};
 use model::lease::{GateTimes, LeaseAsk, LeaseName};
 use model::machine::Now;
 use model::object::{Kind, ObjectKey, TaintAsk};
+use model::operator_request::{Answer, Refusal, Request, RequestId};
 use model::sample::{GateClass, Metric};
 use model::view::Snapshot;
 use model::xds::name::Name;
@@ -27,7 +27,7 @@ use model::xds::stream::Call;
 use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
-use reporting::{snapshot, events};
+use reporting::{events, snapshot};
 use sources::watch::Ask;
 use sources::{informer, watch, xds_source};
 
@@ -331,8 +331,12 @@ pub fn route(said: Output, deliver: &mut impl FnMut(Delivery)) {
         Output::Operator(request) => deliver(person::from_person(request)),
         Output::Events(said) => emitter::from_events(said, deliver),
         Output::XdsSource(said) => xds::from_xds_source(said, deliver),
-        Output::Board(snapshot::Out::Publish(snapshot)) => deliver(Delivery::Host(HostMessage::Publish(snapshot))),
-        Output::Board(snapshot::Out::OutOfSync(pools)) => deliver(Delivery::Leader(leader::In::OutOfSync(pools))),
+        Output::Board(snapshot::Out::Publish(snapshot)) => {
+            deliver(Delivery::Host(HostMessage::Publish(snapshot)))
+        }
+        Output::Board(snapshot::Out::OutOfSync(pools)) => {
+            deliver(Delivery::Leader(leader::In::OutOfSync(pools)))
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod admin_state;
 #[path = "turns/world.rs"]
 mod world;
 
+use model::services::ServiceFact;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,7 +251,7 @@ fn a2_a_turn_of_the_directory_works_out_each_pool_once_however_much_comes() {
 /// A fact whose Service has lost one member.
 fn moved(fact: directory::In) -> Option<directory::In> {
     let directory::In::Service(uid, Some(fact)) = fact else { return None };
-    let mut fact = informer::ServiceFact::clone(&fact);
+    let mut fact = ServiceFact::clone(&fact);
     for part in fact.parts.values_mut() {
         part.required.pop_first();
     }

@@ -21,7 +21,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use sources::watch::{Line, WatchFailure};
 
-use super::words::said;
+use super::sanitize::said;
 
 /// The annotation that pauses a Service (D1).
 pub const PAUSE: &str = "azure-backend-pool-controller.io/pause";

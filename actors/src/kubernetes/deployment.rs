@@ -12,7 +12,7 @@ use pool_core::deployment::{Deployment, Failure, In, Out};
 use serde::Deserialize;
 
 use super::exchange::{Place, exchange, other, refusal, silence};
-use super::follow::escaped;
+use super::watch_stream::escaped;
 use crate::clock::Clock;
 
 /// The Deployment was found; its UID.

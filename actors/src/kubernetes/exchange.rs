@@ -14,8 +14,8 @@ use kube::client::Body;
 use model::object::{ANSWER_WITHIN, RequestFailure};
 use serde_json::Value;
 
-use super::follow::escaped;
-use super::words::{chain, said, status_text_without};
+use super::sanitize::{chain, said, status_text_without};
+use super::watch_stream::escaped;
 use crate::azure::Effects;
 
 /// How long the words of a refused watch are waited for; its status says enough.

@@ -12,7 +12,7 @@ use model::object::RequestFailure;
 use serde::Deserialize;
 
 use super::exchange::{exchange, other, refusal};
-use super::follow::escaped;
+use super::watch_stream::escaped;
 
 /// How long the whole count may take.
 const WITHIN: Duration = Duration::from_secs(10);

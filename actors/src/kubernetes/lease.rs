@@ -28,7 +28,7 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
 use super::exchange::{Answered, Exchange, Kind, Place, other};
-use super::words::chain;
+use super::sanitize::chain;
 use crate::azure::Effects;
 use crate::clock::Clock;
 use document::LeaseDocument;

@@ -12,9 +12,9 @@ use model::report::Subject;
 use reporting::events::{COMPONENT, Event, Place, PostFailure, Severity};
 use serde_json::{Value, json};
 
-use super::follow::escaped;
-use super::telling::Object;
-use super::{exchange, words};
+use super::event_stream::Object;
+use super::watch_stream::escaped;
+use super::{exchange, sanitize};
 use crate::clock::Clock;
 
 /// How long one request may take.
@@ -191,7 +191,7 @@ pub(super) async fn write(
 enum Refused {
     /// There was no answer, or the server could not for the moment; its `Retry-After`.
     ForNow(Option<Duration>),
-    /// It was answered with this status and these words.
+    /// It was answered with this status and this text.
     Status(StatusCode, String),
     /// It cannot be made.
     Impossible(String),
@@ -220,7 +220,7 @@ async fn send(
     let answer = match tokio::time::timeout(TIMEOUT, client.send(request)).await {
         Err(_) => return Err(Refused::ForNow(None)),
         Ok(Err(error)) => {
-            tracing::debug!(error = %words::chain(&error), "no answer to an event");
+            tracing::debug!(error = %sanitize::chain(&error), "no answer to an event");
             return Err(Refused::ForNow(None));
         }
         Ok(Ok(answer)) => answer,
@@ -230,11 +230,11 @@ async fn send(
         return Ok(());
     }
     if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-        return Err(Refused::ForNow(super::follow::retry_after(answer.headers())));
+        return Err(Refused::ForNow(super::watch_stream::retry_after(answer.headers())));
     }
     let said = tokio::time::timeout(TIMEOUT, answer.into_body().collect_bytes()).await;
     let said = said.ok().and_then(Result::ok).unwrap_or_default();
-    Err(Refused::Status(status, words::status_text(status, &said)))
+    Err(Refused::Status(status, sanitize::status_text(status, &said)))
 }
 
 /// The name is client-go's: the object's, a dot and hexadecimal nanoseconds.

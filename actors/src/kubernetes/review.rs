@@ -2,7 +2,7 @@
 //! SubjectAccessReview (docs/design/surface.md, H2). A token is never shown or kept; a verdict may be, for some
 //! seconds.
 
-mod kept;
+mod auth_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::exchange::{exchange, refusal_without};
-use super::words::said_without;
-use kept::{Kept, Question};
+use super::sanitize::said_without;
+use auth_cache::{Kept, Question};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tracing::Instrument;
 
 use super::exchange::{exchange_of, refusal, silence};
-use super::follow::escaped;
-use super::words::status_text;
+use super::sanitize::status_text;
+use super::watch_stream::escaped;
 use crate::azure::Effects;
 
 const JSON_PATCH: &str = "application/json-patch+json";

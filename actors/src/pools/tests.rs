@@ -80,9 +80,9 @@ fn word_to_writer(delivery: &Delivery) -> Option<&'static str> {
 async fn a3_a_successor_for_a_pool_is_heard_after_its_predecessor() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
-    let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
     let params = queue::Params::upstream(Duration::ZERO, 3);
-    let pools = Pools::new(params, clock, switchboard).start();
+    let pools = Pools::new(params, clock, address_book).start();
     let mut told = Vec::new();
     for round in 0..3 {
         pools.send(Deliver(vec![assigned(true), seen_empty(clock.now())])).await.expect("it lives");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::xds::cache::CacheState;
 use model::xds::facts::Kind;
-use model::xds::stream::{XdsMetric, ServerId};
+use model::xds::stream::{ServerId, XdsMetric};
 
 use super::{
     SERVICE_RESOURCES, XDS_CONNECTED, XDS_INVALID, XDS_NACKS, XDS_RESOURCES, XDS_SERVER_FAILURES, XDS_VALID,

@@ -62,11 +62,11 @@ impl Handler<Deliver> for Sink {
 }
 
 /// A board at whose every end the same sink stands, that takes this long for each delivery.
-pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::UnboundedReceiver<Delivery>) {
+pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<AddressBook>, mpsc::UnboundedReceiver<Delivery>) {
     let (heard, hears) = mpsc::unbounded_channel();
     let sink = Sink { heard, slow }.start().recipient::<Deliver>();
     let all = || sink.clone();
-    let switchboard = Switchboard {
+    let address_book = AddressBook {
         watchers: [all(), all(), all(), all()],
         informer: all(),
         discovery: all(),
@@ -85,7 +85,7 @@ pub(crate) fn board_of_sinks(slow: Duration) -> (Arc<Switchboard>, mpsc::Unbound
         metrics: all(),
         host: all(),
     };
-    (Arc::new(switchboard), hears)
+    (Arc::new(address_book), hears)
 }
 
 fn input_of(delivery: Delivery) -> Option<discovery::In> {
@@ -106,8 +106,8 @@ fn lb_of(delivery: &Delivery) -> String {
 async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
     tokio::time::pause();
     let clock = Clock::of_runtime();
-    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
-    let shell = Shell::new(Counter::default(), input_of, Output::Discovery, clock, switchboard).start();
+    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
+    let shell = Shell::new(Counter::default(), input_of, Output::Discovery, clock, address_book).start();
     let before = clock.now();
     shell.send(Deliver(vec![missing("a"), missing("b"), missing("c")])).await.expect("it lives");
     let mut lbs = Vec::new();
@@ -123,11 +123,11 @@ async fn a1_a_shell_sends_along_route_in_order_and_keeps_one_timer() {
 #[actix::test]
 async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
     tokio::time::pause();
-    let (switchboard, mut hears) = board_of_sinks(Duration::from_secs(1));
+    let (address_book, mut hears) = board_of_sinks(Duration::from_secs(1));
     let mut edges: Edges<End> = Edges::default();
     let fact = |uid: &str| Delivery::Discovery(discovery::In::Service(ServiceUid::new(uid), None));
     edges.push(End::Discovery, fact("a"));
-    let sender = Sender { edges, switchboard }.start();
+    let sender = Sender { edges, address_book }.start();
     // The first fact is under way; these wait, and of each only the newest.
     sender.send(Push(vec![fact("b"), fact("b"), fact("c"), fact("b")])).await.expect("it lives");
     let mut heard = Vec::new();
@@ -144,7 +144,7 @@ async fn a3_newer_facts_replace_older_ones_for_a_busy_receiver() {
 /// An actor with nothing but edges.
 struct Sender {
     edges: Edges<End>,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
 }
 
 #[derive(Message)]
@@ -167,7 +167,7 @@ impl HasEdges for Sender {
     }
 
     fn recipient(&self, to: &End) -> Option<Recipient<Deliver>> {
-        Some(self.switchboard.recipient(*to).clone())
+        Some(self.address_book.recipient(*to).clone())
     }
 }
 
@@ -184,9 +184,10 @@ impl Handler<Push> for Sender {
 
 #[actix::test]
 async fn a_delivery_for_another_machine_is_no_input() {
-    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
     let shell =
-        Shell::new(Counter::default(), input_of, Output::Discovery, Clock::of_runtime(), switchboard).start();
+        Shell::new(Counter::default(), input_of, Output::Discovery, Clock::of_runtime(), address_book)
+            .start();
     let what = report::EventKind::DataError { endpoints: 1, example: "x".into() };
     let foreign =
         Delivery::Events(events::In::Report(report::Report { subjects: Vec::new(), what, note: None }));

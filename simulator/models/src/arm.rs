@@ -184,7 +184,7 @@ pub struct ArmModel {
     /// Private addresses that are being cleaned up, by the key of their subnet, with the end of that.
     held_addresses: BTreeMap<(String, IpAddr), u64>,
     /// How long after they have become free another client takes private addresses.
-    rivals: BTreeMap<IpAddr, u64>,
+    live_ccms: BTreeMap<IpAddr, u64>,
     /// How many public addresses were given.
     public_addresses: u32,
     /// How many instances were restarted by upgrades.
@@ -234,7 +234,7 @@ impl ArmModel {
             resources: Resources::default(),
             schedule: Schedule::default(),
             held_addresses: BTreeMap::new(),
-            rivals: BTreeMap::new(),
+            live_ccms: BTreeMap::new(),
             public_addresses: 0,
             restarts: 0,
             is_seeding: false,

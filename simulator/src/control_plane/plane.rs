@@ -12,10 +12,10 @@ use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
 use super::journal::{Asked, Streams};
-use super::manner::{Ending, Manner};
 use super::resources::Kind;
 use super::serving;
 use super::stream::{Catalogue, Never, Stream};
+use super::stream_behaviour::{Ending, StreamBehaviour};
 use crate::owner::{Model, Owner};
 
 /// The state of a control plane.
@@ -27,7 +27,7 @@ pub(super) struct Plane {
     pub(super) repeats_accepted: bool,
     pub(super) trusts: bool,
     pub(super) holds: bool,
-    manner: Manner,
+    behaviour: StreamBehaviour,
     streams: BTreeMap<u64, Stream>,
     seen: Streams,
     /// Responses since the last restart; the nonces are counted by it.
@@ -56,7 +56,7 @@ impl Plane {
             repeats_accepted: false,
             trusts: false,
             holds: false,
-            manner: Manner::default(),
+            behaviour: StreamBehaviour::default(),
             streams: BTreeMap::new(),
             seen: Streams::default(),
             responses: 0,
@@ -127,7 +127,7 @@ impl Plane {
     ) -> Result<Opened, Status> {
         self.seen.opened_us.push(now_us);
         self.revision += 1;
-        if let Manner::Refuses(status) = &self.manner {
+        if let StreamBehaviour::Refuses(status) = &self.behaviour {
             return Err(status.clone());
         }
         let stream = self.seen.opened_us.len() as u64;
@@ -152,11 +152,11 @@ impl Plane {
             stream.take(kind, &request, &self.catalogue, self.trusts);
         }
         let answered = stream.answered;
-        match &self.manner {
-            Manner::Answers | Manner::Refuses(_) => self.answer(number, &request),
-            Manner::Silent => {}
-            Manner::EndsStreams(_) if answered => self.answer(number, &request),
-            Manner::EndsStreams(ending) => {
+        match &self.behaviour {
+            StreamBehaviour::Answers | StreamBehaviour::Refuses(_) => self.answer(number, &request),
+            StreamBehaviour::Silent => {}
+            StreamBehaviour::EndsStreams(_) if answered => self.answer(number, &request),
+            StreamBehaviour::EndsStreams(ending) => {
                 let ending = ending.clone();
                 self.end(number, &ending);
             }
@@ -169,8 +169,8 @@ impl Plane {
         self.revision += 1;
     }
 
-    pub(super) fn behave(&mut self, manner: Manner) {
-        self.manner = manner;
+    pub(super) fn behave(&mut self, behaviour: StreamBehaviour) {
+        self.behaviour = behaviour;
         for kind in Kind::ALL {
             self.push(kind);
         }
@@ -178,9 +178,9 @@ impl Plane {
 
     /// Sends every stream what is due to it of a kind.
     pub(super) fn push(&mut self, kind: Kind) {
-        match self.manner {
-            Manner::Answers | Manner::EndsStreams(_) | Manner::Refuses(_) => {}
-            Manner::Silent => return,
+        match self.behaviour {
+            StreamBehaviour::Answers | StreamBehaviour::EndsStreams(_) | StreamBehaviour::Refuses(_) => {}
+            StreamBehaviour::Silent => return,
         }
         for stream in self.streams.values_mut() {
             if let Some(response) = stream.due(kind, &self.catalogue, self.wraps) {

@@ -286,7 +286,7 @@ async fn builders_say_all_that_a_script_wants_to_say() {
 async fn a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
     let control = started().await;
     control.set(Kind::Endpoints, "a", with("a", "10.0.0.1")).await;
-    control.behave(Manner::Silent).await;
+    control.behave(StreamBehaviour::Silent).await;
     let mut client = Client::connect(&control).await;
     client.ask(first(Kind::Endpoints, &["a"]));
     control.wait_until(|journal| journal.len() == 1).await.expect("the request");
@@ -294,7 +294,7 @@ async fn a_silent_control_plane_takes_requests_and_sends_what_it_owes_later() {
         control.set(Kind::Endpoints, "a", with("a", address)).await;
     }
 
-    control.behave(Manner::Answers).await;
+    control.behave(StreamBehaviour::Answers).await;
     let response = client.hear().await;
 
     assert_eq!((response.nonce.as_str(), &response.resources[..]), ("1", &[with("a", "10.0.0.3")][..]));
@@ -329,7 +329,7 @@ async fn streams_end_before_their_first_response_and_open_ones_go_on() {
     early.ask(first(Kind::Endpoints, &["a"]));
     let response = early.hear().await;
 
-    control.behave(Manner::EndsStreams(Ending::Status(Status::internal("broken")))).await;
+    control.behave(StreamBehaviour::EndsStreams(Ending::Status(Status::internal("broken")))).await;
     let mut late = Client::connect(&control).await;
     late.ask(first(Kind::Endpoints, &["a"]));
     assert_eq!(late.end().await, Some(Code::Internal));
@@ -344,7 +344,7 @@ async fn streams_end_before_their_first_response_and_open_ones_go_on() {
 #[tokio::test]
 async fn streams_are_refused_and_counted_but_their_requests_are_not_read() {
     let control = started().await;
-    control.behave(Manner::Refuses(Status::unauthenticated("who?"))).await;
+    control.behave(StreamBehaviour::Refuses(Status::unauthenticated("who?"))).await;
 
     let refused = Client::try_connect(&control).await.err().expect("a refusal");
 

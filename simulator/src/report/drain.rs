@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::{Convergence, NAMED, seconds};
+use crate::convergence::PoolName;
 use crate::downs::{AdminPut, Change, Downs, PoolNumber};
 use crate::lanes::{Fate, Write};
-use crate::ledger::PoolName;
 use crate::signals::{Signal, Signals};
 use crate::truth::WrongEntry;
 

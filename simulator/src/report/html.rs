@@ -20,10 +20,10 @@ pub(super) fn page(report: &Report) -> String {
     body += &format!("<p class=\"verdict {class}\">{whose}{}</p>\n", escaped(&report.verdict()));
     body += &tiles(report);
     body += &section("Pools that are not right", &converging(report), &happenings(&report.picture));
-    if let Some(aftermath) = &report.aftermath {
+    if let Some(checks) = &report.checks {
         let legend = "<p class=\"legend\"><i class=\"ours\"></i>what waits <i class=\"held\"></i>guards hold removals \
                       back <i class=\"bad\"></i>all removals are stopped</p>\n";
-        let picture = watched::picture(&report.picture, &aftermath.seen);
+        let picture = watched::picture(&report.picture, &checks.seen);
         body += &section("What guards held back, and what waited", &picture, legend);
     }
     body += &section("How long changes waited for their members", &waiting(report), "");

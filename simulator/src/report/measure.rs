@@ -86,8 +86,8 @@ pub(super) struct Picture {
 
 impl Beheld {
     fn of_azure(azure: &Azure, began_us: u64) -> Self {
-        let ledger = &azure.ledger;
-        let mut wrong: Vec<(u64, usize)> = ledger.history().to_vec();
+        let convergence = &azure.convergence;
+        let mut wrong: Vec<(u64, usize)> = convergence.history().to_vec();
         wrong.sort_by_key(|(at, _)| *at);
         wrong.retain(|(at, _)| *at >= began_us);
         let writes = azure.lanes.writes().iter().filter(|write| write.started_us >= began_us);
@@ -95,7 +95,7 @@ impl Beheld {
         let requests = azure.model.log().iter().filter(|entry| entry.started_us >= began_us);
         let picture = Picture {
             wrong: wrong.into_iter().map(|(at, count)| (at - began_us, count)).collect(),
-            waits_us: ledger.waits_us(),
+            waits_us: convergence.waits_us(),
             writes: writes.iter().map(|write| shifted(write, began_us)).collect(),
             requests: requests
                 .map(|entry| (entry.started_us - began_us, is_write(entry.kind), entry.foreign))
@@ -104,15 +104,15 @@ impl Beheld {
         };
         Self {
             arm: azure.model.counters(),
-            pools: ledger.pools(),
-            emptied: ledger.emptied(),
-            waits_us: ledger.waits_us(),
-            waiting: ledger.waiting(),
-            removals_us: ledger.removals_us(),
-            leaving: ledger.leaving(),
-            all_right_us: ledger.all_right_since_us(),
-            to_right_us: ledger.first_change_to_right_us(),
-            by_balancer: ledger.first_change_to_right_by_load_balancer_us(),
+            pools: convergence.pools(),
+            emptied: convergence.emptied(),
+            waits_us: convergence.waits_us(),
+            waiting: convergence.waiting(),
+            removals_us: convergence.removals_us(),
+            leaving: convergence.leaving(),
+            all_right_us: convergence.all_right_since_us(),
+            to_right_us: convergence.first_change_to_right_us(),
+            by_balancer: convergence.first_change_to_right_by_load_balancer_us(),
             events: BTreeMap::new(),
             warnings: Vec::new(),
             holds: crate::holds::Holds::default(),
@@ -245,7 +245,7 @@ impl Report {
             wrong_pool_details: outcome.wrong.into_iter().take(NAMED).collect(),
             warnings: beheld.warnings,
             unreached: Vec::new(),
-            aftermath: None,
+            checks: None,
             upstream: None,
             picture,
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{AdminState, Convergence, Lease, Report, SERVICE, Times, UPSTREAM, Unserved};
-use crate::aftermath::{Aftermath, Held};
+use crate::post_run_checks::{Held, PostRunChecks};
 use crate::truth::WrongEntry;
 
 type Row = (&'static str, String);
@@ -27,7 +27,7 @@ fn table(report: &Report) -> String {
     rows.extend(leaving(&report.admin_state));
     rows.extend(calls(report));
     rows.extend(others(report));
-    rows.extend(report.aftermath.as_ref().map(guards).unwrap_or_default());
+    rows.extend(report.checks.as_ref().map(guards).unwrap_or_default());
     rows.extend(ending(report));
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = format!("{headline}\n\n");
@@ -158,19 +158,19 @@ fn others(report: &Report) -> Vec<Row> {
 }
 
 /// What the controller's guards held back, and what waited.
-fn guards(aftermath: &Aftermath) -> Vec<Row> {
-    let mut rows: Vec<Row> = aftermath
+fn guards(checks: &PostRunChecks) -> Vec<Row> {
+    let mut rows: Vec<Row> = checks
         .held
         .iter()
         .map(|(reason, Held { pools, seconds })| {
             ("held back", format!("{reason}: {pools} pools at once, {seconds:.1} s at most"))
         })
         .collect();
-    if let Some(seconds) = aftermath.removals_stopped_seconds {
+    if let Some(seconds) = checks.removals_stopped_seconds {
         rows.push(("removals stopped", format!("all of them, for {seconds:.1} s at most")));
     }
-    let end = aftermath.queue_depth_end.map_or_else(|| "unknown".to_owned(), |depth| depth.to_string());
-    rows.push(("queue depth", format!("{} at most, {end} at the end", aftermath.queue_depth_max)));
+    let end = checks.queue_depth_end.map_or_else(|| "unknown".to_owned(), |depth| depth.to_string());
+    rows.push(("queue depth", format!("{} at most, {end} at the end", checks.queue_depth_max)));
     rows
 }
 

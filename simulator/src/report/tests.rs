@@ -5,9 +5,9 @@ use simulator_models::kube::{self, KubeModel};
 
 use super::measure::{events_by_reason, warnings};
 use super::*;
-use crate::aftermath::{Held, Seen};
 use crate::holds::{Hold, OURS};
 use crate::lanes::{Fate, Write};
+use crate::post_run_checks::{Held, Seen};
 use crate::truth::WrongEntry;
 
 fn report() -> Report {
@@ -51,7 +51,7 @@ fn report() -> Report {
         wrong_pool_details: Vec::new(),
         warnings: Vec::new(),
         unreached: Vec::new(),
-        aftermath: Some(Aftermath { queue_depth_end: Some(0), ..Aftermath::default() }),
+        checks: Some(PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() }),
         upstream: None,
         picture: Picture::default(),
     }
@@ -180,7 +180,7 @@ fn z2_the_verdict_fails_for_wrong_pools_and_for_overlapping_writes() {
 #[test]
 fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
     let left = |queue_depth_end| Report {
-        aftermath: Some(Aftermath { queue_depth_end, ..Aftermath::default() }),
+        checks: Some(PostRunChecks { queue_depth_end, ..PostRunChecks::default() }),
         ..report()
     };
     assert!(left(Some(0)).passed());
@@ -192,7 +192,7 @@ fn z2_the_verdict_fails_for_what_waits_and_where_nobody_knows_what_waits() {
     let json: Value = serde_json::from_str(&silent.json()).expect("JSON");
     assert_eq!(json.get("queue_depth_end"), Some(&Value::Null));
     // Upstream's updater leaves nothing that could be asked.
-    let upstream = Report { aftermath: None, ..report() };
+    let upstream = Report { checks: None, ..report() };
     let json: Value = serde_json::from_str(&upstream.json()).expect("JSON");
     assert!(upstream.passed() && json.get("queue_depth_end").is_none());
 }
@@ -271,17 +271,17 @@ fn drawn() -> Report {
     };
     let upstream = Report { wrong_pools: 2, converged: false, picture: picture.clone(), ..report() };
     let seen = [(1.0, 9, 0, false), (10.0, 40, 60, false), (20.0, 30, 60, true), (61.0, 0, 0, false)];
-    let aftermath = Aftermath {
+    let checks = PostRunChecks {
         queue_depth_end: Some(0),
         queue_depth_max: 40,
         held: BTreeMap::from([("empty_confirm".to_owned(), Held { pools: 60, seconds: 51.0 })]),
         removals_stopped_seconds: Some(41.25),
         seen: seen.map(|(at, depth, held, stopped)| Seen { at, depth, held, stopped }).to_vec(),
-        ..Aftermath::default()
+        ..PostRunChecks::default()
     };
     let scenario = Some("a <b>".to_owned());
-    let upstream = Some(Box::new(Report { aftermath: None, ..upstream }));
-    Report { scenario, picture, upstream, aftermath: Some(aftermath), ..report() }
+    let upstream = Some(Box::new(Report { checks: None, ..upstream }));
+    Report { scenario, picture, upstream, checks: Some(checks), ..report() }
 }
 
 #[test]

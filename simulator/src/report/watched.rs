@@ -3,7 +3,7 @@
 use super::lanes;
 use super::measure::Picture;
 use super::plot::{Axis, Chart, round_up, span};
-use crate::aftermath::Seen;
+use crate::post_run_checks::Seen;
 
 /// The height of the picture; the bands lie at its top, above the line.
 const HEIGHT: f64 = 190.0;

@@ -7,14 +7,14 @@ use serde_json::Value;
 use simulator_models::arm::{self, Latency, Method, Request};
 use simulator_models::kube::Resource;
 
+use super::disruption::{Disruption, Shift};
 use super::knob::Knob;
 use super::reach::Reach;
-use super::upheaval::{Shift, Upheaval};
 use crate::azure::{Azure, FOREIGN_AGENT};
 use crate::cluster::Cluster;
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 use crate::notation;
-use crate::reins::Reins;
+use crate::process_control::ProcessControl;
 use crate::truth;
 use crate::world::World;
 
@@ -46,7 +46,7 @@ pub enum Act {
     /// etcd is set back to its backup.
     EtcdRestore,
     /// Many nodes or Services change at once.
-    Upheaval(Upheaval),
+    Disruption(Disruption),
     /// Another client takes one member out of each n-th pool.
     TakeMembers(usize),
     /// Another client sets one member of each n-th pool Down.
@@ -79,8 +79,8 @@ impl Act {
             let time = notation::duration(text).map_err(|bad| bad.to_string())?;
             i64::try_from(time.as_secs()).map_err(|_| "a time that fits".to_owned())
         };
-        if let Some(upheaval) = Upheaval::parse(words) {
-            return upheaval.map(Self::Upheaval);
+        if let Some(disruption) = Disruption::parse(words) {
+            return disruption.map(Self::Disruption);
         }
         match words {
             ["arm", "down"] => Ok(Self::ArmDown(true)),
@@ -139,7 +139,7 @@ impl Act {
             Self::ApiThrottle { requests, seconds } => {
                 Self::ApiThrottle { requests, seconds: seconds.div_ceil(u64::from(speed.max(1))) }
             }
-            Self::Upheaval(upheaval) => Self::Upheaval(upheaval.faster(speed)),
+            Self::Disruption(disruption) => Self::Disruption(disruption.faster(speed)),
             other @ (Self::ArmDown(_)
             | Self::ApiDown(_)
             | Self::ApiRestart
@@ -170,7 +170,7 @@ impl Act {
             | Self::ListsEmpty(_)
             | Self::EtcdSave
             | Self::EtcdRestore
-            | Self::Upheaval(_)
+            | Self::Disruption(_)
             | Self::TakeMembers(_)
             | Self::SetDown(_)
             | Self::ClocksJump(_)
@@ -195,7 +195,7 @@ impl Act {
             | Self::EtcdSave
             | Self::EtcdRestore
             | Self::ClocksJump(_) => Some(self.scene()),
-            Self::Upheaval(_)
+            Self::Disruption(_)
             | Self::TakeMembers(_)
             | Self::SetDown(_)
             | Self::TouchService(_)
@@ -213,8 +213,8 @@ impl Act {
     /// What it does to the world, and what has to be told to the models for it.
     pub fn begin(&self, world: &mut World, trigger_time: &str) -> Scene {
         let mut scene = self.scene();
-        if let Self::Upheaval(upheaval) = self {
-            scene.shift = upheaval.begin(world, trigger_time);
+        if let Self::Disruption(disruption) = self {
+            scene.shift = disruption.begin(world, trigger_time);
         }
         if let Self::TouchService(number) = self {
             let there: Vec<usize> =
@@ -274,7 +274,7 @@ impl Scene {
             Act::ClocksJump(seconds) => cluster.ahead_s = cluster.ahead_s.saturating_add(*seconds),
             Act::Arm(_)
             | Act::ArmDown(_)
-            | Act::Upheaval(_)
+            | Act::Disruption(_)
             | Act::TakeMembers(_)
             | Act::SetDown(_)
             | Act::StandStill(_)
@@ -285,14 +285,14 @@ impl Scene {
 
     /// Does it to the controller's process, and keeps whether that was done. Without one, as beside `--serve-only`,
     /// nothing happens.
-    pub(crate) async fn on_process(&mut self, reins: Option<&Reins>) {
-        let Some(reins) = reins else { return };
+    pub(crate) async fn on_process(&mut self, control: Option<&ProcessControl>) {
+        let Some(control) = control else { return };
         match self.act {
-            Act::StandStill(still) => self.done = reins.stand_still(still),
-            Act::FilesLimit(files) => self.done = reins.limit_files(files),
-            Act::Restart => self.done = reins.restart().await,
+            Act::StandStill(still) => self.done = control.stand_still(still),
+            Act::FilesLimit(files) => self.done = control.limit_files(files),
+            Act::Restart => self.done = control.restart().await,
             // The controller ends when it reads that its Lease is older than it was, and the kubelet starts it again.
-            Act::EtcdRestore => self.done = reins.restart_on_failure(),
+            Act::EtcdRestore => self.done = control.restart_on_failure(),
             Act::Arm(_)
             | Act::ArmDown(_)
             | Act::ApiDown(_)
@@ -301,7 +301,7 @@ impl Scene {
             | Act::ApiThrottle { .. }
             | Act::ListsEmpty(_)
             | Act::EtcdSave
-            | Act::Upheaval(_)
+            | Act::Disruption(_)
             | Act::TakeMembers(_)
             | Act::SetDown(_)
             | Act::TouchService(_)
@@ -326,7 +326,7 @@ impl Scene {
             | Act::ListsEmpty(_)
             | Act::EtcdSave
             | Act::EtcdRestore
-            | Act::Upheaval(_)
+            | Act::Disruption(_)
             | Act::TouchService(_)
             | Act::StandStill(_)
             | Act::FilesLimit(_)
@@ -338,7 +338,7 @@ impl Scene {
     #[must_use]
     pub fn changes_wishes(&self) -> bool {
         match &self.act {
-            Act::Upheaval(upheaval) => upheaval.changes_wishes(),
+            Act::Disruption(disruption) => disruption.changes_wishes(),
             Act::EtcdRestore => true,
             Act::Arm(_)
             | Act::ArmDown(_)
@@ -363,10 +363,10 @@ impl Scene {
 fn take_members(azure: &mut Azure, every: usize, now_us: u64) {
     // To count what is missed afterwards one has to know what was there.
     azure.look_at_all(now_us);
-    let pools: Vec<_> = azure.ledger.names().step_by(every).cloned().collect();
+    let pools: Vec<_> = azure.convergence.names().step_by(every).cloned().collect();
     for pool in pools {
         let members = truth::members(&azure.model, &pool.load_balancer, &pool.pool);
-        let needed = azure.ledger.required(&pool).and_then(|needed| members.intersection(needed).next());
+        let needed = azure.convergence.required(&pool).and_then(|needed| members.intersection(needed).next());
         let taken = needed.or_else(|| members.first()).copied();
         let left = members.iter().filter(|ip| Some(**ip) != taken);
         let left: Vec<String> = left.map(ToString::to_string).collect();
@@ -382,7 +382,7 @@ fn set_down(azure: &mut Azure, every: usize, now_us: u64) {
     azure.model.reconfigure(|settings| {
         (settings.put_latency, settings.operation) = (Latency::Fixed { us: 0 }, None);
     });
-    let pools: Vec<_> = azure.ledger.names().step_by(every).cloned().collect();
+    let pools: Vec<_> = azure.convergence.names().step_by(every).cloned().collect();
     for pool in pools {
         if let Some(request) = down_put(azure, &pool) {
             azure.handle(&request, now_us);

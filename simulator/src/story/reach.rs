@@ -109,7 +109,7 @@ impl Reach {
             Act::StandStill(true) | Act::FilesLimit(_) => self.was_done(act),
             // It had stood still until then, or was started again, and works.
             Act::StandStill(false) | Act::Restart => self.was_done(act) && self.answered(act),
-            Act::EtcdSave | Act::Upheaval(_) | Act::TouchService(_) => true,
+            Act::EtcdSave | Act::Disruption(_) | Act::TouchService(_) => true,
         }
     }
 

@@ -30,7 +30,7 @@ fn unreached(text: &str, mut meanwhile: impl FnMut(&mut Azure, u64)) -> Vec<Stri
 
 /// Asks for the first pool, or gives it one member that it has not had.
 fn ask(azure: &mut Azure, method: Method, agent: &str, at_us: u64) -> Reply {
-    let pool = azure.ledger.names().next().expect("a pool").clone();
+    let pool = azure.convergence.names().next().expect("a pool").clone();
     let member = json!({"name": "n", "properties": {"ipAddress": format!("10.9.0.{}", at_us / 100_000)}});
     let body = match method {
         Method::Put => json!({"properties": {"loadBalancerBackendAddresses": [member]}}).to_string(),
@@ -107,14 +107,14 @@ fn z2_a_member_must_have_been_taken_out_of_a_pool_that_needed_it() {
     let story = "at 1s arm up\nat 2s others take a member of every 2\n";
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let unneeded = |azure: &mut Azure, at_us: u64| {
-        let pools: Vec<_> = azure.ledger.names().cloned().collect();
+        let pools: Vec<_> = azure.convergence.names().cloned().collect();
         azure.want(pools.into_iter().map(|pool| (pool, Wanted::default())).collect(), at_us);
     };
     let words = ["others take a member of every 2"];
     assert_eq!(unreached(story, unneeded), words, "none is needed");
     let locked = format!("arm operation 1m\n{story}");
     let lock = |azure: &mut Azure, at_us: u64| {
-        let other = azure.ledger.names().nth(1).expect("two pools").clone();
+        let other = azure.convergence.names().nth(1).expect("two pools").clone();
         azure.foreign_put(&other.load_balancer, &other.pool, &[], at_us);
     };
     assert_eq!(unreached(&locked, lock), words, "an operation runs on the load balancer");
@@ -307,8 +307,8 @@ fn z2_a_story_says_what_happens_to_each_kind_of_thing() {
     assert_eq!(faster.pattern, Pattern::Recreate { within_us: 15_000_000, step_us: 1_000_000 });
     let (key, value) = ("some/key".to_owned(), "value".to_owned());
     let expected = [
-        Act::Upheaval(Upheaval::LabelNodes { count: 3, key, value }),
-        Act::Upheaval(Upheaval::LoseNodes { count: 4, oldest: true }),
+        Act::Disruption(Disruption::LabelNodes { count: 3, key, value }),
+        Act::Disruption(Disruption::LoseNodes { count: 4, oldest: true }),
         Act::ListsEmpty(vec![simulator_models::kube::Resource::Nodes]),
         Act::ClocksJump(-90),
         Act::FilesLimit(Some(7)),
@@ -340,7 +340,7 @@ fn z2_a_story_says_which_nodes_leave_service_and_how_they_come_back() {
         Leaving::Recreate { count: 2, same_addresses: false },
     ];
     let acts: Vec<Act> = story.timetable().into_iter().map(|happening| happening.act).collect();
-    assert_eq!(acts[..7], expected.map(|act| Act::Upheaval(Upheaval::Leaving(act))));
+    assert_eq!(acts[..7], expected.map(|act| Act::Disruption(Disruption::Leaving(act))));
     assert_eq!(acts[7..], [Act::SetDown(5), Act::Restart]);
 }
 
@@ -350,7 +350,7 @@ fn z2_evictions_are_spread_evenly_with_notice_and_end() {
     let story = Story::read(text).expect("a story");
     let steps = |story: &Story| -> Vec<(u64, usize, Step)> {
         let step = |happening: Happening| {
-            let Act::Upheaval(Upheaval::Leaving(Leaving::Evict(number, step))) = happening.act else {
+            let Act::Disruption(Disruption::Leaving(Leaving::Evict(number, step))) = happening.act else {
                 panic!("an eviction has steps of its own alone");
             };
             (happening.at_us / 1_000_000, number, step)
@@ -386,13 +386,13 @@ fn z2_a_member_must_have_been_set_down_by_somebody_else() {
     assert_eq!(unreached(story, |_, _| ()), Vec::<String>::new());
     let locked = format!("arm operation 1m\n{story}");
     let lock = |azure: &mut Azure, at_us: u64| {
-        let other = azure.ledger.names().nth(1).expect("two pools").clone();
+        let other = azure.convergence.names().nth(1).expect("two pools").clone();
         azure.foreign_put(&other.load_balancer, &other.pool, &[], at_us);
     };
     assert_eq!(unreached(&locked, lock), ["others set down a member of every 2"], "an operation runs");
     let down = |azure: &mut Azure, at_us: u64| {
         if at_us > 1_000_000 {
-            let pool = azure.ledger.names().next().expect("a pool").clone();
+            let pool = azure.convergence.names().next().expect("a pool").clone();
             let members = azure.model.members(&pool.load_balancer, &pool.pool).expect("its members");
             let first = members.iter().min_by_key(|member| member.ip.parse::<std::net::IpAddr>().ok());
             assert_eq!(first.map(|member| member.admin_state.as_str()), Some("Down"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use simulator_models::kube::build;
 
-use super::upheaval::Changed;
+use super::disruption::Changed;
 use super::{World, node_name};
 
 /// The numbers of addresses that no node has of its own.

@@ -61,7 +61,7 @@ async fn z1_a_pool_is_read_written_and_read_again_and_the_ledger_sees_it() {
     fakes
         .azure
         .ask(move |azure, now_us| {
-            azure.ledger.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
+            azure.convergence.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
         })
         .await;
     let before = client.get(url(&fakes, "lb")).send().await.expect("an answer");
@@ -77,7 +77,8 @@ async fn z1_a_pool_is_read_written_and_read_again_and_the_ledger_sees_it() {
     let addresses = &read["properties"]["loadBalancerBackendAddresses"];
     assert_eq!(addresses[0]["properties"]["ipAddress"], "10.0.0.1");
 
-    let (wrong, waits) = fakes.azure.ask(|azure, _| (azure.ledger.wrong(), azure.ledger.waits_us())).await;
+    let (wrong, waits) =
+        fakes.azure.ask(|azure, _| (azure.convergence.wrong(), azure.convergence.waits_us())).await;
     assert_eq!((wrong, waits.len()), (0, 1));
     let counters = fakes.counters().await;
     assert_eq!((counters.load_balancer_gets, counters.pool_gets, counters.pool_puts), (1, 1, 1));
@@ -158,7 +159,7 @@ async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
     fakes
         .azure
         .ask(|azure, now_us| {
-            azure.ledger.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
+            azure.convergence.want(PoolName::new("lb", "shop-web"), wanted, &[].into(), now_us);
         })
         .await;
     put(&client, &fakes, "10.0.0.1").await.expect("an answer");
@@ -166,7 +167,7 @@ async fn z1_the_ledger_sees_an_operation_that_ends_badly_take_its_write_back() {
     let mut seen = (0, 0);
     while seen.0 < 2 {
         soon(moved.changed()).await.expect("the owner lives");
-        seen = fakes.azure.ask(|azure, _| (azure.ledger.moves(), azure.ledger.wrong())).await;
+        seen = fakes.azure.ask(|azure, _| (azure.convergence.moves(), azure.convergence.wrong())).await;
     }
     assert_eq!(seen, (2, 1));
     fakes.stop().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use simulator::models::arm::Latency;
 use simulator::{
-    Beside, Churn, Fakes, Outcome, Pattern, Play, Report, Rival, Settings, Size, States, Story, Told, World,
-    vnet_id, wanted_pools, wrong_pools,
+    Beside, Churn, Fakes, LiveCcm, Outcome, Pattern, Play, Report, Settings, Size, States, Story, Told,
+    World, vnet_id, wanted_pools, wrong_pools,
 };
 
 const SIZE: Size = Size { services: 12, load_balancers: 3, nodes: 12, endpoints: 1, dual_stack: false };
@@ -55,9 +55,9 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
     let nobody = Story { beside: Beside::Nobody, ..story.clone() };
-    assert!(Rival::beside(&fakes, &world, &nobody, 1, 1).await.is_none());
-    let rival = Rival::beside(&fakes, &world, &story, 1, 1).await.expect("the story has one");
-    assert_eq!(rival.sums().0.reconciled, 0, "what comes before the story does not count");
+    assert!(LiveCcm::beside(&fakes, &world, &nobody, 1, 1).await.is_none());
+    let live_ccm = LiveCcm::beside(&fakes, &world, &story, 1, 1).await.expect("the story has one");
+    assert_eq!(live_ccm.sums().0.reconciled, 0, "what comes before the story does not count");
     let arm = fakes.azure.ask(|azure, _| azure.model.settings().clone()).await;
     assert_eq!(arm.put_latency, story.arm.put_latency, "ARM takes its time again");
     assert!(arm.endpoint.starts_with("http://127.0.0.1:"), "{}", arm.endpoint);
@@ -67,7 +67,7 @@ async fn z1_a_manager_beside_the_service_leaves_pools_as_they_were() {
     let began_us = fakes.clock().now_us();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await;
     let outcome: Outcome = play.run(Duration::from_secs(1), |_| ()).await;
-    let manager = Some(rival.sums());
+    let manager = Some(live_ccm.sums());
     let told = Told { story: &story, speed: 1, seed: 1, began_us, usage: None, manager };
     let report = Report::gather(&fakes, &told, &world, outcome).await;
     assert!(report.passed() && report.events.is_empty(), "{}", report.text());
@@ -80,7 +80,7 @@ async fn n1_a_manager_beside_the_service_taints_nodes_that_stop() {
     let world = World::new(SIZE, 1);
     world.populate(&fakes, &vnet_id()).await;
     let story = Story { size: SIZE, beside: Beside::Manager, ..Story::default() };
-    let _rival = Rival::beside(&fakes, &world, &story, 1, 50).await.expect("the story has one");
+    let _rival = LiveCcm::beside(&fakes, &world, &story, 1, 50).await.expect("the story has one");
     let acts = Story::read("at 0s nodes stop 2\n").expect("a story").timetable();
     let play = Play::new(&fakes, world.clone(), Churn::new(Pattern::Still, 1)).await.with(&acts);
     let outcome: Outcome = play.run(Duration::ZERO, |_| ()).await;

@@ -2,9 +2,9 @@
 
 mod azure;
 mod beside;
+mod disruption;
 mod kubernetes;
 mod run;
-mod upheaval;
 mod wire;
 mod world;
 

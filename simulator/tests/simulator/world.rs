@@ -137,7 +137,7 @@ async fn z2_a_world_begins_with_right_pools_spread_over_load_balancers() {
             let names = ["kubernetes", "lb-2", "lb-3"];
             let pools = names.map(|lb| azure.model.pools(lb).map(str::to_owned).collect::<Vec<_>>());
             assert_eq!(azure.model.load_balancers().collect::<Vec<_>>(), names);
-            assert_eq!((azure.ledger.pools(), azure.ledger.wrong()), (wanted.len(), 0));
+            assert_eq!((azure.convergence.pools(), azure.convergence.wrong()), (wanted.len(), 0));
             (wrong_pools(&azure.model, &wanted), pools)
         })
         .await;

@@ -14,7 +14,7 @@ use migration::journal::Journal;
 use serde_json::json;
 
 use super::Outside;
-use crate::cli::deposit::{Existing, Readers, deposit};
+use crate::cli::atomic_file::{Existing, Readers, atomic_file};
 use crate::cli::snapshot::format::sha256;
 use crate::wiring::params;
 
@@ -53,7 +53,7 @@ impl<'a> Store<'a> {
     pub(super) async fn write(&self, journal: &Journal) -> anyhow::Result<()> {
         let text = journal.text();
         if let Some(file) = self.file {
-            deposit(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
+            atomic_file(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
             let stored = std::fs::read_to_string(file);
             if stored.with_context(|| format!("failed to read {} back", file.display()))? != text {
                 bail!("{} does not hold what was written to it", file.display());

@@ -9,7 +9,7 @@ use migration::plan::Plan;
 
 use super::output::Output;
 use super::{Common, azure, facts};
-use crate::cli::deposit::{Existing, Readers, can_deposit, deposit};
+use crate::cli::atomic_file::{Existing, Readers, atomic_file, can_write};
 use crate::cli::say;
 use crate::service;
 
@@ -48,7 +48,7 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let config = args.common.load()?;
     let existing = if args.force { Existing::Replaced } else { Existing::Kept };
     if let Some(file) = &args.out {
-        can_deposit(file, existing)?;
+        can_write(file, existing)?;
     }
     let plan = service::in_system(async {
         let outside = args.common.open(config).await?;
@@ -63,7 +63,7 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     };
     say(text.lines().map(|line| printable!("{line}")))?;
     if let Some(file) = &args.out {
-        deposit(file, json.as_bytes(), Readers::Owner, existing)?;
+        atomic_file(file, json.as_bytes(), Readers::Owner, existing)?;
     }
     Ok(if plan.blockers.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use model::operator_request::{Answer, Refusal, Scope, Wanted};
 use model::assignment::PausedBy;
 use model::ids::PoolId;
 use model::level::Keeps;
 use model::machine::Now;
+use model::operator_request::{Answer, Refusal, Scope, Wanted};
 use model::sample::{AttemptEnd, PoolState};
 use model::view::{LeadershipView, PoolView, Snapshot};
 

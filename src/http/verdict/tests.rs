@@ -11,9 +11,9 @@ use model::ids::{AddressName, Epoch, Family, LbName, NodeName, PoolName, Service
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Now, Wall};
 use model::object::LeftOut;
+use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::GateClass;
-use model::view::{GateView, LaneView, LeadershipView, SharedLeaseView, Whose, PolicyView};
-use model::policy::{Mode, Pause, OperatorPolicy};
+use model::view::{GateView, LaneView, LeadershipView, PolicyView, SharedLeaseView, Whose};
 
 use super::*;
 

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::NoToken;
+use crate::abort_reason::Stop;
 use crate::failure;
 use crate::identity::Identity;
-use crate::stop::Stop;
 
 /// The longest part of an authority's own words, in characters.
 const LONGEST: usize = 400;

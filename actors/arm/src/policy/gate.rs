@@ -9,7 +9,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{Context, Method, Request};
 use model::machine::Now;
 
-use crate::stop::Stop;
+use crate::abort_reason::Stop;
 
 /// Until when each verb class is shut; zero is open.
 #[derive(Default, Debug)]

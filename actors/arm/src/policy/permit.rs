@@ -8,7 +8,7 @@ use azure_core::http::{Context, Method, Request};
 use model::arm::Permit;
 use model::machine::Now;
 
-use crate::stop::Stop;
+use crate::abort_reason::Stop;
 
 /// Stops a try that would change something and has no permit, or one that has run out.
 ///

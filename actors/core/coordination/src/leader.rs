@@ -5,15 +5,14 @@
 //! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of
 //! the Lease in `leader/sight.rs`.
 
-mod requests;
 mod observed_lease;
+mod requests;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use requests::LeaseStep;
 use mechanisms::watch_failures::WatchFailures;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
@@ -23,6 +22,7 @@ use model::object::ResourceVersion;
 use model::sample::Metric;
 use model::view::LeadershipView;
 use observed_lease::ObservedLease;
+use requests::LeaseStep;
 
 /// What the Leader is told once, at start.
 #[derive(Clone, Debug)]

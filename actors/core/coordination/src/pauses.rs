@@ -13,8 +13,8 @@
 //! A pause is always written, even where there is one already: a write that was lost on its way names an older state
 //! from then on, so that it cannot end a pause that was answered for.
 
-mod requests;
 mod notes;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -22,16 +22,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use requests::{ANSWERED_WITHIN, Work};
 use mechanisms::config_map_client::ConfigMapClient;
-use model::operator_request::{Answer, Refusal, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Machine, Now, earliest};
+use model::operator_request::{Answer, Refusal, RequestId, Scope};
+use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::Metric;
 use model::view::PolicyView;
-use model::policy::{Mode, Pause, OperatorPolicy};
 use notes::Noted;
+use requests::{ANSWERED_WITHIN, Work};
 
 /// How long the note is heeded that switches the admin state off, from when it was first seen.
 const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
@@ -245,8 +245,11 @@ impl Pauses {
             Heeding::Pauses => noted,
             Heeding::Restoring(Restoring { reversed, heeds_single }) => {
                 let others_write = reversed && noted.everything.is_none();
-                let single =
-                    if heeds_single { noted } else { OperatorPolicy { mode: noted.mode, ..OperatorPolicy::default() } };
+                let single = if heeds_single {
+                    noted
+                } else {
+                    OperatorPolicy { mode: noted.mode, ..OperatorPolicy::default() }
+                };
                 OperatorPolicy { everything: others_write.then(Pause::default), ..single }
             }
         })

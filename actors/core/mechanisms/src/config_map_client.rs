@@ -193,7 +193,9 @@ impl<T: Copy> ConfigMapClient<T> {
     /// Looks, when that is due.
     pub fn look(&mut self, now: Now, when: T) -> Option<(CallId, ConfigMapAsk)> {
         match self.step {
-            Step::Look { at } if at <= now => Some((self.ask(now, ConfigMapRequest::Look, when), ConfigMapAsk::Get)),
+            Step::Look { at } if at <= now => {
+                Some((self.ask(now, ConfigMapRequest::Look, when), ConfigMapAsk::Get))
+            }
             Step::Idle | Step::Look { .. } | Step::Asked { .. } => None,
         }
     }
@@ -289,7 +291,8 @@ mod tests {
     #[test]
     fn a4_a_write_names_the_state_it_replaces_or_creates_the_object() {
         let (mut errand, call) = looking(at(0));
-        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
+        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts()))
+        else {
             panic!("a state")
         };
         assert_eq!((sight.what, sight.when, errand.is_idle()), (ConfigMapRequest::Look, 7, true));
@@ -333,7 +336,10 @@ mod tests {
         let mut errand: ConfigMapClient<()> = ConfigMapClient::new();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
             let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
-            assert!(matches!(errand.on_answer(at(50), call, ConfigMapAnswer::Conflict), ConfigMapNews::Forestalled));
+            assert!(matches!(
+                errand.on_answer(at(50), call, ConfigMapAnswer::Conflict),
+                ConfigMapNews::Forestalled
+            ));
             assert_eq!(errand.deadline(), Some(at(50 + wait)));
         }
         errand.forget_setbacks();
@@ -349,13 +355,19 @@ mod tests {
         assert!(errand.overdue(at(1)).is_none());
         assert_eq!(errand.deadline(), Some(over));
         let failed = errand.overdue(over).expect("its time is over");
-        assert_eq!((failed.what, &*failed.why, failed.denied), (ConfigMapRequest::Look, "no answer in time", false));
+        assert_eq!(
+            (failed.what, &*failed.why, failed.denied),
+            (ConfigMapRequest::Look, "no answer in time", false)
+        );
         errand.put_off(over, Duration::from_secs(1));
         assert_eq!((errand.failures(), errand.last_error().map(|it| &**it)), (1, Some("no answer in time")));
         let again = over.plus(Duration::from_secs(1));
         let (call, _) = errand.look(again, 0).expect("it is due");
         let denied = ConfigMapAnswer::Failed(RequestFailure::Denied("no".into()));
-        assert!(matches!(errand.on_answer(again, call, denied), ConfigMapNews::Failed(Failed { denied: true, .. })));
+        assert!(matches!(
+            errand.on_answer(again, call, denied),
+            ConfigMapNews::Failed(Failed { denied: true, .. })
+        ));
         errand.look_at(again);
         let (call, _) = errand.look(again, 0).expect("it is due");
         errand.on_answer(again, call, ConfigMapAnswer::Absent);

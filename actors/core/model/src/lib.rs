@@ -2,7 +2,6 @@
 //! (docs/design/model-and-mechanisms.md). It has pure functions over them, and no machine.
 
 pub mod arm;
-pub mod operator_request;
 pub mod assignment;
 pub mod attempt;
 pub mod config_map;
@@ -17,7 +16,9 @@ pub mod load_balancers;
 pub mod machine;
 pub mod node;
 pub mod object;
+pub mod operator_request;
 pub mod pins;
+pub mod policy;
 pub mod proof;
 pub mod redact;
 pub mod report;
@@ -26,6 +27,5 @@ pub mod services;
 pub mod signals;
 pub mod view;
 pub mod watch;
-pub mod policy;
 pub mod write_record;
 pub mod xds;

@@ -395,6 +395,24 @@ pub enum Object {
     Preemption(Arc<PreemptionObject>),
 }
 
+impl From<ServiceObject> for Object {
+    fn from(service: ServiceObject) -> Object {
+        Object::Service(Arc::new(service))
+    }
+}
+
+impl From<SliceObject> for Object {
+    fn from(slice: SliceObject) -> Object {
+        Object::Slice(Arc::new(slice))
+    }
+}
+
+impl From<NodeObject> for Object {
+    fn from(node: NodeObject) -> Object {
+        Object::Node(Arc::new(node))
+    }
+}
+
 impl Object {
     /// The name under which it is stored.
     #[must_use]

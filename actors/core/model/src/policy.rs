@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::operator_request::Scope;
 use crate::assignment::PausedBy;
 use crate::ids::{PoolId, ServiceKey};
 use crate::machine::Wall;
+use crate::operator_request::Scope;
 
 /// How much the service may do (G6). The order is that of freedom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

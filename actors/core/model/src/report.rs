@@ -367,7 +367,9 @@ impl EventKind {
             EventKind::RemovalsStopped { .. } => Some(Condition::RemovalsStopped),
             EventKind::SourceFailing { sources, .. } => Some(Condition::SourcesFailing(sources.clone())),
             EventKind::DataError { .. } => Some(Condition::DataError),
-            EventKind::Undecodable { kind, object, .. } => Some(Condition::Undecodable(*kind, Arc::clone(object))),
+            EventKind::Undecodable { kind, object, .. } => {
+                Some(Condition::Undecodable(*kind, Arc::clone(object)))
+            }
             EventKind::AdminFailed { .. } => Some(Condition::AdminFailed),
             EventKind::AdminHeld { .. } => Some(Condition::AdminHeld),
             EventKind::AdminForeign { .. } => Some(Condition::AdminForeign),

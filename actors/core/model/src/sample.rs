@@ -6,8 +6,8 @@ use crate::assignment::HeldReason;
 use crate::error::ReasonLabel;
 use crate::node::NodeState;
 use crate::object::Kind;
-use crate::signals::Signal;
 use crate::policy::Mode;
+use crate::signals::Signal;
 use crate::xds::cache::CacheState;
 
 /// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.

@@ -24,19 +24,19 @@
 
 mod admission;
 mod draining;
-mod record_store;
 mod nodes;
 mod operator;
-mod pools;
 mod pending_updates;
+mod pools;
+mod record_store;
 pub(crate) mod records;
+mod reporting;
 mod sources;
 mod spot;
 pub mod switch;
 mod term;
 #[cfg(test)]
 mod tests;
-mod reporting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -44,7 +44,6 @@ use std::time::Duration;
 
 use mechanisms::work_queue::{self, WorkQueue};
 use model::arm::{Backend, Failure, Provisioning};
-use model::operator_request::{Answer, RequestId, Scope};
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk};
 use model::draining::{AdminDue, Draining};
 use model::ids::{CallId, Epoch, LbName, NodeName, NodeUid, PoolId, PoolName};
@@ -55,21 +54,22 @@ use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::node::{NodeState, Role};
 use model::object::{TaintAnswer, TaintAsk};
+use model::operator_request::{Answer, RequestId, Scope};
 use model::report::{Ended, Report};
 use model::sample::Metric;
 use model::signals::{self, Signal};
 use model::view::{AdminView, NodeView};
 use model::watch;
 
-use record_store::RecordStore;
 use model::policy::OperatorPolicy;
 use nodes::{NodeStatus, Nodes};
-use pools::Pools;
 use pending_updates::PendingUpdates;
+use pools::Pools;
+use record_store::RecordStore;
 use records::Record;
+use reporting::{RecordsView, Reporting, Seen};
 pub use spot::IgnoredNotice;
 use spot::Spots;
-use reporting::{RecordsView, Seen, Reporting};
 
 /// What the machine is told once, at start.
 #[derive(Clone, Debug)]

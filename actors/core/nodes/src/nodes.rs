@@ -6,25 +6,25 @@
 //! - `progress`: how far nodes are, and when they are done;
 //! - `node_status`: how a node stands, for those who tell of it.
 
+mod node_status;
 mod phase;
 mod progress;
 mod set;
-mod node_status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::{Waiting, admitted};
-use super::record_store::RecordStore;
 use super::pools::Pools;
+use super::record_store::RecordStore;
 use super::records::Record;
 use model::arm::Backend;
 use model::ids::{NodeName, NodeUid};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::signals::Signal;
-use phase::{NodeHistory, Follows, Phase};
 pub(super) use node_status::NodeStatus;
+use phase::{Follows, NodeHistory, Phase};
 
 /// All nodes by UID: one that is re-created under the same name is another one.
 #[derive(Debug, Default)]

@@ -3,8 +3,8 @@
 
 use super::nodes::Release;
 use super::{AdminState, In, Out};
-use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
 use model::ids::NodeName;
+use model::operator_request::{Answer, Done, Refusal, RequestId, Scope, Stays};
 
 impl AdminState {
     /// The operator lets one node go on, or everything: then the Directory hears which nodes do, and answers.

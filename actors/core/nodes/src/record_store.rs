@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use super::Keeping;
 use super::records::Record;
-use requests::{Lost, Sent};
 use mechanisms::config_map_client::ConfigMapClient;
 use model::ids::{Epoch, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
+use requests::{Lost, Sent};
 use state::State;
 
 /// All records.

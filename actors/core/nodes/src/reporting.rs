@@ -16,10 +16,10 @@
 mod failures;
 mod foreign;
 mod gauges;
-mod transitions;
 mod node_pools;
 #[cfg(test)]
 mod tests;
+mod transitions;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::nodes::NodeStatus;
-use super::pools::Pools;
 use super::pending_updates::PendingUpdates;
+use super::pools::Pools;
 use super::{NodeState, Out, Params};
 use failures::Failures;
 use foreign::Foreign;
@@ -38,9 +38,9 @@ use model::draining::Draining;
 use model::ids::{Epoch, NodeName, NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeFact;
-use model::report::{Condition, Ended, Report, Subject, EventKind};
-use transitions::Transitions;
+use model::report::{Condition, Ended, EventKind, Report, Subject};
 use node_pools::NodePools;
+use transitions::Transitions;
 use views::Views;
 
 /// The minimum interval between two scans of the entries of pools.

@@ -21,9 +21,9 @@ use bench::Bench;
 use model::arm::{AdminState as State, Entry, FailureKind, LbFacts, PoolFacts, RetryAfter};
 use model::draining::AdminUrgency;
 use model::object::{ResourceVersion, Taint};
+use model::policy::{Mode, Pause};
 use model::report::EventKind;
 use model::signals::{DRAINING, OUT_OF_SERVICE, SHUTDOWN, SPOT_EVICTION};
-use model::policy::{Mode, Pause};
 
 const LBS: [&str; 2] = ["lb", "lb-internal"];
 
@@ -441,7 +441,9 @@ fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
     let stops: [fn(&mut Bench); 3] = [
         |bench| bench.hear(In::Standing(Standing::Standby)),
         |bench| bench.wish(1, OperatorPolicy { mode: Mode::Observe, ..OperatorPolicy::default() }),
-        |bench| bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }),
+        |bench| {
+            bench.wish(1, OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() })
+        },
     ];
     for stop in stops {
         let mut bench = Bench::new(4);
@@ -454,7 +456,8 @@ fn g6_nothing_begins_on_standby_in_observe_or_while_everything_is_paused() {
         assert_eq!(bench.said(), all(DOWN), "it goes on by itself");
     }
     let mut bench = Bench::new(4);
-    let shop = OperatorPolicy { pools: [(pool("lb", "web"), Pause::default())].into(), ..OperatorPolicy::default() };
+    let shop =
+        OperatorPolicy { pools: [(pool("lb", "web"), Pause::default())].into(), ..OperatorPolicy::default() };
     bench.wish(1, OperatorPolicy { mode: Mode::AddOnly, ..shop });
     bench.tell(node(1, &[SHUTDOWN]));
     assert_eq!(bench.said(), all(DOWN), "pauses of single pools and add-only let Downs go");

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::discovery::rules::{RuleIndex, folded};
-use model::operator_request::{Answer, RequestId, Scope};
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
@@ -14,41 +13,42 @@ use model::ids::{Epoch, LbName, NodeName, PoolId, PoolName, ReadId, ServiceUid, 
 use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now, earliest};
+use model::operator_request::{Answer, RequestId, Scope};
 use model::pins::Pins;
+use model::policy::OperatorPolicy;
 use model::report::{Ended, Report};
 use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, ServiceView};
-use model::policy::OperatorPolicy;
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
 
 mod breaker;
-mod unconfirmed_removals;
+mod conditions;
 mod failed;
 mod gauges;
-mod xds_pools;
 mod losses;
 mod mapping;
-mod removal_guard;
 mod operator;
 mod pins;
 mod pool;
+mod reconcile;
+mod removal_guard;
 mod second_read;
 #[cfg(test)]
 mod tests;
-mod conditions;
-mod reconcile;
+mod unconfirmed_removals;
+mod xds_pools;
 
 use breaker::Breaker;
 use failed::FailedBalancers;
 use gauges::DirectoryGauges;
-use xds_pools::XdsPools;
-pub use xds_pools::Listing;
 use mapping::{Balancer, Services};
 use operator::DirectoryPolicy;
 use pool::Pool;
 use second_read::SecondRead;
+pub use xds_pools::Listing;
+use xds_pools::XdsPools;
 
 /// What the Directory is told once, at start.
 #[derive(Clone, Debug)]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::arm::{Failure, LbFacts};
-use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::ids::{CallId, LbName, PoolId, RulePrefix, ServiceKey, ServiceUid};
 use model::load_balancers::{LbObservation, OurPuts};
 use model::machine::{Machine, Now, earliest};
+use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, LbView};

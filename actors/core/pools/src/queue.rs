@@ -3,17 +3,17 @@
 //! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
 //! how a level is written, is the writer's business; what the level is, the Directory's.
 
-mod manual_attempt;
 mod assigned;
 mod attempt;
 mod changes;
 mod conditions;
-mod observed_pool;
 mod contention;
+mod last_result;
+mod manual_attempt;
 mod observed;
+mod observed_pool;
 mod outcome;
 mod quarantine;
-mod last_result;
 mod rewrite;
 mod status;
 mod sync;
@@ -26,17 +26,17 @@ use std::time::Duration;
 
 use crate::queue::changes::{Changes, Waiting};
 use crate::queue::conditions::Reported;
-use crate::queue::observed_pool::ObservedPool;
 use crate::queue::contention::Contention;
+use crate::queue::last_result::{LastResult, Left, Losses};
+use crate::queue::observed_pool::ObservedPool;
 use crate::queue::quarantine::Quarantine;
-use crate::queue::last_result::{Left, Losses, LastResult};
 use crate::queue::status::QueueStatus;
-use model::operator_request::{Answer, RequestId};
 use model::assignment::{Assignment, Observation, PoolMembers};
 use model::attempt::{Class, Due, Outcome, Taken, WriteFate};
 use model::error::ReasonLabel;
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::machine::{Machine, Now, earliest};
+use model::operator_request::{Answer, RequestId};
 use model::report::{Ended, Report};
 use model::sample::Metric;
 use model::view::{OutOfSync, PoolView};

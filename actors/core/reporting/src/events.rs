@@ -6,11 +6,11 @@
 mod conditions;
 mod correlator;
 mod delivery;
+mod messages;
 mod protocol;
 mod recent;
 #[cfg(test)]
 mod tests;
-mod messages;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use mechanisms::bucket::Bucket;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
 use model::machine::{Machine, Now, earliest};
+use model::policy::OperatorPolicy;
 use model::report::{Report, Subject};
 use model::sample::Metric;
-use model::policy::OperatorPolicy;
 
 pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailure, Severity};
 

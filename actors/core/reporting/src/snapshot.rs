@@ -19,8 +19,8 @@ use model::machine::{Machine, Now};
 use model::node::NodeFact;
 use model::sample::GateClass;
 use model::view::{
-    AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PoolView, ServiceView,
-    SharedLeaseView, Snapshot, SourceView, PolicyView,
+    AdminView, GateView, GuardsView, LaneView, LbView, LeadershipView, NodeView, PolicyView, PoolView,
+    ServiceView, SharedLeaseView, Snapshot, SourceView,
 };
 use model::xds::dump::XdsView;
 

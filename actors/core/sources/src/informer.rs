@@ -9,19 +9,19 @@
 //! never decoded is not told at all: nothing is managed for it, and a pool that it uses is not written.
 
 mod cache;
+mod data_error_events;
 mod ingress;
 mod intern;
 mod node;
 mod nodes;
 mod part;
+mod reconcile;
 mod refusals;
 mod resources;
 mod selection;
-mod reconcile;
 mod staging;
 #[cfg(test)]
 mod tests;
-mod data_error_events;
 mod undecodable;
 mod unread;
 
@@ -36,11 +36,11 @@ use model::level::Provenance;
 use model::machine::{Machine, Now, earliest};
 use model::node::NodeFact;
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
+use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
-use model::sample::{RelistReason, Metric};
+use model::sample::{Metric, RelistReason};
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::watch::{Seen, Serves};
-use model::policy::OperatorPolicy;
 use resources::Resources;
 use selection::Selection;
 use staging::{Judged, Staging, Stream};

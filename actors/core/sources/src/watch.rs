@@ -30,7 +30,7 @@ pub use delivery::GivenUp;
 use model::ids::{CallId, Epoch, ReadId};
 use model::machine::{Machine, Now};
 use model::object::{Kind, Object, ObjectKey, Owner, ResourceVersion};
-use model::sample::{RelistReason, Metric};
+use model::sample::{Metric, RelistReason};
 use model::view::SourceView;
 use model::watch::{Seen, Serves};
 

@@ -2,15 +2,17 @@
 
 use super::{Delivery, HostMessage, KubernetesCall};
 use coordination::leader;
-use model::operator_request::Scope;
 use model::config_map::Keeper;
+use model::operator_request::Scope;
 use pools::{directory, discovery};
-use reporting::{snapshot, events};
+use reporting::{events, snapshot};
 
 pub(super) fn from_admin_state(said: nodes::Out, deliver: &mut impl FnMut(Delivery)) {
     match said {
         nodes::Out::Draining(set) => deliver(Delivery::Writer(writer::In::Draining(set))),
-        nodes::Out::DrainingAddresses(leaving) => deliver(Delivery::Directory(directory::In::DrainingAddresses(leaving))),
+        nodes::Out::DrainingAddresses(leaving) => {
+            deliver(Delivery::Directory(directory::In::DrainingAddresses(leaving)))
+        }
         nodes::Out::Due(pool, due) => deliver(Delivery::Writer(writer::In::AdminDue(pool, due))),
         nodes::Out::Withdraw(pool, generation) => {
             deliver(Delivery::Writer(writer::In::AdminWithdraw(pool, generation)));

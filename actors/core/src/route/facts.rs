@@ -5,7 +5,7 @@ use super::{ArmMessage, Delivery, FactKey, HostMessage, PoolMessage};
 use coordination::leader;
 use model::services::ServiceFact;
 use pools::{directory, discovery, queue};
-use reporting::{snapshot, events};
+use reporting::{events, snapshot};
 use sources::informer;
 
 impl Delivery {
@@ -47,9 +47,8 @@ impl Delivery {
                 | leader::In::WriterQuiet { .. } => None,
             },
             Delivery::Events(events::In::Standing(_)) => Some(FactKey::Standing),
-            Delivery::Events(events::In::OperatorPolicy { .. }) | Delivery::Informer(informer::In::OperatorPolicy(_)) => {
-                Some(FactKey::OperatorPolicy)
-            }
+            Delivery::Events(events::In::OperatorPolicy { .. })
+            | Delivery::Informer(informer::In::OperatorPolicy(_)) => Some(FactKey::OperatorPolicy),
             Delivery::Board(input) => board_fact(input),
             Delivery::Arm(ArmMessage::Gates { .. }) => Some(FactKey::Gates),
             Delivery::Host(HostMessage::Publish(_)) => Some(FactKey::Snapshot),

@@ -3,7 +3,7 @@
 use super::{Delivery, PoolMessage};
 use coordination::{leader, pauses};
 use pools::{directory, discovery, queue};
-use reporting::{snapshot, events};
+use reporting::{events, snapshot};
 use sources::{informer, watch, xds_source};
 
 macro_rules! inputs {

@@ -9,7 +9,7 @@ use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestError, TestRng, Te
 ///
 /// # Panics
 /// If all of them go well with one: the properties do not hold it against the machine.
-pub(crate) fn each_is_found<Plant: Copy + Debug, History: Strategy>(
+pub fn each_is_found<Plant: Copy + Debug, History: Strategy>(
     plants: impl IntoIterator<Item = Plant>,
     cases: u32,
     histories: impl Fn() -> History,

@@ -20,12 +20,12 @@ use model::leadership::Standing;
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
-use model::sample::{PoolState, Metric};
+use model::sample::{Metric, PoolState};
 use model::view::Snapshot;
-use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, PoolMessage, Output, route};
+use pool_core::route::{ArmMessage, Delivery, HostMessage, KubernetesCall, Output, PoolMessage, route};
 use pools::queue::{self, In, PoolQueue};
-use reporting::snapshot::Board;
 use reporting::events::{self, Emitter, Event};
+use reporting::snapshot::Board;
 use writer::Writer;
 
 /// How long ARM takes to answer.

@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use coordination::pauses::Out;
 use model::operator_request::{Answer, Done, Effect, RequestId};
-use model::policy::{Pause, OperatorPolicy};
+use model::policy::{OperatorPolicy, Pause};
 use pool_core::route::{Delivery, Output, route};
 
 #[test]
 fn g6_the_writer_learns_of_a_pause_before_the_operator_is_answered() {
-    let policy = OperatorPolicy { everything: Some(Pause::default()), pools: BTreeMap::new(), ..OperatorPolicy::default() };
+    let policy = OperatorPolicy {
+        everything: Some(Pause::default()),
+        pools: BTreeMap::new(),
+        ..OperatorPolicy::default()
+    };
     let said = [
         Out::OperatorPolicy { term: None, policy: Arc::new(policy) },
         Out::Answer(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead))),

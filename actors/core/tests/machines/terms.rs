@@ -42,7 +42,8 @@ impl Pair {
                 Out::Post { call, .. } => Some(*call),
                 Out::Reporting(_) | Out::Dropped(_) | Out::Metric(_) => None,
             }));
-            let said = informed.into_iter().map(Output::Informer).chain(emitted.into_iter().map(Output::Events));
+            let said =
+                informed.into_iter().map(Output::Informer).chain(emitted.into_iter().map(Output::Events));
             said.for_each(|said| route(said, &mut |delivery| waiting.push_back(delivery)));
         }
     }

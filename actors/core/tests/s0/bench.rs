@@ -15,11 +15,11 @@ use model::machine::{Machine, Now, earliest};
 use model::report::Subject;
 use model::sample::Metric;
 use model::view::PoolView;
-use pool_core::route::{ArmMessage, Delivery, KubernetesCall, PoolMessage, Output, route};
+use pool_core::route::{ArmMessage, Delivery, KubernetesCall, Output, PoolMessage, route};
 use pools::queue::{self, PoolQueue};
 use pools::{directory, discovery};
-use reporting::snapshot;
 use reporting::events::{self, Emitter, Event, Severity};
+use reporting::snapshot;
 use simulator_models::arm::{ArmModel, PoolSpec, Settings, VirtualNetwork};
 use writer::Writer;
 

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::ids::{Family, ServiceKey};
-use model::lease::LeaseName;
+use ::model::ids::{Family, ServiceKey};
+use ::model::lease::LeaseName;
 use serde_json::{Value, json};
 use simulator_models::arm::{ArmModel, PoolSpec};
 use simulator_models::ccm::{self as model, Answer, Call, CallId, Counters, In, Settings, Side, Verb};

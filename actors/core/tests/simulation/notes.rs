@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use coordination::pauses;
 use model::arm::Document;
-use model::operator_request::Scope;
 use model::config_map::{
     ConfigMapAnswer, ConfigMapAsk, ConfigMapEdit, ConfigMapFacts, Keeper, Text, Value as Noted,
 };
 use model::ids::{CallId, LbName, PoolId, PoolName, ServiceKey};
 use model::machine::{Now, Wall};
 use model::object::{RequestFailure, ResourceVersion};
+use model::operator_request::Scope;
 use pool_core::route::Delivery;
 use serde_json::{Value, json};
 use simulator_models::kube::{KubeModel, Reply, Request, Resource};

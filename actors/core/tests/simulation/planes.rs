@@ -22,7 +22,7 @@ pub type StreamKey = (usize, StreamId);
 
 /// In what manner a server deals with streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Manner {
+pub enum StreamBehaviour {
     /// It answers as it should.
     Answers,
     /// It takes streams and requests and sends nothing.
@@ -82,7 +82,7 @@ impl Features {
 struct Server {
     catalogue: Catalogue<Served, Code>,
     streams: BTreeMap<StreamKey, Stream>,
-    manner: Manner,
+    behaviour: StreamBehaviour,
     /// Counted since the last restart; nonces are made of it.
     responses: u64,
     /// Whether resources have wrappers.
@@ -121,7 +121,7 @@ impl Planes {
         let server = |random: &mut Random| Server {
             catalogue: Catalogue::default(),
             streams: BTreeMap::new(),
-            manner: Manner::Answers,
+            behaviour: StreamBehaviour::Answers,
             responses: 0,
             wraps: random.per_mille(500),
             trusts: random.per_mille(500),
@@ -143,8 +143,8 @@ impl Planes {
     }
 
     /// Whether a stream to a server is possible.
-    pub fn reach(&self, server: usize) -> Manner {
-        self.servers.get(server).map_or(Manner::Refuses, |server| server.manner)
+    pub fn reach(&self, server: usize) -> StreamBehaviour {
+        self.servers.get(server).map_or(StreamBehaviour::Refuses, |server| server.behaviour)
     }
 
     /// Whether a server takes a stream before it has something to say on it.
@@ -200,13 +200,16 @@ impl Server {
         let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
         let claims = (&*request.version, &*request.nonce);
         stream.subscriptions.take(kind, claims, &names, &self.catalogue, self.trusts);
-        match self.manner {
-            Manner::Silent => None,
-            Manner::EndsStreams if !is_answered => {
+        match self.behaviour {
+            StreamBehaviour::Silent => None,
+            StreamBehaviour::EndsStreams if !is_answered => {
                 self.streams.remove(&key);
                 Some(Sent::End(ended(Code::Unavailable, "go away")))
             }
-            Manner::Answers | Manner::Refuses | Manner::Hangs | Manner::EndsStreams => {
+            StreamBehaviour::Answers
+            | StreamBehaviour::Refuses
+            | StreamBehaviour::Hangs
+            | StreamBehaviour::EndsStreams => {
                 if let Some(due) = stream.subscriptions.due(kind, &self.catalogue) {
                     return self.send(key, kind, due);
                 }
@@ -247,7 +250,7 @@ impl Server {
     }
 
     fn push(&mut self) -> Sendings {
-        if self.manner == Manner::Silent {
+        if self.behaviour == StreamBehaviour::Silent {
             return Vec::new();
         }
         let mut sendings = Vec::new();

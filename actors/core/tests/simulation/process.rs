@@ -291,7 +291,7 @@ fn following(settings: Settings) -> xds_source::Params {
 }
 
 fn admin_state_params(settings: Settings) -> nodes::Params {
-    let (on, off) = (nodes::Role::On, nodes::Role::Off);
+    let (on, off) = (model::node::Role::On, model::node::Role::Off);
     nodes::Params {
         role: if settings.admin_state_off { off } else { on },
         load_balancers: looked_at(settings),

@@ -139,7 +139,9 @@ pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
         let mut sources = xds.sources.iter();
         let fact = sources.find(|(name, _)| name.to_string() == listed.source).map(|(_, fact)| fact);
         let fact = fact.ok_or_else(|| format!("H3: {} is not shown", listed.source))?;
-        if !matches!(fact.assigned, Assigned::Usable(_)) || matches!(fact.note, sources::Note::Errors(_)) {
+        if !matches!(fact.assigned, Assigned::Usable(_))
+            || matches!(fact.note, model::xds::source::Note::Errors(_))
+        {
             return Err(format!("X3: {} is shown as {fact:?}", listed.source));
         }
         let pool = shown_pool(snapshot, listed).ok_or_else(|| format!("H3: {} is not shown", listed.pool))?;

@@ -17,6 +17,8 @@ mod looks;
 mod nodes;
 #[path = "watchdog/operations.rs"]
 mod operations;
+#[path = "watchdog/policy.rs"]
+mod policy;
 #[path = "watchdog/puts.rs"]
 mod puts;
 #[path = "watchdog/records.rs"]
@@ -37,8 +39,6 @@ mod tenure;
 mod traffic;
 #[path = "watchdog/versions.rs"]
 mod versions;
-#[path = "watchdog/wishes.rs"]
-mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ use coordination::leader;
 use model::ids::{AttemptId, CallId, Epoch, Family, PoolId, RulePrefix, ServiceUid};
 use model::lease::{LeaseAnswer, LeaseAsk, LeaseName};
 use model::machine::Now;
-use model::sample::{GateClass, PoolState, Metric};
+use model::sample::{GateClass, Metric, PoolState};
 use pool_core::route::{Delivery, Output};
 use reporting::events;
 use serde_json::Value;
@@ -71,10 +71,10 @@ use tenure::Tenure;
 use traffic::Sender;
 use versions::{Horizon, Versions};
 
+pub use policy::Wish;
 pub use puts::Put;
 pub use served::downs_of;
 pub use tenure::Holds;
-pub use policy::Wish;
 
 /// How long a Service must have had, or lacked, something for the controller to be held to it.
 const NOTICED_US: u64 = 3_000_000;

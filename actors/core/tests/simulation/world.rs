@@ -13,14 +13,14 @@ mod nodes;
 mod people;
 #[path = "world/planes.rs"]
 mod planes;
+#[path = "world/policy.rs"]
+mod policy;
 #[path = "world/ports.rs"]
 mod ports;
 #[path = "world/restores.rs"]
 mod restores;
 #[path = "world/well.rs"]
 mod well;
-#[path = "world/wishes.rs"]
-mod policy;
 
 use std::collections::BTreeMap;
 

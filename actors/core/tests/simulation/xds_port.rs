@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use model::xds::facts::{Code, Kind};
 use model::xds::stream::{Call, Ended, Heard, Request, StreamId};
 
-use crate::planes::{Answer, Manner, Sent, ended};
+use crate::planes::{Answer, Sent, StreamBehaviour, ended};
 use crate::random::Random;
 
 /// How long a connection has to stand.
@@ -121,7 +121,13 @@ impl XdsPort {
     }
 
     /// One step of a stream; a server is reached in this manner, and may take streams before it says anything.
-    pub fn step(&mut self, now: u64, stream: StreamId, step: &XdsStep, reach: (Manner, bool)) -> Vec<Effect> {
+    pub fn step(
+        &mut self,
+        now: u64,
+        stream: StreamId,
+        step: &XdsStep,
+        reach: (StreamBehaviour, bool),
+    ) -> Vec<Effect> {
         match step {
             XdsStep::Connected => self.connected(now, stream, reach),
             XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
@@ -138,18 +144,23 @@ impl XdsPort {
         self.streams.get(&stream).map(|open| open.server)
     }
 
-    fn connected(&mut self, now: u64, stream: StreamId, (manner, greets): (Manner, bool)) -> Vec<Effect> {
+    fn connected(
+        &mut self,
+        now: u64,
+        stream: StreamId,
+        (behaviour, greets): (StreamBehaviour, bool),
+    ) -> Vec<Effect> {
         let is_cut = now < self.cut_until;
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
-        match manner {
-            Manner::Hangs => {
+        match behaviour {
+            StreamBehaviour::Hangs => {
                 return vec![Effect::Later(now + CONNECTS_WITHIN_US, stream, XdsStep::TimedOut)];
             }
-            Manner::Refuses => return self.fails(stream, "connection refused"),
-            Manner::Answers | Manner::Silent | Manner::EndsStreams if is_cut => {
+            StreamBehaviour::Refuses => return self.fails(stream, "connection refused"),
+            StreamBehaviour::Answers | StreamBehaviour::Silent | StreamBehaviour::EndsStreams if is_cut => {
                 return self.fails(stream, "no route");
             }
-            Manner::Answers | Manner::Silent | Manner::EndsStreams => {}
+            StreamBehaviour::Answers | StreamBehaviour::Silent | StreamBehaviour::EndsStreams => {}
         }
         open.is_taken = greets;
         let (server, first) = (open.server, open.first);

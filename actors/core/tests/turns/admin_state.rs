@@ -145,7 +145,7 @@ impl Bench {
                     let answer = self.carry_out(&ask);
                     self.asks.push_back(In::ConfigMap(call, answer));
                 }
-                Out::Leaving(_)
+                Out::DrainingAddresses(_)
                 | Out::Opened(_)
                 | Out::Look
                 | Out::NoticeIgnored(..)

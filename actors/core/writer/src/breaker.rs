@@ -25,7 +25,7 @@ use model::arm::{Failure, FailureKind};
 use model::attempt::Due;
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, EventKind};
+use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::sample::{Caller, Metric};
 
 use super::completion::End;

@@ -9,9 +9,9 @@ use model::load_balancers::OurPuts;
 use model::machine::Now;
 use model::sample::{GateClass, Metric};
 
-use super::in_flight::{Call, Purpose, result_of};
 use super::classify::{Class, Scope, Stage, classify};
 use super::gate::{gate_closed, lock_delay};
+use super::in_flight::{Call, Purpose, result_of};
 use super::lane::Closed;
 use super::verify::Verdict;
 use super::write::{Phase, PollStep};

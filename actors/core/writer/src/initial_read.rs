@@ -14,8 +14,8 @@ use model::arm::{ArmAnswer, LbFacts, Provisioning};
 use model::ids::{CallId, LbName};
 use model::machine::{Now, step_of};
 
-use super::in_flight::Purpose;
 use super::classify::{Class, Stage, classify};
+use super::in_flight::Purpose;
 use super::lane::Lane;
 use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};

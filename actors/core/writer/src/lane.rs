@@ -75,9 +75,12 @@ impl Eligible {
         match (self, other) {
             (Eligible::Any, pick) | (pick, Eligible::Any) => Some(pick),
             (Eligible::Members, Eligible::Members) => Some(Eligible::Members),
-            (Eligible::Members, Eligible::Admin | Eligible::Down) | (Eligible::Admin | Eligible::Down, Eligible::Members) => None,
+            (Eligible::Members, Eligible::Admin | Eligible::Down)
+            | (Eligible::Admin | Eligible::Down, Eligible::Members) => None,
             (Eligible::Admin, Eligible::Admin) => Some(Eligible::Admin),
-            (Eligible::Admin | Eligible::Down, Eligible::Down) | (Eligible::Down, Eligible::Admin) => Some(Eligible::Down),
+            (Eligible::Admin | Eligible::Down, Eligible::Down) | (Eligible::Down, Eligible::Admin) => {
+                Some(Eligible::Down)
+            }
         }
     }
 }
@@ -206,7 +209,9 @@ impl Lane {
         let pool = match pick {
             Eligible::Any if fair => self.ages.first().map(|(_, pool)| pool.clone()),
             Eligible::Any => self.order.first().map(|(_, _, pool)| pool.clone()),
-            Eligible::Members if fair => self.ages.iter().map(|(_, pool)| pool).find(|pool| takes(pool)).cloned(),
+            Eligible::Members if fair => {
+                self.ages.iter().map(|(_, pool)| pool).find(|pool| takes(pool)).cloned()
+            }
             Eligible::Members => self.order.iter().map(|(_, _, pool)| pool).find(|pool| takes(pool)).cloned(),
             Eligible::Admin | Eligible::Down => self.first_admin(pick).cloned(),
         }?;
@@ -276,7 +281,9 @@ impl Lane {
         match (urgency, pick) {
             (AdminUrgency::Down | AdminUrgency::Restore, Eligible::Members)
             | (AdminUrgency::Restore, Eligible::Down) => None,
-            (AdminUrgency::Down, Eligible::Any | Eligible::Down) | (AdminUrgency::Restore, Eligible::Any) => Some(pool),
+            (AdminUrgency::Down, Eligible::Any | Eligible::Down) | (AdminUrgency::Restore, Eligible::Any) => {
+                Some(pool)
+            }
             (AdminUrgency::Down | AdminUrgency::Restore, Eligible::Admin) if !again => Some(pool),
             (AdminUrgency::Down, Eligible::Admin) => self.first_restore(),
             (AdminUrgency::Restore, Eligible::Admin) => None,

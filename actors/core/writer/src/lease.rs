@@ -23,22 +23,22 @@ use model::view::SharedLeaseView;
 
 use super::{LeaseParams, Out, PERMIT_MARGIN};
 
-mod requests;
-mod observed;
+mod contention_signals;
 mod cooldown;
+mod demand;
+mod freshness;
+mod observed;
+mod requests;
 mod seen;
 mod status;
-mod contention_signals;
-mod freshness;
-mod demand;
 
-use requests::{Asked, OpenWatch, Patience, Watch, SharedLeaseRequest};
-pub use observed::FOREIGN_HOLD;
-use observed::{Heard, Holder, ObservedSharedLease, Maker};
-use cooldown::Cooldown;
 use contention_signals::ContentionSignals;
-use freshness::{LostRequest, Freshness};
+use cooldown::Cooldown;
 pub(super) use demand::Demand;
+use freshness::{Freshness, LostRequest};
+pub use observed::FOREIGN_HOLD;
+use observed::{Heard, Holder, Maker, ObservedSharedLease};
+use requests::{Asked, OpenWatch, Patience, SharedLeaseRequest, Watch};
 
 /// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
 const HOLD: Duration = Duration::from_secs(60);
@@ -302,7 +302,9 @@ impl SharedLease {
                 self.last_error = None;
                 match asked.what {
                     SharedLeaseRequest::Look => self.patience.has_looked(now, None),
-                    SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.patience.outrun(now, asked.what),
+                    SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+                        self.patience.outrun(now, asked.what)
+                    }
                 }
                 self.has_read(asked.id);
                 self.gone(now, out);
@@ -356,14 +358,18 @@ impl SharedLease {
         self.distrust();
         match asked.what {
             SharedLeaseRequest::Take => self.patience.met_another(asked.base.clone()),
-            SharedLeaseRequest::Look | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.patience.outrun(now, asked.what),
+            SharedLeaseRequest::Look | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+                self.patience.outrun(now, asked.what)
+            }
         }
         let by_stranger = match &mut self.known {
             ObservedSharedLease::State(state) if state.maker == Maker::Request(asked.id) => {
                 state.maker = Maker::Stranger;
                 true
             }
-            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => false,
+            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
+                false
+            }
         };
         match asked.what {
             SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),

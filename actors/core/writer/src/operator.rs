@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::arm::PoolFacts;
-use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::assignment::PausedBy;
 use model::attempt::Taken;
 use model::ids::{Epoch, LbName, PoolId};
 use model::level::Level;
 use model::machine::Now;
-use model::sample::GateClass;
+use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::policy::{Mode, OperatorPolicy};
+use model::sample::GateClass;
 
 use super::completion::End;
 use super::lane::{Closed, PROBE_DELAY};

@@ -18,9 +18,9 @@ use model::ids::{AttemptId, Etag, LbName, PoolId};
 use model::machine::Now;
 
 use super::budget::Need;
-use super::in_flight::Purpose;
 use super::classify::{Class, Stage, classify};
 use super::completion::End;
+use super::in_flight::Purpose;
 use super::initial_read::shows_rest;
 use super::plan::{Plan, plan};
 use super::write::{Follow, Phase, PollStep, Put, Write};

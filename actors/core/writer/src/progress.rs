@@ -13,16 +13,16 @@ use model::proof::prove;
 use model::sample::{Caller, GateClass, Metric};
 
 use super::breaker::Part;
-use super::in_flight::{Purpose, SEND_LIMIT};
 use super::classify::{Stage, is_in_doubt};
 use super::completion::{End, tell_outcome};
+use super::dispatch::unexpected;
 use super::gate::gate_closed;
+use super::in_flight::{Purpose, SEND_LIMIT};
 use super::lane::{Closed, Eligible};
 use super::plan::{Change, Plan, plan};
 use super::record::record;
 use super::slot::Slot;
-use super::dispatch::unexpected;
-use super::write::{WriteHistory, Exclusion, Membership, Phase, Polling, Put, Write};
+use super::write::{Exclusion, Membership, Phase, Polling, Put, Write, WriteHistory};
 use super::{AdminDue, AdminUrgency, Life, Out, Writer, our_failure};
 
 impl Writer {

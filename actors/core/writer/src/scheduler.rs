@@ -9,7 +9,7 @@ use model::machine::{Now, earliest};
 use model::sample::{ArmVerb, Caller, GateClass, Metric};
 
 use super::budget::Need;
-use super::lane::{Lane, Eligible};
+use super::lane::{Eligible, Lane};
 use super::write::Phase;
 use super::{Out, Writer};
 
@@ -44,8 +44,9 @@ impl Writer {
 
     /// Whose work is among what the next grants of all lanes could be of.
     pub(super) fn callers(&self, now: Now) -> BTreeSet<Caller> {
-        let admitted =
-            |lb: &LbName, most: Eligible| self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some();
+        let admitted = |lb: &LbName, most: Eligible| {
+            self.breaker.admits(now, lb).and_then(|pick| pick.and(most)).is_some()
+        };
         let has = |lb: &LbName| self.lanes.get(lb).is_some_and(Lane::has_membership);
         let waits = |caller: &Caller| match caller {
             Caller::Membership => {

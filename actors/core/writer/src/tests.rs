@@ -10,6 +10,7 @@ mod invariants;
 mod lease;
 mod measured;
 mod missed;
+mod policy;
 mod polls;
 mod properties;
 mod retries;
@@ -18,7 +19,6 @@ mod shared;
 mod throttle;
 mod unread;
 mod waits;
-mod policy;
 mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet};

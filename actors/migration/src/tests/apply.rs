@@ -245,7 +245,7 @@ fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
     let mut world = World::of(Topology::AvailabilitySet);
     let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
     let ((_, name), address) = internal;
-    world.arm.plan_rival(address.parse().unwrap(), 0);
+    world.arm.plan_live_ccm(address.parse().unwrap(), 0);
     let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
     assert_eq!(problems.len(), 1);
     assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::Place;
 use crate::clock::Clock;
-use crate::kubernetes::words::said;
+use crate::kubernetes::sanitize::said;
 
 /// Until when ARM's gate of reads is closed; on our own Lease alone (W8).
 const READS_UNTIL: &str = "azure-backend-pool-controller.io/reads-throttled-until";

@@ -44,8 +44,8 @@ impl Schedule {
 
 impl ArmModel {
     /// Another client takes a private address so long after it has become free; a request before that gets it.
-    pub fn plan_rival(&mut self, address: IpAddr, after_us: u64) {
-        self.rivals.insert(address, after_us);
+    pub fn plan_live_ccm(&mut self, address: IpAddr, after_us: u64) {
+        self.live_ccms.insert(address, after_us);
     }
 
     pub(super) fn happen(&mut self, event: Event) {

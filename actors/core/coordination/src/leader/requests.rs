@@ -75,7 +75,10 @@ impl Leader {
             LeaseStep::Look { at, .. } | LeaseStep::Act { at } => Some(*at),
             LeaseStep::Asked { give_up, what, .. } => match what {
                 LeaseRequest::Await => earliest(Some(*give_up), self.expiry(times)),
-                LeaseRequest::Look { .. } | LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => Some(*give_up),
+                LeaseRequest::Look { .. }
+                | LeaseRequest::Take
+                | LeaseRequest::Renew
+                | LeaseRequest::Release => Some(*give_up),
             },
         }
     }
@@ -142,7 +145,9 @@ impl Leader {
             }
             (false, Ending::Not) => match self.sight.chance(now, times) {
                 Chance::Unknown => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-                Chance::Absent => (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER),
+                Chance::Absent => {
+                    (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
+                }
                 Chance::Free(facts) => {
                     // Also where the holder stays: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
@@ -292,7 +297,9 @@ impl Leader {
         self.last_error = Some(why);
         let pause = match what {
             LeaseRequest::Release => BREATH,
-            LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => times.retry,
+            LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => {
+                times.retry
+            }
         };
         let after_take = match what {
             LeaseRequest::Take => true,

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use model::operator_request::Scope;
 use model::config_map::{ConfigMapEdit, ConfigMapFacts, Text, Value};
 use model::ids::{LbName, PoolId, PoolName, ServiceKey};
 use model::machine::Now;
+use model::operator_request::Scope;
 use model::policy::Pause;
 
 /// The key of the pause of everything.

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mechanisms::config_map_client::{Failed, ConfigMapNews, ConfigMapRead, ConfigMapRequest};
-use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
+use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit, ConfigMapFacts};
 use model::ids::{CallId, Epoch};
 use model::machine::{Now, step_of};
 use model::object::ResourceVersion;
+use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
 use model::sample::Metric;
 
 use super::{Known, Out, Pauses};
@@ -179,7 +179,13 @@ impl Pauses {
     }
 
     /// Answers the operators for whom this state is the end, and says what the next one needs.
-    fn settle_work(&mut self, call: CallId, what: ConfigMapRequest, known: &Known, out: &mut Vec<Out>) -> Next {
+    fn settle_work(
+        &mut self,
+        call: CallId,
+        what: ConfigMapRequest,
+        known: &Known,
+        out: &mut Vec<Out>,
+    ) -> Next {
         let mut answered = false;
         while let Some(work) = self.work.front_mut() {
             if call.0 <= work.after {

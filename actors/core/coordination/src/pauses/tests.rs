@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 use model::arm::Document;
-use model::operator_request::{Done, Effect};
 use model::config_map::{ConfigMapEdit, Text, Value};
 use model::ids::{LbName, PoolId, PoolName, ServiceKey};
 use model::machine::Wall;
 use model::object::{RequestFailure, ResourceVersion};
+use model::operator_request::{Done, Effect};
 use model::policy::Pause;
 
 fn at(second: u64) -> Now {

@@ -126,7 +126,7 @@ impl LoadAssignment {
     ///
     /// A locality without a weight counts: servers that do not balance by locality leave it out. One whose weight is 0
     /// is skipped with all that is in it, as gRPC does, and leaves a gap where its priority has no other.
-    pub(super) fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
+    pub fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
         let mut reading = Reading::default();
         let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
         let mut skips = false;

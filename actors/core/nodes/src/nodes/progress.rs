@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::Nodes;
-use super::phase::{NodeHistory, Done, Phase};
-use crate::record_store::RecordStore;
+use super::phase::{Done, NodeHistory, Phase};
 use crate::pools::Pools;
+use crate::record_store::RecordStore;
 use model::arm::Backend;
 use model::ids::{LbName, NodeUid, PoolId, PoolName};
 use model::machine::Now;

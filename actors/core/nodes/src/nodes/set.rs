@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Nodes;
-use crate::record_store::RecordStore;
 use crate::pools::Pools;
+use crate::record_store::RecordStore;
 use crate::records::{Exceptions, Record};
 use model::arm::Backend;
 use model::draining::Draining;
@@ -36,7 +36,13 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
 
 /// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
 /// source of the pool says (X2).
-fn is_explained(records: &RecordStore, pools: &Pools, uid: &NodeUid, pool: &PoolId, backend: &Backend) -> bool {
+fn is_explained(
+    records: &RecordStore,
+    pools: &Pools,
+    uid: &NodeUid,
+    pool: &PoolId,
+    backend: &Backend,
+) -> bool {
     let is_ours = |record: &Record| {
         record.uid != *uid && !record.foreign.holds(pool) && record.backends().any(|other| other == *backend)
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::RecordStore;
 use super::state::{Change, State};
 use crate::{Keeping, Out, Record};
-use mechanisms::config_map_client::{Failed, ConfigMapNews, ConfigMapRead, ConfigMapRequest};
+use mechanisms::config_map_client::{ConfigMapNews, ConfigMapRead, ConfigMapRequest, Failed};
 use model::config_map::{ConfigMapAnswer, ConfigMapEdit};
 use model::ids::{CallId, Epoch, NodeUid};
 use model::machine::{Now, earliest, step_of};

@@ -9,7 +9,7 @@ use crate::nodes::NodeStatus;
 use model::ids::{NodeUid, PoolId};
 use model::machine::Now;
 use model::node::NodeState;
-use model::report::{Condition, Ended, Report, Subject, EventKind};
+use model::report::{Condition, Ended, EventKind, Report, Subject};
 
 /// The failures in a row of each node, of which the last is known.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! Nodes that wait for their turn, and those that the operator lets go (N5).
 
 use super::*;
-use model::operator_request::{Done, Refusal, Stays};
 use model::assignment::PausedBy;
+use model::operator_request::{Done, Refusal, Stays};
 
 /// One of six nodes of which the first four leave service: three of them go.
 fn held() -> Bench {

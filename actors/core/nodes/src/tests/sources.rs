@@ -5,6 +5,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use ::pools::directory::{self, Directory, Listing};
+use ::pools::membership;
+use ::pools::queue::{self, PoolQueue};
 use model::assignment::Assignment;
 use model::attempt::Outcome;
 use model::guard::{Fraction, GuardMode};
@@ -13,11 +16,7 @@ use model::level::{DrainingAddresses, Level, Provenance, Source};
 use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
-use model::xds::source::{Assigned, SourceFact};
-use pools::directory::{self, Directory, Listing};
-use pools::membership;
-use pools::queue::{self, PoolQueue};
-use sources::xds::sources;
+use model::xds::source::{Assigned, Note, SourceFact};
 use writer::plan::{Change, Plan, plan};
 
 const UP: Standing = Standing::Healthy;
@@ -152,7 +151,9 @@ impl World {
                     self.pool(queue::In::Assigned(assignment));
                 }
                 directory::Out::Observe(_, observation) => self.pool(queue::In::Observed(observation)),
-                directory::Out::SourceAdminStates(pool, word) => self.bench.hear(In::SourceAdminStates(pool, word)),
+                directory::Out::SourceAdminStates(pool, word) => {
+                    self.bench.hear(In::SourceAdminStates(pool, word))
+                }
                 directory::Out::Forget(_)
                 | directory::Out::Rewrite(_)
                 | directory::Out::Opened(_)
@@ -313,7 +314,7 @@ impl World {
         let addresses = endpoints.iter().map(|(n, stands)| (ips(*n)[0], *stands)).collect();
         let priorities = vec![Priority { addresses, weighted: false }];
         let assigned = Assigned::Usable(Arc::new(LoadAssignment { priorities, ..LoadAssignment::default() }));
-        let note = sources::Note::Node("replica-1".into());
+        let note = Note::Node("replica-1".into());
         self.tell(directory::In::Source(
             shop(),
             SourceFact { assigned, provenance: Provenance::Watch, note },
@@ -335,8 +336,9 @@ impl World {
     fn told(&self) -> usize {
         let assignment = self.assigned.as_ref().expect("it is assigned");
         let Source::Xds { remarks, .. } = &assignment.source else { panic!("it has a source") };
-        let told =
-            |note: &Diagnostic| if let Diagnostic::ForeignDown(members) = note { Some(*members) } else { None };
+        let told = |note: &Diagnostic| {
+            if let Diagnostic::ForeignDown(members) = note { Some(*members) } else { None }
+        };
         remarks.iter().find_map(told).unwrap_or(0)
     }
 
@@ -482,7 +484,7 @@ fn x3_n4_the_source_of_an_unread_load_balancer_is_not_known() {
         out.iter().filter_map(word).collect()
     };
     let assigned = Assigned::Usable(Arc::default());
-    let note = sources::Note::Node("replica-1".into());
+    let note = Note::Node("replica-1".into());
     let fact = SourceFact { assigned, provenance: Provenance::Watch, note };
     let synced = [directory::In::ListsSynced, directory::In::DiscoverySynced];
     let known = synced.into_iter().chain([directory::In::Source(shop(), fact)]);

@@ -9,7 +9,7 @@ use super::pool::Unproven;
 use model::assignment::{Assignment, Held, HeldReason};
 use model::error::NotManageable;
 use model::ids::{Family, PoolId, ServiceKey, ServiceUid};
-use model::report::{Condition, Effect, Ended, LeftOutNodes, Report, Subject, EventKind};
+use model::report::{Condition, Effect, Ended, EventKind, LeftOutNodes, Report, Subject};
 use model::xds::source::{Assigned, Fault, SourceFact};
 
 /// The conditions of a pool, as they were last told.
@@ -84,7 +84,8 @@ impl Conditions {
         if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
-            let what = EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
+            let what =
+                EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
         let Some(said) = said else { return };

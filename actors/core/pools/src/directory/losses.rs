@@ -10,8 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use super::removal_guard::{Look, Owners, asks, part};
 use super::unconfirmed_removals::Confirmation;
-use super::removal_guard::{Owners, Look, asks, part};
 use model::ids::Family;
 use model::level::Provenance;
 use model::machine::Now;

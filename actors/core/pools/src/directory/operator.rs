@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::removal_guard::Owners;
 use super::{Directory, Out};
-use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::assignment::{HeldReason, PausedBy};
 use model::ids::{Epoch, Family, NodeName, PoolId, ServiceKey, ServiceUid};
 use model::machine::Now;
+use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::policy::{Mode, OperatorPolicy};
 
 /// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::breaker::{Paused, Size};
-use super::unconfirmed_removals::Confirmation;
+use super::conditions::Conditions;
 use super::gauges::Counted;
 use super::mapping::SeenPool;
-use super::removal_guard::{Owners, Look, RemovalGuard, asks, of_other_family, part};
-use super::conditions::Conditions;
+use super::removal_guard::{Look, Owners, RemovalGuard, asks, of_other_family, part};
+use super::unconfirmed_removals::Confirmation;
 use super::{Out, Params, Term, pins, xds_pools};
 use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
 use model::error::NotManageable;
@@ -263,7 +263,12 @@ impl Pool {
 
     /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
     /// seen of it, where that was not passed on. Gives how many members it would be left with.
-    pub(super) fn look(&mut self, id: &PoolId, given: &PoolInputs<'_>, observation: Option<Observation>) -> Size {
+    pub(super) fn look(
+        &mut self,
+        id: &PoolId,
+        given: &PoolInputs<'_>,
+        observation: Option<Observation>,
+    ) -> Size {
         let assignment = match (&given.params.pins, &given.listed) {
             (Some(pins), _) => pins::assignment(id, given, pins),
             (None, Some(listed)) if listed.is_dropped => self.emptied(id, given),

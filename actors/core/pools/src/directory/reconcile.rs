@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::gauges::Counted;
+use super::pool::{self, Ownership, PoolInputs, RemovalPolicy, Unproven};
 use super::xds_pools::XdsPools;
-use super::pool::{self, RemovalPolicy, PoolInputs, Ownership, Unproven};
 use super::{Directory, Out};
 use model::assignment::Observation;
 use model::ids::{PoolId, ServiceUid};
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, EventKind};
+use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};

@@ -14,8 +14,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::unconfirmed_removals::{Confirmation, UnconfirmedRemovals};
 use super::losses::{self, Losses};
+use super::unconfirmed_removals::{Confirmation, UnconfirmedRemovals};
 use model::assignment::{Held, HeldReason, Waits};
 use model::guard::{Fraction, GuardMode};
 use model::ids::{Family, NodeName, ServiceUid};

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::{Directory, In, Out, Params};
 use model::arm::{AdminState, Entry, LbFacts, PoolFacts, Provisioning, RuleFacts};
-use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::assignment::{Assignment, HeldReason, PoolMembers, Share, Waits};
 use model::error::NotManageable;
 use model::guard::{Fraction, GuardMode};
@@ -18,11 +17,12 @@ use model::level::Provenance;
 use model::load_balancers::LbObservation;
 use model::machine::{Machine, Now};
 use model::object::LeftOut;
-use model::report::{Condition, Report, ServiceRef, Subject, EventKind};
+use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
+use model::policy::OperatorPolicy;
+use model::report::{Condition, EventKind, Report, ServiceRef, Subject};
 use model::sample::Metric;
 use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::view::Candidacy;
-use model::policy::OperatorPolicy;
 
 mod breaker;
 mod doubt;

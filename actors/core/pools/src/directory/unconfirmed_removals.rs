@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::removal_guard::{Owners, Look, addresses, asks, part};
+use super::removal_guard::{Look, Owners, addresses, asks, part};
 use model::assignment::Waits;
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{Family, ServiceUid};

@@ -9,16 +9,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mapping::SeenPool;
-use super::removal_guard::Owners;
-use super::pool::Ownership;
 use super::conditions::{SourceNews, SourceTold};
+use super::mapping::SeenPool;
+use super::pool::Ownership;
+use super::removal_guard::Owners;
 use super::{Directory, Out};
 use crate::membership::{self, Failover, address_name};
 use model::arm::{AdminState, LbFacts, Provisioning};
 use model::error::NotManageable;
 use model::ids::{Family, LbName, NodeName, PoolId, ServiceKey, ServiceUid, of_balancer};
-use model::level::{DrainingAddresses, Provenance, Source, States, SourceAdminStates};
+use model::level::{DrainingAddresses, Provenance, Source, SourceAdminStates, States};
 use model::machine::Now;
 use model::proof;
 use model::report::{Condition, Ended};
@@ -361,7 +361,13 @@ impl Entry {
 
     /// What there is to report of required members that are Down though nothing here asks for it: they get no traffic,
     /// and the client that has set that must end it (N4).
-    fn foreign_downs(&self, id: &PoolId, part: &Part, seen: &SeenPool, leaving: &DrainingAddresses) -> Option<Diagnostic> {
+    fn foreign_downs(
+        &self,
+        id: &PoolId,
+        part: &Part,
+        seen: &SeenPool,
+        leaving: &DrainingAddresses,
+    ) -> Option<Diagnostic> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)
                 || leaving.down.contains(ip)
@@ -392,7 +398,8 @@ impl Directory {
     /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write. What was not
     /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
-        let first = KnownSource { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let first =
+            KnownSource { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
         let mut is_new = !self.listed.sources.contains_key(&name);
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
         if known.fact.assigned != fact.assigned {

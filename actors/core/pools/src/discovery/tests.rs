@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::{Discovery, In, Out, Params};
 use model::arm::{Failure, FailureKind, LbFacts, Provisioning, RetryAfter, RuleFacts};
-use model::operator_request::{self, Done, Refusal, RequestId};
 use model::ids::{CallId, LbName, PoolId, PoolName, RulePrefix, ServiceKey, ServiceUid};
 use model::level::Provenance;
 use model::machine::{Machine, Now};
+use model::operator_request::{self, Done, Refusal, RequestId};
 use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, LbView};
@@ -643,5 +643,8 @@ fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
     assert_eq!((bench.reads_of("a").len(), bench.reads_of("b").len()), (1, 2));
     let all = vec![LbName::new("a"), b.clone()];
     let comparing = |all| operator_request::Answer::Done(Done::Comparing(all));
-    assert_eq!(answers(&bench), [comparing(vec![b]), operator_request::Answer::Refused(Refusal::Unknown), comparing(all)]);
+    assert_eq!(
+        answers(&bench),
+        [comparing(vec![b]), operator_request::Answer::Refused(Refusal::Unknown), comparing(all)]
+    );
 }

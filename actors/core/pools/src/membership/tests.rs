@@ -109,7 +109,10 @@ fn x2_degraded_endpoints_are_used_only_without_healthy_ones() {
         assigned(&[&[("10.0.0.1", DEGRADED), ("10.0.0.2", UNHEALTHY)], &[("10.0.1.1", health)]])
     };
     let healthy = first(&of(HEALTHY));
-    assert_eq!((healthy.members, healthy.remarks), (ips(&["10.0.1.1"]), told(&[Diagnostic::PriorityUsed(1)])));
+    assert_eq!(
+        (healthy.members, healthy.remarks),
+        (ips(&["10.0.1.1"]), told(&[Diagnostic::PriorityUsed(1)]))
+    );
     let degraded = first(&of(DEGRADED));
     assert_eq!((degraded.members, degraded.remarks), (ips(&["10.0.0.1"]), told(&[Diagnostic::DegradedUsed])));
 }

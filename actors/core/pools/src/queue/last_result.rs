@@ -133,7 +133,11 @@ impl LastResult {
     pub fn is_known(&self) -> bool {
         match self {
             LastResult::Right | LastResult::Left(_) => true,
-            LastResult::Unknown | LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::Gone | LastResult::Withheld { .. } => false,
+            LastResult::Unknown
+            | LastResult::Failed(_)
+            | LastResult::Backoff(_)
+            | LastResult::Gone
+            | LastResult::Withheld { .. } => false,
         }
     }
 
@@ -141,7 +145,11 @@ impl LastResult {
     pub fn follows_stale(&self) -> bool {
         match self {
             LastResult::Backoff(_) | LastResult::Gone => true,
-            LastResult::Unknown | LastResult::Right | LastResult::Left(_) | LastResult::Failed(_) | LastResult::Withheld { .. } => false,
+            LastResult::Unknown
+            | LastResult::Right
+            | LastResult::Left(_)
+            | LastResult::Failed(_)
+            | LastResult::Withheld { .. } => false,
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::queue::changes::Owner;
 use crate::queue::{Out, Phase, PoolQueue};
-use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::machine::Now;
+use model::operator_request::{Answer, Done, Refusal, RequestId};
 
 impl PoolQueue {
     /// Decides about it, and answers.

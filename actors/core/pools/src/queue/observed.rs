@@ -1,8 +1,8 @@
 //! What is seen of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
 
 use crate::queue::changes::Owner;
+use crate::queue::last_result::{LastResult, Left};
 use crate::queue::observed_pool::ObservedPool;
-use crate::queue::last_result::{Left, LastResult};
 use crate::queue::{Out, PoolQueue};
 use model::arm::PoolFacts;
 use model::assignment::PoolMembers;
@@ -92,8 +92,11 @@ impl PoolQueue {
                 self.losses.stand = true;
                 let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
                 self.shown.dirty = true;
-                let what =
-                    EventKind::WritesLost { pool: self.pool.clone(), writes: self.losses.total, left_for: delay };
+                let what = EventKind::WritesLost {
+                    pool: self.pool.clone(),
+                    writes: self.losses.total,
+                    left_for: delay,
+                };
                 self.report([&Owner::Pool].into_iter(), what, out);
                 // It was never there: that is no drift.
                 if self.rest.is_known() {

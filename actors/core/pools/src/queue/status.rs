@@ -10,7 +10,7 @@ use crate::queue::{Out, Phase, PoolQueue};
 use model::assignment::Assignment;
 use model::ids::ServiceUid;
 use model::machine::Now;
-use model::sample::{PoolState, Metric};
+use model::sample::{Metric, PoolState};
 use model::view::{LastAttempt, PoolView};
 use model::write_record::WriteRecord;
 

@@ -14,12 +14,19 @@ mod sync;
 mod terms;
 
 use super::*;
+use model::arm::Failure;
+use model::arm::PoolFacts;
 use model::arm::{AdminState, Entry, FailureKind, Provisioning, RetryAfter};
 use model::assignment::Share;
+use model::error::NotManageable;
+use model::ids::Family;
+use model::ids::ServiceKey;
 use model::ids::{AddressName, Epoch, LbName, PoolName};
+use model::level::Level;
 use model::level::{Keeps, Member, Provenance, Source};
-use model::report::{Condition, Subject, EventKind};
+use model::report::{Condition, EventKind, Subject};
 use model::sample::{AttemptEnd, PoolState};
+use std::net::IpAddr;
 
 /// The default profile.
 fn params() -> Params {

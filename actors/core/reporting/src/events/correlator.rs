@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::events::Severity;
-use crate::events::recent::Recent;
 use crate::events::messages;
+use crate::events::recent::Recent;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 use model::report::{Condition, Subject};

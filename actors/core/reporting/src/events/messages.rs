@@ -10,7 +10,7 @@ use model::arm::{AdminState, Failure, FailureKind};
 use model::assignment::HeldReason;
 use model::ids::{LbName, PoolId, ServiceKey};
 use model::object::Kind;
-use model::report::{Effect, LeftOutNodes, Report, EventKind};
+use model::report::{Effect, EventKind, LeftOutNodes, Report};
 use model::sample::Caller;
 use model::signals::Signal;
 use model::view::admin_state_word;
@@ -42,7 +42,9 @@ pub(super) fn reason(what: &EventKind) -> &'static str {
     match what {
         EventKind::Updated { .. } => "LoadBalancerBackendPoolUpdated",
         EventKind::Retrying { .. } => "LoadBalancerBackendPoolUpdateRetrying",
-        EventKind::FailedTerminal { .. } | EventKind::FailedExhausted { .. } => "LoadBalancerBackendPoolUpdateFailed",
+        EventKind::FailedTerminal { .. } | EventKind::FailedExhausted { .. } => {
+            "LoadBalancerBackendPoolUpdateFailed"
+        }
         EventKind::NotManageable { .. } => "BackendPoolNotManageable",
         EventKind::Shared { .. } => "BackendPoolShared",
         EventKind::Blocked { .. } => "BackendPoolWritesBlocked",
@@ -150,7 +152,9 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
         EventKind::SourceFailing { sources, pools, effect, error } => {
             source_failing(sources, *pools, *effect, error)
         }
-        EventKind::SourceRecovered { sources } => cut(format!("Nothing is wrong with {} any more", some(sources))),
+        EventKind::SourceRecovered { sources } => {
+            cut(format!("Nothing is wrong with {} any more", some(sources)))
+        }
         EventKind::DataError { endpoints, example } => {
             let concerned = match endpoints {
                 0 => "Endpoints".to_owned(),

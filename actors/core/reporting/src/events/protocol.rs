@@ -6,9 +6,9 @@ use std::time::Duration;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
 use model::machine::Now;
+use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
 use model::sample::Metric;
-use model::policy::OperatorPolicy;
 
 /// What the event emitter is told once, at start.
 #[derive(Clone, Debug)]

@@ -1,17 +1,17 @@
 //! Drives the emitter on the test's clock, in the place of the reporters and the kubernetes port.
 
 mod conditions;
+mod messages;
 mod terms;
 mod updated;
 mod volume;
-mod words;
 
 use std::net::IpAddr;
 
 use super::*;
 use model::arm::{Failure, FailureKind, RetryAfter};
 use model::ids::{Epoch, LbName, PoolId, PoolName, ServiceKey, ServiceUid};
-use model::report::{ServiceRef, EventKind};
+use model::report::{EventKind, ServiceRef};
 use model::write_record::{MemberList, Trigger, WriteRecord};
 
 fn params() -> Params {

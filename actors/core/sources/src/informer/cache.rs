@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServiceFact;
+use super::data_error_events::Trouble;
 use super::ingress::Awaiting;
 use super::intern::Interner;
 use super::node::Node;
 use super::nodes::say_the_same;
 use super::selection::Selection;
-use super::data_error_events::Trouble;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::level::Provenance;
 use model::machine::{Now, earliest};

@@ -9,8 +9,8 @@ use super::{Informer, Out};
 use model::ids::{Epoch, ServiceKey};
 use model::machine::Now;
 use model::object::ServiceObject;
-use model::report::{Condition, Ended, Report, ServiceRef, Subject, EventKind};
 use model::policy::OperatorPolicy;
+use model::report::{Condition, Ended, EventKind, Report, ServiceRef, Subject};
 
 /// The data errors of a Service, while they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +51,8 @@ impl Entry {
         if std::mem::replace(&mut trouble.told, !paused) || paused {
             return None;
         }
-        let what = EventKind::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
+        let what =
+            EventKind::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
         Some(Report { subjects: vec![subject], what, note: None })
     }
 

@@ -11,12 +11,15 @@ mod unread;
 
 use super::*;
 use mechanisms::outbox::{Coalesce, Outbox, Place};
+use model::ids::Family;
 use model::ids::{NodeUid, SliceKey};
 use model::object::{
     AddressType, Endpoint, LeftOut, NodeObject, ResourceVersion, ServiceObject, ServiceType, SliceObject,
     TO_BE_DELETED, Taint,
 };
-use model::report::{ServiceRef, Subject, EventKind};
+use model::report::{EventKind, ServiceRef, Subject};
+use model::view::Candidacy;
+use std::net::IpAddr;
 
 const V4: Family = Family::V4;
 const V6: Family = Family::V6;
@@ -115,24 +118,6 @@ fn service_key(name: &str) -> ObjectKey {
 
 fn node_key(name: &str) -> ObjectKey {
     ObjectKey::Node(NodeName::new(name))
-}
-
-impl From<ServiceObject> for Object {
-    fn from(service: ServiceObject) -> Object {
-        Object::Service(Arc::new(service))
-    }
-}
-
-impl From<SliceObject> for Object {
-    fn from(slice: SliceObject) -> Object {
-        Object::Slice(Arc::new(slice))
-    }
-}
-
-impl From<NodeObject> for Object {
-    fn from(node: NodeObject) -> Object {
-        Object::Node(Arc::new(node))
-    }
 }
 
 fn stamped(object: Object, n: u64) -> Object {

@@ -7,7 +7,7 @@ use super::cache::{Cache, Entry, kind_of};
 use super::resources::Wrong;
 use model::ids::ServiceKey;
 use model::object::{Kind, ObjectKey, Owner, SliceObject};
-use model::report::{Condition, Report, Subject, EventKind};
+use model::report::{Condition, EventKind, Report, Subject};
 
 /// The objects whose newest state is not known.
 #[derive(Default, Debug)]

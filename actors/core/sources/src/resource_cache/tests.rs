@@ -8,6 +8,13 @@ mod timers;
 mod watchers;
 
 use super::*;
+use model::level::Provenance;
+use model::machine::Wall;
+use model::xds::cache::Rejected;
+use model::xds::facts::Code;
+use model::xds::facts::Raw;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The resource that most stories are about.
 const WEB: &str = "web";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Next, Out, Phase, SILENCE_LIMIT, WATCHES_APART, WatchFailure, Watcher, Work};
 use model::machine::Now;
 use model::object::ResourceVersion;
-use model::sample::{RelistReason, Metric};
+use model::sample::{Metric, RelistReason};
 
 /// A watch that ends sooner than this, without a line, has delivered nothing.
 pub(super) const SHORT_WATCH: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@
 use super::{Next, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};
 use model::machine::Now;
-use model::sample::{RelistReason, Metric};
+use model::sample::{Metric, RelistReason};
 use model::watch::Seen;
 
 impl Watcher {

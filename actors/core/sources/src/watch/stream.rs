@@ -7,7 +7,7 @@ use model::ids::CallId;
 use model::level::Provenance;
 use model::machine::Now;
 use model::object::ResourceVersion;
-use model::sample::{RelistReason, Metric};
+use model::sample::{Metric, RelistReason};
 
 impl Watcher {
     pub(super) fn on_opened(&mut self, now: Now, call: CallId, out: &mut Vec<Out>) {

@@ -27,7 +27,7 @@ use model::xds::Value;
 use model::xds::cache::{CacheState, Cached};
 use model::xds::dump::{Dump, ResourceDump, ServerDump};
 use model::xds::facts::{Key, Kind, Response};
-use model::xds::stream::{Call, Ended, Heard, Nack, Request, XdsMetric, Server, ServerId, StreamId};
+use model::xds::stream::{Call, Ended, Heard, Nack, Request, Server, ServerId, StreamId, XdsMetric};
 use stream::{PerKind, Stream};
 
 pub use pace::Waits;

@@ -10,6 +10,7 @@ use model::xds::facts::{
 };
 use model::xds::source::Assigned;
 use model::xds::stream::{Ended, Server, StreamId};
+use std::collections::BTreeMap;
 
 struct Bench {
     machine: XdsSource,

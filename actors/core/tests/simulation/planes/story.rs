@@ -3,7 +3,7 @@
 use model::xds::facts::Code;
 
 use super::content::Change;
-use super::{Manner, Planes, Sendings, Server};
+use super::{Planes, Sendings, Server, StreamBehaviour};
 
 impl Planes {
     /// What is served from the beginning; in some worlds a server is not there at first.
@@ -12,8 +12,13 @@ impl Planes {
         changes.iter().for_each(|change| self.carry_out(change));
         for server in &mut self.servers {
             if self.random.per_mille(250) {
-                let manners = [Manner::Refuses, Manner::Hangs, Manner::Silent, Manner::EndsStreams];
-                server.manner = manners[self.random.place(manners.len())];
+                let behaviours = [
+                    StreamBehaviour::Refuses,
+                    StreamBehaviour::Hangs,
+                    StreamBehaviour::Silent,
+                    StreamBehaviour::EndsStreams,
+                ];
+                server.behaviour = behaviours[self.random.place(behaviours.len())];
             }
         }
     }
@@ -41,7 +46,7 @@ impl Planes {
                 let cut = self.cut(place);
                 let server = &mut self.servers[place];
                 if self.random.per_mille(500) {
-                    (server.responses, server.manner) = (0, Manner::Answers);
+                    (server.responses, server.behaviour) = (0, StreamBehaviour::Answers);
                     // One that believes a client that claims its version has versions that mean the same in each of its
                     // lives: else it would leave those alone who have another life's.
                     if !server.trusts {
@@ -51,14 +56,19 @@ impl Planes {
                 (format!("plane {place} restarts"), cut)
             }
             84..92 => {
-                let manners = [Manner::Refuses, Manner::Hangs, Manner::Silent, Manner::EndsStreams];
-                let manner = manners[self.random.place(manners.len())];
-                self.servers[place].manner = manner;
+                let behaviours = [
+                    StreamBehaviour::Refuses,
+                    StreamBehaviour::Hangs,
+                    StreamBehaviour::Silent,
+                    StreamBehaviour::EndsStreams,
+                ];
+                let behaviour = behaviours[self.random.place(behaviours.len())];
+                self.servers[place].behaviour = behaviour;
                 let cut = if self.random.per_mille(700) { self.cut(place) } else { Vec::new() };
-                (format!("plane {place}: {manner:?}"), cut)
+                (format!("plane {place}: {behaviour:?}"), cut)
             }
             _ => {
-                self.servers[place].manner = Manner::Answers;
+                self.servers[place].behaviour = StreamBehaviour::Answers;
                 (format!("plane {place} answers"), self.push())
             }
         }
@@ -82,7 +92,7 @@ impl Planes {
     pub fn settle(&mut self) -> Sendings {
         let changes = self.content.settle();
         changes.iter().for_each(|change| self.carry_out(change));
-        self.servers.iter_mut().for_each(|server| server.manner = Manner::Answers);
+        self.servers.iter_mut().for_each(|server| server.behaviour = StreamBehaviour::Answers);
         self.push()
     }
 

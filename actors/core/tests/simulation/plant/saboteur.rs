@@ -19,7 +19,7 @@ use model::xds::source::{Assigned, Note, SourceFact};
 use model::xds::stream::Heard;
 use pool_core::route::{Delivery, HostMessage, PoolMessage};
 use pools::{directory, queue};
-use reporting::{snapshot, events};
+use reporting::{events, snapshot};
 use sources::xds_source;
 use sources::{informer, watch};
 
@@ -80,7 +80,7 @@ impl Saboteur {
             (Plant::SecondReadAtOnce, delivery) => at_once(delivery),
             (
                 Plant::DoomedLeftOut,
-                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::Object(Object::Node(node)))),
+                Delivery::Informer(informer::In::Seen(_, _, model::watch::Seen::Object(Object::Node(node)))),
             ) => {
                 if node.left_out == Some(LeftOut::ToBeDeleted) {
                     Arc::make_mut(node).left_out = Some(LeftOut::ControlPlane);
@@ -89,7 +89,11 @@ impl Saboteur {
             }
             (
                 Plant::FamiliesUnited,
-                Delivery::Informer(informer::In::Seen(_, _, watch::Seen::Object(Object::Slice(slice)))),
+                Delivery::Informer(informer::In::Seen(
+                    _,
+                    _,
+                    model::watch::Seen::Object(Object::Slice(slice)),
+                )),
             ) => {
                 Arc::make_mut(slice).address_type = AddressType::Unset;
                 false
@@ -161,8 +165,8 @@ impl Saboteur {
                 Plant::RetriesUncounted,
                 Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome))),
             ) => {
-                if let queue::Outcome::Retriable { .. } = outcome {
-                    *outcome = queue::Outcome::NotGranted;
+                if let model::attempt::Outcome::Retriable { .. } = outcome {
+                    *outcome = model::attempt::Outcome::NotGranted;
                 }
                 false
             }
@@ -170,13 +174,13 @@ impl Saboteur {
                 Plant::MissingRuleReported,
                 Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome))),
             ) => {
-                if let queue::Outcome::NotManageable(reason) = outcome {
+                if let model::attempt::Outcome::NotManageable(reason) = outcome {
                     *reason = NotManageable::OutboundRule;
                 }
                 false
             }
             (Plant::ParkingIgnored, Delivery::Pool(_, PoolMessage::In(queue::In::Finished(_, outcome)))) => {
-                if let queue::Outcome::Retriable { eligible_at, .. } = outcome {
+                if let model::attempt::Outcome::Retriable { eligible_at, .. } = outcome {
                     *eligible_at = None;
                 }
                 false
@@ -239,7 +243,7 @@ impl Saboteur {
     fn spoil_admin(&mut self, plant: Plant, input: &mut writer::In) -> bool {
         match (plant, input) {
             (Plant::DownsRankLast, writer::In::AdminDue(_, due)) => {
-                due.urgency = writer::AdminUrgency::Restore;
+                due.urgency = model::draining::AdminUrgency::Restore;
                 false
             }
             (Plant::DownsUnasked, writer::In::AdminDue(..)) => self.random.per_mille(900),

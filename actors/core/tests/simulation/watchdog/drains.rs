@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use model::config_map::ConfigMapAsk;
 use model::leadership::Standing;
-use model::report::EventKind;
 use model::policy::OperatorPolicy;
+use model::report::EventKind;
 use pool_core::route::{Delivery, Output};
 use serde_json::Value;
 
@@ -200,7 +200,7 @@ impl Watchdog {
                 }
                 nodes::Out::Ended(_)
                 | nodes::Out::Draining(_)
-                | nodes::Out::Leaving(_)
+                | nodes::Out::DrainingAddresses(_)
                 | nodes::Out::Due(..)
                 | nodes::Out::Withdraw(..)
                 | nodes::Out::Opened(_)

@@ -315,7 +315,7 @@ impl Guards {
             | directory::In::Reread(_)
             | directory::In::Reporting(_)
             | directory::In::OperatorPolicy { .. }
-            | directory::In::Leaving(_)
+            | directory::In::DrainingAddresses(_)
             | directory::In::ReadUpTo(_)
             | directory::In::Ask(..) => {}
         }

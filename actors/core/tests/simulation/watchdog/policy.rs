@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use coordination::leader;
 use model::arm::ArmRequest;
-use model::operator_request::{Answer, Done, RequestId, Scope};
 use model::ids::{Epoch, PoolId};
 use model::lease::LeaseAsk;
+use model::operator_request::{Answer, Done, RequestId, Scope};
 use model::policy::OperatorPolicy;
 use pool_core::route::{Delivery, Output};
 

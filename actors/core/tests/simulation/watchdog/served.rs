@@ -13,7 +13,7 @@ use super::puts::ADDRESSES;
 use super::{Put, Watchdog};
 use crate::decode::{items, text};
 use crate::planes::Answer;
-use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants, EventKind};
+use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants, What};
 
 /// For how long a pool may go by what was in force before: a better priority waits for 30 s, as does a member that
 /// leaves, edges stall, and a write takes its time.
@@ -39,7 +39,7 @@ struct Level {
 #[derive(Default)]
 pub(super) struct Handed {
     /// The last valid resource of each name.
-    valid: BTreeMap<(Kind, String), EventKind>,
+    valid: BTreeMap<(Kind, String), What>,
     /// The endpoints of the cluster that are in use.
     in_use: Option<String>,
     failing: Failing,
@@ -84,7 +84,7 @@ impl Handed {
     /// Where a cluster names other endpoints, the former ones stay in use until the new ones are there; what is not asked
     /// for any more is forgotten.
     fn use_endpoints(&mut self) {
-        let Some(EventKind::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
+        let Some(What::Cluster(named)) = self.valid.get(&(Kind::Clusters, CLUSTER.to_owned())).cloned()
         else {
             return;
         };
@@ -107,7 +107,7 @@ impl Handed {
                 None => return,
             },
         };
-        let Some(EventKind::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
+        let Some(What::Endpoints(backends)) = self.valid.get(&(Kind::Endpoints, name)) else { return };
         let wants = Wants::of(backends, listed.family);
         self.ever.extend(Wants::ever_serving(backends, listed.family));
         self.drained.extend(&wants.draining);

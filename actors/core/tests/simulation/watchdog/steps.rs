@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordination::leader;
-use model::operator_request::{Answer, Done, Scope};
 use model::ids::{AttemptId, Epoch, PoolId, ServiceUid};
 use model::leadership::Standing;
 use model::lease::LeaseAnswer;
 use model::machine::Now;
-use model::report::{Report, Subject, EventKind};
-use model::sample::{PoolState, Metric};
-use pool_core::route::{Delivery, PoolMessage, Output};
+use model::operator_request::{Answer, Done, Scope};
+use model::report::{EventKind, Report, Subject};
+use model::sample::{Metric, PoolState};
+use pool_core::route::{Delivery, Output, PoolMessage};
 use pools::{directory, queue};
 use sources::informer;
 
@@ -110,7 +110,8 @@ impl Watchdog {
     /// The operator releases what is held back. What releases everything concerns later leaders as well.
     fn on_let_go(&mut self, now: u64, process: usize, input: Option<&Delivery>, said: &[Output]) {
         for said in said {
-            let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) = said
+            let Output::Directory(directory::Out::Answer(_, Answer::Done(Done::Released { pools, .. }))) =
+                said
             else {
                 continue;
             };
@@ -192,14 +193,14 @@ impl Watchdog {
                     }
                 }
                 writer::Out::Finished(pool, attempt, outcome) => match outcome {
-                    queue::Outcome::Written { .. } => {
+                    model::attempt::Outcome::Written { .. } => {
                         if !within.accepted.remove(pool) {
                             return Err(format!("W2: {pool} counts as written without an accepted PUT"));
                         }
                         within.untold.remove(pool);
                         within.given_up.remove(pool);
                     }
-                    queue::Outcome::Retriable { eligible_at, .. } => {
+                    model::attempt::Outcome::Retriable { eligible_at, .. } => {
                         if let Some(at) = eligible_at {
                             within.eligible.insert(pool.clone(), (*attempt, *at));
                         }
@@ -212,13 +213,13 @@ impl Watchdog {
                             ));
                         }
                     }
-                    queue::Outcome::Unchanged { .. }
-                    | queue::Outcome::Withheld { .. }
-                    | queue::Outcome::NotGranted
-                    | queue::Outcome::Stale
-                    | queue::Outcome::NotManageable(_)
-                    | queue::Outcome::Terminal { .. }
-                    | queue::Outcome::Interrupted => {}
+                    model::attempt::Outcome::Unchanged { .. }
+                    | model::attempt::Outcome::Withheld { .. }
+                    | model::attempt::Outcome::NotGranted
+                    | model::attempt::Outcome::Stale
+                    | model::attempt::Outcome::NotManageable(_)
+                    | model::attempt::Outcome::Terminal { .. }
+                    | model::attempt::Outcome::Interrupted => {}
                 },
                 writer::Out::Lane(lane) => within.operations.shown(now, lane),
                 writer::Out::Verified(..)

@@ -9,7 +9,7 @@ use model::machine::Now;
 use model::sample::{Caller, GateClass, Metric};
 
 use super::super::budget::Need;
-use super::super::lane::{Lane, Eligible};
+use super::super::lane::{Eligible, Lane};
 use super::super::write::{Exclusion, Phase as Step, PollStep};
 use super::super::{Life, Out, Writer};
 use super::{LET_GO_LIMIT, SharedLease};

@@ -235,7 +235,8 @@ mod tests {
             assert_eq!(state.whose("ours"), whose, "{holder:?}");
             let renewed = named(holder, maker, 5).follows(&ObservedSharedLease::State(state.clone()), "ours");
             assert_eq!((renewed.since, renewed.held_since), (Now::from_millis(5_000), state.since));
-            let other = named(Some("other"), Maker::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
+            let other =
+                named(Some("other"), Maker::Us, 9).follows(&ObservedSharedLease::State(state), "ours");
             assert_eq!(other.held_since, Now::from_millis(9_000));
         }
         let ours = ObservedSharedLease::State(named(Some("ours"), Maker::Us, 1));

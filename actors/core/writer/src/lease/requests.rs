@@ -11,7 +11,7 @@ use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
 
 use super::observed::{Holder, ObservedSharedLease};
-use super::{HOLD, Out, Phase, SharedLease, Demand};
+use super::{Demand, HOLD, Out, Phase, SharedLease};
 
 /// The time between two renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -180,7 +180,9 @@ impl Patience {
     pub(super) fn failed(&mut self, now: Now, what: SharedLeaseRequest) {
         match what {
             SharedLeaseRequest::Look => {}
-            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => self.unwritten = self.unwritten.saturating_add(1),
+            SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
+                self.unwritten = self.unwritten.saturating_add(1)
+            }
         }
         self.not_before = now.plus(step_of(&FAILURE_DELAYS, self.failures));
         self.failures = self.failures.saturating_add(1);
@@ -323,14 +325,18 @@ impl SharedLease {
         match &self.known {
             ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Look),
             ObservedSharedLease::Absent(_) if races => Some(SharedLeaseRequest::Take),
-            ObservedSharedLease::Absent(at) => (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Look),
+            ObservedSharedLease::Absent(at) => {
+                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Look)
+            }
             ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                 Holder::Ours if now < state.own_name_is_free() => None,
                 // A predecessor's, or ours by a request that was given up.
                 Holder::Ours if take => Some(SharedLeaseRequest::Take),
                 Holder::Ours => (!wants.putting).then_some(SharedLeaseRequest::Release),
                 Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
-                Holder::Other => (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take),
+                Holder::Other => {
+                    (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take)
+                }
             },
         }
     }
@@ -435,11 +441,13 @@ impl SharedLease {
                         moments.extend([Some(hold.forced_end()), Some(hold.certain_until())]);
                     }
                     Phase::Apart => moments.push(match &self.known {
-                        ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
-                            Holder::Ours => wants.watches.then(|| state.own_name_is_free()),
-                            Holder::Other => wants.grant.then(|| state.foreign_hold_ends()),
-                            Holder::Nobody => None,
-                        },
+                        ObservedSharedLease::State(state) => {
+                            match Holder::of(&state.facts, &self.params.holder) {
+                                Holder::Ours => wants.watches.then(|| state.own_name_is_free()),
+                                Holder::Other => wants.grant.then(|| state.foreign_hold_ends()),
+                                Holder::Nobody => None,
+                            }
+                        }
                         ObservedSharedLease::Absent(at) => wants.watches.then(|| at.plus(ABSENT_AGAIN)),
                         ObservedSharedLease::Nothing => None,
                     }),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::lease::LeaseFacts;
 use model::machine::Now;
 
-use super::observed::{Heard, Holder, ObservedSharedLease, Maker, State};
-use super::{Out, Phase, SharedLease, Freshness};
+use super::observed::{Heard, Holder, Maker, ObservedSharedLease, State};
+use super::{Freshness, Out, Phase, SharedLease};
 
 impl SharedLease {
     /// Takes in a state of the Lease; says whether it is the newest that is known.
@@ -36,7 +36,8 @@ impl SharedLease {
                 self.see_new(now, Arc::clone(&facts), holder, heard, out);
             }
         }
-        let strange = matches!(&self.known, ObservedSharedLease::State(state) if state.maker == Maker::Stranger);
+        let strange =
+            matches!(&self.known, ObservedSharedLease::State(state) if state.maker == Maker::Stranger);
         if let Phase::Held(hold) = &mut self.phase {
             match holder {
                 Holder::Ours if !strange => {
@@ -67,7 +68,9 @@ impl SharedLease {
         let maker = self.maker(now, holder, heard);
         let before = match &self.known {
             ObservedSharedLease::State(state) if state.maker == Maker::Stranger => Some(Holder::Other),
-            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => self.holder(),
+            ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => {
+                self.holder()
+            }
         };
         let state = State::new(now, facts, maker, self.last);
         self.known = ObservedSharedLease::State(state.follows(&self.known, &self.params.holder));

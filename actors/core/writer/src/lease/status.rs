@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::machine::Now;
-use model::report::{Condition, Ended, Report, Subject, EventKind as Told};
+use model::report::{Condition, Ended, EventKind as Told, Report, Subject};
 use model::view::{SharedLeaseView, Whose};
 
-use super::requests::SharedLeaseRequest;
 use super::observed::{Holder, ObservedSharedLease};
+use super::requests::SharedLeaseRequest;
 use super::{Out, Phase, SharedLease};
 
 /// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
@@ -21,7 +21,11 @@ impl SharedLease {
             (ObservedSharedLease::State(state), Phase::Apart, Some(Holder::Ours)) => {
                 Some(state.own_name_is_free()).filter(|until| now < *until)
             }
-            (ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing, _, _) => None,
+            (
+                ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing,
+                _,
+                _,
+            ) => None,
         }
     }
 
@@ -135,8 +139,13 @@ impl SharedLease {
             return ("waiting", Some(until));
         }
         match (&self.known, self.holder()) {
-            (ObservedSharedLease::State(state), Some(Holder::Other)) => ("waiting", Some(state.foreign_hold_ends())),
-            (ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing, _) => ("acquiring", None),
+            (ObservedSharedLease::State(state), Some(Holder::Other)) => {
+                ("waiting", Some(state.foreign_hold_ends()))
+            }
+            (
+                ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing,
+                _,
+            ) => ("acquiring", None),
         }
     }
 }

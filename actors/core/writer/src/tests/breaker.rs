@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::breaker::{Breaker, Opened, Part};
 use super::super::lane::Eligible;
 use super::*;
-use model::report::{Report, Subject, EventKind};
+use model::report::{EventKind, Report, Subject};
 use model::sample::Caller;
 use model::view::LaneView;
 

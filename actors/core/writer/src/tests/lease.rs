@@ -349,7 +349,7 @@ fn w7_lock_failures_during_our_hold_add_60_seconds_off() {
     let (call, ..) = replaces(&nothing_to_do(&mut bench, &web, attempt));
     let (count, _) = counted(&bench.lease(call, state(3, None)));
     assert!(none_replaced(&bench.hear(In::LockFailures(count, Some(2)))));
-    let failures = |s: &Sample| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
+    let failures = |s: &Metric| if let Metric::ForeignLockFailures(n) = s { Some(*n) } else { None };
     assert_eq!(bench.samples(failures), [2]);
     let said = bench.due(&web, due(0, Class::Add));
     assert!(none_replaced(&said) && none_replaced(&bench.until(59_999)));

@@ -1,9 +1,9 @@
 //! What operators wish: nothing is written against it, and the operator's request for an attempt (G6, D1, H3).
 
 use super::*;
-use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::assignment::PausedBy;
-use model::policy::{Mode, Pause, OperatorPolicy};
+use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
+use model::policy::{Mode, OperatorPolicy, Pause};
 
 fn policy(bench: &mut Bench, policy: OperatorPolicy) -> Vec<Out> {
     bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::new(policy) })
@@ -32,7 +32,10 @@ fn g6_nothing_is_granted_in_a_term_for_which_nobodys_wishes_are_known() {
     bench.hear(In::AdminDue(pool("lb", "y-drained"), down(0)));
     assert!(bench.until(60_000).is_empty());
     let policy = Arc::default();
-    assert!(takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(), "of an older term");
+    assert!(
+        takes(&bench.hear(In::OperatorPolicy { term: Some(Epoch(1)), policy })).is_empty(),
+        "of an older term"
+    );
     take(&bench.hear(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() }));
 }
 
@@ -139,8 +142,10 @@ fn g6_after_a_throttled_put_or_a_moved_etag_no_put_follows_in_a_pause() {
 fn d1_members_paused_since_the_take_are_not_written_but_their_down_is() {
     let web = pool("lb", "web");
     let (_, key) = owner(&web);
-    let by_pool = OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() };
-    let by_service = OperatorPolicy { services: [(key, Pause::default())].into(), ..OperatorPolicy::default() };
+    let by_pool =
+        OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() };
+    let by_service =
+        OperatorPolicy { services: [(key, Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [by_pool, by_service] {
         let mut bench = Bench::leading(params());
         let (attempt, read) = bench.begin(&web, &[1]);
@@ -189,9 +194,16 @@ fn h3_an_attempt_is_passed_on_unless_it_could_not_begin() {
     assert_eq!(asked(&mut bench, &web), Ok(()));
     policy(&mut bench, paused());
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Everything)));
-    policy(&mut bench, OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() });
+    policy(
+        &mut bench,
+        OperatorPolicy { pools: [(web.clone(), Pause::default())].into(), ..OperatorPolicy::default() },
+    );
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Pool)));
-    let observe = OperatorPolicy { mode: Mode::Observe, everything: Some(Pause::default()), ..OperatorPolicy::default() };
+    let observe = OperatorPolicy {
+        mode: Mode::Observe,
+        everything: Some(Pause::default()),
+        ..OperatorPolicy::default()
+    };
     policy(&mut bench, observe);
     assert_eq!(asked(&mut bench, &web), Err(Refusal::Paused(PausedBy::Mode)), "resuming would not help");
     policy(&mut bench, OperatorPolicy::default());

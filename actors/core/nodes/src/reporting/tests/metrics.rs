@@ -4,7 +4,7 @@ use super::*;
 use model::sample::WorkResult;
 
 fn drained(said: &Said) -> Vec<Duration> {
-    let of = |sample: &Sample| if let Metric::Drained(took) = sample { Some(*took) } else { None };
+    let of = |sample: &Metric| if let Metric::Drained(took) = sample { Some(*took) } else { None };
     said.samples.iter().filter_map(of).collect()
 }
 

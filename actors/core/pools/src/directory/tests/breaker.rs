@@ -77,7 +77,10 @@ fn g4_a_burst_in_one_turn_is_held_back_before_any_of_it_is_said() {
     let alerts = said.iter().filter(|out| {
         matches!(
             out,
-            Out::Report(Report { what: EventKind::RemovalsStopped { pools: 20, of: 20, enforced: true }, .. })
+            Out::Report(Report {
+                what: EventKind::RemovalsStopped { pools: 20, of: 20, enforced: true },
+                ..
+            })
         )
     });
     assert_eq!(alerts.count(), 1);
@@ -374,7 +377,8 @@ fn g4_a_standby_follows_what_the_operator_has_released_at_the_leader() {
 #[test]
 fn g4_pools_that_are_paused_count_as_if_they_were_not() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    let pause = OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
+    let pause =
+        OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     bench.tell(wish(pause));
     bench.reporting(None);
     bench.together((0..20).map(|n| of(n, &[1])));
@@ -412,7 +416,8 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     };
     bench.reporting(None);
     assert_eq!(refused(&mut bench), Answer::Refused(Refusal::NotLeading));
-    let pause = OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
+    let pause =
+        OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(pause) });
     let paused = Refusal::Paused(model::assignment::PausedBy::Everything);
     assert_eq!(refused(&mut bench), Answer::Refused(paused));
@@ -469,7 +474,8 @@ fn paused(pools: std::ops::Range<u32>) -> OperatorPolicy {
 
 #[test]
 fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
-    let everything = || OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
+    let everything =
+        || OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     for pause in [everything as fn() -> OperatorPolicy, || paused(0..20)] {
         let mut bench = cluster(20, &[1, 2, 3, 4]);
         bench.together((0..20).map(|n| of(n, &[1])));

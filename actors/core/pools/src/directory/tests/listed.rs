@@ -5,11 +5,12 @@ use crate::directory::Listing;
 use crate::membership;
 use crate::queue::{self, PoolQueue};
 use model::level::{Keeps, Source};
-use model::report::Effect;
 use model::policy::{Mode, Pause};
+use model::report::Effect;
 use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::cache::Reason;
 use model::xds::name::Name;
+use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Fault, Note, SourceFact};
 
 mod guarded;
@@ -311,11 +312,11 @@ fn x2_a_pool_fails_over_at_once_and_back_by_the_clock_alone() {
     assert_eq!(bench.members().0, ips(&[1]));
     bench.source(of(OUT));
     assert_eq!(bench.members().0, ips(&[2]), "what cannot be used serves no traffic");
-    assert_eq!(remarks(&bench), [membership::Diagnostic::PriorityUsed(1)].into());
+    assert_eq!(remarks(&bench), [Diagnostic::PriorityUsed(1)].into());
     bench.pass(1_000);
     bench.source(of(UP));
     assert_eq!(bench.members().0, ips(&[2]));
-    let waits = [membership::Diagnostic::PriorityUsed(1), membership::Diagnostic::FailbackWaits(0)];
+    let waits = [Diagnostic::PriorityUsed(1), Diagnostic::FailbackWaits(0)];
     assert_eq!(remarks(&bench), waits.into());
     let back_at = bench.now.plus(membership::Params::FAILBACK);
     assert_eq!(bench.machine.deadline(), Some(back_at));

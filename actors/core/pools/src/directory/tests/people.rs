@@ -36,12 +36,20 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
     let mut bench = settled(&[1]);
     let key = ServiceKey::new("shop", "web");
     let other = ServiceKey::new("shop", "api");
-    let pool_wish = |name| OperatorPolicy { pools: [(id("lb", name), Pause::default())].into(), ..OperatorPolicy::default() };
-    let service_wish =
-        |key: &ServiceKey| OperatorPolicy { services: [(key.clone(), Pause::default())].into(), ..OperatorPolicy::default() };
+    let pool_wish = |name| OperatorPolicy {
+        pools: [(id("lb", name), Pause::default())].into(),
+        ..OperatorPolicy::default()
+    };
+    let service_wish = |key: &ServiceKey| OperatorPolicy {
+        services: [(key.clone(), Pause::default())].into(),
+        ..OperatorPolicy::default()
+    };
     for (wish, by) in [
         (mode(Mode::Observe), vec![PausedBy::Mode]),
-        (OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() }, vec![PausedBy::Everything]),
+        (
+            OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() },
+            vec![PausedBy::Everything],
+        ),
         (pool_wish("shop-web"), vec![PausedBy::Pool]),
         (pool_wish("shop-api"), vec![]),
         (service_wish(&key), vec![PausedBy::Service(key.clone())]),

@@ -1,8 +1,8 @@
 //! An attempt that the operator asks for (H3).
 
 use super::*;
-use model::operator_request::{Answer, Done, Refusal, RequestId};
 use model::assignment::PausedBy;
+use model::operator_request::{Answer, Done, Refusal, RequestId};
 
 fn ask(drive: &mut Drive) -> Answer {
     drive.step(In::Attempt(RequestId(3)));

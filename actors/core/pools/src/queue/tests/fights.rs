@@ -363,7 +363,7 @@ fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
 
 /// The number in `docs/metrics.md` above which the fights of an hour raise an alert.
 fn alert_above() -> usize {
-    let metrics = include_str!("../../../../../docs/metrics.md");
+    let metrics = include_str!("../../../../../../docs/metrics.md");
     let (_, rest) =
         metrics.split_once("(increase(backend_pool_controller_fights_total[1h])) > ").expect("an alert");
     rest.split('`').next().and_then(|number| number.parse().ok()).expect("a number")

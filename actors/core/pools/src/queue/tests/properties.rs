@@ -319,7 +319,7 @@ impl World {
             Phase::Quiet | Phase::Open | Phase::Due(_) | Phase::Quarantined(_) => false,
         };
         self.drive.finish(id, outcome);
-        let told = |what: &What| ["updated", "retrying", "failed", "exhausted"].contains(&reason(what));
+        let told = |what: &EventKind| ["updated", "retrying", "failed", "exhausted"].contains(&reason(what));
         let heard_of = |said: &Out| {
             matches!(said, Out::Report(Report { what, .. }) if told(what))
                 || matches!(said, Out::Metric(Metric::Attempt { .. }))

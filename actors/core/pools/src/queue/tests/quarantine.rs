@@ -24,7 +24,7 @@ impl Drive {
     }
 
     fn ends(&self) -> Vec<AttemptEnd> {
-        let end = |sample: &Sample| if let Metric::AttemptEnded(end) = sample { Some(*end) } else { None };
+        let end = |sample: &Metric| if let Metric::AttemptEnded(end) = sample { Some(*end) } else { None };
         self.samples.iter().filter_map(end).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Conditions that are told once in each term, on the test's clock.
 
 use super::*;
-use model::policy::{Pause, OperatorPolicy};
+use model::policy::{OperatorPolicy, Pause};
 
 /// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
 /// all of it while nothing is reported.
@@ -20,8 +20,12 @@ fn conditions() -> Run {
 /// What was told, in words.
 fn told(out: &[Out]) -> Vec<String> {
     let told = |report: Report| match (&report.subjects[..], report.what) {
-        ([Subject::Service(of)], EventKind::DataError { endpoints, .. }) => format!("{} {endpoints}", of.key.name),
-        ([Subject::Service(of)], EventKind::Undecodable { object, .. }) => format!("{} {object}", of.key.name),
+        ([Subject::Service(of)], EventKind::DataError { endpoints, .. }) => {
+            format!("{} {endpoints}", of.key.name)
+        }
+        ([Subject::Service(of)], EventKind::Undecodable { object, .. }) => {
+            format!("{} {object}", of.key.name)
+        }
         other => panic!("not a condition: {other:?}"),
     };
     let mut all: Vec<String> = reports(out).into_iter().map(told).collect();
@@ -86,7 +90,10 @@ fn e1_a_service_of_the_same_name_is_told_of_its_own_errors() {
 fn g6_a_paused_service_is_told_of_its_data_when_the_pause_ends() {
     let policy = |paused: &[&str]| {
         let one = |name: &&str| (ServiceKey::new("shop", *name), Pause::default());
-        In::OperatorPolicy(Arc::new(OperatorPolicy { services: paused.iter().map(one).collect(), ..OperatorPolicy::default() }))
+        In::OperatorPolicy(Arc::new(OperatorPolicy {
+            services: paused.iter().map(one).collect(),
+            ..OperatorPolicy::default()
+        }))
     };
     let whats = |out: &[Out]| reports(out).into_iter().map(|report| report.what).collect::<Vec<_>>();
     let trouble = EventKind::DataError { endpoints: 1, example: "node n9 is not known".into() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::channel::{Channel, ChannelEnd};
-use super::{Call, Client, Ended, Out, Request, XdsMetric, ServerId, StreamId, Turn};
+use super::{Call, Client, Ended, Out, Request, ServerId, StreamId, Turn, XdsMetric};
 use model::machine::Now;
 use model::xds::cache::{Error, Reason, State};
 use model::xds::facts::{Code, Key, Kind};

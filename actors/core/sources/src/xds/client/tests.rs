@@ -13,7 +13,9 @@ mod streams;
 
 use super::*;
 use crate::resource_cache::News;
+use model::xds::cache::Policy;
 use model::xds::cache::{Reason, State};
+use model::xds::facts::Code;
 use model::xds::facts::{
     AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
     Raw, Received, Reported,

@@ -2,6 +2,8 @@
 
 mod properties;
 
+use model::xds::source::Assigned;
+use model::xds::source::Note;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 

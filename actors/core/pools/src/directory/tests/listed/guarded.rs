@@ -48,7 +48,8 @@ fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     assert_eq!((bench.held(), bench.going(&[1, 2])), (Some(HeldReason::AddOnly), 0));
     policy(&mut bench, OperatorPolicy::default());
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
-    let of_pool = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
+    let of_pool =
+        OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     for wish in [pause_of_everything(), of_pool] {
         policy(&mut bench, wish);
         assert!(bench.edge().is_paused(), "nothing is written");

@@ -58,7 +58,9 @@ fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));
     let told = bench.told_since();
-    let [Report { what: EventKind::NotManageable { .. }, note: None, .. }] = &told[..] else { panic!("{told:?}") };
+    let [Report { what: EventKind::NotManageable { .. }, note: None, .. }] = &told[..] else {
+        panic!("{told:?}")
+    };
     bench.observe(&edge(&[1]));
     assert!(bench.assigned.is_empty() && bench.machine.pools.is_empty(), "it is left alone");
 }
@@ -158,7 +160,8 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
 #[test]
 fn d2_g6_a_refused_and_paused_listed_pool_is_told_when_the_pause_ends() {
     let mut bench = filled(&[1]);
-    let pause = OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
+    let pause =
+        OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
     policy(&mut bench, pause);
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));

@@ -30,7 +30,7 @@ pub(super) enum Existing {
 ///
 /// # Errors
 /// The folder refuses it, a file is there that is to be kept, or something that is no file.
-pub(super) fn can_deposit(path: &Path, existing: Existing) -> anyhow::Result<()> {
+pub(super) fn can_write(path: &Path, existing: Existing) -> anyhow::Result<()> {
     place(path, existing)?;
     beside(path).map(drop)
 }
@@ -39,7 +39,12 @@ pub(super) fn can_deposit(path: &Path, existing: Existing) -> anyhow::Result<()>
 ///
 /// # Errors
 /// The folder or the disk refuses it, a file is there that is to be kept, or something that is no file.
-pub(super) fn deposit(path: &Path, text: &[u8], readers: Readers, existing: Existing) -> anyhow::Result<()> {
+pub(super) fn atomic_file(
+    path: &Path,
+    text: &[u8],
+    readers: Readers,
+    existing: Existing,
+) -> anyhow::Result<()> {
     place(path, existing)?;
     let failed = || failed(path);
     let mut file = beside(path)?;
@@ -122,9 +127,10 @@ mod tests {
             [("pipe", "a device or a pipe"), ("null", "a device or a pipe"), ("folder", "a folder")]
         {
             for existing in [Existing::Replaced, Existing::Kept] {
-                let refused = deposit(&at(name), b"text", Readers::All, existing).unwrap_err().to_string();
+                let refused =
+                    atomic_file(&at(name), b"text", Readers::All, existing).unwrap_err().to_string();
                 assert!(refused.contains(said), "{refused}");
-                assert!(can_deposit(&at(name), existing).is_err(), "{name}");
+                assert!(can_write(&at(name), existing).is_err(), "{name}");
             }
         }
         assert_eq!(names(folder.path()), ["folder", "null", "pipe"]);
@@ -140,12 +146,12 @@ mod tests {
         symlink(at("nowhere"), at("dangling")).unwrap();
         for name in ["precious", "link", "dangling"] {
             let refused =
-                deposit(&at(name), b"text", Readers::Owner, Existing::Kept).unwrap_err().to_string();
+                atomic_file(&at(name), b"text", Readers::Owner, Existing::Kept).unwrap_err().to_string();
             assert!(refused.contains("exists; pass --force"), "{name}: {refused}");
         }
         assert_eq!(names(folder.path()), ["dangling", "link", "precious"]);
         for name in ["link", "dangling"] {
-            deposit(&at(name), b"text", Readers::Owner, Existing::Replaced).unwrap();
+            atomic_file(&at(name), b"text", Readers::Owner, Existing::Replaced).unwrap();
             assert!(at(name).symlink_metadata().unwrap().is_file(), "{name}");
         }
         assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "precious");
@@ -155,10 +161,9 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_is_told_before_the_work_begins() {
         let folder = tempfile::tempdir().unwrap();
-        let refused =
-            can_deposit(&folder.path().join("no/file"), Existing::Replaced).unwrap_err().to_string();
+        let refused = can_write(&folder.path().join("no/file"), Existing::Replaced).unwrap_err().to_string();
         assert!(refused.contains("check that its folder exists"), "{refused}");
-        can_deposit(&folder.path().join("file"), Existing::Kept).unwrap();
+        can_write(&folder.path().join("file"), Existing::Kept).unwrap();
         assert_eq!(names(folder.path()), Vec::<String>::new());
     }
 }

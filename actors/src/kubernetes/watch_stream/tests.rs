@@ -12,9 +12,9 @@ use sources::watch::{Out, Watcher};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::address_book::End;
 use crate::kubernetes::raw;
 use crate::shell::tests::board_of_sinks;
-use crate::switchboard::End;
 
 fn asked_of(kind: Kind, ask: Ask) -> String {
     uri(&Request { call: CallId(1), kind, ask }, 0)
@@ -63,7 +63,7 @@ struct Stage {
     client: Client,
     clock: Clock,
     hears: UnboundedReceiver<Delivery>,
-    recipient: actix::Recipient<crate::switchboard::Deliver>,
+    recipient: actix::Recipient<crate::address_book::Deliver>,
 }
 
 impl Stage {
@@ -71,8 +71,8 @@ impl Stage {
         let fakes = Fakes::start(Settings::default()).await.expect("loopback has free ports");
         let config = kube::Config::new(fakes.kubernetes_url.parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
-        let (switchboard, hears) = board_of_sinks(Duration::ZERO);
-        let recipient = switchboard.recipient(End::Watcher(Kind::Preemptions)).clone();
+        let (address_book, hears) = board_of_sinks(Duration::ZERO);
+        let recipient = address_book.recipient(End::Watcher(Kind::Preemptions)).clone();
         Stage { fakes, client, clock: Clock::start(), hears, recipient }
     }
 
@@ -192,7 +192,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
     };
     let config = kube::Config::new(raw::serve(serve, false).await.parse().expect("an address"));
     let client = Client::try_from(config).expect("a client");
-    let (switchboard, mut hears) = board_of_sinks(Duration::ZERO);
+    let (address_book, mut hears) = board_of_sinks(Duration::ZERO);
     let kind = Kind::Nodes;
     let (mut watcher, mut now, mut out) = (Watcher::new(kind), Now::ZERO, Vec::new());
     watcher.step(now, In::Start, &mut out);
@@ -212,7 +212,7 @@ async fn asked_of_a_server_that_answers_watches(answer: &'static str, count: usi
             Ask::List { .. } => "list",
             Ask::Watch { .. } => "watch",
         });
-        let recipient = switchboard.recipient(End::Watcher(kind)).clone();
+        let recipient = address_book.recipient(End::Watcher(kind)).clone();
         let way_back = WayBack { kind, writer: recipient.clone(), recipient };
         follow(client.clone(), Clock::start(), request, way_back).await;
         while let Ok(Delivery::Watcher(_, word)) = hears.try_recv() {

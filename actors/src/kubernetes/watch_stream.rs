@@ -21,8 +21,8 @@ use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
 use self::reader::Reader;
+use super::sanitize::{chain, status_text};
 use super::server_clock::ServerClock;
-use super::words::{chain, status_text};
 use super::{WayBack, decode};
 use crate::clock::Clock;
 

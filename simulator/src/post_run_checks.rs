@@ -29,7 +29,7 @@ const NAMED: usize = 20;
 
 /// What a service that was started has left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Aftermath {
+pub struct PostRunChecks {
     /// Lines of the service's log of level ERROR, or that are no log lines, which the story does not expect; nothing
     /// where there is no log to read: it went to a terminal, or to a disk that is full.
     pub log_errors: Option<Vec<String>>,
@@ -73,7 +73,7 @@ pub struct Held {
     pub seconds: f64,
 }
 
-impl Aftermath {
+impl PostRunChecks {
     /// Whether nothing is left that should not be. A service that does not say what waits is not clean: it is not
     /// known.
     #[must_use]
@@ -159,7 +159,7 @@ pub fn log_errors(log: &str, expected: &[String]) -> (Vec<String>, Vec<String>) 
 #[derive(Debug)]
 pub struct Watcher {
     ending: oneshot::Sender<Duration>,
-    asking: JoinHandle<Aftermath>,
+    asking: JoinHandle<PostRunChecks>,
 }
 
 impl Watcher {
@@ -171,23 +171,23 @@ impl Watcher {
     }
 
     /// Waits until nothing waits any more, at most so long, and says what is left of the queues.
-    pub async fn rest(self, within: Duration) -> Aftermath {
+    pub async fn rest(self, within: Duration) -> PostRunChecks {
         // It goes on until it hears this.
         let _alone = self.ending.send(within).is_err();
         self.asking.await.unwrap_or_default()
     }
 }
 
-async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver<Duration>) -> Aftermath {
+async fn ask(admin: SocketAddr, health: SocketAddr, mut ended: oneshot::Receiver<Duration>) -> PostRunChecks {
     let began = Instant::now();
     let mut again = tokio::time::interval(ASK_EVERY);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut until, mut all) = (None, Aftermath::default());
+    let (mut until, mut all) = (None, PostRunChecks::default());
     loop {
         tokio::select! {
             within = &mut ended, if until.is_none() => match within {
                 Ok(within) => until = Some(Instant::now() + within),
-                Err(_) => return Aftermath::default(),
+                Err(_) => return PostRunChecks::default(),
             },
             _ = again.tick() => {
                 let now = look(admin, health).await;
@@ -260,14 +260,14 @@ thread 'main' panicked at somewhere
         assert_eq!((unexpected, missing), (vec!["thread 'main' panicked at somewhere".to_owned()], vec![]));
         let expected = ["the disk", "panicked", "the sea rises"].map(str::to_owned);
         assert_eq!(log_errors(LOG, &expected), (vec![], vec!["the sea rises".to_owned()]));
-        let mut aftermath = Aftermath { queue_depth_end: Some(0), ..Aftermath::default() };
-        assert!(aftermath.is_clean());
-        aftermath.judge_log(LOG, &expected[..2]);
-        assert!(aftermath.is_clean());
-        aftermath.judge_log(LOG, &expected);
-        assert!(!aftermath.is_clean(), "an expected error is missing");
-        aftermath.judge_log(LOG, &[]);
-        assert_eq!((aftermath.is_clean(), aftermath.log_errors.map(|lines| lines.len())), (false, Some(2)));
+        let mut checks = PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() };
+        assert!(checks.is_clean());
+        checks.judge_log(LOG, &expected[..2]);
+        assert!(checks.is_clean());
+        checks.judge_log(LOG, &expected);
+        assert!(!checks.is_clean(), "an expected error is missing");
+        checks.judge_log(LOG, &[]);
+        assert_eq!((checks.is_clean(), checks.log_errors.map(|lines| lines.len())), (false, Some(2)));
     }
 
     #[test]
@@ -281,17 +281,17 @@ thread 'main' panicked at somewhere
                        backend_pool_controller_mailbox_waiting{actor=\"writer\"} 0\nother{a=\"b\"} 9\n";
         assert_eq!(depth_of(&status, metrics), 10);
         assert_eq!(depth_of(&json!({}), ""), 0);
-        let left = Aftermath { queue_depth_end: Some(1), ..Aftermath::default() };
+        let left = PostRunChecks { queue_depth_end: Some(1), ..PostRunChecks::default() };
         assert!(!left.is_clean());
-        assert!(!Aftermath::default().is_clean(), "it is not known what waits");
-        assert!(Aftermath { queue_depth_end: Some(0), ..left }.is_clean());
+        assert!(!PostRunChecks::default().is_clean(), "it is not known what waits");
+        assert!(PostRunChecks { queue_depth_end: Some(0), ..left }.is_clean());
     }
 
     #[test]
     fn g5_each_look_is_kept_with_the_pools_that_are_held_and_what_waits() {
         let line =
             |pool: &str, reason: &str| json!({"pool": pool, "held": {"reason": reason, "seconds": 1.0}});
-        let mut seen = Aftermath::default();
+        let mut seen = PostRunChecks::default();
         let held = [line("lb/a", "fraction"), line("lb/a", "breaker"), line("lb/b", "breaker")];
         seen.note(0.5, &json!({"guards": {"removalsStopped": {"seconds": 2.0}}, "held": held}), 7);
         seen.note(1.0, &json!({"guards": {"removalsStopped": null}, "held": []}), 3);
@@ -303,7 +303,7 @@ thread 'main' panicked at somewhere
     #[test]
     fn g5_what_guards_hold_back_is_summed_up_and_must_be_what_the_story_says() {
         let held = |reason: &str, seconds: f64| json!({"pool": "lb/a", "held": {"reason": reason, "seconds": seconds}});
-        let idle = || Aftermath { queue_depth_end: Some(0), ..Aftermath::default() };
+        let idle = || PostRunChecks { queue_depth_end: Some(0), ..PostRunChecks::default() };
         let mut seen = idle();
         seen.note_guards(
             &json!({"guards": {"removalsStopped": null}, "held": [held("fraction", 1.0), held("fraction", 4.5)]}),

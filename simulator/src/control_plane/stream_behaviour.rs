@@ -4,7 +4,7 @@ use tonic::Status;
 
 /// In what manner the control plane deals with streams.
 #[derive(Clone, Debug, Default)]
-pub enum Manner {
+pub enum StreamBehaviour {
     /// It answers as a server should.
     #[default]
     Answers,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use simulator_models::kube::build::Family;
 
 use super::{Phase, Pod, World, node_name};
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 use crate::random::Random;
 
 /// Slices to write, each by the number of its Service and its own.

@@ -7,8 +7,8 @@ use model::object::{Object, ResourceVersion};
 use sources::watch::{Ask, Line};
 
 use super::*;
+use crate::address_book::End;
 use crate::shell::tests::board_of_sinks;
-use crate::switchboard::End;
 
 /// How long the watcher and the writer take for each message.
 const SLOW: Duration = Duration::from_secs(3);
@@ -25,9 +25,9 @@ fn line(name: &str, version: usize) -> Result<String, LinesCodecError> {
 async fn a_stream_is_read_on_while_its_watcher_is_busy() {
     tokio::time::pause();
     let (clock, kind) = (Clock::of_runtime(), Kind::EndpointSlices);
-    let (switchboard, mut hears) = board_of_sinks(SLOW);
-    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let (address_book, mut hears) = board_of_sinks(SLOW);
+    let recipient = address_book.recipient(End::Watcher(kind)).clone();
+    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(clock, &Request { call: CallId(7), kind, ask }, &watcher);
     let (mut server, lines) = mpsc::channel(0);
@@ -65,9 +65,9 @@ async fn a_stream_is_read_on_while_its_watcher_is_busy() {
 async fn all_that_was_read_is_told_before_a_stream_ends() {
     tokio::time::pause();
     let kind = Kind::EndpointSlices;
-    let (switchboard, mut hears) = board_of_sinks(SLOW);
-    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
-    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let (address_book, mut hears) = board_of_sinks(SLOW);
+    let recipient = address_book.recipient(End::Watcher(kind)).clone();
+    let watcher = WayBack { kind, recipient, writer: address_book.writer.clone() };
     let ask = Ask::Watch { from: ResourceVersion("1".into()) };
     let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
     let cut = Err(LinesCodecError::MaxLineLengthExceeded);

@@ -19,9 +19,9 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::codec::LinesCodecError;
 
 use super::{Request, WayBack, decode, log_undecodable, other};
+use crate::address_book::Deliver;
 use crate::clock::Clock;
 use crate::recorder;
-use crate::switchboard::Deliver;
 
 /// The most lines that are decoded before others on the same thread have their turn.
 const RUN: usize = 256;

@@ -24,7 +24,7 @@ impl PoolName {
 
 /// What is wanted of each pool since when, and how long it took.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct ConvergenceTracker {
     pools: BTreeMap<PoolName, Entry>,
     wrong: usize,
     first_change_us: Option<u64>,
@@ -80,7 +80,7 @@ pub struct InSync {
 /// Steps of the history that are kept; later ones are left out.
 const LONGEST_HISTORY: usize = 200_000;
 
-impl Ledger {
+impl ConvergenceTracker {
     /// Notes that a pool wants something else since `changed_us`; `members` is what it holds.
     ///
     /// A change is waited for when it requires a member that the pool has not got.
@@ -287,119 +287,122 @@ mod tests {
 
     #[test]
     fn a_change_waits_for_its_members_and_then_for_the_others_to_go() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("LB-2", "Shop-Web");
-        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (1, 0, 0));
+        convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        assert_eq!((convergence.pools(), convergence.wrong(), convergence.waiting()), (1, 0, 0));
 
-        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
-        assert_eq!((ledger.wrong(), ledger.waiting(), ledger.first_change_to_right_us()), (1, 1, None));
-        ledger.observe(&PoolName::new("lb-2", "shop-web"), &ips(&[1, 2]), 4_000);
-        assert_eq!((ledger.wrong(), ledger.waits_us()), (1, vec![3_000]));
-        ledger.observe(&pool, &ips(&[2]), 9_000);
-        assert_eq!((ledger.wrong(), ledger.first_change_to_right_us()), (0, Some(8_000)));
+        convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+        assert_eq!(
+            (convergence.wrong(), convergence.waiting(), convergence.first_change_to_right_us()),
+            (1, 1, None)
+        );
+        convergence.observe(&PoolName::new("lb-2", "shop-web"), &ips(&[1, 2]), 4_000);
+        assert_eq!((convergence.wrong(), convergence.waits_us()), (1, vec![3_000]));
+        convergence.observe(&pool, &ips(&[2]), 9_000);
+        assert_eq!((convergence.wrong(), convergence.first_change_to_right_us()), (0, Some(8_000)));
     }
 
     #[test]
     fn the_pools_of_each_load_balancer_have_a_time_of_their_own() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         for (lb, at_us) in [("a", 2_000), ("b", 5_000), ("c", 0)] {
             let pool = PoolName::new(lb, "pool");
-            ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-            ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+            convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+            convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
             if at_us > 0 {
-                ledger.observe(&pool, &ips(&[2]), at_us);
+                convergence.observe(&pool, &ips(&[2]), at_us);
             }
         }
         let took: Vec<Option<u64>> =
-            ledger.first_change_to_right_by_load_balancer_us().into_values().collect();
+            convergence.first_change_to_right_by_load_balancer_us().into_values().collect();
         assert_eq!(took, [Some(1_000), Some(4_000), None]);
     }
 
     #[test]
     fn the_history_counts_wrong_pools_and_lost_last_members() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        ledger.observe(&pool, &ips(&[]), 1_000);
-        ledger.observe(&pool, &ips(&[]), 2_000);
-        ledger.observe(&pool, &ips(&[1]), 3_000);
-        ledger.want(pool.clone(), wanted(&[], &[]), &ips(&[1]), 4_000);
-        ledger.observe(&pool, &ips(&[]), 5_000);
-        assert_eq!(ledger.emptied(), 1, "the second time nothing was required");
-        assert_eq!(ledger.history(), [(0, 0), (1_000, 1), (3_000, 0), (4_000, 1), (5_000, 0)]);
+        convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        convergence.observe(&pool, &ips(&[]), 1_000);
+        convergence.observe(&pool, &ips(&[]), 2_000);
+        convergence.observe(&pool, &ips(&[1]), 3_000);
+        convergence.want(pool.clone(), wanted(&[], &[]), &ips(&[1]), 4_000);
+        convergence.observe(&pool, &ips(&[]), 5_000);
+        assert_eq!(convergence.emptied(), 1, "the second time nothing was required");
+        assert_eq!(convergence.history(), [(0, 0), (1_000, 1), (3_000, 0), (4_000, 1), (5_000, 0)]);
     }
 
     #[test]
     fn a_pool_is_in_sync_while_removal_delay_keeps_its_old_members() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        let look = |ledger: &Ledger, now_us| {
-            let InSync { pools, keeping } = ledger.in_sync(now_us, 30_000);
+        let look = |convergence: &ConvergenceTracker, now_us| {
+            let InSync { pools, keeping } = convergence.in_sync(now_us, 30_000);
             (pools, keeping)
         };
-        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        assert_eq!(look(&ledger, 0), (1, 0));
-        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
-        assert_eq!(look(&ledger, 1_000), (0, 0), "a required member is missing");
-        ledger.observe(&pool, &ips(&[1, 2]), 2_000);
-        assert_eq!((look(&ledger, 31_000), ledger.wrong(), ledger.leaving()), ((1, 1), 1, 1));
-        assert_eq!(look(&ledger, 31_001), (0, 0), "the delay has passed");
-        ledger.observe(&pool, &ips(&[2]), 32_000);
+        convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        assert_eq!(look(&convergence, 0), (1, 0));
+        convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 1_000);
+        assert_eq!(look(&convergence, 1_000), (0, 0), "a required member is missing");
+        convergence.observe(&pool, &ips(&[1, 2]), 2_000);
+        assert_eq!((look(&convergence, 31_000), convergence.wrong(), convergence.leaving()), ((1, 1), 1, 1));
+        assert_eq!(look(&convergence, 31_001), (0, 0), "the delay has passed");
+        convergence.observe(&pool, &ips(&[2]), 32_000);
         assert_eq!(
-            (look(&ledger, 32_000), ledger.removals_us(), ledger.leaving()),
+            (look(&convergence, 32_000), convergence.removals_us(), convergence.leaving()),
             ((1, 0), vec![31_000], 0)
         );
-        ledger.observe(&pool, &ips(&[2, 9]), 33_000);
-        assert_eq!(look(&ledger, 33_000), (0, 0), "nothing keeps a member that was never wanted");
+        convergence.observe(&pool, &ips(&[2, 9]), 33_000);
+        assert_eq!(look(&convergence, 33_000), (0, 0), "nothing keeps a member that was never wanted");
     }
 
     #[test]
     fn a_member_that_is_wanted_again_was_not_removed() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        ledger.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
-        ledger.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 1_000);
-        ledger.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]), 2_000);
-        assert_eq!((ledger.removals_us(), ledger.leaving()), (vec![], 0));
-        ledger.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 5_000);
-        ledger.observe(&pool, &ips(&[1]), 9_000);
-        assert_eq!(ledger.removals_us(), [4_000], "from the last change");
+        convergence.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
+        convergence.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 1_000);
+        convergence.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]), 2_000);
+        assert_eq!((convergence.removals_us(), convergence.leaving()), (vec![], 0));
+        convergence.want(pool.clone(), wanted(&[1], &[1]), &ips(&[1, 2]), 5_000);
+        convergence.observe(&pool, &ips(&[1]), 9_000);
+        assert_eq!(convergence.removals_us(), [4_000], "from the last change");
     }
 
     #[test]
     fn a_pool_that_is_forgotten_is_neither_wrong_nor_waited_for() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        ledger.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 100);
-        assert_eq!((ledger.wrong(), ledger.waiting()), (1, 1));
-        ledger.forget(&pool, 200);
-        assert_eq!((ledger.pools(), ledger.wrong(), ledger.waiting()), (0, 0, 0));
-        assert_eq!(ledger.all_right_since_us(), Some(200));
-        ledger.observe(&pool, &ips(&[9]), 300);
-        assert_eq!(ledger.wrong(), 0, "it is forgotten");
+        convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        convergence.want(pool.clone(), wanted(&[2], &[2]), &ips(&[1]), 100);
+        assert_eq!((convergence.wrong(), convergence.waiting()), (1, 1));
+        convergence.forget(&pool, 200);
+        assert_eq!((convergence.pools(), convergence.wrong(), convergence.waiting()), (0, 0, 0));
+        assert_eq!(convergence.all_right_since_us(), Some(200));
+        convergence.observe(&pool, &ips(&[9]), 300);
+        assert_eq!(convergence.wrong(), 0, "it is forgotten");
     }
 
     #[test]
     fn changes_that_only_take_members_away_are_not_waited_for() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        ledger.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
-        ledger.want(pool, wanted(&[1], &[1]), &ips(&[1, 2]), 500);
-        assert_eq!((ledger.wrong(), ledger.waiting(), ledger.waits_us()), (1, 0, vec![]));
+        convergence.begin(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1, 2]));
+        convergence.want(pool, wanted(&[1], &[1]), &ips(&[1, 2]), 500);
+        assert_eq!((convergence.wrong(), convergence.waiting(), convergence.waits_us()), (1, 0, vec![]));
     }
 
     #[test]
     fn changes_that_wait_together_are_answered_by_one_write() {
-        let mut ledger = Ledger::default();
+        let mut convergence = ConvergenceTracker::default();
         let pool = PoolName::new("lb", "pool");
-        ledger.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
-        ledger.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1]), 100);
-        ledger.want(pool.clone(), wanted(&[1, 2, 3], &[1, 2, 3]), &ips(&[1]), 200);
-        ledger.observe(&pool, &ips(&[1, 2]), 250);
-        assert_eq!(ledger.waiting(), 2, "a write that is already outdated ends no wait");
-        ledger.observe(&pool, &ips(&[1, 2, 3]), 300);
-        assert_eq!((ledger.waits_us(), ledger.wrong()), (vec![100, 200], 0));
+        convergence.begin(pool.clone(), wanted(&[1], &[1]), &ips(&[1]));
+        convergence.want(pool.clone(), wanted(&[1, 2], &[1, 2]), &ips(&[1]), 100);
+        convergence.want(pool.clone(), wanted(&[1, 2, 3], &[1, 2, 3]), &ips(&[1]), 200);
+        convergence.observe(&pool, &ips(&[1, 2]), 250);
+        assert_eq!(convergence.waiting(), 2, "a write that is already outdated ends no wait");
+        convergence.observe(&pool, &ips(&[1, 2, 3]), 300);
+        assert_eq!((convergence.waits_us(), convergence.wrong()), (vec![100, 200], 0));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use simulator_models::kube;
 
-use super::super::Upheaval;
+use super::super::Disruption;
 use super::*;
 use crate::cluster::Cluster;
 use crate::story::Story;
@@ -22,7 +22,7 @@ fn stage() -> (World, Cluster) {
 }
 
 fn act((world, cluster): &mut (World, Cluster), act: Leaving, now_us: u64) {
-    Upheaval::Leaving(act).begin(world, TIME).on_cluster(cluster, now_us);
+    Disruption::Leaving(act).begin(world, TIME).on_cluster(cluster, now_us);
 }
 
 fn node_of(cluster: &Cluster, number: usize) -> Value {

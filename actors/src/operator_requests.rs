@@ -10,8 +10,8 @@ use model::operator_request::{Answer, Request, RequestId, Wanted};
 use pool_core::route::{Delivery, Output, route};
 use tokio::sync::oneshot;
 
+use crate::address_book::{AddressBook, Deliver, End};
 use crate::host::Await;
-use crate::switchboard::{Deliver, End, Switchboard};
 
 /// How long an answer is waited for; the machines answer within 10 s.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
@@ -20,15 +20,15 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(12);
 #[derive(Clone)]
 pub struct Asks {
     host: Recipient<Await>,
-    switchboard: Arc<Switchboard>,
+    address_book: Arc<AddressBook>,
     last: Arc<AtomicU64>,
 }
 
 impl Asks {
     /// One that asks the machines of this switchboard; this host hears the answers.
     #[must_use]
-    pub fn new(host: Recipient<Await>, switchboard: Arc<Switchboard>) -> Asks {
-        Asks { host, switchboard, last: Arc::new(AtomicU64::new(0)) }
+    pub fn new(host: Recipient<Await>, address_book: Arc<AddressBook>) -> Asks {
+        Asks { host, address_book, last: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Asks, and waits for the answer; `None`: there was none in time, or the process ends.
@@ -44,7 +44,7 @@ impl Asks {
         route(Output::Operator(Request { id, wanted }), &mut |delivery| deliveries.push(delivery));
         for delivery in deliveries {
             let end = End::from(&delivery.address());
-            self.switchboard.recipient(end).send(Deliver(vec![delivery])).await.ok()?;
+            self.address_book.recipient(end).send(Deliver(vec![delivery])).await.ok()?;
         }
         answered.await.ok()
     }

@@ -1,9 +1,9 @@
 //! Operators who pause and resume, through any process or by editing our ConfigMap (G6), and who released what guards hold
 //! back (G4, G5).
 
-use model::operator_request::{Request, RequestId, Scope, Wanted};
 use model::ids::{LbName, NodeName, PoolId, PoolName, ServiceKey};
 use model::node::NodeState;
+use model::operator_request::{Request, RequestId, Scope, Wanted};
 use pool_core::route::Output;
 
 use super::{Happening, World};
@@ -111,7 +111,7 @@ impl World {
         let id = RequestId(self.asks);
         self.note(format!("the operator asks process {number}: {wanted:?}"));
         self.watchdog.asked(self.now, number, id, scope, wish);
-        for delivery in routed(Output::Person(Request { id, wanted })) {
+        for delivery in routed(Output::Operator(Request { id, wanted })) {
             let (edge, _) = self.processes[number].replica.push(&Actor::Host, delivery);
             self.depart(number, edge);
         }

@@ -113,7 +113,7 @@ async fn n4_what_somebody_else_sets_down_may_be_so() {
     let (fakes, outcome) = play(&["others set down a member of every 10"]).await;
     assert_eq!((outcome.wrong.len(), outcome.wrong_entries.len()), (0, 0));
     let down = |azure: &mut simulator::Azure, _| {
-        let pools: Vec<_> = azure.ledger.names().cloned().collect();
+        let pools: Vec<_> = azure.convergence.names().cloned().collect();
         let members = pools
             .iter()
             .flat_map(|pool| azure.model.members(&pool.load_balancer, &pool.pool).unwrap_or_default());
@@ -149,7 +149,7 @@ async fn z2_a_deleted_namespace_leaves_nothing_and_a_returned_pool_is_wrong() {
     );
     assert_eq!(look(&fakes, |model| model.list(Resource::Services).count()).await, 10);
     let told = |azure: &mut simulator::Azure, _| {
-        (azure.model.member_ips("kubernetes", "team-000-web-00000").is_none(), azure.ledger.pools())
+        (azure.model.member_ips("kubernetes", "team-000-web-00000").is_none(), azure.convergence.pools())
     };
     assert_eq!(fakes.azure.ask(told).await, (true, 10));
 

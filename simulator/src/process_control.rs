@@ -15,14 +15,14 @@ pub(crate) enum Asked {
 
 /// A hold on a running process. Once that has ended, nothing is done any more: its end is noticed elsewhere.
 #[derive(Clone, Debug)]
-pub struct Reins {
+pub struct ProcessControl {
     /// Its number, which is another one after it was started again.
     pid: watch::Receiver<Option<Pid>>,
     /// To the task that has started it.
     starter: mpsc::UnboundedSender<Asked>,
 }
 
-impl Reins {
+impl ProcessControl {
     /// The reins of the process that has this number, and that the receiver of these requests can start again.
     pub(crate) fn of(pid: watch::Receiver<Option<Pid>>, starter: mpsc::UnboundedSender<Asked>) -> Self {
         Self { pid, starter }
@@ -77,40 +77,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn z2_reins_tell_whether_a_process_stood_still_or_has_its_limit() {
+    fn z2_a_process_is_frozen_and_limited() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("it runs");
         let ((_named, named), (starter, _)) = (watch::channel(Some(pid)), mpsc::unbounded_channel());
-        let reins = Reins::of(named, starter);
-        assert!(!reins.stand_still(false), "it did not stand still");
-        assert!(reins.stand_still(true));
+        let control = ProcessControl::of(named, starter);
+        assert!(!control.stand_still(false), "it did not stand still");
+        assert!(control.stand_still(true));
         while !stands_still(pid) {
             std::thread::yield_now();
         }
-        assert!(reins.stand_still(false), "it stood still until then");
+        assert!(control.stand_still(false), "it stood still until then");
         while stands_still(pid) {
             std::thread::yield_now();
         }
-        assert!(reins.limit_files(Some(7)) && reins.limit_files(None));
+        assert!(control.limit_files(Some(7)) && control.limit_files(None));
         child.kill().expect("it runs");
         child.wait().expect("it ends");
-        assert!(!reins.stand_still(true) && !reins.limit_files(Some(7)), "the process is gone");
+        assert!(!control.stand_still(true) && !control.limit_files(Some(7)), "the process is gone");
     }
 
     #[tokio::test]
     async fn z2_a_process_is_started_again_by_whoever_has_started_it_or_not_at_all() {
         let (named, pid) = watch::channel(None);
         let (starter, mut asked) = mpsc::unbounded_channel();
-        let reins = Reins::of(pid, starter);
-        assert!(!reins.stand_still(true) && !reins.limit_files(None), "there is none");
+        let control = ProcessControl::of(pid, starter);
+        assert!(!control.stand_still(true) && !control.limit_files(None), "there is none");
         for outcome in [true, false] {
             let starts = async {
                 let Some(Asked::Restart(done)) = asked.recv().await else { panic!("a request") };
                 done.send(outcome).expect("the caller waits");
             };
-            assert_eq!(tokio::join!(reins.restart(), starts), (outcome, ()));
+            assert_eq!(tokio::join!(control.restart(), starts), (outcome, ()));
         }
         drop((named, asked));
-        assert!(!reins.restart().await, "there is no receiver");
+        assert!(!control.restart().await, "there is no receiver");
     }
 }

@@ -7,7 +7,7 @@ use simulator_models::kube::Resource;
 
 use crate::azure::Azure;
 use crate::cluster::Cluster;
-use crate::ledger::PoolName;
+use crate::convergence::PoolName;
 use crate::world::World;
 
 use leaving::Edit;
@@ -15,7 +15,7 @@ pub use leaving::{Form, Leaving, Preemption, Step};
 
 /// What happens to many nodes or Services at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Upheaval {
+pub enum Disruption {
     /// New nodes join; no pod runs there yet.
     AddNodes(usize),
     /// Nodes are deleted; their pods run elsewhere at once.
@@ -52,7 +52,7 @@ pub enum Upheaval {
     DeleteNamespace,
 }
 
-impl Upheaval {
+impl Disruption {
     /// Reads what stands behind `nodes`, `services` or `namespace`, these words included; `None` for other words.
     pub(super) fn parse(words: &[&str]) -> Option<Result<Self, String>> {
         let count = |text: &str| text.parse::<usize>().map_err(|_| "a whole number".to_owned());
@@ -266,7 +266,7 @@ impl Shift {
             azure.model.remove_rule(&pool.load_balancer, rule);
             azure.model.remove_pool(&pool.load_balancer, &pool.pool);
             azure.downs.look(&azure.model, pool, now_us);
-            azure.ledger.forget(pool, now_us);
+            azure.convergence.forget(pool, now_us);
             azure.outages.forget(pool, now_us);
         }
     }

@@ -75,7 +75,7 @@ impl From<&Address> for End {
 
 /// The recipients of all addresses.
 #[derive(Clone)]
-pub struct Switchboard {
+pub struct AddressBook {
     /// The watchers, in the order of [`Kind::ALL`].
     pub watchers: [Recipient<Deliver>; 4],
     /// The Informer.
@@ -112,7 +112,7 @@ pub struct Switchboard {
     pub host: Recipient<Deliver>,
 }
 
-impl Switchboard {
+impl AddressBook {
     /// Who stands at an end.
     #[must_use]
     pub fn recipient(&self, end: End) -> &Recipient<Deliver> {

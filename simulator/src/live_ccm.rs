@@ -28,7 +28,7 @@ const LOOK_SHARE: u32 = 20;
 pub(crate) type Places = BTreeMap<(String, String), String>;
 
 /// A running cloud-controller-manager. It stops with this value.
-pub struct Rival {
+pub struct LiveCcm {
     sums: watch::Receiver<Sums>,
     /// What is not reported.
     base: Counters,
@@ -37,7 +37,7 @@ pub struct Rival {
 
 struct Running(AbortHandle);
 
-impl Rival {
+impl LiveCcm {
     /// Starts the one that a story asks for, if it asks for one. Its time runs `speed` times as fast. It reconciles every
     /// Service once while ARM answers at once, and that is not reported.
     pub async fn beside(fakes: &Fakes, world: &World, story: &Story, seed: u64, speed: u32) -> Option<Self> {
@@ -48,7 +48,7 @@ impl Rival {
         };
         fakes.tune_arm(answer_at_once).await;
         let settings = Settings { seed, updater, ..Settings::default() };
-        let rival = Self::start(fakes, world, settings, speed).await;
+        let live_ccm = Self::start(fakes, world, settings, speed).await;
         let arm = story.arm.clone();
         fakes
             .tune_arm(move |settings| {
@@ -57,8 +57,8 @@ impl Rival {
             })
             .await;
         fakes.cluster.ask(forget_events).await;
-        let (base, _) = *rival.sums.borrow();
-        Some(Self { base, ..rival })
+        let (base, _) = *live_ccm.sums.borrow();
+        Some(Self { base, ..live_ccm })
     }
 
     /// Starts one and waits until it has reconciled every Service once.
