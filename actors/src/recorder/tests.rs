@@ -10,7 +10,6 @@ use model::signals::Signal;
 use model::xds::cache::CacheState;
 use model::xds::facts;
 use model::xds::stream::ServerId;
-use sources::xds::client;
 
 use super::*;
 

@@ -198,7 +198,7 @@ impl Pauses {
             begun: None,
             term: None,
             said: None,
-            errand: ConfigMapClient::new(),
+            errand: ConfigMapClient::default(),
             work: VecDeque::new(),
             shown: None,
         }

@@ -87,12 +87,13 @@ pub struct Failed {
     pub denied: bool,
 }
 
-impl<T: Copy> ConfigMapClient<T> {
-    /// One that nothing is asked for.
-    pub fn new() -> ConfigMapClient<T> {
+impl<T> Default for ConfigMapClient<T> {
+    fn default() -> ConfigMapClient<T> {
         ConfigMapClient { step: Step::Idle, calls: 0, failures: 0, conflicts: 0, last_error: None }
     }
+}
 
+impl<T: Copy> ConfigMapClient<T> {
     /// Whether nothing is asked and nothing will be.
     pub fn is_idle(&self) -> bool {
         match self.step {
@@ -281,7 +282,7 @@ mod tests {
 
     /// One that has looked at this moment.
     fn looking(now: Now) -> (ConfigMapClient<u8>, CallId) {
-        let mut errand = ConfigMapClient::new();
+        let mut errand = ConfigMapClient::default();
         errand.look_at(now);
         let (call, ask) = errand.look(now, 7).expect("it is due");
         assert!(matches!(ask, ConfigMapAsk::Get));
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
-        let mut errand: ConfigMapClient<()> = ConfigMapClient::new();
+        let mut errand: ConfigMapClient<()> = ConfigMapClient::default();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
             let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
             assert!(matches!(

@@ -69,7 +69,7 @@ impl RecordStore {
             unreadable: BTreeMap::new(),
             differs: false,
             news: false,
-            errand: ConfigMapClient::new(),
+            errand: ConfigMapClient::default(),
             asked_for: None,
             read_for: None,
             sent: Sent::default(),

@@ -13,7 +13,6 @@ use model::xds::dump::Dump;
 use model::xds::facts::{Key, Kind};
 use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
-use sources::xds::sources;
 
 use crate::served::{BALANCER, CLUSTER, LISTED, Listed, Wants};
 use crate::truth::{Wanted, members};
