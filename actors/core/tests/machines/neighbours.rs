@@ -405,8 +405,8 @@ fn due_behind(field: &mut Field, pool: &PoolId, first: &PoolId) {
     field.at(1_000).want(first, 2);
     field.at(1_300).want(pool, 2);
     field.at(1_850);
-    let states = [first, pool].map(|pool| field.snapshot.pools[pool].state);
-    assert_eq!(states, [PoolState::Attempting, PoolState::Due]);
+    let count = |state| field.gauge.get(&state).copied().unwrap_or(0);
+    assert_eq!((count(PoolState::Attempting), count(PoolState::Due)), (1, 1), "{pool} waits behind {first}");
 }
 
 /// Makes every pool change once a minute for an hour, and requires that all but the quarantined one follow.
