@@ -6,8 +6,8 @@
 #   benches/loop.sh             measures all of them but `nightly`: about an hour and a half on two cores
 #
 #   cold      `cargo test --workspace --no-run` in an empty target folder
-#   package   the first `cargo test -p pool-core --no-run` after a build of the workspace
-#   edit      an edit in the queue: unit tests of pool-core built, those of the queue run, all of them run
+#   package   the first `cargo test -p pools --no-run` after a build of the workspace
+#   edit      an edit in the queue: unit tests of its crate built, those of the queue run, all of them run
 #   programs  an edit in the queue: all test programs built
 #   clippy    an edit in the queue: the workspace checked by clippy
 #   warm      `cargo test --workspace` with nothing to build, without a kube-apiserver
@@ -64,15 +64,15 @@ PY
 
 row_package() {
   test_programs >/dev/null 2>&1
-  row "package: the first cargo test -p pool-core --no-run" cargo test --package pool-core --no-run --locked
+  row "package: the first cargo test -p pools --no-run" cargo test --package pools --no-run --locked
 }
 
 row_edit() {
-  cargo test --package pool-core --lib --no-run --locked >/dev/null 2>&1
+  cargo test --package pools --lib --no-run --locked >/dev/null 2>&1
   edit
-  row "edit: unit tests of pool-core built" cargo test --package pool-core --lib --no-run --locked
-  row "edit: those of the queue run" cargo test --package pool-core --lib --locked queue::
-  row "edit: all of them run" cargo test --package pool-core --lib --locked
+  row "edit: unit tests of its crate built" cargo test --package pools --lib --no-run --locked
+  row "edit: those of the queue run" cargo test --package pools --lib --locked queue::
+  row "edit: all of them run" cargo test --package pools --lib --locked
 }
 
 row_programs() {

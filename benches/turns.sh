@@ -6,5 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Optimised, and without debug assertions, which check the whole state after each turn.
-TURNS=all exec cargo test --package pool-core --test turns --profile worlds \
-  --config 'profile.worlds.package.pool-core.debug-assertions=false' "${1:-}" -- --nocapture --test-threads 1
+quick=()
+for package in coordination mechanisms model nodes pool-core pools reporting sources writer; do
+  quick+=(--config "profile.worlds.package.$package.debug-assertions=false")
+done
+TURNS=all exec cargo test --package pool-core --test turns --profile worlds "${quick[@]}" "${1:-}" -- \
+  --nocapture --test-threads 1

@@ -1,11 +1,11 @@
 //! The deliveries that wait on one edge, from one sender to one address (docs/design/model-and-mechanisms.md, A3).
 
-use mechanisms::outbox::{Coalesce, Place};
+use mechanisms::outbox::{Coalesce, FactOrder};
 
 use crate::route::{Delivery, FactKey};
 
 /// The deliveries that wait on one edge.
-pub type Outbox = mechanisms::outbox::Outbox<Delivery>;
+pub type Outbox = mechanisms::outbox::CoalescingQueue<Delivery>;
 
 impl Coalesce for Delivery {
     type Key = FactKey;
@@ -18,10 +18,10 @@ impl Coalesce for Delivery {
         Delivery::absorb(self, older);
     }
 
-    fn place(key: &FactKey) -> Place {
+    fn place(key: &FactKey) -> FactOrder {
         match key {
-            FactKey::Object(_) | FactKey::ReadUpTo => Place::Last,
-            FactKey::Draining => Place::Barrier,
+            FactKey::Object(_) | FactKey::ReadUpTo => FactOrder::Last,
+            FactKey::Draining => FactOrder::Barrier,
             FactKey::Service(_)
             | FactKey::Assignment(_)
             | FactKey::Observation(_)
@@ -54,7 +54,7 @@ impl Coalesce for Delivery {
             | FactKey::AdminView
             | FactKey::XdsView
             | FactKey::Unread(_)
-            | FactKey::Snapshot => Place::SameAsOlder,
+            | FactKey::Snapshot => FactOrder::SameAsOlder,
         }
     }
 }

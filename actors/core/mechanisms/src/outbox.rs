@@ -17,12 +17,12 @@ pub trait Coalesce {
     fn absorb(&mut self, older: &Self);
 
     /// Where a newer fact about this goes.
-    fn place(key: &Self::Key) -> Place;
+    fn place(key: &Self::Key) -> FactOrder;
 }
 
 /// Where a fact goes that replaces an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FactOrder {
     /// To the place of the older one.
     SameAsOlder,
     /// Behind all messages that wait: facts about objects are part of a history, and keep its order.
@@ -33,7 +33,7 @@ pub enum Place {
 
 /// The messages that wait on one edge.
 #[derive(Debug)]
-pub struct Outbox<M: Coalesce> {
+pub struct CoalescingQueue<M: Coalesce> {
     /// By position; later ones are greater.
     waiting: BTreeMap<u64, M>,
     /// The position of the next message that is appended.
@@ -42,13 +42,13 @@ pub struct Outbox<M: Coalesce> {
     facts: BTreeMap<M::Key, u64>,
 }
 
-impl<M: Coalesce> Default for Outbox<M> {
-    fn default() -> Outbox<M> {
-        Outbox { waiting: BTreeMap::new(), next: 0, facts: BTreeMap::new() }
+impl<M: Coalesce> Default for CoalescingQueue<M> {
+    fn default() -> CoalescingQueue<M> {
+        CoalescingQueue { waiting: BTreeMap::new(), next: 0, facts: BTreeMap::new() }
     }
 }
 
-impl<M: Coalesce> Outbox<M> {
+impl<M: Coalesce> CoalescingQueue<M> {
     /// Adds a message. A fact replaces an older one about the same object that waits behind the last request or
     /// answer.
     pub fn push(&mut self, mut message: M) {
@@ -59,13 +59,13 @@ impl<M: Coalesce> Outbox<M> {
             message.absorb(older);
         }
         let place = match (&key, older) {
-            (Some(key), Some((place, _))) if M::place(key) != Place::Last => place,
+            (Some(key), Some((place, _))) if M::place(key) != FactOrder::Last => place,
             (_, _) => {
                 self.next += 1;
                 self.next
             }
         };
-        if key.as_ref().is_none_or(|key| M::place(key) == Place::Barrier) {
+        if key.as_ref().is_none_or(|key| M::place(key) == FactOrder::Barrier) {
             self.facts.retain(|_, fact| *fact > place);
         }
         if let Some(key) = key {

@@ -1,4 +1,4 @@
-//! When a failing watch of a Lease is shown to operators (docs/design/coordination.md, W7, W8).
+//! When a failing watch of a Lease is shown to operators (docs/design/coordination.md, W8; W7).
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ mod told;
 mod unread;
 
 use super::*;
-use mechanisms::outbox::{Coalesce, Outbox, Place};
+use mechanisms::outbox::{Coalesce, CoalescingQueue, FactOrder};
 use model::ids::Family;
 use model::ids::{NodeUid, SliceKey};
 use model::object::{
@@ -150,7 +150,7 @@ struct Run {
     /// Up to when EndpointSlices were read, as the last turn said it.
     read: Vec<Out>,
     /// The deliveries that wait until the end of each turn, where they wait at all.
-    waiting: Option<BTreeMap<Kind, Outbox<Arrived>>>,
+    waiting: Option<BTreeMap<Kind, CoalescingQueue<Arrived>>>,
 }
 
 /// What a watcher has seen, as it waits for the Informer.
@@ -168,8 +168,8 @@ impl Coalesce for Arrived {
         self.2.absorb(self.1, (older.1, &older.2));
     }
 
-    fn place(_: &ObjectKey) -> Place {
-        Place::Last
+    fn place(_: &ObjectKey) -> FactOrder {
+        FactOrder::Last
     }
 }
 
