@@ -6,9 +6,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Optimised, and without debug assertions, which check the whole state after each turn.
-quick=()
+quick=(--config .config/worlds.toml)
 for package in coordination mechanisms model nodes pool-core pools reporting sources writer; do
-  quick+=(--config "profile.worlds.package.$package.debug-assertions=false")
+  quick+=(--config "profile.dev.package.$package.debug-assertions=false")
 done
-TURNS=all exec cargo test --package pool-core --test turns --profile worlds "${quick[@]}" "${1:-}" -- \
+TURNS=all exec cargo test --package pool-core --test turns "${quick[@]}" "${1:-}" -- \
   --nocapture --test-threads 1

@@ -187,13 +187,13 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn worlds_are_played_by_optimised_machines() {
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace has a manifest");
+    let manifest = fs::read_to_string(root().join(".config/worlds.toml")).expect("a file of the workspace");
     let crates = MACHINES.iter().chain(&["mechanisms", "model", "pool-core"]);
     let missing: Vec<String> = crates
-        .map(|name| format!("[profile.worlds.package.{name}]"))
+        .map(|name| format!("[profile.dev.package.{name}]"))
         .filter(|section| !manifest.contains(section))
         .collect();
-    fail_if_any("a crate of the core that the profile `worlds` does not optimise", &missing);
+    fail_if_any("a crate of the core that .config/worlds.toml does not optimise", &missing);
 }
 
 /// The names in one section of a manifest.

@@ -100,7 +100,7 @@ use rollout::{TURN_US, percentile, roll_out};
 use story::{Often, Size};
 
 /// The number of worlds without `SIMULATION_SEEDS`: a sample, because `cargo test` compiles the machines without
-/// optimisation, and a world takes ten times as long as with the profile `worlds`.
+/// optimisation, and a world takes ten times as long as with `.config/worlds.toml`.
 const SEEDS: u64 = 5;
 /// With this many worlds or more, each test plays all of its own; with fewer, a part in proportion.
 const ALL_SEEDS: u64 = 200;
