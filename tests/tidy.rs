@@ -160,7 +160,7 @@ fn dependencies_point_one_way() {
         ("actors".to_owned(), &shell),
         ("config".to_owned(), &[]),
         ("simulator/models".to_owned(), &[]),
-        ("simulator".to_owned(), &["simulator-models"]),
+        ("simulator".to_owned(), &["config", "simulator-models"]),
         ("tests/e2e".to_owned(), &["arm", "config", "model", "simulator"]),
     ];
     allowed.extend(MACHINES.map(|name| (format!("actors/core/{name}"), &below[..])));

@@ -5,7 +5,20 @@ use std::time::Duration;
 /// The units, largest first, with their length in milliseconds.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads whole numbers with units, larger units first and each at most once.
+/// Why a text is no duration.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is not a duration such as 500ms, 2s or 1m30s")]
+pub struct BadDuration(String);
+
+/// Reads a duration: whole numbers with the units `h`, `m`, `s` and `ms`, larger units first and each at most once.
+///
+/// # Errors
+/// Any other text, and one that exceeds the range of milliseconds in 64 bits.
+pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
+    parse(text).ok_or_else(|| BadDuration(text.to_owned()))
+}
+
+/// The same without an error to show.
 pub(crate) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0_u64;

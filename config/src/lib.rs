@@ -27,7 +27,7 @@ pub use controller::{
     ObjectName, Resync, SECTIONS, Section, Services, SourcesKubernetes, Writer, Xds, environment_name,
     reference, schema,
 };
-pub use duration::render as render_duration;
+pub use duration::{BadDuration, parse_duration, render as render_duration};
 pub use identity::{Identity, ManagedIdentity};
 pub use load::{Config, Loaded};
 pub use problem::{Place, Problem, Report, WHOLE_FILE, Warning};

@@ -39,7 +39,7 @@ pub(super) struct CheckArgs {
     #[arg(long, value_enum, default_value_t = Form::Text)]
     output: Form,
     /// How long everything may take to be compared once.
-    #[arg(long, value_parser = simulator::duration, default_value = "60s")]
+    #[arg(long, value_parser = config::parse_duration, default_value = "60s")]
     within: Duration,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct ExportArgs {
     #[arg(long, requires = "export")]
     until_synced: bool,
     /// How long that may take.
-    #[arg(long, value_parser = simulator::duration, default_value = "5m", requires = "until_synced")]
+    #[arg(long, value_parser = config::parse_duration, default_value = "5m", requires = "until_synced")]
     within: Duration,
 }
 

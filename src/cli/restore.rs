@@ -74,7 +74,7 @@ pub(super) struct RestoreArgs {
     #[arg(long)]
     dry_run: bool,
     /// How long it may take, waiting for a controller that leads included.
-    #[arg(long, value_parser = simulator::duration, default_value = "10m")]
+    #[arg(long, value_parser = config::parse_duration, default_value = "10m")]
     within: Duration,
     /// Asks no question.
     #[arg(long)]

@@ -60,7 +60,7 @@ pub(super) struct RetireArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place)]
     configmap: Option<Place>,
     /// How long it may take.
-    #[arg(long, value_parser = simulator::duration, default_value = "60s")]
+    #[arg(long, value_parser = config::parse_duration, default_value = "60s")]
     within: Duration,
     /// The kubeconfig; without it the files of KUBECONFIG or `~/.kube/config`, else the pod's service account.
     #[arg(long)]
