@@ -29,8 +29,9 @@
 //! node node-1 notice event|event-v1|condition [reason <reason>] [age <time>] [text <text>]
 //! service web policy <p>|paused|unpaused|deleted|garbled|mended|on <load balancer> [<endpoints>]
 //! [outbound|nat] rule <name> for <pool>           no rule of web
-//! pool <pool> nic-backed|automatic <nodes>        pool <pool> removed             unknown fields
+//! pool <pool> nic-backed|automatic|by subnet <nodes>       pool <pool> removed             unknown fields
 //! load balancer <name> created again              deleted before; it has its rules, and empty pools
+//! load balancer <name> failed                     the last operation of another client did; nothing else changes
 //! foreign PUT <pool> <members>   foreign down|up|none <pool> <node>      the admin state of one entry
 //! arm get|put <latency>          arm operation <latency> retry-after <seconds>
 //! arm fault put|get|lb-get|poll|any <status>|lost|refused|failed|canceled [code C] [every N] [times N]
@@ -51,7 +52,7 @@
 //! expect quiet 2s                waits until nothing was asked of ARM for so long
 //! expect polls <at least>        expect members <pool> <members>     expect down <pool> <nodes>
 //! expect overlap <pool> <pool>   the last expected PUTs of both
-//! expect body <text>             expect unknown fields in body          of the last expected PUT
+//! expect [no] body <text>        expect unknown fields in body          of the last expected PUT
 //! expect traffic <pool> new <nodes> [kept <nodes>]         of the healthy: who gets new connections, and who gets
 //!                                                 none and keeps those that it has
 //! expect taints node-1 <taints>|none              expect records <nodes>, of which our ConfigMap has one
@@ -195,6 +196,7 @@ mod stories {
         d6_streaming_lists_refused_by_an_error_event
         d6_undecodable_objects_are_isolated
         e1_a_failure_is_told_after_many_updates
+        e2_an_absent_load_balancer_is_no_error
         e2_metrics_of_one_drain
         e2_metrics_of_one_write
         g2_a_list_without_slices_is_held
@@ -228,6 +230,7 @@ mod stories {
         n2_every_load_balancer_family_and_kind_of_pool
         n2_one_put_has_all_nodes_that_leave_and_the_members_that_are_due
         n2_what_azure_refuses_for_network_interfaces_is_told_and_tried_again
+        n3_a_404_of_an_admin_write_is_no_failure
         n3_a_parked_pool_delays_no_down
         n3_a_paused_pool_or_service_delays_no_down
         n3_the_window_of_members_delays_no_down
@@ -245,6 +248,7 @@ mod stories {
         q6_conflicts_until_the_budget_is_spent
         q6_exhausted_and_requeued
         q6_stale_pool
+        q8_a_failed_load_balancer_is_out_of_sync
         q8_a_parked_pool_is_out_of_sync
         q8_a_slice_event_retries_after_failure
         s1_a_drain_by_kubectl_is_membership_alone
@@ -263,6 +267,7 @@ mod stories {
         w2_foreign_operation_is_not_superseded
         w2_lost_write_is_found
         w2_one_412_is_a_new_round
+        w3_new_entries_name_the_subnet_of_their_pool
         w3_unknown_fields_survive
         w4_arm_is_down
         w4_arm_stays_down

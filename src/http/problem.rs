@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 /// The methods of every path that shows something.
 const METHODS: &str = "GET, HEAD";
 
+/// How much of a path an answer repeats, in bytes. The client knows the rest, and each byte costs time.
+const LONGEST_PATH: usize = 200;
+
 /// What a listener serves, for the answer to paths that it does not.
 #[derive(Clone, Copy)]
 pub(super) struct Serves(pub(super) &'static str);
@@ -75,9 +78,18 @@ fn of(
     answer.content_type("application/problem+json").body(printable(document))
 }
 
+/// A path as an answer repeats it.
+fn start_of(path: &str) -> String {
+    match path.get(..path.floor_char_boundary(LONGEST_PATH)) {
+        Some(start) if start.len() < path.len() => format!("{start}…"),
+        Some(_) | None => path.to_owned(),
+    }
+}
+
 /// The answer to a path that is not served.
 pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>) -> HttpResponse {
-    let detail = format!("{} is not served here; this listener serves {}", request.path(), serves.0);
+    let path = start_of(request.path());
+    let detail = format!("{path} is not served here; this listener serves {}", serves.0);
     problem(StatusCode::NOT_FOUND, "no such path", &detail)
 }
 
@@ -114,7 +126,9 @@ pub(super) async fn not_allowed_but_post(request: HttpRequest) -> HttpResponse {
 }
 
 fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse {
-    let detail = format!("{} has {methods}, not {}", request.path(), request.method());
+    // A method may be long, too.
+    let (path, method) = (start_of(request.path()), start_of(request.method().as_str()));
+    let detail = format!("{path} has {methods}, not {method}");
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut answer = HttpResponse::build(status);
     of(answer.insert_header((ALLOW, methods)), status, "method not allowed", &detail, None)
@@ -122,7 +136,7 @@ fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse 
 
 /// The answer to a path whose parts are no text.
 pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_web::Error {
-    let detail = format!("{} cannot be read: {error}", request.path());
+    let detail = format!("{} cannot be read: {error}", start_of(request.path()));
     let answer = problem(StatusCode::BAD_REQUEST, "unreadable path", &detail);
     InternalError::from_response(error, answer).into()
 }
@@ -130,6 +144,19 @@ pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_repeats_the_start_of_a_path() {
+        for (path, shown) in [
+            ("/livez".to_owned(), "/livez".to_owned()),
+            ("x".repeat(200), "x".repeat(200)),
+            ("x".repeat(39_000), "x".repeat(200) + "…"),
+            ("é".repeat(101), "é".repeat(100) + "…"),
+            ("x".to_owned() + &"é".repeat(100), "x".to_owned() + &"é".repeat(99) + "…"),
+        ] {
+            assert_eq!(start_of(&path), shown);
+        }
+    }
 
     #[test]
     fn any_document_becomes_printable() {

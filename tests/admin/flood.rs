@@ -2,16 +2,23 @@
 //! not delay other clients, such as the kubelet with its probes.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use reqwest::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
 
 use super::stage::Stage;
+use super::tls::secured_by;
+use crate::support::certificates::Authority;
 use crate::support::{PATIENCE, eventually, limit};
 
 /// How many clients send at once, on a listener with 512 places.
@@ -23,16 +30,42 @@ const COST: u64 = 64 << 20;
 /// Within which time other clients get a response meanwhile: on an idle machine, and while other tests run.
 const ANSWERED_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// Sends many requests at once. Returns the number of responses.
-async fn attack(listener: &str) -> usize {
-    let mut connection = TcpStream::connect(listener).await.expect("the listener takes connections");
+/// Sends many requests at once, with TLS where there is a connector. Returns the number of responses.
+async fn attack(listener: &str, tls: Option<&TlsConnector>) -> usize {
+    let connection = TcpStream::connect(listener).await.expect("the listener takes connections");
+    let Some(tls) = tls else { return send_many(connection).await };
+    let name = ServerName::try_from("localhost").expect("a name");
+    match tls.connect(name, connection).await {
+        Ok(connection) => send_many(connection).await,
+        // Too many are in their handshake.
+        Err(_) => 0,
+    }
+}
+
+async fn send_many(connection: impl AsyncRead + AsyncWrite) -> usize {
     let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let (mut from, mut to) = connection.split();
+    let (mut from, mut to) = tokio::io::split(connection);
     let many = request.repeat(EACH / request.len());
     let mut answers = Vec::new();
     // Unread requests may cut off the response.
-    let (_, _) = tokio::join!(to.write_all(&many), from.read_to_end(&mut answers));
+    let sending = async {
+        let sent = to.write_all(&many).await;
+        // With TLS, what was written may not be sent yet.
+        sent.and(to.flush().await)
+    };
+    let (_, _) = tokio::join!(sending, from.read_to_end(&mut answers));
     String::from_utf8_lossy(&answers).matches("HTTP/1.1 ").count()
+}
+
+/// What trusts this authority.
+fn connector(authority: &Authority) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let pem = CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate");
+    roots.add(pem).expect("an authority");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("the provider has them").with_root_certificates(roots).with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
 }
 
 /// How many clients hold connections open that send nothing: what a listener takes at a time, and what waits for it.
@@ -69,9 +102,9 @@ fn with_many_connections() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
 }
 
-async fn is_flooded(stage: &Stage, listener: &str) {
+async fn is_flooded(stage: &Stage, listener: &str, tls: Option<&TlsConnector>) {
     let before = stage.peak_bytes();
-    let attackers = join_all((0..ATTACKERS).map(|_| attack(listener)));
+    let attackers = join_all((0..ATTACKERS).map(|_| attack(listener, tls)));
     let others = async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {
@@ -94,8 +127,16 @@ async fn is_flooded(stage: &Stage, listener: &str) {
 async fn h1_pipelined_requests_cost_no_memory_and_no_time() {
     with_many_connections();
     let stage = Stage::ready(1).await;
-    is_flooded(&stage, &stage.health).await;
-    is_flooded(&stage, &stage.admin).await;
+    is_flooded(&stage, &stage.health, None).await;
+    is_flooded(&stage, &stage.admin, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn h1_pipelined_requests_with_tls_cost_no_memory_and_no_time() {
+    with_many_connections();
+    let authority = Authority::new("flooded");
+    let (stage, _secret) = secured_by(&authority).await;
+    is_flooded(&stage, &stage.admin_tls, Some(&connector(&authority))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

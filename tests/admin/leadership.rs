@@ -1,8 +1,10 @@
 //! Several replicas of the real binary (W8), and the Lease that is shared with the cloud-controller-manager (W7), as
 //! far as an operator sees them.
 
+use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use simulator::models::arm::Fault;
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::Endpoint;
 
@@ -73,6 +75,39 @@ async fn w8_a_second_replica_stands_by_ready_and_takes_over_when_the_first_ends(
     assert!(first.log().iter().any(|line| line["message"] == "released the Lease"), "{:?}", first.log());
     place(&second.fakes, "web", &[Endpoint::ready(&node_name(2))]).await;
     holds(&second, "web", &[2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q8_a_pool_is_out_of_sync_since_the_same_time_after_a_change_of_leader() {
+    let mut first = with_service().await;
+    let forbidden = Fault::every_nth_put(1, 403, "AuthorizationFailed", None);
+    first.fakes.tune_arm(|arm| arm.faults = vec![forbidden]).await;
+    place(&first.fakes, "web", &[Endpoint::ready(&node_name(1))]).await;
+    let queue = format!("/api/v1/queues/{}/{}", simulator::CLUSTER_NAME, pool_of("web"));
+    let is_late = |answer: &Value| answer["pool"]["outOfSyncSeconds"].as_f64() > Some(3.0);
+    let since = |answer: &Value| -> Timestamp {
+        let since = answer["pool"]["outOfSyncSince"].as_str().expect("it is out of sync");
+        since.parse().expect("a time")
+    };
+    let before = since(&first.shown(&queue, is_late).await);
+    eventually("the Lease has the time", PATIENCE, || async {
+        let lease = lease(&first, OWN).await.expect("our own Lease").to_string();
+        if lease.contains(&pool_of("web")) { Ok(()) } else { Err(lease) }
+    })
+    .await;
+
+    // It begins when the pool has been out of sync for some seconds, and knows since when by the Lease alone.
+    let second = first.another("second.log").await;
+    role(&second, "standby").await;
+    first.signal(Signal::TERM);
+    assert_eq!(first.ended().await.code(), Some(0), "{:?}", first.log());
+    role(&second, "leader").await;
+    let is_carried = |answer: &Value| {
+        answer["pool"]["outOfSyncSince"].is_string()
+            && since(answer).duration_since(before).as_millis().abs() < 1_000
+    };
+    let after = second.shown(&queue, is_carried).await;
+    assert_eq!(after["pool"]["outOfSyncAtLeast"], true, "{after}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -80,11 +80,17 @@ fn client(authority: &Authority) -> Client {
 /// A ready controller with a listener with TLS, its Secret, and a client.
 pub(super) async fn secured() -> (Stage, Secret, Client) {
     let authority = Authority::new("first");
+    let (stage, secret) = secured_by(&authority).await;
+    (stage, secret, client(&authority))
+}
+
+/// A ready controller with a listener with TLS, whose certificate this authority has signed, and its Secret.
+pub(super) async fn secured_by(authority: &Authority) -> (Stage, Secret) {
     let secret = Secret::new(&authority.server());
     let stage = Prepared::new(1).await.start(&secret.overlay()).await;
     stage.wait_until_ready().await;
     stage.shown(STATUS, |status| status["leadership"]["role"] == "leader").await;
-    (stage, secret, client(&authority))
+    (stage, secret)
 }
 
 pub(super) async fn call(

@@ -8,6 +8,8 @@ use crate::support::{PATIENCE, eventually};
 
 /// The log message for a kind that is not followed.
 const GIVEN_UP: &str = "the API server accepts watches but sends nothing";
+/// The log message for a streaming list that is given up for a list in pages.
+const IN_PAGES: &str = "the API server does not complete a streaming list; listing in pages";
 
 /// Whether a line of the log says that this kind is not followed.
 fn is_given_up(line: &Value, kind: &str) -> bool {
@@ -44,6 +46,12 @@ async fn empty_watches_are_followed_by_lists() {
         let lines = log.iter().filter(|line| is_given_up(line, kind));
         let lines: Vec<_> = lines.map(|line| (&line["level"], line["remedy"].is_string())).collect();
         assert_eq!(lines, [(&json!("WARN"), true)], "once");
+        // The list that follows is a watch, too.
+        let is_in_pages = |line: &Value| line["message"] == IN_PAGES && line["kind"] == kind;
+        let log = stage.logged("the list in pages", is_in_pages).await;
+        let line = log.iter().find(|line| is_in_pages(line)).expect("it was logged");
+        let why = "the streaming list ended before all was sent";
+        assert_eq!((&line["level"], &line["why"]), (&json!("WARN"), &json!(why)), "{line}");
     }
 
     stage.fakes.plant(|cluster| cluster.cut_watches(None)).await;

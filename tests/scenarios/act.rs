@@ -245,11 +245,19 @@ impl Stage {
                 let (lb, pool) = self.place_of(pool).await?;
                 self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
             }
+            ["pool", pool, "by", "subnet", nodes @ ..] => {
+                let (spec, (lb, pool)) = (self.world.subnet_pool(pool, nodes)?, self.place_of(pool).await?);
+                self.fakes.azure.ask(move |azure, _| azure.model.add_pool(&lb, &pool, &spec)).await;
+            }
             ["pool", pool, "removed"] => {
                 let (lb, pool) = self.place_of(pool).await?;
                 self.fakes.azure.ask(move |azure, _| azure.model.remove_pool(&lb, &pool)).await;
             }
             ["load", "balancer", name, "created", "again"] => self.create_again(name).await,
+            ["load", "balancer", name, "failed"] => {
+                let name = text(name);
+                self.fakes.azure.ask(move |azure, _| azure.model.fail_load_balancer(&name)).await;
+            }
             ["unknown", "fields"] => {
                 self.fakes.azure.ask(|azure, _| azure.model.plant_unknown_fields()).await;
             }

@@ -35,6 +35,7 @@ impl Stage {
             ["members", pool, nodes @ ..] => self.expect_members(pool, nodes).await,
             ["overlap", one, other] => self.expect_overlap(one, other),
             ["body", rest @ ..] => self.expect_body(&rest.join(" ")),
+            ["no", "body", rest @ ..] => self.expect_no_body(&rest.join(" ")),
             ["unknown", "fields", "in", "body"] => self.expect_unknown_fields(),
             ["down", pool, nodes @ ..] => self.expect_down(pool, nodes).await,
             ["traffic", pool, rest @ ..] => self.expect_traffic(pool, rest).await,
@@ -192,6 +193,11 @@ impl Stage {
     fn expect_body(&self, text: &str) -> Done {
         let body = self.last_body()?;
         if body.contains(text) { Ok(()) } else { Err(format!("the body is {body}")) }
+    }
+
+    fn expect_no_body(&self, text: &str) -> Done {
+        let body = self.last_body()?;
+        if body.contains(text) { Err(format!("the body is {body}")) } else { Ok(()) }
     }
 
     /// The fields that `unknown fields` plants are in the last expected PUT as they were, wherever it has them: in the

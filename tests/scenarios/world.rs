@@ -241,6 +241,12 @@ impl World {
         let members = self.entries(pool, names)?;
         Ok(PoolSpec { virtual_network: VirtualNetwork::Pool(vnet_id()), members, ..PoolSpec::default() })
     }
+
+    /// A pool that holds these nodes, each by the subnet `nodes`.
+    pub fn subnet_pool(&self, pool: &str, names: &[&str]) -> Result<PoolSpec, String> {
+        let virtual_network = VirtualNetwork::Subnet(format!("{}/subnets/nodes", vnet_id()));
+        Ok(PoolSpec { virtual_network, ..self.pool(pool, names)? })
+    }
 }
 
 fn unknown(node: &str) -> String {

@@ -139,7 +139,15 @@ impl<'a> Reader<'a> {
         let node = self.leaves.remove(key.path)?;
         if node.is_null() {
             // A key that was written was meant: a template that rendered nothing must not mean the default.
-            let mismatch = Mismatch::new("a value", "write one, or remove the key to have its default");
+            let may_be_removed = match key.default {
+                DefaultValue::Fixed(default) => T::may_suggest(default),
+                DefaultValue::UpdateInterval => true,
+            };
+            let mismatch = if may_be_removed {
+                Mismatch::new("a value", "write one, or remove the key to have its default")
+            } else {
+                Mismatch::new(T::expected(rule), "write the one that you mean")
+            };
             self.refuse(self.line(node.line), key.path, node.describe(), mismatch);
             return None;
         }

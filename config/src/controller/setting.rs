@@ -34,6 +34,11 @@ pub(crate) trait Setting: Sized {
     /// The value as it is shown.
     fn show(&self) -> Value;
 
+    /// Whether problems may suggest this default. One that does more, or guards less, than other values has to be written.
+    fn may_suggest(_default: &str) -> bool {
+        true
+    }
+
     /// The node that an environment variable's text stands for.
     fn from_text(text: &str) -> Result<Node, Mismatch> {
         Ok(Node::plain(text))
@@ -461,9 +466,8 @@ macro_rules! choice {
                 match node.text() {
                     $( Some($word) => Ok(Self::$variant), )+
                     other => {
-                        let dangerous: &[&str] = &[$($($dangerous),+)?];
                         let meant = resembling(other.unwrap_or_default(), words);
-                        let remedy = match meant.filter(|word| !dangerous.contains(word)) {
+                        let remedy = match meant.filter(|word| Self::may_suggest(word)) {
                             Some(word) => format!("write {word}"),
                             None => "write one of these words".to_owned(),
                         };
@@ -482,6 +486,11 @@ macro_rules! choice {
 
             fn show(&self) -> Value {
                 Value::Text(self.as_str().to_owned())
+            }
+
+            fn may_suggest(word: &str) -> bool {
+                let dangerous: &[&str] = &[$($($dangerous),+)?];
+                !dangerous.contains(&word)
             }
         }
     };

@@ -5,6 +5,7 @@
 
 use std::ops::RangeInclusive;
 
+use model::leadership::Standing;
 use pool_core::route::{Delivery, PoolMessage};
 use pools::queue;
 use simulator_models::arm::{BadEnd, FaultEffect, FaultTarget, Latency, Settings};
@@ -406,6 +407,31 @@ fn s0_case_21_a_shutdown_with_parked_operations_tells_nothing() {
         assert!(bench.told().is_empty() && bench.failures().is_empty());
         assert_eq!(bench.requests().len(), asked);
         assert_eq!(bench.counts("web"), [0, 1], "nothing is requeued, and nothing is spent");
+    });
+}
+
+/// A process that loses its leadership and leads again begins as another process would.
+#[test]
+fn s0_case_21_a_new_term_has_nothing_of_what_was_parked() {
+    both(|profile| {
+        let mut bench = changed(profile);
+        let until = parked_by_a_lock(&mut bench);
+        bench.observed();
+        bench.stand(Standing::Standby);
+        bench.run(1_000);
+        bench.heal();
+        bench.new_term();
+        bench.run(1_000);
+        assert!(!bench.counts("web").contains(&1), "what was tried is not requeued");
+        assert_ne!(bench.view(&web()).state.as_str(), "parked");
+        bench.at(until + 2 * TICK_MS);
+        // The gate or the lane is as closed as before.
+        let met = match profile {
+            Profile::Default => None,
+            Profile::Upstream => Some(gated("web", 1)),
+        };
+        assert_eq!(bench.told(), met.into_iter().chain([updated("web", 1, 1, 1)]).collect::<Vec<_>>());
+        assert_eq!((bench.failures(), bench.members(&web())), (vec![false], vec![2]));
     });
 }
 

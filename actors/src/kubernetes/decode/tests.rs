@@ -257,6 +257,17 @@ fn n1_an_event_of_an_eviction_is_read_whichever_way_it_was_written() {
 }
 
 #[test]
+fn n1_the_names_of_nodes_in_events_are_read_without_case() {
+    for (name, uid) in [("N1", "N1"), ("N1", "n1"), ("n1", "N1"), ("n1", "")] {
+        let mut event = event("Preempt Started", &json!({}));
+        event["involvedObject"]["name"] = name.into();
+        event["involvedObject"]["uid"] = uid.into();
+        let read = preemption_of(&event);
+        assert_eq!((read.node.as_str(), read.uid.as_ref()), ("n1", None), "{name} {uid}");
+    }
+}
+
+#[test]
 fn n1_an_event_that_is_no_notice_of_a_node_is_isolated_and_named() {
     let good = event("Preempt Started", &json!({}));
     let key = ObjectKey::Preemption(EventKey { namespace: "default".into(), name: "n1.17a".into() });

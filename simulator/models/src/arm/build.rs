@@ -39,6 +39,8 @@ pub enum VirtualNetwork {
     Pool(String),
     /// In each address.
     Address(String),
+    /// By this subnet in each address.
+    Subnet(String),
 }
 
 /// Values of `syncMode`.
@@ -347,6 +349,9 @@ fn ip_address(name: &str, ip: &str, network: &VirtualNetwork) -> Address {
     match network {
         VirtualNetwork::Address(id) => {
             properties.insert("virtualNetwork".to_owned(), json!({ "id": id }));
+        }
+        VirtualNetwork::Subnet(id) => {
+            properties.insert("subnet".to_owned(), json!({ "id": id }));
         }
         VirtualNetwork::Absent | VirtualNetwork::Pool(_) => {}
     }

@@ -80,3 +80,29 @@ async fn all_that_was_read_is_told_before_a_stream_ends() {
     }
     assert_eq!(told, 600);
 }
+
+#[actix::test]
+async fn e2_the_age_of_what_was_read_is_shown_until_it_is_taken_in() {
+    tokio::time::pause();
+    let own = recorder::tests::own();
+    let _guard = metrics::set_default_local_recorder(&own);
+    let shown = || {
+        let start = "backend_pool_controller_intake_lag_seconds{kind=\"endpointslices\"} ";
+        own.handle().render().lines().find_map(|line| line.strip_prefix(start)?.parse::<f64>().ok())
+    };
+    let kind = Kind::EndpointSlices;
+    let (switchboard, _hears) = board_of_sinks(SLOW);
+    let recipient = switchboard.recipient(End::Watcher(kind)).clone();
+    let watcher = WayBack { kind, recipient, writer: switchboard.writer.clone() };
+    let ask = Ask::Watch { from: ResourceVersion("1".into()) };
+    let reader = Reader::new(Clock::of_runtime(), &Request { call: CallId(7), kind, ask }, &watcher);
+    let (mut server, lines) = mpsc::channel(0);
+    let reading = tokio::spawn(async move { reader.read_all(lines, Timestamp::now).await });
+    server.send(line("web", 2)).await.expect("it is read");
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert!(shown().is_some_and(|lag| (1.0..=2.5).contains(&lag)), "{:?}", shown());
+    tokio::time::sleep(2 * SLOW).await;
+    assert!(shown().is_some_and(|lag| lag < 0.001), "{:?}", shown());
+    drop(server);
+    assert_eq!(reading.await.expect("it ends"), None);
+}

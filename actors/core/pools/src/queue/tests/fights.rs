@@ -53,7 +53,7 @@ impl Drive {
 }
 
 /// A pool that has just undone member 9 for the third time.
-fn fought() -> Drive {
+pub(super) fn fought() -> Drive {
     let mut drive = Drive::right(params());
     for _ in 0..3 {
         drive.foreign_addition(6_000).undo();

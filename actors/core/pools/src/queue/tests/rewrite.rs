@@ -71,6 +71,12 @@ fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
         Held { reason: HeldReason::Breaker, since: Now::ZERO, waits: Waits::Facts, members: ips(&[1]) };
     drive.edit(|assignment| assignment.held = Some(held)).step(In::Rewrite);
     assert_eq!(drive.due, None);
+    let mut drive = super::fights::fought();
+    let later = drive.now.as_micros() / 1_000 + 6_000;
+    drive.at(later).see_failed(&[1]).step(In::Rewrite);
+    assert_eq!(drive.due, None, "another client changes it");
+    drive.at(later + 60_000).step(In::Rewrite);
+    assert!(drive.due.is_some(), "no longer");
 }
 
 #[test]
