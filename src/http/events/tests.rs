@@ -5,7 +5,7 @@ use pool_core::events::{Event, Place, Severity};
 use pool_core::ids::{ServiceKey, ServiceUid};
 use pool_core::machine::Now;
 use pool_core::report::{ServiceRef, Subject};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -66,7 +66,7 @@ impl Reader {
 
 /// Requires that this is what the OpenAPI document says of a schema.
 fn fits(schema: &str, found: &Value) {
-    let api: Value = serde_json::from_str(include_str!("../openapi.json")).expect("JSON");
+    let api = crate::http::openapi_document();
     let whole = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "components": api["components"],
