@@ -21,8 +21,10 @@ mod query;
 mod resources;
 mod show;
 mod tls;
+mod values;
 mod verdict;
 mod web_page;
+mod words;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -61,6 +63,7 @@ use events::Audience;
 pub use installation::Installation;
 use one_request::OneRequest;
 use openapi::OpenApi;
+pub use openapi::openapi_document;
 use people::Entry;
 use places::{Place, Placed, Places};
 use problem::Serves;

@@ -10,17 +10,20 @@ use model::assignment::HeldReason;
 use model::ids::{LbName, PoolId, PoolName, ServiceKey};
 use model::sample::PoolState;
 use model::view::{PoolView, ServiceView, Snapshot};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::effective::Setting;
 use super::events::events;
-use super::nodes::{admin_state, node, nodes};
+use super::nodes::{node, nodes};
 use super::openapi::openapi;
-use super::page::{Page, page};
+use super::page::{Listing, Page, page};
 use super::problem::{Serves, printable, problem_as_of};
 use super::query::{Query, Wrong, one_of};
-use super::resources::{in_short, resources};
-use super::show::{Show, differs};
-use super::verdict::{VerdictReason, is_not_manageable, verdict, verdict_reason};
+use super::resources::resources;
+use super::show::{Guards, HeldLine, Lane, Pool, PoolLine, ServiceLine, Show, Status, differs};
+use super::values::SnapshotAge;
+use super::verdict::{VerdictReason, verdict_reason};
 use super::web_page::web_page;
 use super::{About, get};
 
@@ -31,6 +34,44 @@ pub(super) const SERVES: Serves = Serves(
      /api/v1/resume, /api/v1/compare, /api/v1/gates/open, /api/v1/held/release, /api/v1/log-level and /api/v1/queues/{lb}/{pool}/attempt, and \
      /openapi.json, which describes all of them",
 );
+
+/// The pools with a removal that is held back, or would be.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HeldPools<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// The guards. Null: they are not known yet.
+    guards: Option<Guards>,
+    /// The entries of this page.
+    items: Vec<HeldLine<'a>>,
+    /// The parameter `after` of the next page. Null: there is none.
+    next: Option<String>,
+    /// How many entries all pages have together.
+    total: usize,
+}
+
+/// One pool with all that is known of it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OnePool<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// The pool.
+    pool: Pool<'a>,
+}
+
+/// The configuration in force, and where each value comes from; secrets without content.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Config)]
+pub(super) struct EffectiveConfig<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// The cloud configuration.
+    cloud_config: &'a [Setting],
+    /// controller.yaml.
+    controller_config: &'a [Setting],
+    /// How the controller signs in, by both and the environment.
+    identity: &'a [Setting],
+}
 
 /// The routes of the admin listener.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
@@ -52,9 +93,9 @@ pub(super) fn routes(config: &mut web::ServiceConfig) {
 }
 
 /// An answer as JSON.
-pub(super) fn told(answer: Result<Value, Wrong>) -> HttpResponse {
+pub(super) fn told<T: Serialize>(answer: Result<T, Wrong>) -> HttpResponse {
     match answer {
-        Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(body)),
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(printable(&body)),
         Err(wrong) => wrong.into(),
     }
 }
@@ -66,53 +107,20 @@ pub(super) fn look(about: &About) -> (Arc<Snapshot>, Show) {
 }
 
 async fn status(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(Query::of(&request, &[]).map(|_| whole(&about)))
-}
-
-/// Everything at a glance.
-fn whole(about: &About) -> Value {
-    let (snapshot, show) = look(about);
-    let mut states: BTreeMap<&str, usize> =
-        PoolState::ALL.into_iter().map(|state| (state.as_str(), 0)).collect();
-    for pool in snapshot.pools.values() {
-        *states.entry(pool.state.as_str()).or_default() += 1;
-    }
-    let oldest = snapshot.pools.values().filter_map(|pool| pool.waiting_since).min();
-    let held = snapshot.pools.values().filter_map(|pool| {
-        Some(json!({ "pool": pool.pool.to_string(), "held": show.held(pool.held.as_ref()?) }))
-    });
-    json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "version": env!("CARGO_PKG_VERSION"),
-        "installation": about.installation.shown(),
-        "dryRun": about.dry_run,
-        "leadership": snapshot.leadership.as_ref().map(|view| show.leadership(view)),
-        "mode": snapshot.policy.as_ref().map(|view| view.mode.as_str()),
-        "pauses": snapshot.policy.as_ref().map(|view| show.policy(view)),
-        "sharedLease": snapshot.shared_lease.as_ref().map(|view| show.shared_lease(view)),
-        "synced": { "lists": snapshot.synced.lists, "discovery": snapshot.synced.discovery },
-        "pools": { "total": snapshot.pools.len(), "byState": states },
-        "wouldChange": show.would_change(snapshot.would_change(about.dry_run)),
-        "services": snapshot.services.len(),
-        "notManageableServices": snapshot.services.values().filter(|service| is_not_manageable(service)).count(),
-        "oldestWaitingChangeSeconds": oldest.map(|at| show.age(at)),
-        "outOfSync": show.out_of_sync(&snapshot),
-        "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
-        "held": held.collect::<Vec<_>>(),
-        "adminState": admin_state(&snapshot),
-        "controlPlanes": in_short(&snapshot, &about.listed),
-        "sources": snapshot.sources.values().map(|source| show.source(source)).collect::<Vec<_>>(),
-        "loadBalancers": snapshot.load_balancers.values().map(|lb| show.lb(lb)).collect::<Vec<_>>(),
-        "lanes": snapshot.lanes.values().map(|lane| show.lane(lane)).collect::<Vec<_>>(),
-        "gates": snapshot.gates.iter().map(|(class, gate)| show.gate(*class, gate)).collect::<Vec<_>>(),
-    })
+    let (snapshot, show) = look(&about);
+    told(Query::of(&request, &[]).map(|_| Status::of(&about, &snapshot, &show)))
 }
 
 async fn queues(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list_queues(&request, &about))
+    let (snapshot, show) = look(&about);
+    told(list_queues(&request, &snapshot, &show))
 }
 
-fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+fn list_queues<'a>(
+    request: &HttpRequest,
+    snapshot: &'a Snapshot,
+    show: &Show,
+) -> Result<Listing<PoolLine<'a>>, Wrong> {
     let query = Query::of(request, &["state", "outOfSync", "lb", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
     let out_of_sync = query.flag("outOfSync")?;
@@ -120,7 +128,6 @@ fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
     let part = query.text("contains").map(str::to_lowercase);
     let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
     let limit = query.limit()?;
-    let (snapshot, show) = look(about);
     let named = |pool: &PoolView, part: &str| {
         let mut services = pool.services.values();
         pool.pool.to_string().to_lowercase().contains(part)
@@ -132,69 +139,73 @@ fn list_queues(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
             && out_of_sync.is_none_or(|wanted| wanted == differs(pool))
             && part.as_ref().is_none_or(|part| named(pool, part))
     });
-    Ok(json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": page.items.iter().map(|pool| show.pool_line(pool, &snapshot)).collect::<Vec<_>>(),
-        "next": page.next.map(ToString::to_string),
-        "total": page.total,
-    }))
+    Ok(Listing {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        items: page.items.into_iter().map(|pool| show.pool_line(pool, snapshot)).collect(),
+        next: page.next.map(ToString::to_string),
+        total: page.total,
+    })
 }
 
 async fn held(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list_held(&request, &about))
+    let (snapshot, show) = look(&about);
+    told(list_held(&request, &snapshot, &show))
 }
 
 /// The pools with a removal that is, or would be, held back.
-fn list_held(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+fn list_held<'a>(request: &HttpRequest, snapshot: &'a Snapshot, show: &Show) -> Result<HeldPools<'a>, Wrong> {
     let query = Query::of(request, &["reason", "lb", "limit", "after"])?;
     let reason = query.text("reason").map(reason).transpose()?;
     let lb = query.text("lb").map(LbName::new);
     let after = query.after()?.map(|(lb, pool)| PoolId::new(LbName::new(lb), PoolName::new(pool)));
     let limit = query.limit()?;
-    let (snapshot, show) = look(about);
     let page = page(&snapshot.pools, after.as_ref(), limit, |pool| {
         let mut all = pool.held.iter().chain(&pool.would_hold);
         all.any(|held| reason.is_none_or(|reason| reason == held.reason))
             && lb.as_ref().is_none_or(|lb| *lb == pool.pool.lb)
     });
-    Ok(json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "guards": snapshot.guards.as_ref().map(|view| show.guards(view)),
-        "items": page.items.iter().map(|pool| show.held_line(pool)).collect::<Vec<_>>(),
-        "next": page.next.map(ToString::to_string),
-        "total": page.total,
-    }))
+    Ok(HeldPools {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        guards: snapshot.guards.as_ref().map(|view| show.guards(view)),
+        items: page.items.into_iter().map(|pool| show.held_line(pool)).collect(),
+        next: page.next.map(ToString::to_string),
+        total: page.total,
+    })
 }
 
 async fn lanes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list_lanes(&request, &about))
+    let (snapshot, show) = look(&about);
+    told(list_lanes(&request, &snapshot, &show))
 }
 
-fn list_lanes(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+fn list_lanes<'a>(
+    request: &HttpRequest,
+    snapshot: &'a Snapshot,
+    show: &Show,
+) -> Result<Listing<Lane<'a>>, Wrong> {
     let query = Query::of(request, &["lb", "limit", "after"])?;
     let lb = query.text("lb").map(LbName::new);
     let after = query.text("after").map(LbName::new);
     let limit = query.limit()?;
-    let (snapshot, show) = look(about);
     let page =
         page(&snapshot.lanes, after.as_ref(), limit, |lane| lb.as_ref().is_none_or(|lb| *lb == lane.lb));
-    Ok(json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": page.items.iter().map(|lane| show.lane(lane)).collect::<Vec<_>>(),
-        "next": page.next.map(LbName::as_str),
-        "total": page.total,
-    }))
+    Ok(Listing {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        items: page.items.into_iter().map(|lane| show.lane(lane)).collect(),
+        next: page.next.map(|lb| lb.as_str().to_owned()),
+        total: page.total,
+    })
 }
 
 async fn effective_config(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
     told(Query::of(&request, &[]).map(|_| {
         let (snapshot, show) = look(&about);
-        json!({
-            "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-            "cloudConfig": about.effective.cloud,
-            "controllerConfig": about.effective.controller,
-            "identity": about.effective.identity,
-        })
+        EffectiveConfig {
+            snapshot_age_seconds: show.snapshot_age(&snapshot),
+            cloud_config: &about.effective.cloud,
+            controller_config: &about.effective.controller,
+            identity: &about.effective.identity,
+        }
     }))
 }
 
@@ -219,7 +230,7 @@ async fn queue(
     let id = PoolId::new(LbName::new(lb), PoolName::new(pool));
     let age = show.snapshot_age(&snapshot);
     match snapshot.pools.get(&id) {
-        Some(pool) => told(Ok(json!({ "snapshotAgeSeconds": age, "pool": show.pool(pool, &snapshot) }))),
+        Some(pool) => told(Ok(OnePool { snapshot_age_seconds: age, pool: show.pool(pool, &snapshot) })),
         None => {
             let refused = snapshot.services.values().flat_map(|service| &service.not_manageable);
             let detail = match refused.into_iter().find(|(refused, _)| *refused == id) {
@@ -236,27 +247,25 @@ async fn queue(
 }
 
 async fn services(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list_services(&request, &about))
+    let (snapshot, show) = look(&about);
+    told(list_services(&request, &snapshot, &show))
 }
 
-fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+fn list_services<'a>(
+    request: &HttpRequest,
+    snapshot: &'a Snapshot,
+    show: &Show,
+) -> Result<Listing<ServiceLine<'a>>, Wrong> {
     let query = Query::of(request, &["namespace", "contains", "verdict", "sort", "limit", "after"])?;
     let namespace = query.text("namespace");
     let part = query.text("contains").map(str::to_lowercase);
     let wanted = query.text("verdict").map(|text| verdict_named("verdict", text)).transpose()?;
     let order = query.text("sort").map(|text| one_of("sort", text, Order::ALL, Order::as_str)).transpose()?;
     let limit = query.limit()?;
-    let (snapshot, show) = look(about);
     let keep = |service: &ServiceView| {
         namespace.is_none_or(|namespace| namespace == &*service.key.namespace)
             && part.as_ref().is_none_or(|part| service.key.to_string().contains(part))
-            && wanted.is_none_or(|wanted| wanted == verdict_reason(service, &snapshot))
-    };
-    let line = |service: &ServiceView| {
-        let mut shown = show.service(service, &snapshot);
-        shown["verdict"] = verdict(service, &snapshot, &show).into();
-        shown["verdictReason"] = verdict_reason(service, &snapshot).as_str().into();
-        shown
+            && wanted.is_none_or(|wanted| wanted == verdict_reason(service, snapshot))
     };
     let (items, next, total) = match order.unwrap_or(Order::Name) {
         Order::Name => {
@@ -269,7 +278,7 @@ fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
             let ordered: BTreeMap<(VerdictReason, &ServiceKey), Arc<ServiceView>> = snapshot
                 .services
                 .iter()
-                .map(|(key, service)| ((verdict_reason(service, &snapshot), key), Arc::clone(service)))
+                .map(|(key, service)| ((verdict_reason(service, snapshot), key), Arc::clone(service)))
                 .collect();
             let after = after.as_ref().map(|(reason, key)| (*reason, key));
             let Page { items, next, total } = page(&ordered, after.as_ref(), limit, keep);
@@ -277,12 +286,12 @@ fn list_services(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
             (items, next.map(|(reason, key)| format!("{}/{key}", reason.as_str())), total)
         }
     };
-    Ok(json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": items.iter().map(|service: &&Arc<ServiceView>| line(service)).collect::<Vec<_>>(),
-        "next": next,
-        "total": total,
-    }))
+    Ok(Listing {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        items: items.into_iter().map(|service| show.service_line(service, snapshot)).collect(),
+        next,
+        total,
+    })
 }
 
 /// The order of Services.
@@ -331,17 +340,5 @@ async fn service(
         let detail = format!("{key} is unknown here: it does not exist, or its type is not LoadBalancer");
         return problem_as_of(age, StatusCode::NOT_FOUND, "no such Service", &detail);
     };
-    let pools = service.pools.iter().map(|id| {
-        snapshot
-            .pools
-            .get(id)
-            .map_or_else(|| json!({ "pool": id.to_string() }), |pool| show.pool(pool, &snapshot))
-    });
-    told(Ok(json!({
-        "snapshotAgeSeconds": age,
-        "service": show.service(service, &snapshot),
-        "verdict": verdict(service, &snapshot, &show),
-        "verdictReason": verdict_reason(service, &snapshot).as_str(),
-        "pools": pools.collect::<Vec<_>>(),
-    })))
+    told(Ok(show.one_service(service, &snapshot)))
 }

@@ -2,24 +2,43 @@
 //! from. Secrets have no content here.
 
 use config::{Config, EffectiveValue, Origin, REDACTED};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
+
+use super::words::{self, Words as _};
 
 /// The configuration, in a form that may be shown to any client.
 #[derive(Clone, Debug)]
 pub struct Effective {
     /// The cloud configuration.
-    pub(super) cloud: Value,
+    pub(super) cloud: Vec<Setting>,
     /// Our own, controller.yaml.
-    pub(super) controller: Value,
+    pub(super) controller: Vec<Setting>,
     /// How it signs in, by both and the environment.
-    pub(super) identity: Value,
+    pub(super) identity: Vec<Setting>,
+}
+
+/// A key of the configuration.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub(super) struct Setting {
+    /// The key's full path.
+    key: String,
+    #[schema(schema_with = value_schema)]
+    value: Value,
+    /// Where it comes from.
+    origin: words::Origin,
+    /// The environment variable, where it comes from one.
+    variable: Option<String>,
 }
 
 impl Effective {
     /// What may be shown of a configuration. It does not change while the process runs.
     #[must_use]
     pub fn of(config: &Config) -> Effective {
-        let section = |values: &[EffectiveValue]| -> Value { values.iter().map(shown).collect() };
+        let section = |values: &[EffectiveValue]| values.iter().map(shown).collect();
         Effective {
             cloud: section(config.effective_cloud()),
             controller: section(config.effective_controller()),
@@ -28,15 +47,36 @@ impl Effective {
     }
 }
 
-fn shown(one: &EffectiveValue) -> Value {
+fn shown(one: &EffectiveValue) -> Setting {
     let (origin, variable) = match &one.origin {
         Origin::Default => ("default", None),
         Origin::Compatibility => ("compatibility", None),
         Origin::File => ("file", None),
         Origin::Secret => ("secret", None),
-        Origin::Environment(name) => ("environment", Some(name)),
+        Origin::Environment(name) => ("environment", Some(name.clone())),
     };
-    json!({ "key": one.path, "value": value(&one.value), "origin": origin, "variable": variable })
+    Setting { key: one.path.clone(), value: value(&one.value), origin: words::Origin(origin), variable }
+}
+
+/// The schema of a value: a text, a number, a switch, nothing, or a list of texts or of pools.
+fn value_schema() -> RefOr<Schema> {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    let family = words::one_of(&words::Family::all(), "The family of its members.");
+    let pool = [
+        ("loadBalancer", text().description(Some("Its load balancer.")).into()),
+        ("backendPool", text().description(Some("Its name.")).into()),
+        ("source", text().description(Some("What it is filled from: `eds:…` or `cluster:…`.")).into()),
+        ("family", family),
+    ];
+    let pool =
+        pool.into_iter().fold(ObjectBuilder::new(), |object, (key, schema)| object.property(key, schema));
+    let pool = pool.description(Some("A pool that is configured to be filled from a control plane."));
+    let list = ArrayBuilder::new().items(AnyOfBuilder::new().item(text()).item(pool));
+    let plain = [Type::String, Type::Number, Type::Boolean, Type::Null];
+    let plain = plain.into_iter().map(|of| ObjectBuilder::new().schema_type(of));
+    let description =
+        "The value in force; durations have their unit, secrets no content, and null is nothing.";
+    plain.fold(AnyOfBuilder::new(), AnyOfBuilder::item).item(list).description(Some(description)).into()
 }
 
 fn value(value: &config::Value) -> Value {
@@ -92,6 +132,6 @@ mod tests {
         };
         let expected =
             json!({ "key": "mode", "value": "observe", "origin": "environment", "variable": variable });
-        assert_eq!(shown(&one), expected);
+        assert_eq!(serde_json::to_value(shown(&one)).expect("JSON"), expected);
     }
 }

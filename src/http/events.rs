@@ -12,17 +12,20 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use actors::clock::Clock;
 use actors::kubernetes::{Object, Telling, Tellings};
 use futures::stream::{self, StreamExt as _};
-use serde_json::json;
+use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 
 use super::About;
 use super::places::Place;
 use super::problem::{printable, problem_until};
 use super::query::Query;
 use super::show::Show;
+use super::values::Time;
+use super::words;
 
 /// How many streams there may be at a time, on all listeners together.
 const STREAMS: usize = 16;
@@ -37,6 +40,53 @@ const ROOM_AFTER: u64 = 30;
 const OPEN: &str = ": open\n\n";
 /// What is sent where there is nothing to tell.
 const ALIVE: &str = ": alive\n\n";
+
+/// The data of an event of the stream.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToldEvent<'a> {
+    /// When it last occurred.
+    time: Option<Time>,
+    /// When it first occurred.
+    first_time: Option<Time>,
+    /// Its severity.
+    #[serde(rename = "type")]
+    severity: words::Severity,
+    /// Its reason.
+    reason: &'static str,
+    /// What it is about.
+    object: EventObject<'a>,
+    /// What has happened, in words.
+    message: &'a str,
+    /// How often it has occurred.
+    #[schema(minimum = 1)]
+    count: u64,
+}
+
+/// What an event is about.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Object)]
+struct EventObject<'a> {
+    /// Its `apiVersion`.
+    api_version: &'static str,
+    /// Its kind.
+    kind: words::ObjectKind,
+    /// Its namespace. Null: it is in none.
+    namespace: Option<&'a str>,
+    /// Its name.
+    name: &'a str,
+    /// Its UID. Null: it is not known.
+    uid: Option<&'a str>,
+}
+
+/// The data of an event `lagged`.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Lagged {
+    /// How many events this stream has missed.
+    #[schema(minimum = 1)]
+    missed: u64,
+}
 
 /// What streams are made of, and how many there are.
 pub(super) struct Audience {
@@ -110,7 +160,7 @@ impl Reader {
                 Ok(Ok(telling)) if self.wanted.has(&telling) => shown(&telling, self.clock),
                 Ok(Ok(_)) => continue,
                 Ok(Err(RecvError::Lagged(missed))) => {
-                    format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
+                    format!("event: lagged\ndata: {}\n\n", printable(&Lagged { missed }))
                 }
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) if until == self.ends_at => return None,
@@ -126,22 +176,22 @@ impl Reader {
 fn shown(Telling { id, object, event }: &Telling, clock: Clock) -> String {
     let show = Show { clock, now: clock.now() };
     let Object { api_version, kind, namespace, name, uid } = object;
-    let told = json!({
-        "time": show.time(event.last),
-        "firstTime": show.time(event.first),
-        "type": event.severity.as_str(),
-        "reason": event.reason,
-        "object": {
-            "apiVersion": api_version,
-            "kind": kind,
-            "namespace": namespace.as_deref(),
-            "name": &**name,
-            "uid": uid.as_deref(),
+    let told = ToldEvent {
+        time: show.time(event.last),
+        first_time: show.time(event.first),
+        severity: words::Severity(event.severity.as_str()),
+        reason: event.reason,
+        object: EventObject {
+            api_version,
+            kind: words::ObjectKind(kind),
+            namespace: namespace.as_deref(),
+            name,
+            uid: uid.as_deref(),
         },
-        "message": &*event.message,
-        "count": event.count,
-    });
-    format!("id: {id}\ndata: {}\n\n", printable(told))
+        message: &event.message,
+        count: event.count,
+    };
+    format!("id: {id}\ndata: {}\n\n", printable(&told))
 }
 
 /// The stream. HEAD has none, and takes no place.

@@ -2,7 +2,8 @@
 //! commands for its operators need. The chart sets the variables of the environment, and `simulate` the last of them.
 
 use config::Config;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The names of an installation. Empty variables count as absent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,6 +16,29 @@ pub struct Installation {
     operator: Option<String>,
     /// Whether the API server is a simulation, which accepts every token.
     is_simulated: bool,
+    admin_port: u16,
+}
+
+/// Which installation answers, and the names that commands for its operators need. Null: not known to the process.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Installation)]
+pub(super) struct ShownInstallation<'a> {
+    /// `clusterName` of the configuration.
+    cluster_name: &'a str,
+    /// That of the load balancers.
+    subscription: &'a str,
+    /// That of the load balancers.
+    resource_group: &'a str,
+    /// Where the pods of the controller run.
+    namespace: Option<&'a str>,
+    /// The Deployment of the controller.
+    deployment: Option<&'a str>,
+    /// The service account that may ask, in that namespace. Null: the chart has made none.
+    operator_service_account: Option<&'a str>,
+    /// Whether the API server is that of `simulate`, which accepts every token.
+    simulated: bool,
+    /// The port where the admin API listens on the pod's loopback.
     admin_port: u16,
 }
 
@@ -36,26 +60,16 @@ impl Installation {
     }
 
     /// What `status` shows of it.
-    pub(super) fn shown(&self) -> Value {
-        let Installation {
-            cluster_name,
-            subscription,
-            resource_group,
-            namespace,
-            deployment,
-            operator,
-            is_simulated,
-            admin_port,
-        } = self;
-        json!({
-            "clusterName": cluster_name,
-            "subscription": subscription,
-            "resourceGroup": resource_group,
-            "namespace": namespace,
-            "deployment": deployment,
-            "operatorServiceAccount": operator,
-            "simulated": is_simulated,
-            "adminPort": admin_port,
-        })
+    pub(super) fn shown(&self) -> ShownInstallation<'_> {
+        ShownInstallation {
+            cluster_name: &self.cluster_name,
+            subscription: &self.subscription,
+            resource_group: &self.resource_group,
+            namespace: self.namespace.as_deref(),
+            deployment: self.deployment.as_deref(),
+            operator_service_account: self.operator.as_deref(),
+            simulated: self.is_simulated,
+            admin_port: self.admin_port,
+        }
     }
 }

@@ -3,21 +3,24 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use model::arm::{AdminState, Backend};
+use model::signals::of_taints;
+use model::node::{NodeState, Role};
+use model::arm::{self, Backend};
 use model::ids::{NodeName, PoolId};
 use model::node::NodeFact;
-use model::node::{NodeState, Role};
 use model::object::LeftOut;
-use model::signals::of_taints;
 use model::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::About;
 use super::admin::{look, told};
-use super::page::page;
+use super::page::{Listing, page};
 use super::problem::problem_as_of;
 use super::query::{Query, Wrong, one_of};
-use super::show::Show;
+use super::show::{Show, Unreadable};
+use super::values::{Address, Counts, Seconds, SnapshotAge, addresses};
+use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -26,27 +29,193 @@ mod tests;
 const UNREADABLE: &str = "nothing of this node that is Down is known to be ours: look at its entries, and remove this key of \
                           the ConfigMap that is named like our Lease";
 
-pub(super) async fn nodes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list(&request, &about))
+/// In how many pools a node is how far.
+type InPoolCounts = Counts<words::NodeInPoolState>;
+/// How many nodes are how far.
+type NodeCounts = Counts<words::NodeState>;
+
+/// A node in a list.
+#[derive(PartialEq, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NodeLine<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Its UID.
+    uid: &'a str,
+    /// How far it is.
+    state: words::AnyNodeState,
+    /// Why it leaves service. None: it is being restored, or its object is gone.
+    reasons: Vec<words::LeavingReason>,
+    /// How long that has been wanted, in seconds. Null: nothing is.
+    signal_seconds: Option<Seconds>,
+    /// Whether it is Ready.
+    ready: bool,
+    /// Its addresses.
+    addresses: Vec<Address>,
+    /// Its virtual machine. Null: it has none that is known.
+    instance: Option<String>,
+    /// The generation of the set of nodes that has it. Null: none has.
+    generation: Option<u64>,
+    /// Whether the controller's ConfigMap holds its record.
+    recorded: bool,
+    /// In how many pools it is.
+    pools: NodePools,
+    /// What other clients have set on its entries.
+    foreign: Vec<ForeignEntry<'a>>,
+    /// The taint of an eviction.
+    taint: NodeTaint,
+    /// How often work on it has failed in a row.
+    retries: u32,
+    /// When it is worked on again, in seconds. Null: it waits for no time.
+    next_in_seconds: Option<Seconds>,
+    /// What the last failure said, until it is done.
+    last_error: Option<&'a str>,
+    /// The rule by which the node is left out of pools. Null: by none of its own.
+    left_out: Option<NodeLeftOut>,
 }
 
-fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
+/// A node with all of its pools.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Node)]
+struct WholeNode<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    line: NodeLine<'a>,
+    /// Its pools.
+    in_pools: Vec<InPool<'a>>,
+}
+
+/// One node with all of its pools.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OneNode<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// The node.
+    node: WholeNode<'a>,
+}
+
+/// In how many pools a node is, and in how many of them it is how far.
+#[derive(PartialEq, Debug, Serialize, ToSchema)]
+struct NodePools {
+    /// All of them.
+    total: usize,
+    #[serde(flatten)]
+    #[schema(inline)]
+    by_state: InPoolCounts,
+}
+
+/// What another client has set on an entry.
+#[derive(PartialEq, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ForeignState)]
+struct ForeignEntry<'a> {
+    /// The load balancer of the pool.
+    load_balancer: &'a str,
+    /// The pool.
+    backend_pool: &'a str,
+    /// What is set.
+    admin_state: words::EntryState,
+}
+
+/// What another client has set on an entry, and whose entry that is.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ForeignStateOfNode)]
+struct ForeignEntryOfNode<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    entry: ForeignEntry<'a>,
+    /// The address or the virtual machine of the entry.
+    backend: String,
+    /// The node.
+    node: &'a str,
+}
+
+/// The taint of an eviction.
+#[derive(PartialEq, Debug, Serialize, ToSchema)]
+struct NodeTaint {
+    /// Whether the taint of an eviction was set by us.
+    ours: bool,
+}
+
+/// The rule by which a node is left out of pools, whichever Service has endpoints on it.
+#[derive(PartialEq, Debug, Serialize, ToSchema)]
+struct NodeLeftOut {
+    /// The rule.
+    rule: words::LeftOutRule,
+    /// The rule in words.
+    detail: String,
+}
+
+/// A pool of a node.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct InPool<'a> {
+    /// The load balancer of the pool.
+    load_balancer: &'a str,
+    /// The pool.
+    backend_pool: &'a str,
+    /// Whether the list of pools has it.
+    listed: bool,
+    /// How far the node is there.
+    state: words::AnyNodeInPoolState,
+    /// The admin state of its entry. Null: it has not been seen.
+    admin_state: Option<words::EntryState>,
+}
+
+/// The nodes that leave service, in sums.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AdminState<'a> {
+    /// `enableLoadBalancerAdminState`.
+    enabled: bool,
+    /// Whether our ConfigMap has the key `admin-state.off`.
+    switched_off: bool,
+    /// How often the set of nodes that are to be Down has changed.
+    generation: u64,
+    /// Records that our ConfigMap holds.
+    records: usize,
+    /// The records that cannot be read.
+    unreadable: Vec<Unreadable<'a>>,
+    /// Nodes that wait for a record that our ConfigMap cannot take.
+    refused: usize,
+    /// What other clients have set on entries of nodes.
+    #[schema(max_items = 100)]
+    foreign: Vec<ForeignEntryOfNode<'a>>,
+    /// Whether our ConfigMap could be read, or written, when it was asked for last.
+    fresh: bool,
+    /// What the last failure said, until a request succeeds.
+    last_error: Option<&'a str>,
+    #[serde(flatten)]
+    #[schema(inline)]
+    by_state: NodeCounts,
+}
+
+pub(super) async fn nodes(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    let (snapshot, show) = look(&about);
+    told(list(&request, &snapshot, &show))
+}
+
+fn list<'a>(
+    request: &HttpRequest,
+    snapshot: &'a Snapshot,
+    show: &Show,
+) -> Result<Listing<NodeLine<'a>>, Wrong> {
     let query = Query::of(request, &["state", "contains", "limit", "after"])?;
     let state = query.text("state").map(state).transpose()?;
     let part = query.text("contains").map(str::to_lowercase);
     let after = query.text("after").map(NodeName::new);
     let limit = query.limit()?;
-    let (snapshot, show) = look(about);
     let page = page(&snapshot.nodes, after.as_ref(), limit, |node| {
         state.is_none_or(|state| state == node.state)
             && part.as_ref().is_none_or(|part| node.name.as_str().contains(part.as_str()))
     });
-    Ok(json!({
-        "snapshotAgeSeconds": show.snapshot_age(&snapshot),
-        "items": page.items.iter().map(|node| line(node, &snapshot, &show)).collect::<Vec<_>>(),
-        "next": page.next.map(NodeName::as_str),
-        "total": page.total,
-    }))
+    Ok(Listing {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        items: page.items.into_iter().map(|node| line(node, snapshot, show)).collect(),
+        next: page.next.map(|name| name.as_str().to_owned()),
+        total: page.total,
+    })
 }
 
 fn state(text: &str) -> Result<NodeState, Wrong> {
@@ -72,12 +241,12 @@ pub(super) async fn node(
             return problem_as_of(age, StatusCode::NOT_FOUND, title, &detail);
         }
     };
-    told(Ok(json!({ "snapshotAgeSeconds": age, "node": shown })))
+    told(Ok(OneNode { snapshot_age_seconds: age, node: shown }))
 }
 
 /// A node in a list.
-fn line(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
-    let addresses = node.backends.iter().filter_map(|backend| match backend {
+fn line<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> NodeLine<'a> {
+    let ips = node.backends.iter().filter_map(|backend| match backend {
         Backend::Address(ip) => Some(ip),
         Backend::Instance(_) => None,
     });
@@ -85,39 +254,37 @@ fn line(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
         Backend::Address(_) => None,
         Backend::Instance(instance) => Some(instance.to_string()),
     });
-    let mut pools = json!({ "total": node.pools.len() });
-    for state in NodePoolState::ALL {
-        pools[state.as_str()] = node.count(state).into();
+    NodeLine {
+        name: node.name.as_str(),
+        uid: node.uid.as_str(),
+        state: words::AnyNodeState(node.state.as_str()),
+        reasons: node.signals.iter().map(|signal| words::LeavingReason(signal.as_str())).collect(),
+        signal_seconds: node.since.map(|at| show.age(at)),
+        ready: node.ready,
+        addresses: addresses(ips),
+        instance,
+        generation: node.generation,
+        recorded: node.recorded,
+        pools: NodePools {
+            total: node.pools.len(),
+            by_state: Counts::of(node.pools.iter().map(|of| of.state.as_str())),
+        },
+        foreign: foreign_of(&node.name, snapshot).map(foreign_entry).collect(),
+        taint: NodeTaint { ours: node.taint_ours },
+        retries: node.retries,
+        next_in_seconds: node.next.map(|at| show.until(at)),
+        last_error: node.last_error.as_deref(),
+        left_out: left_out(snapshot.known_nodes.get(&node.name).and_then(|fact| fact.left_out)),
     }
-    json!({
-        "name": node.name.as_str(),
-        "uid": node.uid.as_str(),
-        "state": node.state.as_str(),
-        "reasons": node.signals.iter().map(|signal| signal.as_str()).collect::<Vec<_>>(),
-        "signalSeconds": node.since.map(|at| show.age(at)),
-        "ready": node.ready,
-        "addresses": addresses.collect::<Vec<_>>(),
-        "instance": instance,
-        "generation": node.generation,
-        "recorded": node.recorded,
-        "pools": pools,
-        "foreign": foreign_of(&node.name, snapshot).map(foreign_state).collect::<Vec<_>>(),
-        "taint": { "ours": node.taint_ours },
-        "retries": node.retries,
-        "nextInSeconds": node.next.map(|at| show.until(at)),
-        "lastError": node.last_error,
-        "leftOut": left_out(snapshot.known_nodes.get(&node.name).and_then(|fact| fact.left_out)),
-    })
 }
 
 /// The rule by which a node is left out of pools, whichever Service has endpoints on it (D5).
-fn left_out(why: Option<LeftOut>) -> Option<Value> {
-    why.map(|why| json!({ "rule": why.as_str(), "detail": why.to_string() }))
+fn left_out(why: Option<LeftOut>) -> Option<NodeLeftOut> {
+    why.map(|why| NodeLeftOut { rule: words::LeftOutRule(why.as_str()), detail: why.to_string() })
 }
 
 /// A node with all of its pools.
-fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
-    let mut shown = line(node, snapshot, show);
+fn whole<'a>(node: &'a NodeView, snapshot: &'a Snapshot, show: &Show) -> WholeNode<'a> {
     let pools = node.pools.iter().map(|of| {
         let seen = snapshot.pools.get(&of.pool).and_then(|pool| {
             let states = node.backends.iter().filter_map(|backend| match backend {
@@ -128,7 +295,7 @@ fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
         });
         let state = match of.state {
             // It is known sooner here than the pool is seen again.
-            NodePoolState::Down | NodePoolState::Foreign => Some(AdminState::Down),
+            NodePoolState::Down | NodePoolState::Foreign => Some(arm::AdminState::Down),
             NodePoolState::Waiting
             | NodePoolState::Failed
             | NodePoolState::Unknown
@@ -136,59 +303,62 @@ fn whole(node: &NodeView, snapshot: &Snapshot, show: &Show) -> Value {
         };
         in_pool(&of.pool, snapshot, of.state.as_str(), state)
     });
-    shown["inPools"] = pools.collect();
-    shown
+    WholeNode { line: line(node, snapshot, show), in_pools: pools.collect() }
 }
 
 /// One pool of a node: how far the node is there, and the admin state of its entry, where that was seen.
-fn in_pool(pool: &PoolId, snapshot: &Snapshot, state: &str, entry: Option<AdminState>) -> Value {
-    json!({
-        "loadBalancer": pool.lb.as_str(),
-        "backendPool": pool.pool.as_str(),
-        "listed": snapshot.pools.contains_key(pool),
-        "state": state,
-        "adminState": entry.map(admin_state_word),
-    })
+fn in_pool<'a>(
+    pool: &'a PoolId,
+    snapshot: &Snapshot,
+    state: &'static str,
+    entry: Option<arm::AdminState>,
+) -> InPool<'a> {
+    InPool {
+        load_balancer: pool.lb.as_str(),
+        backend_pool: pool.pool.as_str(),
+        listed: snapshot.pools.contains_key(pool),
+        state: words::AnyNodeInPoolState(state),
+        admin_state: entry.map(|state| words::EntryState(admin_state_word(state))),
+    }
 }
 
 /// A node of which nothing is to be Down or restored, as far as this process works on it.
-fn quiet(fact: &NodeFact, snapshot: &Snapshot) -> Value {
+fn quiet<'a>(fact: &'a NodeFact, snapshot: &'a Snapshot) -> WholeNode<'a> {
     let signals = of_taints(&fact.taints);
     let entries = snapshot.pools.values().filter_map(|pool| {
         let state = fact.ips.iter().filter_map(|ip| pool.admin_state(ip)).max()?;
         Some((&pool.pool, state))
     });
-    let entries: Vec<(&PoolId, AdminState)> = entries.collect();
-    let word = |state: AdminState| match state {
-        AdminState::None | AdminState::Up => "open",
-        AdminState::Down => NodePoolState::Foreign.as_str(),
-        AdminState::Unknown => NodePoolState::Unknown.as_str(),
+    let entries: Vec<(&PoolId, arm::AdminState)> = entries.collect();
+    let word = |state: arm::AdminState| match state {
+        arm::AdminState::None | arm::AdminState::Up => "open",
+        arm::AdminState::Down => NodePoolState::Foreign.as_str(),
+        arm::AdminState::Unknown => NodePoolState::Unknown.as_str(),
     };
-    let mut pools = json!({ "total": entries.len() });
-    for state in NodePoolState::ALL {
-        let count = entries.iter().filter(|(_, entry)| word(*entry) == state.as_str()).count();
-        pools[state.as_str()] = count.into();
-    }
-    json!({
-        "name": fact.name.as_str(),
-        "uid": fact.uid.as_str(),
-        "state": if signals.is_empty() { "in_service" } else { "not_followed" },
-        "reasons": signals.iter().map(|signal| signal.as_str()).collect::<Vec<_>>(),
-        "signalSeconds": null,
-        "ready": fact.ready,
-        "addresses": fact.ips,
-        "instance": fact.instance.as_ref().map(ToString::to_string),
-        "generation": null,
-        "recorded": false,
-        "pools": pools,
-        "foreign": foreign_of(&fact.name, snapshot).map(foreign_state).collect::<Vec<_>>(),
-        "taint": { "ours": false },
-        "retries": 0,
-        "nextInSeconds": null,
-        "lastError": null,
-        "leftOut": left_out(fact.left_out),
-        "inPools": entries.iter().map(|(pool, state)| in_pool(pool, snapshot, word(*state), Some(*state))).collect::<Vec<_>>(),
-    })
+    let line = NodeLine {
+        name: fact.name.as_str(),
+        uid: fact.uid.as_str(),
+        state: words::AnyNodeState(if signals.is_empty() { "in_service" } else { "not_followed" }),
+        reasons: signals.iter().map(|signal| words::LeavingReason(signal.as_str())).collect(),
+        signal_seconds: None,
+        ready: fact.ready,
+        addresses: addresses(&fact.ips),
+        instance: fact.instance.as_ref().map(ToString::to_string),
+        generation: None,
+        recorded: false,
+        pools: NodePools {
+            total: entries.len(),
+            by_state: Counts::of(entries.iter().map(|(_, entry)| word(*entry))),
+        },
+        foreign: foreign_of(&fact.name, snapshot).map(foreign_entry).collect(),
+        taint: NodeTaint { ours: false },
+        retries: 0,
+        next_in_seconds: None,
+        last_error: None,
+        left_out: left_out(fact.left_out),
+    };
+    let pools = entries.iter().map(|(pool, state)| in_pool(pool, snapshot, word(*state), Some(*state)));
+    WholeNode { line, in_pools: pools.collect() }
 }
 
 /// What others have set on entries of a node.
@@ -198,16 +368,16 @@ fn foreign_of<'a>(name: &'a NodeName, snapshot: &'a Snapshot) -> impl Iterator<I
 }
 
 /// What others have set on one entry.
-fn foreign_state(of: &ForeignState) -> Value {
-    json!({
-        "loadBalancer": of.pool.lb.as_str(),
-        "backendPool": of.pool.pool.as_str(),
-        "adminState": admin_state_word(of.state),
-    })
+fn foreign_entry(of: &ForeignState) -> ForeignEntry<'_> {
+    ForeignEntry {
+        load_balancer: of.pool.lb.as_str(),
+        backend_pool: of.pool.pool.as_str(),
+        admin_state: words::EntryState(admin_state_word(of.state)),
+    }
 }
 
 /// The admin state as a whole; `None`: nothing was said of it yet.
-pub(super) fn admin_state(snapshot: &Snapshot) -> Option<Value> {
+pub(super) fn admin_state(snapshot: &Snapshot) -> Option<AdminState<'_>> {
     let view = snapshot.admin_state.as_deref()?;
     let AdminView {
         role,
@@ -220,29 +390,24 @@ pub(super) fn admin_state(snapshot: &Snapshot) -> Option<Value> {
         fresh,
         last_error,
     } = view;
-    let unreadable =
-        unreadable.iter().map(|(key, why)| json!({ "key": key, "why": why, "remedy": UNREADABLE }));
-    let foreign = foreign.iter().map(|of| {
-        let mut shown = foreign_state(of);
-        shown["backend"] = of.backend.to_string().into();
-        shown["node"] = of.node.as_str().into();
-        shown
+    let unreadable = unreadable.iter().map(|(key, why)| Unreadable { key, why, remedy: UNREADABLE });
+    let foreign = foreign.iter().map(|of| ForeignEntryOfNode {
+        entry: foreign_entry(of),
+        backend: of.backend.to_string(),
+        node: of.node.as_str(),
     });
-    let mut shown = json!({
-        "enabled": *role == Role::On,
-        "switchedOff": switched_off,
-        "generation": generation,
-        "records": records,
-        "unreadable": unreadable.collect::<Vec<_>>(),
-        "refused": refused,
-        "foreign": foreign.collect::<Vec<_>>(),
-        "fresh": fresh,
-        "lastError": last_error,
-    });
-    for state in NodeState::ALL {
-        shown[state.as_str()] = snapshot.nodes.values().filter(|node| node.state == state).count().into();
-    }
-    Some(shown)
+    Some(AdminState {
+        enabled: *role == Role::On,
+        switched_off: *switched_off,
+        generation: *generation,
+        records: *records,
+        unreadable: unreadable.collect(),
+        refused: *refused,
+        foreign: foreign.collect(),
+        fresh: *fresh,
+        last_error: last_error.as_deref(),
+        by_state: Counts::of(snapshot.nodes.values().map(|node| node.state.as_str())),
+    })
 }
 
 /// Why a node is not shown.

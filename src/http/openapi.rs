@@ -1,20 +1,43 @@
-//! What the admin API can do, in the words of OpenAPI 3.1 (H3): kept by hand, and compared with real answers by a test.
+//! What the admin API can do, in the words of OpenAPI 3.1 (H3). utoipa writes the schemas, from the types of the answers;
+//! the paths, their parameters and their responses are in tables here. Tests compare the document with real answers.
+
+mod bodies;
+mod parameters;
+mod paths;
+mod responses;
+mod schemas;
 
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::Value;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{
+    Components, InfoBuilder, LicenseBuilder, OpenApiBuilder, SecurityRequirement, ServerBuilder,
+};
 
 use super::query::Query;
+use schemas::Schemas;
 
-/// The document; `{{version}}` stands for the version of this program.
-const DOCUMENT: &str = include_str!("openapi.json");
+/// What the API is for, in one sentence.
+const SUMMARY: &str = "What the controller knows and does, and what operators may ask of it.";
+/// What holds for all paths.
+const DESCRIPTION: &str = "docs/admin-api.md of the sources explains each field. Paths that can be read answer HEAD too. A method \
+                           that a path does not have is answered with 405 and `Allow`, a path that is not here with 404, and \
+                           where the API server judges, a path of more than 1024 bytes or a method of more than 16 with 414, \
+                           all with a problem document. On loopback GET and HEAD need no token; with TLS, and for each POST \
+                           anywhere, the API server judges a bearer token.";
+/// What a bearer token is.
+const BEARER: &str = "A Kubernetes bearer token, as of `kubectl create token`; the rights are those to \
+                      `/azure-backend-pool-controller` and the path.";
 
-/// The document with its version.
+/// The document, as it is sent.
 pub(super) struct OpenApi(Bytes);
 
 impl OpenApi {
-    /// Puts the version in.
+    /// Writes it once.
     pub(super) fn of_this_version() -> OpenApi {
-        OpenApi(DOCUMENT.replace("{{version}}", env!("CARGO_PKG_VERSION")).into())
+        OpenApi(openapi_document().to_string().into())
     }
 }
 
@@ -24,4 +47,40 @@ pub(super) async fn openapi(request: HttpRequest, document: web::Data<OpenApi>) 
         return wrong.into();
     }
     HttpResponse::Ok().content_type("application/json").body(document.0.clone())
+}
+
+/// What the admin API of this version can do, as an OpenAPI document.
+#[must_use]
+pub fn openapi_document() -> Value {
+    let mut schemas = Schemas::default();
+    let paths = paths::paths(&mut schemas);
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
+    let info = InfoBuilder::new()
+        .title("The admin API of azure-backend-pool-controller")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(DESCRIPTION))
+        .license(Some(license));
+    let tag =
+        |name: &str, description: &str| TagBuilder::new().name(name).description(Some(description)).build();
+    let server = ServerBuilder::new().url("/").description(Some("Where this document was read."));
+    let mut components = Components::new();
+    components.parameters = parameters::parameters(&mut schemas).into_iter().collect();
+    components.responses = responses::responses(&mut schemas).into_iter().collect();
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some(BEARER.to_owned());
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    let document = OpenApiBuilder::new()
+        .info(info.build())
+        .servers(Some([server.build()]))
+        .security(Some([SecurityRequirement::new::<_, [&str; 0], _>("bearer", [])]))
+        .tags(Some([
+            tag(paths::READING, "Made of one published snapshot, which changes nothing."),
+            tag(paths::REQUESTS, "What operators may ask of the controller."),
+        ]))
+        .paths(paths)
+        .components(Some(components));
+    let mut document = serde_json::to_value(document.build()).expect("a document is JSON");
+    document["info"]["summary"] = SUMMARY.into();
+    document["components"]["schemas"] = schemas.finished(bodies::bodies());
+    document
 }

@@ -5,6 +5,24 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::values::SnapshotAge;
+
+/// A page as it is answered.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Listing<T> {
+    pub(super) snapshot_age_seconds: SnapshotAge,
+    /// The entries of this page.
+    pub(super) items: Vec<T>,
+    /// The parameter `after` of the next page. Null: there is none.
+    pub(super) next: Option<String>,
+    /// How many entries all pages have together.
+    pub(super) total: usize,
+}
+
 /// A page.
 pub(super) struct Page<'a, K, T> {
     /// Its entries.

@@ -5,22 +5,98 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use model::assignment::{HeldReason, PausedBy};
+use model::operator_request::{self, Answer, Done, Effect, Refusal, Scope, Stays, Wanted};
+use model::assignment::PausedBy;
 use model::ids::{LbName, NodeName, PoolId, PoolName};
-use model::operator_request::{Answer, Done, Effect, Refusal, Released, Scope, Stays, Wanted};
 use model::sample::GateClass;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::body::{Body, received};
 use super::people::allowed;
 use super::problem::{printable, problem, problem_of_leader, problem_until};
 use super::query::Query;
 use super::show::Show;
-use super::{About, People, post};
+use super::{About, People, post, words};
 use crate::telemetry::Levels;
 
 /// The keys by which a request names what it is about.
 const SCOPED: [&str; 6] = ["scope", "loadBalancer", "backendPool", "namespace", "name", "reason"];
+
+/// The answer to a request for an attempt.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Attempting {
+    answer: words::AnswerAttempting,
+}
+
+/// The answer to a request to read and compare.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Comparing<'a> {
+    answer: words::AnswerComparing,
+    /// The load balancers that are being read.
+    load_balancers: Vec<&'a str>,
+}
+
+/// The answer to a request to open gates.
+#[derive(Serialize, ToSchema)]
+pub(super) struct GatesOpened {
+    answer: words::AnswerOpened,
+    /// The gates that were closed.
+    classes: Vec<words::GateClass>,
+}
+
+/// The answer to a request to release.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Released<'a> {
+    answer: words::AnswerReleased,
+    /// The removals that are no longer held back for what held them.
+    released: Vec<ReleasedRemoval>,
+    /// The nodes that waited to be cut out of traffic.
+    nodes: Vec<&'a str>,
+}
+
+/// A removal that is released.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ReleasedRemoval {
+    /// The pool.
+    pool: String,
+    /// Why it was held back.
+    reason: words::HeldReason,
+    /// Why it is held back still. Null: it is not, as far as that is known.
+    still_held_by: Option<words::HeldReason>,
+}
+
+/// The answer to a request to pause.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Paused {
+    answer: words::AnswerPaused,
+    /// From when on it counts.
+    takes_effect: words::TakesEffect,
+    /// Whether there is such a pool or Service.
+    known: bool,
+}
+
+/// The answer to a request to resume.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Resumed {
+    answer: words::AnswerResumed,
+    /// Whether it was paused.
+    was_paused: bool,
+    /// From when on it counts.
+    takes_effect: words::TakesEffect,
+}
+
+/// The answer to a request for a log level.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LevelSet {
+    answer: words::AnswerSet,
+    /// The level.
+    level: words::LogLevel,
+}
 
 /// The routes of operators' requests.
 pub(super) fn routes(config: &mut web::ServiceConfig) {
@@ -118,7 +194,7 @@ async fn log_level(request: HttpRequest, (_, people): Data, payload: web::Payloa
     if shown_after {
         tracing::info!(%user, level, "the log level was changed by a request");
     }
-    told(StatusCode::OK, &json!({ "answer": "set", "level": level }))
+    told(&LevelSet { answer: words::AnswerSet("set"), level: words::LogLevel(level) })
 }
 
 /// Who asks, if they may ask this, and the address has no parameters.
@@ -149,7 +225,7 @@ async fn carry_out(
     };
     let answer = people.asks.ask(wanted.clone()).await;
     let response = match &answer {
-        Some(Answer::Done(done)) => told(StatusCode::OK, &of_done(about, &wanted, done)),
+        Some(Answer::Done(done)) => of_done(about, &wanted, done),
         Some(Answer::Refused(refusal)) => of_refusal(about, &wanted, refusal),
         None => {
             let detail =
@@ -162,11 +238,11 @@ async fn carry_out(
     response
 }
 
-fn told(status: StatusCode, body: &Value) -> HttpResponse {
-    HttpResponse::build(status).content_type("application/json").body(printable(body.clone()))
+fn told(body: &impl Serialize) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(printable(body))
 }
 
-fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
+fn of_done(about: &About, wanted: &Wanted, done: &Done) -> HttpResponse {
     let snapshot = about.published.load_full();
     let known = match wanted {
         Wanted::Pause { scope: Scope::Pool(pool), .. } => snapshot.pools.contains_key(pool),
@@ -179,26 +255,29 @@ fn of_done(about: &About, wanted: &Wanted, done: &Done) -> Value {
         | Wanted::Compare(_) => true,
     };
     match done {
-        Done::Attempting => json!({ "answer": "attempting" }),
-        Done::Released { pools, nodes } => json!({
-            "answer": "released",
-            "released": pools.iter().map(of_released).collect::<Vec<_>>(),
-            "nodes": nodes.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+        Done::Attempting => told(&Attempting { answer: words::AnswerAttempting("attempting") }),
+        Done::Released { pools, nodes } => told(&Released {
+            answer: words::AnswerReleased("released"),
+            released: pools.iter().map(of_released).collect(),
+            nodes: nodes.iter().map(NodeName::as_str).collect(),
         }),
-        Done::Comparing(all) => json!({
-            "answer": "comparing",
-            "loadBalancers": all.iter().map(LbName::as_str).collect::<Vec<_>>(),
+        Done::Comparing(all) => told(&Comparing {
+            answer: words::AnswerComparing("comparing"),
+            load_balancers: all.iter().map(LbName::as_str).collect(),
         }),
-        Done::GatesOpened(classes) => json!({
-            "answer": "opened",
-            "classes": classes.iter().map(|class| class.as_str()).collect::<Vec<_>>(),
+        Done::GatesOpened(classes) => told(&GatesOpened {
+            answer: words::AnswerOpened("opened"),
+            classes: classes.iter().map(|class| words::GateClass(class.as_str())).collect(),
         }),
         Done::Paused(effect) => {
-            json!({ "answer": "paused", "takesEffect": of_effect(*effect), "known": known })
+            let takes_effect = words::TakesEffect(of_effect(*effect));
+            told(&Paused { answer: words::AnswerPaused("paused"), takes_effect, known })
         }
-        Done::Resumed { was, effect } => {
-            json!({ "answer": "resumed", "wasPaused": was, "takesEffect": of_effect(*effect) })
-        }
+        Done::Resumed { was, effect } => told(&Resumed {
+            answer: words::AnswerResumed("resumed"),
+            was_paused: *was,
+            takes_effect: words::TakesEffect(of_effect(*effect)),
+        }),
     }
 }
 
@@ -209,12 +288,12 @@ fn of_effect(effect: Effect) -> &'static str {
     }
 }
 
-fn of_released(released: &Released) -> Value {
-    json!({
-        "pool": released.pool.to_string(),
-        "reason": released.reason.as_str(),
-        "stillHeldBy": released.still.map(HeldReason::as_str),
-    })
+fn of_released(released: &operator_request::Released) -> ReleasedRemoval {
+    ReleasedRemoval {
+        pool: released.pool.to_string(),
+        reason: words::HeldReason(released.reason.as_str()),
+        still_held_by: released.still.map(|reason| words::HeldReason(reason.as_str())),
+    }
 }
 
 fn of_refusal(about: &About, wanted: &Wanted, refusal: &Refusal) -> HttpResponse {
@@ -224,7 +303,7 @@ fn of_refusal(about: &About, wanted: &Wanted, refusal: &Refusal) -> HttpResponse
         Refusal::NotLeading => not_leading(about),
         Refusal::NotBefore(at) => {
             let show = Show { clock: about.clock, now: about.clock.now() };
-            let seconds = std::time::Duration::from_secs_f64(show.until(*at).ceil().max(1.0)).as_secs();
+            let seconds = std::time::Duration::from_secs_f64(show.until(*at).0.ceil().max(1.0)).as_secs();
             let time = show.time(*at).unwrap_or_default();
             let detail =
                 format!("Azure may not be asked for this before {time}; the pool is written by itself then");

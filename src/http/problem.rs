@@ -5,7 +5,12 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use model::redact::Printable;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::values::SnapshotAge;
+use super::words;
 
 /// The methods of every path that shows something.
 const METHODS: &str = "GET, HEAD";
@@ -17,8 +22,61 @@ const LONGEST_PATH: usize = 200;
 #[derive(Clone, Copy)]
 pub(super) struct Serves(pub(super) &'static str);
 
+/// A problem, as RFC 9457 has it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Problem<'a> {
+    /// It has no type but its status.
+    r#type: words::ProblemType,
+    /// What is wrong, in short.
+    title: &'a str,
+    /// The status of the response.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong, and what to do about it.
+    detail: &'a str,
+}
+
+/// A problem with what a snapshot does or does not hold.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProblemAsOf<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    problem: Problem<'a>,
+    snapshot_age_seconds: SnapshotAge,
+}
+
+/// A problem that ends by itself.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProblemUntil<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    problem: Problem<'a>,
+    /// When to try again, in seconds.
+    #[schema(minimum = 1)]
+    retry_after_seconds: u64,
+}
+
+/// A problem of a replica that does not lead.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ProblemOfLeader<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    problem: Problem<'a>,
+    /// The replica that leads. Null: it is not known.
+    leader: Option<&'a str>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(status: StatusCode, title: &'a str, detail: &'a str) -> Problem<'a> {
+        Problem { r#type: words::ProblemType("about:blank"), title, status: status.as_u16(), detail }
+    }
+}
+
 /// A JSON document as it is sent, with unprintable characters escaped and recently sent tokens removed.
-pub(super) fn printable(mut document: Value) -> String {
+pub(super) fn printable(document: &impl Serialize) -> String {
+    let mut document = serde_json::to_value(document).expect("the keys of answers are texts");
     make_printable(&mut document);
     Printable::json(&document.to_string()).to_string()
 }
@@ -34,7 +92,7 @@ fn make_printable(value: &mut Value) {
 
 /// A problem document.
 pub(super) fn problem(status: StatusCode, title: &str, detail: &str) -> HttpResponse {
-    of(&mut HttpResponse::build(status), status, title, detail, None)
+    sent(&mut HttpResponse::build(status), &Problem::new(status, title, detail))
 }
 
 /// A problem that names the replica that does what this one does not; `None`: it is not known.
@@ -44,37 +102,22 @@ pub(super) fn problem_of_leader(
     detail: &str,
     leader: Option<&str>,
 ) -> HttpResponse {
-    let document = json!({
-        "type": "about:blank",
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-        "leader": leader,
-    });
-    HttpResponse::build(status).content_type("application/problem+json").body(printable(document))
+    let problem = Problem::new(status, title, detail);
+    sent(&mut HttpResponse::build(status), &ProblemOfLeader { problem, leader })
 }
 
-/// A problem with what a snapshot of this age, in seconds, does or does not hold.
-pub(super) fn problem_as_of(age: Option<f64>, status: StatusCode, title: &str, detail: &str) -> HttpResponse {
-    of(&mut HttpResponse::build(status), status, title, detail, Some(age))
-}
-
-fn of(
-    answer: &mut HttpResponseBuilder,
+/// A problem with what a snapshot of this age does or does not hold.
+pub(super) fn problem_as_of(
+    snapshot_age_seconds: SnapshotAge,
     status: StatusCode,
     title: &str,
     detail: &str,
-    age: Option<Option<f64>>,
 ) -> HttpResponse {
-    let mut document = json!({
-        "type": "about:blank",
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-    });
-    if let Some(age) = age {
-        document["snapshotAgeSeconds"] = age.map_or(Value::Null, Value::from);
-    }
+    let problem = Problem::new(status, title, detail);
+    sent(&mut HttpResponse::build(status), &ProblemAsOf { problem, snapshot_age_seconds })
+}
+
+fn sent(answer: &mut HttpResponseBuilder, document: &impl Serialize) -> HttpResponse {
     answer.content_type("application/problem+json").body(printable(document))
 }
 
@@ -95,16 +138,10 @@ pub(super) async fn no_such_path(request: HttpRequest, serves: web::Data<Serves>
 
 /// A problem that ends by itself after so many seconds.
 pub(super) fn problem_until(status: StatusCode, title: &str, detail: &str, seconds: u64) -> HttpResponse {
+    let problem = Problem::new(status, title, detail);
     let mut answer = HttpResponse::build(status);
-    let document = json!({
-        "type": "about:blank",
-        "title": title,
-        "status": status.as_u16(),
-        "detail": detail,
-        "retryAfterSeconds": seconds,
-    });
     let answer = answer.insert_header((RETRY_AFTER, seconds.to_string()));
-    answer.content_type("application/problem+json").body(printable(document))
+    sent(answer, &ProblemUntil { problem, retry_after_seconds: seconds })
 }
 
 /// A problem with who asks: what it takes to be heard.
@@ -112,7 +149,7 @@ pub(super) fn unauthorized(detail: &str) -> HttpResponse {
     let status = StatusCode::UNAUTHORIZED;
     let mut answer = HttpResponse::build(status);
     let answer = answer.insert_header((WWW_AUTHENTICATE, "Bearer"));
-    of(answer, status, "not authenticated", detail, None)
+    sent(answer, &Problem::new(status, "not authenticated", detail))
 }
 
 /// The answer to a method that a path does not have.
@@ -131,7 +168,8 @@ fn refused_method(request: &HttpRequest, methods: &'static str) -> HttpResponse 
     let detail = format!("{path} has {methods}, not {method}");
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let mut answer = HttpResponse::build(status);
-    of(answer.insert_header((ALLOW, methods)), status, "method not allowed", &detail, None)
+    let problem = Problem::new(status, "method not allowed", &detail);
+    sent(answer.insert_header((ALLOW, methods)), &problem)
 }
 
 /// The answer to a path whose parts are no text.
@@ -143,6 +181,8 @@ pub(super) fn unreadable_path(error: PathError, request: &HttpRequest) -> actix_
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -161,7 +201,7 @@ mod tests {
     #[test]
     fn any_document_becomes_printable() {
         let hostile = "a\u{1b}[2J\u{7}\u{202e}\nb";
-        let shown = printable(json!({ "name": hostile, "all": [{ "x": hostile }] }));
+        let shown = printable(&json!({ "name": hostile, "all": [{ "x": hostile }] }));
         assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown}");
         let read: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(read["all"][0]["x"], "a\\u{1b}[2J\\u{7}\\u{202e}\\u{a}b");

@@ -8,9 +8,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::problem::problem;
 
 /// The most entries of one page.
-const PAGE_MOST: usize = 1_000;
+pub(super) const PAGE_MOST: usize = 1_000;
 /// The entries of one page when nothing is asked.
-const PAGE: usize = 200;
+pub(super) const PAGE: usize = 200;
 
 /// The parameters of a request, all of them known to its path and each given once.
 #[derive(Debug)]

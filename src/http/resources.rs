@@ -8,20 +8,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use model::ids::PoolId;
+use model::xds::cache::{Error, State};
 use model::view::Snapshot;
 use model::xds::Value as Content;
 use model::xds::assignment::{LoadAssignment, Standing};
-use model::xds::cache::{Error, State};
 use model::xds::dump::{ResourceDump, ServerDump};
 use model::xds::facts::{Key, Kind};
-use model::xds::name::Name;
 use model::xds::source::{Fault, SourceFact};
-use serde_json::{Value, json};
+use model::xds::name::Name;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::About;
 use super::admin::{look, told};
 use super::query::{Query, Wrong, one_of};
-use super::show::{Show, wall};
+use super::show::{NotManageable, Show, wall};
+use super::values::{SnapshotAge, Time};
+use super::words;
 
 #[cfg(test)]
 mod tests;
@@ -29,14 +32,178 @@ mod tests;
 /// The pools that are configured to be filled from each source.
 pub type Listed = BTreeMap<Name, BTreeSet<PoolId>>;
 
-pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
-    told(list(&request, &about))
+/// What is known of xDS control planes.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Resources<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// By which control planes know us. Null: no pool is filled from one, or nothing was said of it yet.
+    node_id: Option<&'a str>,
+    /// The servers, in the order of preference.
+    servers: Vec<ControlPlaneServer<'a>>,
+    /// The resources of this page.
+    items: Vec<Resource<'a>>,
+    /// The parameter `after` of the next page. Null: there is none.
+    next: Option<String>,
+    /// How many resources all pages have together.
+    total: usize,
+    /// What pools get their members from.
+    sources: Vec<PoolSource<'a>>,
 }
 
-fn list(request: &HttpRequest, about: &About) -> Result<Value, Wrong> {
-    let asked = Asked::of(request)?;
-    let (snapshot, show) = look(about);
-    Ok(answer(&snapshot, &show, &asked, &about.listed))
+/// xDS control planes at a glance.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ControlPlanes<'a> {
+    /// The servers, in the order of preference.
+    servers: Vec<ControlPlaneServer<'a>>,
+    /// How many sources pools are filled from.
+    sources: usize,
+    /// About how many of them something is wrong, whether or not something is in use.
+    wrong: usize,
+    /// The first of those, where nothing is in use before others. Null: nothing is wrong.
+    worst: Option<WorstSource<'a>>,
+    /// How many of their pools are not written: they are not ours, or do not exist.
+    not_manageable: usize,
+}
+
+/// A source about which something is wrong.
+#[derive(Serialize, ToSchema)]
+struct WorstSource<'a> {
+    /// `eds:…` or `cluster:…`.
+    source: String,
+    /// What its pools get.
+    assigned: words::Assigned,
+    /// What is wrong, in words.
+    message: &'a str,
+}
+
+/// A server of a control plane.
+#[derive(Serialize, ToSchema)]
+struct ControlPlaneServer<'a> {
+    /// Its target.
+    uri: &'a str,
+    /// Whether a stream to it is open or waited for.
+    used: bool,
+    /// Whether it is used, and no stream to it has ended without a response since the last one that came.
+    connected: bool,
+    /// Why it is not connected.
+    failure: Option<&'a str>,
+    /// How the last streams were cut within a minute of their first responses. Null: the last one was not.
+    cut: Option<&'a str>,
+}
+
+/// A resource that is asked of control planes.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    /// Its type.
+    r#type: words::ResourceType,
+    /// Its name.
+    name: &'a str,
+    /// Its state.
+    state: words::ResourceState,
+    /// Its state, with whether the last good version is in use.
+    cache_state: words::CacheState,
+    /// Of the response that brought what is in use. Null: nothing is.
+    version: Option<&'a str>,
+    /// When that came.
+    updated_at: Option<Time>,
+    /// How many watch it.
+    watchers: usize,
+    /// The endpoints that the cluster in use names. Null: nothing is in use, or it is no cluster.
+    eds_name: Option<&'a str>,
+    /// The addresses of the endpoints in use. Null: nothing is in use, or they are none.
+    addresses: Option<AssignedAddresses>,
+    /// What is wrong with the newest version. Null: nothing is.
+    error: Option<ResourceError<'a>>,
+}
+
+/// How many addresses there are in all priorities, by how they stand.
+#[derive(Serialize, ToSchema)]
+struct AssignedAddresses {
+    /// How many priorities there are.
+    priorities: usize,
+    /// Addresses that are healthy.
+    healthy: usize,
+    /// Addresses that are degraded.
+    degraded: usize,
+    /// Addresses that are draining.
+    draining: usize,
+    /// Addresses that get no traffic.
+    out: usize,
+}
+
+/// What is wrong with a resource.
+#[derive(Serialize, ToSchema)]
+struct ResourceError<'a> {
+    /// What kind of fault it is.
+    reason: words::ResourceReason,
+    /// What is wrong, in words.
+    message: String,
+    /// Of the response that was refused, or that says so. Null: there was none.
+    version: Option<&'a str>,
+    /// When that came.
+    at: Option<Time>,
+}
+
+/// What pools get their members from.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PoolSource<'a> {
+    /// `eds:…` or `cluster:…`.
+    source: String,
+    /// What its pools get.
+    assigned: words::Assigned,
+    /// Why nothing is in use. Null: something is, or is waited for.
+    error: Option<SourceFault<'a>>,
+    /// What is wrong beside what is in use.
+    ambient_errors: Vec<SourceFault<'a>>,
+    /// What goes with all that is told of its pools, behind `error`: the ambient errors, else by which id the control plane
+    /// knows us.
+    note: String,
+    /// The pools that are configured to be filled from it.
+    pools: Vec<SourcedPool<'a>>,
+}
+
+/// A pool that is configured to be filled from a source.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct SourcedPool<'a> {
+    /// Its load balancer.
+    load_balancer: &'a str,
+    /// Its name.
+    backend_pool: &'a str,
+    /// Its state. Null: nothing is assigned to it, its load balancer was not read yet, or its members are not ours to
+    /// write.
+    state: Option<words::PoolState>,
+    /// Why its members are not written: they are not ours, or it does not exist. Null: they are written.
+    not_manageable: Option<NotManageable>,
+}
+
+/// What is wrong, without a status code.
+#[derive(Serialize, ToSchema)]
+struct SourceFault<'a> {
+    /// With which resource. Null: no server is reached.
+    resource: Option<FaultyResource<'a>>,
+    /// What kind of fault it is.
+    reason: words::ResourceReason,
+    /// What is wrong, in words.
+    message: &'a str,
+}
+
+/// A resource with which something is wrong.
+#[derive(Serialize, ToSchema)]
+struct FaultyResource<'a> {
+    /// Its type.
+    r#type: words::ResourceType,
+    /// Its name.
+    name: &'a str,
+}
+
+pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> HttpResponse {
+    let (snapshot, show) = look(&about);
+    told(Asked::of(&request).map(|asked| answer(&snapshot, &show, &asked, &about.listed)))
 }
 
 /// What of it is asked for.
@@ -94,7 +261,7 @@ fn state(text: &str) -> Result<State, Wrong> {
     one_of("state", text, State::ALL, State::as_str)
 }
 
-fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> Value {
+fn answer<'a>(snapshot: &'a Snapshot, show: &Show, asked: &Asked, listed: &'a Listed) -> Resources<'a> {
     let view = snapshot.xds.as_deref();
     let resources = view.into_iter().flat_map(|view| &view.dump.resources);
     let is_seen = |resource: &&ResourceDump| asked.after.as_ref().is_some_and(|after| resource.key <= *after);
@@ -104,35 +271,35 @@ fn answer(snapshot: &Snapshot, show: &Show, asked: &Asked, listed: &Listed) -> V
     let last = wanted.next().and(items.last()).map(|last| &last.key);
     let sources = view.into_iter().flat_map(|view| &view.sources);
     let sources = sources.filter(|(name, _)| asked.names(&name.to_string()));
-    json!({
-        "snapshotAgeSeconds": show.snapshot_age(snapshot),
-        "nodeId": view.map(|view| &view.node_id),
-        "servers": view.into_iter().flat_map(|view| &view.dump.servers).map(server).collect::<Vec<_>>(),
-        "items": items.iter().map(|one| resource(one)).collect::<Vec<_>>(),
-        "next": last.map(|key| format!("{}/{}", key.kind.resource_type(), key.name)),
-        "total": total,
-        "sources": sources
-            .map(|(name, fact)| source(name, fact, listed.get(name), snapshot))
-            .collect::<Vec<_>>(),
-    })
+    Resources {
+        snapshot_age_seconds: show.snapshot_age(snapshot),
+        node_id: view.map(|view| &*view.node_id),
+        servers: view.into_iter().flat_map(|view| &view.dump.servers).map(server).collect(),
+        items: items.into_iter().map(resource).collect(),
+        next: last.map(|key| format!("{}/{}", key.kind.resource_type(), key.name)),
+        total,
+        sources: sources.map(|(name, fact)| source(name, fact, listed.get(name), snapshot)).collect(),
+    }
 }
 
 /// Control planes at a glance; `None`: no pool is filled from one. `wrong` counts the sources about which something is
 /// wrong, whether or not that keeps the pools as they are, and `worst` is one of those that have least.
-pub(super) fn in_short(snapshot: &Snapshot, listed: &Listed) -> Option<Value> {
+pub(super) fn in_short<'a>(snapshot: &'a Snapshot, listed: &Listed) -> Option<ControlPlanes<'a>> {
     let view = snapshot.xds.as_deref()?;
     let wrong = || view.sources.iter().filter_map(|(name, fact)| Some((name, fact, first_fault(fact)?)));
     let worst = wrong().min_by_key(|(_, fact, _)| fact.assignment().is_some());
     let pools: BTreeSet<&PoolId> = listed.values().flatten().collect();
-    Some(json!({
-        "servers": view.dump.servers.iter().map(server).collect::<Vec<_>>(),
-        "sources": view.sources.len(),
-        "wrong": wrong().count(),
-        "worst": worst.map(|(name, fact, fault)| json!({
-            "source": name.to_string(), "assigned": fact.assigned.as_str(), "message": fault.message,
-        })),
-        "notManageable": pools.into_iter().filter(|pool| snapshot.refused.contains_key(pool)).count(),
-    }))
+    Some(ControlPlanes {
+        servers: view.dump.servers.iter().map(server).collect(),
+        sources: view.sources.len(),
+        wrong: wrong().count(),
+        worst: worst.map(|(name, fact, fault)| WorstSource {
+            source: name.to_string(),
+            assigned: words::Assigned(fact.assigned.as_str()),
+            message: &fault.message,
+        }),
+        not_manageable: pools.into_iter().filter(|pool| snapshot.refused.contains_key(pool)).count(),
+    })
 }
 
 /// What is wrong for a source: first why nothing of it is in use, then what is wrong beside that.
@@ -141,89 +308,97 @@ fn first_fault(fact: &SourceFact) -> Option<&Fault> {
 }
 
 /// A control plane's server.
-fn server(server: &ServerDump) -> Value {
+fn server(server: &ServerDump) -> ControlPlaneServer<'_> {
     let ServerDump { uri, is_used, is_connected, failure, cut } = server;
-    json!({ "uri": uri, "used": is_used, "connected": is_connected, "failure": failure, "cut": cut })
+    ControlPlaneServer {
+        uri,
+        used: *is_used,
+        connected: *is_connected,
+        failure: failure.as_deref(),
+        cut: cut.as_deref(),
+    }
 }
 
 /// A resource: what of it is in use, and what is wrong with the newest that came in its place.
-fn resource(resource: &ResourceDump) -> Value {
+fn resource(resource: &ResourceDump) -> Resource<'_> {
     let ResourceDump { key, state, cached, error, watchers } = resource;
     let cached = cached.as_ref();
     let (eds_name, addresses) = match cached.map(|cached| &cached.value) {
         None => (None, None),
-        Some(Content::Cluster(cluster)) => (Some(&cluster.eds_name), None),
+        Some(Content::Cluster(cluster)) => (Some(&*cluster.eds_name), None),
         Some(Content::Endpoints(assignment)) => (None, Some(counted(assignment))),
     };
-    json!({
-        "type": key.kind.resource_type(),
-        "name": key.name,
-        "state": state.as_str(),
-        "cacheState": resource.cache_state().as_str(),
-        "version": cached.map(|cached| &cached.version),
-        "updatedAt": cached.and_then(|cached| wall(cached.updated)),
-        "watchers": watchers,
-        "edsName": eds_name,
-        "addresses": addresses,
-        "error": error.as_ref().map(|error| failure(key, error)),
-    })
+    Resource {
+        r#type: words::ResourceType(key.kind.resource_type()),
+        name: &key.name,
+        state: words::ResourceState(state.as_str()),
+        cache_state: words::CacheState(resource.cache_state().as_str()),
+        version: cached.map(|cached| &*cached.version),
+        updated_at: cached.and_then(|cached| wall(cached.updated)),
+        watchers: *watchers,
+        eds_name,
+        addresses,
+        error: error.as_ref().map(|error| failure(key, error)),
+    }
 }
 
 /// The addresses of all priorities of an assignment, by how they stand.
-fn counted(assignment: &LoadAssignment) -> Value {
+fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
     let standings = || assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
     let count = |standing: Standing| standings().filter(|known| **known == standing).count();
-    json!({
-        "priorities": assignment.priorities.len(),
-        "healthy": count(Standing::Healthy),
-        "degraded": count(Standing::Degraded),
-        "draining": count(Standing::Draining),
-        "out": count(Standing::Out),
-    })
+    AssignedAddresses {
+        priorities: assignment.priorities.len(),
+        healthy: count(Standing::Healthy),
+        degraded: count(Standing::Degraded),
+        draining: count(Standing::Draining),
+        out: count(Standing::Out),
+    }
 }
 
 /// What is wrong with a resource, in words as those for its source: no status code is passed on (X4). `version` and `at`
 /// are of the response that said so, where one did.
-fn failure(key: &Key, error: &Error) -> Value {
+fn failure<'a>(key: &Key, error: &'a Error) -> ResourceError<'a> {
     let rejected = error.rejected.as_ref();
-    json!({
-        "reason": error.reason.as_str(),
-        "message": Fault::of(key, error).message,
-        "version": rejected.map(|rejected| &rejected.version),
-        "at": rejected.and_then(|rejected| wall(rejected.at)),
-    })
+    ResourceError {
+        reason: words::ResourceReason(error.reason.as_str()),
+        message: Fault::of(key, error).message.to_string(),
+        version: rejected.map(|rejected| &*rejected.version),
+        at: rejected.and_then(|rejected| wall(rejected.at)),
+    }
 }
 
 /// What the pools of a source get.
-fn source(name: &Name, fact: &SourceFact, pools: Option<&BTreeSet<PoolId>>, snapshot: &Snapshot) -> Value {
-    let pool = |id: &PoolId| {
-        let view = snapshot.pools.get(id);
-        json!({
-            "loadBalancer": id.lb.as_str(),
-            "backendPool": id.pool.as_str(),
-            "state": view.map(|view| view.state.as_str()),
-            "notManageable": snapshot.refused.get(id)
-                .map(|why| json!({ "reason": why.label().0, "detail": why.to_string() })),
-        })
+fn source<'a>(
+    name: &Name,
+    fact: &'a SourceFact,
+    pools: Option<&'a BTreeSet<PoolId>>,
+    snapshot: &Snapshot,
+) -> PoolSource<'a> {
+    let pool = |id: &'a PoolId| SourcedPool {
+        load_balancer: id.lb.as_str(),
+        backend_pool: id.pool.as_str(),
+        state: snapshot.pools.get(id).map(|view| words::PoolState(view.state.as_str())),
+        not_manageable: snapshot.refused.get(id).map(NotManageable::of),
     };
-    json!({
-        "source": name.to_string(),
-        "assigned": fact.assigned.as_str(),
-        "error": fact.error().map(fault),
-        "ambientErrors": fact.ambient().iter().map(fault).collect::<Vec<_>>(),
-        "note": fact.note.to_string(),
-        "pools": pools.into_iter().flatten().map(pool).collect::<Vec<_>>(),
-    })
+    PoolSource {
+        source: name.to_string(),
+        assigned: words::Assigned(fact.assigned.as_str()),
+        error: fact.error().map(fault),
+        ambient_errors: fact.ambient().iter().map(fault).collect(),
+        note: fact.note.to_string(),
+        pools: pools.into_iter().flatten().map(pool).collect(),
+    }
 }
 
 /// What is wrong for a source, in words; no status code is passed on (X4).
-fn fault(fault: &Fault) -> Value {
+fn fault(fault: &Fault) -> SourceFault<'_> {
     let Fault { resource, reason, message } = fault;
-    json!({
-        "resource": resource
-            .as_ref()
-            .map(|key| json!({ "type": key.kind.resource_type(), "name": key.name })),
-        "reason": reason.as_str(),
-        "message": message,
-    })
+    SourceFault {
+        resource: resource.as_ref().map(|key| FaultyResource {
+            r#type: words::ResourceType(key.kind.resource_type()),
+            name: &key.name,
+        }),
+        reason: words::ResourceReason(reason.as_str()),
+        message,
+    }
 }

@@ -1,11 +1,11 @@
 //! Streams of events, on the runtime's clock.
 
 use actors::kubernetes::Teller;
+use reporting::events::{Event, Place, Severity};
 use model::ids::{ServiceKey, ServiceUid};
 use model::machine::Now;
 use model::report::{ServiceRef, Subject};
-use reporting::events::{Event, Place, Severity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -66,7 +66,7 @@ impl Reader {
 
 /// Requires that this is what the OpenAPI document says of a schema.
 fn fits(schema: &str, found: &Value) {
-    let api: Value = serde_json::from_str(include_str!("../openapi.json")).expect("JSON");
+    let api = crate::http::openapi_document();
     let whole = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "components": api["components"],

@@ -9,15 +9,17 @@ use actors::clock::Clock;
 use model::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Provenance, Source};
 use model::machine::{Now, Wall};
+use model::xds::cache::{CacheState, Cached, Reason, Rejected};
 use model::sample::PoolState;
 use model::view::PoolView;
 use model::xds::assignment::Priority;
-use model::xds::cache::{CacheState, Cached, Reason, Rejected};
-use model::xds::cluster::Cluster;
 use model::xds::dump::Dump;
-use model::xds::dump::XdsView;
+use model::xds::cluster::Cluster;
 use model::xds::facts::Code;
+use pools::membership;
 use model::xds::source::{Assigned, Note};
+use model::xds::dump::XdsView;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -131,9 +133,7 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks =
-        [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)]
-            .into();
+    let remarks = [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)].into();
     PoolView {
         pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
         family: Family::V4,
@@ -192,7 +192,7 @@ fn asked(query: &str) -> Result<Asked, Wrong> {
 
 fn answered(query: &str, snapshot: &Snapshot) -> Value {
     let asked = asked(query).unwrap_or_else(|wrong| panic!("{query}: {wrong:?}"));
-    answer(snapshot, &show(), &asked, &listed())
+    json!(answer(snapshot, &show(), &asked, &listed()))
 }
 
 /// The names of what is listed.
@@ -203,7 +203,7 @@ fn names(list: &Value, field: &str) -> Vec<String> {
 
 /// Requires that this is as the document's schema of this name says, with nothing more.
 fn fits(schema: &str, found: &Value) {
-    let api: Value = serde_json::from_str(include_str!("../openapi.json")).expect("it is JSON");
+    let api = crate::http::openapi_document();
     let whole = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "components": api["components"],
@@ -415,7 +415,8 @@ fn h3_what_is_shown_is_as_the_openapi_document_says_in_each_state() {
 #[test]
 fn x4_a_pool_of_a_source_names_it_and_what_is_known_of_it() {
     let snapshot = snapshot();
-    let shown = show().pool(&pool(), &snapshot);
+    let pool = pool();
+    let shown = json!(show().pool(&pool, &snapshot));
     assert_eq!((&shown["source"], &shown["services"]), (&json!("cluster:web"), &json!([])));
     assert_eq!(shown["note"], "xDS node id: pools");
     let expected = json!([

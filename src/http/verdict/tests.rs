@@ -401,8 +401,7 @@ fn h3_a_verdict_is_about_what_matters_most() {
 
 #[test]
 fn h3_the_reasons_of_verdicts_are_those_of_the_openapi_document() {
-    let document: serde_json::Value =
-        serde_json::from_str(include_str!("../openapi.json")).expect("the document is JSON");
+    let document = crate::http::openapi_document();
     let words = VerdictReason::ALL.map(VerdictReason::as_str);
     assert_eq!(document["components"]["schemas"]["VerdictReason"]["enum"], serde_json::json!(words));
     assert!(VerdictReason::ALL.is_sorted(), "the worst comes first");

@@ -5,9 +5,10 @@ use model::sample::GateClass;
 use model::view::{LaneView, LeadershipView, PoolView, SharedLeaseView, Snapshot, Whose};
 
 use super::super::show::Show;
+use super::super::values::Seconds;
 
 /// A span as operators read it, of whole seconds.
-pub(super) fn span(seconds: f64) -> String {
+pub(super) fn span(Seconds(seconds): Seconds) -> String {
     format!("{seconds:.0} s")
 }
 

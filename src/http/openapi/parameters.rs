@@ -1,0 +1,96 @@
+//! The parameters of paths.
+
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{Ref, RefOr, Required};
+
+use super::super::query::{PAGE, PAGE_MOST};
+use super::super::words;
+use super::schemas::Schemas;
+
+/// The reference to one of them.
+pub(super) fn named(key: &str) -> Ref {
+    Ref::new(format!("#/components/parameters/{key}"))
+}
+
+/// All of them, by the keys under which paths refer to them.
+pub(super) fn parameters(schemas: &mut Schemas) -> Vec<(String, RefOr<Parameter>)> {
+    let limit = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(PAGE_MOST))
+        .default(Some(PAGE.into()));
+    let sort = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(["name", "verdict"]))
+        .default(Some("name".into()));
+    vec![
+        query("limit", "limit", "How many entries a page has at most.", limit),
+        query("after", "after", "The `next` of the page before.", text()),
+        query("ofLb", "lb", "A load balancer, whatever its case.", text()),
+        query("state", "state", "A state of pools.", schemas.of::<words::PoolState>()),
+        query(
+            "outOfSync",
+            "outOfSync",
+            "`true`: pools that are out of sync, or would be changed if they were not only compared; `false`: the others.",
+            ObjectBuilder::new().schema_type(Type::Boolean),
+        ),
+        query("verdict", "verdict", "What the verdict is about.", schemas.of::<words::VerdictReason>()),
+        query(
+            "sort",
+            "sort",
+            "`verdict`: what is wrong most comes first, in the order of the verdict's reasons.",
+            sort,
+        ),
+        query("heldReason", "reason", "Why removals are held back.", schemas.of::<words::HeldReason>()),
+        query(
+            "containsPool",
+            "contains",
+            "A part of the name of a pool or of a Service of it, whatever its case.",
+            text(),
+        ),
+        query("containsService", "contains", "A part of the name of a Service, whatever its case.", text()),
+        query("nodeState", "state", "A state of nodes.", schemas.of::<words::NodeState>()),
+        query("containsNode", "contains", "A part of the name of a node, whatever its case.", text()),
+        query("resourceType", "type", "The type of resources.", schemas.of::<words::ResourceType>()),
+        query("resourceState", "state", "A state of resources.", schemas.of::<words::ResourceState>()),
+        query(
+            "containsResource",
+            "contains",
+            "A part of the name of a resource or of a source, whatever its case.",
+            text(),
+        ),
+        query("ofNamespace", "namespace", "A namespace.", text()),
+        query("ofName", "name", "The name of an object.", text()),
+        query("eventReason", "reason", "The reason of an event.", text()),
+        path("lb", "The load balancer, whatever its case."),
+        path("pool", "The backend pool, whatever its case."),
+        path("namespace", "The namespace."),
+        path("name", "The name."),
+    ]
+}
+
+fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String)
+}
+
+/// A parameter behind the path, with what it must be.
+fn query(
+    key: &str,
+    name: &str,
+    description: &str,
+    schema: impl Into<RefOr<Schema>>,
+) -> (String, RefOr<Parameter>) {
+    let parameter =
+        ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query).required(Required::False);
+    let parameter = parameter.description(Some(description)).schema(Some(schema));
+    (key.to_owned(), RefOr::T(parameter.build()))
+}
+
+/// A name in the path.
+fn path(name: &str, description: &str) -> (String, RefOr<Parameter>) {
+    let parameter =
+        ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+    let parameter = parameter.description(Some(description)).schema(Some(text()));
+    (name.to_owned(), RefOr::T(parameter.build()))
+}

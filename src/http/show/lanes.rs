@@ -1,0 +1,155 @@
+//! Where facts come from, and what keeps writes from Azure: sources, load balancers, lanes and gates.
+
+use model::sample::GateClass;
+use model::view::{GateView, LaneView, LbView, SourceView};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::values::Seconds;
+use super::super::words;
+use super::Show;
+
+/// A kind of Kubernetes objects that the controller watches.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Source<'a> {
+    /// The kind.
+    kind: words::SourceKind,
+    /// What its watcher does, in one word.
+    phase: &'static str,
+    /// Whether the first list is complete.
+    synced: bool,
+    /// How many objects are known.
+    objects: usize,
+    /// How long ago the last line of a watch or list arrived, in seconds. Null: none has.
+    heard_seconds: Option<Seconds>,
+    /// How long no watch of this kind has delivered changes, in seconds. Null while one does.
+    not_followed_seconds: Option<Seconds>,
+    /// What the last failure said, until a request succeeds.
+    last_error: Option<&'a str>,
+}
+
+/// A load balancer, as it was last read.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LoadBalancer<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Whether it exists. Null: it was not read yet.
+    exists: Option<bool>,
+    /// How long ago it was last read, in seconds.
+    read_seconds: Option<Seconds>,
+    /// How many backend pools it has.
+    pools: usize,
+    /// What the last failure said, until a read succeeds.
+    last_error: Option<&'a str>,
+}
+
+/// The serial order of writes on one load balancer.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Lane<'a> {
+    /// The load balancer.
+    load_balancer: &'a str,
+    /// The pool that is being written. Null: none is.
+    writing: Option<LaneWriting>,
+    /// The pools that wait, in the order in which they would be granted.
+    waiting: Vec<LaneWaiting>,
+    /// How long it stays closed, in seconds. Null: it is open.
+    closed_for_seconds: Option<Seconds>,
+    /// The fault for which its writes wait, other than those of admin states alone.
+    blocked_by: Option<&'a str>,
+}
+
+/// A pool that is being written.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LaneWriting {
+    /// The pool.
+    pool: String,
+    /// What is being done, in one word.
+    phase: &'static str,
+    /// How long it has been, in seconds.
+    seconds: Seconds,
+}
+
+/// A pool that waits to be written.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LaneWaiting {
+    /// The pool.
+    pool: String,
+    /// What it waits as, in words.
+    class: &'static str,
+    /// How long it has waited, in seconds.
+    seconds: Seconds,
+}
+
+/// The throttle gate and the budget of a class of requests to Azure.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Gate {
+    /// The class of requests.
+    class: words::GateClass,
+    /// How long Azure has asked to wait, in seconds. Null: the gate is open.
+    closed_for_seconds: Option<Seconds>,
+    /// How many requests may be sent now.
+    budget_left: f64,
+    /// How many requests can be saved up.
+    #[schema(minimum = 0)]
+    budget: f64,
+}
+
+impl Show {
+    /// A source of facts.
+    pub(super) fn source<'a>(&self, source: &'a SourceView) -> Source<'a> {
+        Source {
+            kind: words::SourceKind(source.kind.resource()),
+            phase: source.phase,
+            synced: source.synced,
+            objects: source.objects,
+            heard_seconds: source.heard_at.map(|at| self.age(at)),
+            not_followed_seconds: source.stale_since.map(|at| self.age(at)),
+            last_error: source.last_error.as_deref(),
+        }
+    }
+
+    /// A load balancer.
+    pub(super) fn lb<'a>(&self, lb: &'a LbView) -> LoadBalancer<'a> {
+        LoadBalancer {
+            name: lb.lb.as_str(),
+            exists: lb.exists,
+            read_seconds: lb.read_at.map(|at| self.age(at)),
+            pools: lb.pools,
+            last_error: lb.last_error.as_deref(),
+        }
+    }
+
+    /// A lane.
+    pub(in crate::http) fn lane<'a>(&self, lane: &'a LaneView) -> Lane<'a> {
+        let waiting = lane.waiting.iter().map(|(pool, class, since)| LaneWaiting {
+            pool: pool.to_string(),
+            class,
+            seconds: self.age(*since),
+        });
+        Lane {
+            load_balancer: lane.lb.as_str(),
+            writing: lane.writing.as_ref().map(|(pool, phase, since)| LaneWriting {
+                pool: pool.to_string(),
+                phase,
+                seconds: self.age(*since),
+            }),
+            waiting: waiting.collect(),
+            closed_for_seconds: lane.closed_until.map(|at| self.until(at)),
+            blocked_by: lane.blocked_by.as_deref(),
+        }
+    }
+
+    /// A gate with its budget.
+    pub(super) fn gate(&self, class: GateClass, gate: &GateView) -> Gate {
+        Gate {
+            class: words::GateClass(class.as_str()),
+            closed_for_seconds: gate.closed_until.map(|at| self.until(at)),
+            budget_left: gate.tokens,
+            budget: gate.capacity,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Who leads, whose the shared Lease is, and what operators have paused.
+
+use model::operator_request::Scope;
+use model::machine::Now;
+use model::view::{LeadershipView, SharedLeaseView, PolicyView};
+use model::policy;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::values::{Seconds, Time};
+use super::super::words;
+use super::{Show, wall};
+
+/// What ends that a pause cannot be read.
+const UNREADABLE: &str = "correct or remove this key of the ConfigMap that is named like our Lease";
+
+/// Who leads.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Leadership<'a> {
+    /// Who this process is.
+    identity: &'a str,
+    /// What this process is among its replicas.
+    role: words::Role,
+    /// How long it has had the role, in seconds.
+    role_seconds: Seconds,
+    /// Who holds the controller's own Lease, as last seen. Null: none, or not known.
+    holder: Option<&'a str>,
+    /// The present term, or the last one.
+    term: u64,
+    /// How long leadership lasts without another renewal, in seconds. Null: it does not lead, or there is no other replica.
+    certain_for_seconds: Option<Seconds>,
+    /// What the last failure said, until a request succeeds.
+    last_error: Option<&'a str>,
+}
+
+/// What the controller does with the Lease that it shares with the cloud-controller-manager.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SharedLease<'a> {
+    /// What this process does with it.
+    state: words::SharedLeaseState,
+    /// How long it has been in that state, in seconds.
+    state_seconds: Seconds,
+    /// Who holds it, as last seen.
+    holder: Option<&'a str>,
+    /// Who that is.
+    whose: words::Whose,
+    /// How long the holder has had it, as far as this process has seen, in seconds. Null: no client holds it.
+    holder_seconds: Option<Seconds>,
+    /// When the state ends at the latest, in seconds. Null: it is not known.
+    ends_in_seconds: Option<Seconds>,
+    /// How long a write has waited for it, in seconds. Null: none waits.
+    wanted_seconds: Option<Seconds>,
+    /// What the last failure said, until a request succeeds.
+    last_error: Option<&'a str>,
+}
+
+/// The pauses in the controller's ConfigMap.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pauses<'a> {
+    /// Null: they have not been read yet.
+    items: Option<Vec<Pause<'a>>>,
+    /// The keys that look like pauses and cannot be read.
+    unreadable: Vec<Unreadable<'a>>,
+    /// Whether a new leader waits for them.
+    term_waits: bool,
+    /// What the last failure said, until a request succeeds.
+    last_error: Option<&'a str>,
+}
+
+/// A pause.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pause<'a> {
+    /// What it is of.
+    scope: words::PauseScope,
+    /// The pool or the Service. Null: everything.
+    target: Option<String>,
+    /// When it was made. Null: it was noted without a time that can be read.
+    since: Option<Time>,
+    /// How long ago that was, in seconds.
+    age_seconds: Option<Seconds>,
+    /// Who made it. Null: it was noted without a name.
+    by: Option<&'a str>,
+    /// Why it was made.
+    reason: Option<&'a str>,
+}
+
+/// A key of the controller's ConfigMap that cannot be read.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Unreadable<'a> {
+    /// The key.
+    pub(in crate::http) key: &'a str,
+    /// Why it cannot be read.
+    pub(in crate::http) why: &'static str,
+    /// What to do.
+    pub(in crate::http) remedy: &'static str,
+}
+
+impl Show {
+    /// Who leads.
+    pub(super) fn leadership<'a>(&self, leadership: &'a LeadershipView) -> Leadership<'a> {
+        Leadership {
+            identity: &leadership.identity,
+            role: words::Role(leadership.role),
+            role_seconds: self.age(leadership.since),
+            holder: leadership.holder.as_deref(),
+            term: leadership.epoch.0,
+            certain_for_seconds: leadership.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
+            last_error: leadership.last_error.as_deref(),
+        }
+    }
+
+    /// The shared Lease.
+    pub(super) fn shared_lease<'a>(&self, lease: &'a SharedLeaseView) -> SharedLease<'a> {
+        SharedLease {
+            state: words::SharedLeaseState(lease.state),
+            state_seconds: self.age(lease.since),
+            holder: lease.holder.as_deref(),
+            whose: words::Whose(lease.whose.as_str()),
+            holder_seconds: lease.held_since.map(|at| self.age(at)),
+            ends_in_seconds: lease.until.filter(|at| *at != Now::NEVER).map(|at| self.until(at)),
+            wanted_seconds: lease.wanted_since.map(|at| self.age(at)),
+            last_error: lease.last_error.as_deref(),
+        }
+    }
+
+    /// What operators wish.
+    pub(super) fn policy<'a>(&self, view: &'a PolicyView) -> Pauses<'a> {
+        let PolicyView { mode: _, policy, unreadable, term_waits, last_error } = view;
+        let items = policy.as_ref().map(|policy| policy.pauses().map(|(of, pause)| self.pause(&of, pause)));
+        let unreadable = unreadable.iter().map(|(key, why)| Unreadable { key, why, remedy: UNREADABLE });
+        Pauses {
+            items: items.map(Iterator::collect),
+            unreadable: unreadable.collect(),
+            term_waits: *term_waits,
+            last_error: last_error.as_deref(),
+        }
+    }
+
+    fn pause<'a>(&self, of: &Scope, pause: &'a policy::Pause) -> Pause<'a> {
+        let (scope, target) = match of {
+            Scope::Everything => ("everything", None),
+            Scope::Pool(pool) => ("pool", Some(pool.to_string())),
+            Scope::Service(key) => ("service", Some(key.to_string())),
+            Scope::Node(name) => ("node", Some(name.to_string())),
+        };
+        Pause {
+            scope: words::PauseScope(scope),
+            target,
+            since: pause.since.and_then(wall),
+            age_seconds: pause.since.map(|since| self.wall_age(since)),
+            by: pause.by.as_deref(),
+            reason: pause.reason.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Pools: in a list, alone with all that is known of them, and with what is held back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use model::assignment;
+use model::ids::PoolId;
+use model::level::Source;
+use model::view::{self, GuardsView, LeftOutView, PoolView, Snapshot};
+use model::policy::Pause;
+use model::write_record::{self, MemberList, WriteRecord};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::values::{Address, Seconds, Time, addresses};
+use super::super::verdict::why;
+use super::super::words;
+use super::{Show, admin_state_word, family, pause, wall};
+
+/// A pool in a list.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct PoolLine<'a> {
+    /// Its load balancer.
+    load_balancer: &'a str,
+    /// Its name.
+    backend_pool: &'a str,
+    /// Its state.
+    state: words::PoolState,
+    /// How long it has been in that state, in seconds.
+    state_seconds: Seconds,
+    /// The Services whose pool it is, as namespace/name. None for a pool of an xDS source.
+    services: Vec<String>,
+    /// `kubernetes`, or the source of an xDS control plane: `eds:…` or `cluster:…`.
+    source: String,
+    /// How many members it must have.
+    required: usize,
+    /// How many members it had when it was last read. Null: it was not.
+    observed: Option<usize>,
+    /// How long its oldest change has waited, in seconds. Null: none waits, or it is paused.
+    waiting_seconds: Option<Seconds>,
+    /// Since when the pool has not matched its level, whatever was tried meanwhile. Null: it does.
+    out_of_sync_since: Option<Time>,
+    /// How long ago that was, in seconds.
+    out_of_sync_seconds: Option<Seconds>,
+    /// Whether Azure reports that its last operation on the pool or its load balancer failed.
+    provisioning_failed: bool,
+    /// Whether it may have begun earlier: it was found then, by a look at the pool or by a new leader.
+    out_of_sync_at_least: bool,
+    /// When it takes part again, in seconds. Null: it waits for no time.
+    next_in_seconds: Option<Seconds>,
+    /// What the last failure said, until an attempt succeeds.
+    last_error: Option<&'a str>,
+    /// Why it is not as it should be, in one sentence. Null: it is.
+    why: Option<String>,
+    /// The removal that is held back. Null: none is.
+    held: Option<Held>,
+    /// The removal to which the guards object, and which proceeds. Null: there is none.
+    would_hold: Option<Held>,
+}
+
+/// A pool with all that is known of it.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Pool<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    line: PoolLine<'a>,
+    /// The family of its members.
+    family: words::Family,
+    /// The nodes with endpoints that are left out, 100 at most for each Service.
+    left_out: Vec<LeftOut<'a>>,
+    /// What is wrong with the resources of its xDS source, else by which id the control plane knows us. Null: it has no
+    /// such source.
+    note: Option<&'a str>,
+    /// What there is to know of how members were chosen of what the xDS source assigns. Null: it has no such source.
+    remarks: Option<Vec<Diagnostic>>,
+    /// How what it must hold has reached the controller.
+    provenance: words::Provenance,
+    /// Its members.
+    members: Members<'a>,
+    /// When it was last read. Null: it was not.
+    observed_at: Option<Time>,
+    /// The attempt under way. Null: none is.
+    attempt: Option<String>,
+    /// The retry counts of the changes that wait, by the UID of the Service.
+    retries: BTreeMap<String, &'a [u32]>,
+    /// How the last attempt ended. Null: there was none yet.
+    last_attempt: Option<LastAttempt<'a>>,
+    /// What a write would change, if the pool is only compared. Null: nothing, or it is written.
+    would_change: Option<PoolWouldChange>,
+    /// How many writes of it were lost since the start of the process.
+    lost_writes: u64,
+    /// All that keeps it from being written.
+    paused_by: Vec<PausedBy<'a>>,
+}
+
+/// The members of a pool.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Members<'a> {
+    /// Those that it must have.
+    required: Vec<RequiredMember<'a>>,
+    /// Those that it may have besides.
+    tolerated: Vec<Address>,
+    /// Those that it had when it was last read. Null: it was not.
+    observed: Option<Vec<Address>>,
+    /// The admin state of each observed member, by its address.
+    admin_states: Option<BTreeMap<String, words::EntryState>>,
+    /// Those that it lacks. Null: it was not read.
+    missing: Option<Vec<Address>>,
+    /// Those that must be removed. Null: it was not read.
+    must_go: Option<Vec<Address>>,
+}
+
+/// A member that a pool must have.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RequiredMember<'a> {
+    /// Its address.
+    ip: Address,
+    /// The name of its entry.
+    name: &'a str,
+    /// Whether its node is Ready.
+    node_ready: bool,
+}
+
+/// What a write would change in a pool.
+#[derive(Serialize, ToSchema)]
+struct PoolWouldChange {
+    /// The members that it would add.
+    add: Vec<Address>,
+    /// The members that it would remove.
+    remove: Vec<Address>,
+}
+
+/// How an attempt of a pool ended, and what it changed.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct LastAttempt<'a> {
+    /// How it ended.
+    outcome: words::Outcome,
+    /// When it ended.
+    at: Option<Time>,
+    /// What started it. Null: an attempt that was interrupted.
+    trigger: Option<words::Trigger>,
+    /// The Services whose pool it is, as namespace/name. None for a pool of an xDS source.
+    services: Vec<String>,
+    /// The members that it added.
+    added: ChangedMembers<'a>,
+    /// The members that it removed.
+    removed: ChangedMembers<'a>,
+    /// The members whose admin state it set Down.
+    down: ChangedMembers<'a>,
+    /// The members whose admin state is Down no longer.
+    restored: ChangedMembers<'a>,
+    /// The correlation id of Azure's answer to the write, or to the call that failed. Null: there was no answer, or it had
+    /// none.
+    correlation_id: Option<&'a str>,
+}
+
+/// Members that an attempt has changed.
+#[derive(Serialize, ToSchema)]
+struct ChangedMembers<'a> {
+    /// How many there are.
+    count: usize,
+    /// The first 200 of them.
+    members: Vec<ChangedMember<'a>>,
+}
+
+/// A member that an attempt has changed.
+#[derive(Serialize, ToSchema)]
+struct ChangedMember<'a> {
+    /// The node, by the name of the entry in the pool. Null: the entry has no name.
+    node: Option<&'a str>,
+    /// The address, or the virtual machine behind its network interface. Null: the entry has neither.
+    address: Option<String>,
+}
+
+/// A removal that is, or would be, held back.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Held {
+    /// Why.
+    reason: words::HeldReason,
+    /// How long, in seconds.
+    seconds: Seconds,
+    /// What ends it.
+    waits_for: words::WaitsFor,
+    /// When it ends by itself, or from when on a second read counts, in seconds. Null: it waits for facts.
+    ends_in_seconds: Option<Seconds>,
+    /// The members that stay meanwhile.
+    members: Vec<Address>,
+}
+
+/// A pool with a removal that is, or would be, held back.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct HeldLine<'a> {
+    /// Its load balancer.
+    load_balancer: &'a str,
+    /// Its name.
+    backend_pool: &'a str,
+    /// The Services whose pool it is, as namespace/name. None for a pool of an xDS source.
+    services: Vec<String>,
+    /// `kubernetes`, or the source of an xDS control plane: `eds:…` or `cluster:…`.
+    source: String,
+    /// The removal that is held back. Null: none is.
+    held: Option<Held>,
+    /// The removal to which the guards object, and which proceeds. Null: there is none.
+    would_hold: Option<Held>,
+}
+
+/// What the guards do for all pools together.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct Guards {
+    /// `guards.mode`.
+    mode: words::GuardMode,
+    /// That all removals are held back, because too many pools would lose most of their members. Null: they are not.
+    removals_stopped: Option<RemovalsStopped>,
+    /// How long a second read has run, in seconds. Null: none runs.
+    second_read_seconds: Option<Seconds>,
+}
+
+/// All removals are held back.
+#[derive(Serialize, ToSchema)]
+struct RemovalsStopped {
+    /// How long, in seconds.
+    seconds: Seconds,
+    /// How many pools would lose most of their members.
+    pools: usize,
+    /// How many pools there are.
+    of: usize,
+}
+
+/// What keeps a pool or a Service from being written.
+#[derive(Serialize, ToSchema)]
+pub(super) struct PausedBy<'a> {
+    /// What it is.
+    scope: words::PausedByScope,
+    /// The Service. Of a Service, for the scope `pool`: the pool. Null: everything, or the pool itself.
+    target: Option<String>,
+    /// Who made the pause. Null: it is not known, or it is no pause in the ConfigMap.
+    by: Option<&'a str>,
+    /// When it was made. Null: it is not known, or it is no pause in the ConfigMap.
+    since: Option<Time>,
+    /// Why it was made. Null: it is not known, or it is no pause in the ConfigMap.
+    reason: Option<&'a str>,
+}
+
+/// A node with endpoints of a Service that is left out of a pool of it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeftOut<'a> {
+    /// The node.
+    node: &'a str,
+    /// The family of the pool.
+    family: words::Family,
+    /// The rule that leaves it out.
+    rule: words::LeftOutRule,
+    /// The rule in words.
+    detail: String,
+}
+
+/// Something to know of how the members of a pool were chosen.
+#[derive(Serialize, ToSchema)]
+struct Diagnostic {
+    /// What it is about.
+    reason: words::RemarkReason,
+    /// What there is to know, in words.
+    detail: String,
+}
+
+impl Show {
+    /// A pool in a list.
+    pub(in crate::http) fn pool_line<'a>(&self, pool: &'a PoolView, snapshot: &Snapshot) -> PoolLine<'a> {
+        PoolLine {
+            load_balancer: pool.pool.lb.as_str(),
+            backend_pool: pool.pool.pool.as_str(),
+            state: words::PoolState(pool.state.as_str()),
+            state_seconds: self.age(pool.since),
+            services: services(pool),
+            source: filled_from(&pool.source),
+            required: pool.level.required.len(),
+            observed: pool.observed.as_ref().map(BTreeSet::len),
+            waiting_seconds: pool.waiting_since.map(|at| self.age(at)),
+            out_of_sync_since: pool.out_of_sync.and_then(|out| self.time(out.since)),
+            out_of_sync_seconds: pool.out_of_sync.map(|out| self.age(out.since)),
+            provisioning_failed: pool.provisioning_failed,
+            out_of_sync_at_least: pool.out_of_sync.is_some_and(|out| out.at_least),
+            next_in_seconds: pool.next_at.map(|at| self.until(at)),
+            last_error: pool.last_error.as_deref(),
+            why: why(pool, snapshot, self),
+            held: pool.held.as_ref().map(|held| self.held(held)),
+            would_hold: pool.would_hold.as_ref().map(|held| self.held(held)),
+        }
+    }
+
+    /// A pool with all that is known of it.
+    pub(in crate::http) fn pool<'a>(&self, pool: &'a PoolView, snapshot: &'a Snapshot) -> Pool<'a> {
+        let paused_by = pool.paused.iter().map(|by| paused_by(by, None, pause(snapshot, &pool.pool, by)));
+        Pool {
+            line: self.pool_line(pool, snapshot),
+            family: words::Family(family(pool.family)),
+            left_out: snapshot.left_out_of(pool).into_iter().map(left_out).collect(),
+            note: pool.source.note().map(|note| &**note),
+            remarks: remarks(&pool.source),
+            provenance: words::Provenance(pool.provenance.as_str()),
+            members: members(pool),
+            observed_at: pool.observed_at.and_then(|at| self.time(at)),
+            attempt: pool.attempt.map(|id| id.to_string()),
+            retries: pool.retries.iter().map(|(uid, counts)| (uid.to_string(), &counts[..])).collect(),
+            last_attempt: pool.last_end.as_ref().map(|last| self.last_attempt(last)),
+            would_change: pool.would_change().map(|(added, removed)| PoolWouldChange {
+                add: addresses(&added),
+                remove: addresses(&removed),
+            }),
+            lost_writes: pool.lost_writes,
+            paused_by: paused_by.collect(),
+        }
+    }
+
+    /// How the last attempt of a pool ended, and what it changed.
+    fn last_attempt<'a>(&self, last: &'a view::LastAttempt) -> LastAttempt<'a> {
+        let view::LastAttempt { end, at, record } = last;
+        let record = record.as_deref();
+        let changed = |of: fn(&WriteRecord) -> &MemberList| changed_members(record.map(of));
+        let services = record.into_iter().flat_map(|record| &record.services);
+        LastAttempt {
+            outcome: words::Outcome(end.as_str()),
+            at: self.time(*at),
+            trigger: record
+                .and_then(|record| record.trigger)
+                .map(|trigger| words::Trigger(write_record::Trigger::as_str(trigger))),
+            services: services.map(ToString::to_string).collect(),
+            added: changed(|record| &record.added),
+            removed: changed(|record| &record.removed),
+            down: changed(|record| &record.down),
+            restored: changed(|record| &record.restored),
+            correlation_id: record.and_then(|record| record.correlation_id.as_deref()),
+        }
+    }
+
+    /// A removal that is held back.
+    pub(super) fn held(&self, held: &assignment::Held) -> Held {
+        Held {
+            reason: words::HeldReason(held.reason.as_str()),
+            seconds: self.age(held.since),
+            waits_for: words::WaitsFor(held.waits.as_str()),
+            ends_in_seconds: held.waits.earliest().map(|at| self.until(at)),
+            members: addresses(&held.members),
+        }
+    }
+
+    /// A pool with a removal that is, or would be, held back.
+    pub(in crate::http) fn held_line<'a>(&self, pool: &'a PoolView) -> HeldLine<'a> {
+        HeldLine {
+            load_balancer: pool.pool.lb.as_str(),
+            backend_pool: pool.pool.pool.as_str(),
+            services: services(pool),
+            source: filled_from(&pool.source),
+            held: pool.held.as_ref().map(|held| self.held(held)),
+            would_hold: pool.would_hold.as_ref().map(|held| self.held(held)),
+        }
+    }
+
+    /// The guards.
+    pub(in crate::http) fn guards(&self, guards: &GuardsView) -> Guards {
+        let stopped = guards.stopped.map(|stopped| RemovalsStopped {
+            seconds: self.age(stopped.since),
+            pools: stopped.pools,
+            of: stopped.of,
+        });
+        Guards {
+            mode: words::GuardMode(guards.mode.as_str()),
+            removals_stopped: stopped,
+            second_read_seconds: guards.reading_since.map(|at| self.age(at)),
+        }
+    }
+}
+
+/// Whether a pool is out of sync, or would be changed if it were not only compared.
+pub(in crate::http) fn differs(pool: &PoolView) -> bool {
+    pool.late_since().is_some() || pool.would_change().is_some()
+}
+
+/// One of the things that pause a pool or a Service: what it is of, and who has made it, where the operator has.
+pub(super) fn paused_by<'a>(
+    by: &assignment::PausedBy,
+    pool: Option<&PoolId>,
+    pause: Option<&'a Pause>,
+) -> PausedBy<'a> {
+    let target = by.service().map(ToString::to_string).or_else(|| pool.map(ToString::to_string));
+    PausedBy {
+        scope: words::PausedByScope(by.as_str()),
+        target,
+        by: pause.and_then(|pause| pause.by.as_deref()),
+        since: pause.and_then(|pause| pause.since).and_then(wall),
+        reason: pause.and_then(|pause| pause.reason.as_deref()),
+    }
+}
+
+/// A node with endpoints of a Service that is left out of a pool of it.
+pub(super) fn left_out(of: &LeftOutView) -> LeftOut<'_> {
+    LeftOut {
+        node: of.node.as_str(),
+        family: words::Family(family(of.family)),
+        rule: words::LeftOutRule(of.why.as_str()),
+        detail: of.why.to_string(),
+    }
+}
+
+/// The Services of a pool; one that is filled from an xDS source has none.
+fn services(pool: &PoolView) -> Vec<String> {
+    pool.services.values().filter(|key| key.is_service()).map(ToString::to_string).collect()
+}
+
+/// What a pool gets its members from.
+fn filled_from(source: &Source) -> String {
+    match source {
+        Source::Kubernetes => "kubernetes".to_owned(),
+        Source::Xds { name, .. } => name.to_string(),
+    }
+}
+
+/// What there is to know of how the members of a pool were chosen; `None` where they come from Services.
+fn remarks(source: &Source) -> Option<Vec<Diagnostic>> {
+    let remarks = match source {
+        Source::Kubernetes => return None,
+        Source::Xds { remarks, .. } => remarks,
+    };
+    let shown = remarks
+        .iter()
+        .map(|remark| Diagnostic { reason: words::RemarkReason(remark.as_str()), detail: remark.to_string() });
+    Some(shown.collect())
+}
+
+/// The members of a pool: those that it must and may have, those that it had, and the difference.
+fn members(pool: &PoolView) -> Members<'_> {
+    let (missing, surplus) = pool.difference().unzip();
+    let required = pool.level.required.iter().map(|(ip, member)| RequiredMember {
+        ip: Address(*ip),
+        name: member.name.as_str(),
+        node_ready: member.node_ready,
+    });
+    Members {
+        required: required.collect(),
+        tolerated: addresses(&pool.level.tolerated),
+        observed: pool.observed.as_ref().map(addresses),
+        admin_states: pool.observed.as_ref().map(|observed| admin_states(pool, observed)),
+        missing: missing.as_ref().map(addresses),
+        must_go: surplus.as_ref().map(addresses),
+    }
+}
+
+/// The admin state of each member.
+fn admin_states(pool: &PoolView, observed: &BTreeSet<IpAddr>) -> BTreeMap<String, words::EntryState> {
+    let states = observed.iter().filter_map(|ip| Some((ip.to_string(), pool.admin_state(ip)?)));
+    states.map(|(ip, state)| (ip, words::EntryState(admin_state_word(state)))).collect()
+}
+
+/// Members that a write changes: how many, and the first of them.
+fn changed_members(list: Option<&MemberList>) -> ChangedMembers<'_> {
+    let named = list.into_iter().flat_map(|list| &list.named).map(|member| ChangedMember {
+        node: (!member.node.is_empty()).then_some(&*member.node),
+        address: member.backend.as_ref().map(ToString::to_string),
+    });
+    ChangedMembers { count: list.map_or(0, |list| list.count), members: named.collect() }
+}

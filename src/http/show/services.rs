@@ -1,0 +1,233 @@
+//! Services: in a list, and alone with their pools.
+
+use std::collections::BTreeSet;
+
+use model::assignment;
+use model::error;
+use model::ids::PoolId;
+use model::view::{Candidacy, PoolView, ResourceView, ServiceView, Snapshot};
+use model::policy::OperatorPolicy;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::values::SnapshotAge;
+use super::super::verdict::{verdict, verdict_reason};
+use super::super::words;
+use super::pools::{LeftOut, PausedBy, Pool, left_out, paused_by};
+use super::{Show, wished};
+
+/// A Service of type LoadBalancer.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Service<'a> {
+    /// Its namespace.
+    namespace: &'a str,
+    /// Its name.
+    name: &'a str,
+    /// Its UID.
+    uid: &'a str,
+    /// Whether it takes part, and if not, why.
+    candidacy: words::Candidacy,
+    /// Whether a pause of it or of one of its pools applies.
+    paused: bool,
+    /// All that keeps it from being written, in any of its pools.
+    paused_by: Vec<PausedBy<'a>>,
+    /// How many EndpointSlices it has.
+    endpoint_slices: usize,
+    /// How many endpoints they have.
+    endpoints: usize,
+    /// What is wrong with its data, in words.
+    data_errors: Vec<&'a str>,
+    /// What is known of its EndpointSlices, by the states of gRFC A88. Null unless it is a candidate.
+    resource: Option<ServiceResource<'a>>,
+    /// The nodes with endpoints that are left out, 100 at most.
+    left_out: Vec<LeftOut<'a>>,
+    /// The pools that its rules send to.
+    pools: Vec<String>,
+    /// Its pools that are not written.
+    not_manageable: Vec<NotManageablePool>,
+}
+
+/// A Service in a list.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct ServiceLine<'a> {
+    #[serde(flatten)]
+    #[schema(inline)]
+    service: Service<'a>,
+    /// Why it is, or is not, in its pool, in one sentence.
+    verdict: String,
+    /// What the verdict is about.
+    verdict_reason: words::VerdictReason,
+}
+
+/// One Service with its pools.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct OneService<'a> {
+    snapshot_age_seconds: SnapshotAge,
+    /// The Service.
+    service: Service<'a>,
+    /// Why it is, or is not, in its pool, in one sentence.
+    verdict: String,
+    /// What the verdict is about.
+    verdict_reason: words::VerdictReason,
+    /// Its pools.
+    pools: Vec<PoolOfService<'a>>,
+}
+
+/// A pool of a Service.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum PoolOfService<'a> {
+    Known(Box<Pool<'a>>),
+    Unknown(UnknownPool),
+}
+
+/// A pool that has not been looked at yet.
+#[derive(Serialize, ToSchema)]
+struct UnknownPool {
+    /// The pool.
+    pool: String,
+}
+
+/// What is known of the EndpointSlices of a Service, by the states of gRFC A88.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ServiceResource<'a> {
+    /// The state.
+    state: words::ResourceState,
+    /// The state, with whether the last good version is in use.
+    cache_state: words::CacheState,
+    /// What is wrong. Null: nothing is.
+    error: Option<ServiceResourceError<'a>>,
+}
+
+/// What is wrong with the EndpointSlices of a Service.
+#[derive(Serialize, ToSchema)]
+struct ServiceResourceError<'a> {
+    /// What kind of fault it is.
+    reason: words::ResourceReason,
+    /// What is wrong, in words.
+    message: &'a str,
+}
+
+/// A pool of a Service that is not written.
+#[derive(Serialize, ToSchema)]
+struct NotManageablePool {
+    /// The pool.
+    pool: String,
+    /// Why, in one word.
+    reason: words::NotManageableReason,
+    /// Why, in words.
+    detail: String,
+}
+
+/// Why a pool of an xDS source is not written.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct NotManageable {
+    /// Why, in one word.
+    reason: words::ListedNotManageableReason,
+    /// Why, in words.
+    detail: String,
+}
+
+impl NotManageable {
+    pub(in crate::http) fn of(why: &error::NotManageable) -> NotManageable {
+        NotManageable { reason: words::ListedNotManageableReason(why.label().0), detail: why.to_string() }
+    }
+}
+
+impl Show {
+    /// A Service in a list.
+    pub(in crate::http) fn service_line<'a>(
+        &self,
+        service: &'a ServiceView,
+        snapshot: &'a Snapshot,
+    ) -> ServiceLine<'a> {
+        ServiceLine {
+            service: shown(service, snapshot),
+            verdict: verdict(service, snapshot, self),
+            verdict_reason: words::VerdictReason(verdict_reason(service, snapshot).as_str()),
+        }
+    }
+
+    /// One Service with its pools.
+    pub(in crate::http) fn one_service<'a>(
+        &self,
+        service: &'a ServiceView,
+        snapshot: &'a Snapshot,
+    ) -> OneService<'a> {
+        let pools = service.pools.iter().map(|id| match snapshot.pools.get(id) {
+            Some(pool) => PoolOfService::Known(Box::new(self.pool(pool, snapshot))),
+            None => PoolOfService::Unknown(UnknownPool { pool: id.to_string() }),
+        });
+        OneService {
+            snapshot_age_seconds: self.snapshot_age(snapshot),
+            service: shown(service, snapshot),
+            verdict: verdict(service, snapshot, self),
+            verdict_reason: words::VerdictReason(verdict_reason(service, snapshot).as_str()),
+            pools: pools.collect(),
+        }
+    }
+}
+
+/// A Service.
+fn shown<'a>(service: &'a ServiceView, snapshot: &'a Snapshot) -> Service<'a> {
+    let paused_by = service_paused_by(service, snapshot);
+    let not_manageable = service.not_manageable.iter().map(|(pool, why)| NotManageablePool {
+        pool: pool.to_string(),
+        reason: words::NotManageableReason(why.label().0),
+        detail: why.to_string(),
+    });
+    Service {
+        namespace: &service.key.namespace,
+        name: &service.key.name,
+        uid: service.uid.as_str(),
+        candidacy: words::Candidacy(service.candidacy.as_str()),
+        paused: !paused_by.is_empty(),
+        paused_by,
+        endpoint_slices: service.slices,
+        endpoints: service.endpoints,
+        data_errors: service.data_errors.iter().map(|error| &**error).collect(),
+        resource: service.resource.as_ref().map(resource),
+        left_out: service.left_out.iter().map(left_out).collect(),
+        pools: service.pools.iter().map(ToString::to_string).collect(),
+        not_manageable: not_manageable.collect(),
+    }
+}
+
+/// All that keeps a Service from being written, in any of its pools.
+fn service_paused_by<'a>(service: &ServiceView, snapshot: &'a Snapshot) -> Vec<PausedBy<'a>> {
+    let policy = wished(snapshot);
+    let mut all: BTreeSet<(assignment::PausedBy, Option<&PoolId>)> = BTreeSet::new();
+    if service.paused {
+        all.insert((assignment::PausedBy::Annotation(service.key.clone()), None));
+    }
+    if policy.is_some_and(|policy| policy.services.contains_key(&service.key)) {
+        all.insert((assignment::PausedBy::Service(service.key.clone()), None));
+    }
+    let stopped_by = policy.and_then(OperatorPolicy::stopped_by);
+    all.extend(stopped_by.filter(|_| service.candidacy == Candidacy::Candidate).map(|by| (by, None)));
+    for view in service.pools.iter().filter_map(|pool| snapshot.pools.get(pool)) {
+        let view: &PoolView = view;
+        let named = |by: &assignment::PausedBy| (*by == assignment::PausedBy::Pool).then_some(&view.pool);
+        all.extend(view.paused.iter().map(|by| (by.clone(), named(by))));
+    }
+    let pause = |by: &assignment::PausedBy, pool: Option<&PoolId>| {
+        service.pools.first().and_then(|first| policy?.pause_of(pool.unwrap_or(first), by))
+    };
+    all.iter().map(|(by, pool)| paused_by(by, *pool, pause(by, *pool))).collect()
+}
+
+/// What is known of a Service's EndpointSlices, in the words of `/api/v1/resources`.
+fn resource(resource: &ResourceView) -> ServiceResource<'_> {
+    ServiceResource {
+        state: words::ResourceState(resource.state.as_str()),
+        cache_state: words::CacheState(resource.state.cache_state(resource.is_cached).as_str()),
+        error: resource.error.as_ref().map(|(reason, message)| ServiceResourceError {
+            reason: words::ResourceReason(reason.as_str()),
+            message,
+        }),
+    }
+}
