@@ -68,18 +68,34 @@ impl<'a> Store<'a> {
 
     /// The stored journal: that of the cluster, or else that of the file.
     pub(super) async fn read(&self) -> anyhow::Result<Option<Journal>> {
-        let text = match (self.read_parts().await?, self.file) {
-            (Some(text), _) => Some(text),
-            (None, Some(file)) if file.exists() => {
+        if let Some(text) = self.read_parts().await? {
+            let journal = Journal::read(&text).with_context(|| {
+                format!(
+                    "the journal in ConfigMap {} cannot be used; delete that ConfigMap, and pass the file of \
+                     the journal with --journal",
+                    self.place()
+                )
+            });
+            return journal.map(Some);
+        }
+        match self.file {
+            Some(file) if file.exists() => {
                 let text = std::fs::read_to_string(file);
-                Some(text.with_context(|| format!("failed to read {}", file.display()))?)
+                let text = text.with_context(|| format!("failed to read {}", file.display()))?;
+                let journal = Journal::read(&text).with_context(|| {
+                    format!(
+                        "the journal in {} cannot be used; if no migration has begun, delete the file, or name another one \
+                         with --journal",
+                        file.display()
+                    )
+                });
+                journal.map(Some)
             }
-            (None, Some(_) | None) => {
+            Some(_) | None => {
                 self.require_no_parts().await?;
-                None
+                Ok(None)
             }
-        };
-        text.map(|text| Journal::read(&text)).transpose().context("the stored journal cannot be used")
+        }
     }
 
     fn maps(&self) -> Api<ConfigMap> {
@@ -92,6 +108,11 @@ impl<'a> Store<'a> {
             Kind::IpPools => "ip-pools",
         };
         format!("{}-{kind}", self.own.name)
+    }
+
+    /// The ConfigMap that names the parts, by namespace and name.
+    pub(super) fn place(&self) -> String {
+        format!("{}/{}", self.own.namespace, self.head())
     }
 
     /// The names of all parts that the cluster has, of any version.
