@@ -14,6 +14,7 @@ mod holds;
 mod itself;
 mod lease;
 mod leaving;
+mod migration;
 mod modes;
 mod nodes;
 mod pauses;

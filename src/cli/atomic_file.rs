@@ -39,7 +39,7 @@ pub(super) fn can_write(path: &Path, existing: Existing) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The folder or the disk refuses it, a file is there that is to be kept, or something that is no file.
-pub(super) fn atomic_file(
+pub(super) fn write_atomically(
     path: &Path,
     text: &[u8],
     readers: Readers,
@@ -128,7 +128,7 @@ mod tests {
         {
             for existing in [Existing::Replaced, Existing::Kept] {
                 let refused =
-                    atomic_file(&at(name), b"text", Readers::All, existing).unwrap_err().to_string();
+                    write_atomically(&at(name), b"text", Readers::All, existing).unwrap_err().to_string();
                 assert!(refused.contains(said), "{refused}");
                 assert!(can_write(&at(name), existing).is_err(), "{name}");
             }
@@ -146,12 +146,12 @@ mod tests {
         symlink(at("nowhere"), at("dangling")).unwrap();
         for name in ["precious", "link", "dangling"] {
             let refused =
-                atomic_file(&at(name), b"text", Readers::Owner, Existing::Kept).unwrap_err().to_string();
+                write_atomically(&at(name), b"text", Readers::Owner, Existing::Kept).unwrap_err().to_string();
             assert!(refused.contains("exists; pass --force"), "{name}: {refused}");
         }
         assert_eq!(names(folder.path()), ["dangling", "link", "precious"]);
         for name in ["link", "dangling"] {
-            atomic_file(&at(name), b"text", Readers::Owner, Existing::Replaced).unwrap();
+            write_atomically(&at(name), b"text", Readers::Owner, Existing::Replaced).unwrap();
             assert!(at(name).symlink_metadata().unwrap().is_file(), "{name}");
         }
         assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "precious");

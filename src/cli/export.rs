@@ -16,7 +16,7 @@ use model::redact::Printable;
 use pool_core::comparison::{Comparison, End, In};
 
 use self::plan::Plan;
-use super::atomic_file::{Existing, Readers, atomic_file, can_write};
+use super::atomic_file::{Existing, Readers, can_write, write_atomically};
 use super::observe;
 use super::write;
 use crate::service::{self, Ended, Listeners, Options, Sight};
@@ -133,7 +133,7 @@ impl Export<'_> {
         if self.to == STANDARD_OUTPUT {
             write(&text)
         } else {
-            atomic_file(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
+            write_atomically(Path::new(self.to), text.as_str().as_bytes(), Readers::All, Existing::Replaced)
         }
     }
 }

@@ -18,7 +18,7 @@ use model::ids::LbName;
 use serde_json::json;
 
 use self::format::{Balancer, Filter, Snapshot, sha256};
-use super::atomic_file::{Existing, Readers, atomic_file, can_write};
+use super::atomic_file::{Existing, Readers, can_write, write_atomically};
 use super::{Files, files, remedy, say, tell};
 use crate::service;
 use crate::wiring::params;
@@ -132,7 +132,7 @@ async fn take(azure: &Azure<'_>, args: &SnapshotArgs, file: &Path) -> anyhow::Re
     let created = azure.clock.wall();
     let snapshot = read(azure, args, created).await?;
     let text = snapshot.text();
-    atomic_file(file, text.as_bytes(), Readers::Owner, existing)?;
+    write_atomically(file, text.as_bytes(), Readers::Owner, existing)?;
     let hash = sha256(text.as_bytes());
     let (pools, balancers) = (snapshot.count(), snapshot.load_balancers.len());
     say([

@@ -3,12 +3,12 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use model::signals::of_taints;
-use model::node::{NodeState, Role};
 use model::arm::{self, Backend};
 use model::ids::{NodeName, PoolId};
 use model::node::NodeFact;
+use model::node::{NodeState, Role};
 use model::object::LeftOut;
+use model::signals::of_taints;
 use model::view::{AdminView, ForeignState, NodePoolState, NodeView, Snapshot, admin_state_word};
 use serde::Serialize;
 use utoipa::ToSchema;

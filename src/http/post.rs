@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use model::operator_request::{self, Answer, Done, Effect, Refusal, Scope, Stays, Wanted};
 use model::assignment::PausedBy;
 use model::ids::{LbName, NodeName, PoolId, PoolName};
+use model::operator_request::{self, Answer, Done, Effect, Refusal, Scope, Stays, Wanted};
 use model::sample::GateClass;
 use serde::Serialize;
 use utoipa::ToSchema;

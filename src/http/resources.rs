@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use model::ids::PoolId;
-use model::xds::cache::{Error, State};
 use model::view::Snapshot;
 use model::xds::Value as Content;
 use model::xds::assignment::{LoadAssignment, Standing};
+use model::xds::cache::{Error, State};
 use model::xds::dump::{ResourceDump, ServerDump};
 use model::xds::facts::{Key, Kind};
-use model::xds::source::{Fault, SourceFact};
 use model::xds::name::Name;
+use model::xds::source::{Fault, SourceFact};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -11,8 +11,8 @@ use actors::clock::Clock;
 use model::assignment::PausedBy;
 use model::ids::{Family, PoolId};
 use model::machine::{Now, Wall};
+use model::policy::{OperatorPolicy, Pause};
 use model::view::{Snapshot, admin_state_word};
-use model::policy::{Pause, OperatorPolicy};
 
 use super::values::{Seconds, SnapshotAge, Time};
 pub(super) use lanes::Lane;

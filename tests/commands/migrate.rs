@@ -1,5 +1,6 @@
 //! `migrate-basic-lb`: the real binary against simulated Azure and Kubernetes.
 
+mod interrupted;
 mod ip_pools;
 mod journal;
 mod on_startup;
@@ -11,8 +12,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use simulator::models::arm::topology::{Cluster, NodeGroup, NodeKind, Service, Topology, UpgradePolicy};
+use simulator::models::arm::{Method, Request};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build;
+use simulator::{Azure, Fate};
+use tokio::sync::mpsc;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -92,6 +96,27 @@ async fn both_leases_are_free(bench: &Bench) {
         let lease = bench.fakes.cluster.ask(ask).await.unwrap_or_default();
         assert!(lease["spec"]["holderIdentity"].as_str().is_none_or(str::is_empty), "{lease}");
     }
+}
+
+/// Cuts the connection of every request that creates a load balancer, and gives where that is heard.
+async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
+    let (heard, hear) = mpsc::unbounded_channel();
+    let hook = move |_: &mut Azure, request: &Request, _| {
+        let path = request.path_and_query.split('?').next().unwrap_or_default();
+        if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
+            // There is no receiver once the test has gone on.
+            heard.send(()).unwrap_or_default();
+            return Fate::Cut;
+        }
+        Fate::Answered
+    };
+    bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+    hear
+}
+
+/// Cuts no connection any more.
+async fn cut_nothing(bench: &Bench) {
+    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
 }
 
 async fn plan(bench: &Bench, more: &[&str]) -> Ended {

@@ -6,8 +6,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use simulator::models::arm::{Counters, Latency, Method, PoolSpec, Settings, VirtualNetwork};
-use simulator::{Arm, Clock, Exchange, Journal};
+use simulator::models::arm::topology::Cluster;
+use simulator::models::arm::{
+    ArmModel, Counters, Latency, Method, PoolSpec, Request, Settings, VirtualNetwork,
+};
+use simulator::{Arm, Clock, Exchange, Fate, Journal};
+use tokio::sync::oneshot;
 
 /// The virtual network that every pool names.
 const VNET: &str = "vnet";
@@ -31,6 +35,19 @@ pub struct Put {
     pub members: Option<BTreeSet<IpAddr>>,
     /// Whether Azure has refused it: nothing was written.
     pub refused: bool,
+}
+
+/// A write of anything.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// When the request arrived, in microseconds of [`Azure::now_us`].
+    pub at_us: u64,
+    /// When it was answered.
+    pub answered_us: u64,
+    /// Who wrote: the request's `User-Agent`.
+    pub who: String,
+    /// What was written.
+    pub path: String,
 }
 
 /// A running fake. Its listener stops with this value.
@@ -79,6 +96,41 @@ impl Azure {
             });
         };
         self.arm.azure.ask(change).await;
+    }
+
+    /// Holds this cluster and nothing else from now on, with writes that run on after their answer.
+    pub async fn hold(&self, cluster: Cluster) {
+        let url = self.arm.url.clone();
+        let hold = move |azure: &mut simulator::Azure, _: u64| {
+            let mut model = cluster.build(azure.model.settings().clone()).expect("Azure takes the cluster");
+            model.set_endpoint(&url);
+            azure.model = model;
+        };
+        self.arm.azure.ask(hold).await;
+    }
+
+    /// Holds the answer to the first deletion back: says when it has arrived, and waits until it is let go.
+    pub async fn hold_first_deletion(&self) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
+        let (heard, hear) = oneshot::channel();
+        let (release, released) = oneshot::channel();
+        let mut first = Some((heard, released));
+        let hook = move |_: &mut simulator::Azure, request: &Request, _| {
+            let held = if request.method == Method::Delete { first.take() } else { None };
+            let Some((heard, released)) = held else { return Fate::Answered };
+            // There is no receiver once the test is over.
+            heard.send(()).unwrap_or_default();
+            Fate::Held(released)
+        };
+        self.arm.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
+        (hear, release)
+    }
+
+    /// Asks or changes the model.
+    pub async fn model<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut ArmModel) -> T + Send + 'static,
+    ) -> T {
+        self.arm.azure.ask(move |azure, _| question(&mut azure.model)).await
     }
 
     /// Microseconds since the fake was started.
@@ -169,6 +221,20 @@ impl Azure {
         let exchanges = self.arm.azure.ask(move |_, _| journal.borrow().clone()).await;
         let puts = exchanges.iter().filter(|exchange| exchange.request.method == Method::Put);
         puts.map(|exchange| put(exchange)).collect()
+    }
+
+    /// The writes of anything so far, oldest first.
+    pub async fn writes(&self) -> Vec<Write> {
+        let journal = self.journal.clone();
+        let exchanges = self.arm.azure.ask(move |_, _| journal.borrow().clone()).await;
+        let is_write = |exchange: &&std::sync::Arc<Exchange>| exchange.request.method != Method::Get;
+        let write = |exchange: &std::sync::Arc<Exchange>| Write {
+            at_us: exchange.arrived_us,
+            answered_us: exchange.ended_us.unwrap_or(u64::MAX),
+            who: exchange.header("User-Agent").unwrap_or_default().to_owned(),
+            path: exchange.request.path_and_query.clone(),
+        };
+        exchanges.iter().filter(is_write).map(write).collect()
     }
 
     /// ARM's sums so far.

@@ -39,6 +39,12 @@ const POLLS_PER_SECOND: u32 = 20;
 const HAND_OVER: Duration = Duration::from_secs(10);
 /// How often nodes are detached again because a load balancer is in use.
 const DETACH_ROUNDS: u32 = 3;
+/// How often private addresses are checked again because one was taken after the check.
+const CHECK_ROUNDS: u32 = 3;
+/// How often an address that is in use is waited for when all others are served, for nine minutes in all.
+const RETAKES: u32 = 20;
+/// The same where something else is more urgent.
+const FEW_RETAKES: u32 = 1;
 /// How long the machine waits before it stores the journal again after a failure.
 const RECORD_AGAIN: Duration = Duration::from_secs(10);
 
@@ -53,7 +59,8 @@ pub enum ApplyIn {
     Recorded(Result<(), String>),
     /// Whether this process holds the shared Lease.
     Lease(bool),
-    /// The operator asks to stop. That counts as long as traffic is not interrupted.
+    /// The operator asks to stop. That counts as long as traffic is not interrupted, and when nothing is left but to wait
+    /// for addresses that are in use.
     Stop,
 }
 
@@ -105,7 +112,7 @@ pub struct Apply {
     recording: Recording,
     /// Basic load balancers that exist.
     alive: BTreeSet<ResourceId>,
-    /// Standard load balancers that existed at the beginning.
+    /// Standard load balancers that existed at the beginning, or were created since.
     standard: BTreeMap<ResourceId, Value>,
     listed: BTreeSet<ResourceId>,
     /// Scale sets that only an error of Azure named.
@@ -113,6 +120,9 @@ pub struct Apply {
     /// Frontends that could not be built, with the reason.
     unavailable: BTreeMap<(usize, String), String>,
     rounds: u32,
+    checks: u32,
+    /// Whether a load balancer that was left out can be created now: nodes are attached to it, too.
+    builds_again: bool,
     is_in_use: bool,
     has_written: bool,
     past_return: bool,
@@ -120,6 +130,8 @@ pub struct Apply {
     /// With which guide it ends when the journal says that the migration is over.
     giving_up: Option<Guide>,
     shown: Option<(Stage, usize)>,
+    /// How often an address that is in use is waited for at the end.
+    retakes: u32,
     is_finished: bool,
 }
 
@@ -158,15 +170,24 @@ impl Apply {
             named_by_errors: BTreeSet::new(),
             unavailable: BTreeMap::new(),
             rounds: 0,
+            checks: 0,
+            builds_again: false,
             is_in_use: false,
             has_written: false,
             past_return: false,
             is_stopping: false,
             giving_up: None,
             shown: None,
+            retakes: RETAKES,
             is_finished: false,
             journal,
         }
+    }
+
+    /// The same, which does not wait for addresses that are in use: something else is more urgent.
+    #[must_use]
+    pub fn without_patience(self) -> Apply {
+        Apply { retakes: FEW_RETAKES, ..self }
     }
 
     /// The stage in which it is.
@@ -230,11 +251,13 @@ impl Apply {
     fn judge(&mut self, now: Now, at: usize, live: Option<&Value>, out: &mut Vec<ApplyOut>) {
         let goal = self.tasks[at].goal.clone();
         let unavailable = |target| self.unavailable_of(target);
+        let left_out = || self.left_out();
         let context = Context {
             inventory: &self.journal.inventory,
             work: &self.work,
             leaving: &self.leaving,
             unavailable: &unavailable,
+            left_out: &left_out,
             past_return: self.past_return,
         };
         match goal.judge(live, &context) {
@@ -484,6 +507,9 @@ impl Machine for Apply {
             ApplyIn::Answer(id, answer) => self.on_answer(now, id, answer, out),
             ApplyIn::Recorded(result) => self.on_recorded(now, result, out),
             ApplyIn::Lease(held) => self.has_lease = held,
+            ApplyIn::Stop if self.stage == Stage::Retake => {
+                self.tasks.iter_mut().for_each(|task| task.waits_no_more(now));
+            }
             ApplyIn::Stop => self.is_stopping |= self.stage < Stage::DetachModels,
         }
         self.proceed(now, out);

@@ -41,7 +41,7 @@ pub enum JournalError {
     )]
     Format(u32),
     /// It does not hold what it was made from.
-    #[error("the digest of the journal does not fit its content; use its other copy")]
+    #[error("the digest of the journal does not fit its content")]
     Damaged,
 }
 
@@ -80,5 +80,43 @@ impl Journal {
             return Err(JournalError::Damaged);
         }
         Ok(journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::tests::cloud::Cloud;
+
+    fn stored() -> Value {
+        serde_json::from_str(&Journal::begun(Cloud::with_scale_set().survey()).text()).unwrap()
+    }
+
+    #[test]
+    fn m2_a_journal_is_read_as_it_was_stored() {
+        let mut journal = Journal::begun(Cloud::with_scale_set().survey());
+        journal.outage = true;
+        assert_eq!(Journal::read(&journal.text()).unwrap(), journal);
+    }
+
+    #[test]
+    fn m2_a_damaged_journal_is_not_used() {
+        let text = stored().to_string();
+        assert!(matches!(Journal::read(&text[..text.len() / 2]), Err(JournalError::Unreadable(_))));
+        assert!(matches!(Journal::read(""), Err(JournalError::Unreadable(_))));
+        let changed = text.replace("20.0.0.1", "20.0.0.9");
+        assert!(matches!(Journal::read(&changed), Err(JournalError::Damaged)));
+        let mut lacking = stored();
+        lacking.as_object_mut().unwrap().remove("inventory");
+        assert!(matches!(Journal::read(&lacking.to_string()), Err(JournalError::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_journal_of_another_version_is_named() {
+        let mut other = stored();
+        other["format"] = json!(FORMAT + 1);
+        assert!(matches!(Journal::read(&other.to_string()), Err(JournalError::Format(_))));
     }
 }

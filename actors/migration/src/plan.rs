@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::Inventory;
+use crate::journal::Journal;
 use crate::work::Work;
 
 pub use blocker::{Blocker, Reason};
@@ -89,6 +90,17 @@ impl Plan {
             blockers: findings.blockers,
             notices: findings.notices,
         }
+    }
+
+    /// The same, which cannot be carried out because the migration of this journal has not ended.
+    #[must_use]
+    pub fn after(mut self, journal: &Journal, stored_in: &str) -> Plan {
+        let finding = format!("a migration, with digest {}, has begun and not ended", journal.digest);
+        let remedy = "apply its plan again, or run `migrate-basic-lb apply --unattended`: it continues there";
+        let object = format!("ConfigMap {stored_in}");
+        let blocker = Blocker { reason: Reason::Unfinished, object, finding, remedy: remedy.to_owned() };
+        self.blockers.insert(0, blocker);
+        self
     }
 
     /// Whether this version of the program made a plan of this form.

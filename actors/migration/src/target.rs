@@ -72,7 +72,7 @@ pub(crate) fn cluster_pool(name: &str, cluster: &Cluster) -> Option<bool> {
 /// The load balancer that comes in the place of a Basic one.
 ///
 /// Under Basic, the cloud-controller-manager names the load balancers of further availability sets and scale sets after
-/// these; under Standard all nodes share one. Others keep their names.
+/// these; under Standard all nodes share one, with the name that the configuration has. Others keep their names.
 #[must_use]
 pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> ResourceId {
     let cluster = &inventory.cluster;
@@ -85,6 +85,8 @@ pub fn successor(inventory: &Inventory, scope: &Scope, basic: &ResourceId) -> Re
     };
     let sets = scope.scale_sets.iter().chain(inventory.of_kind("availabilitysets").map(|(id, _)| id));
     let is_set = sets.into_iter().any(|set| set.name().eq_ignore_ascii_case(base));
+    // That of the first set has the cluster's name, unless the configuration names another one.
+    let is_set = is_set || base.eq_ignore_ascii_case(&cluster.name);
     let is_named = cluster.load_balancers.iter().any(|lb| lb.eq_ignore_ascii_case(base));
     match cluster.load_balancers.first() {
         Some(main) if is_set && !is_named => cluster

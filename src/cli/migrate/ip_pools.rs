@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use anyhow::bail;
 use clap::Args;
 use migration::apply::{Apply, Outcome};
 use migration::inventory::{Cluster, Purpose};
@@ -68,8 +69,15 @@ async fn change<'a>(
     let (journal, is_stored) = match store.read().await? {
         Some(journal) if !journal.done => (journal, true),
         Some(_) | None => {
-            let cluster = cluster(outside).await?;
-            let inventory = azure::survey(&outside.arm, outside.clock, cluster, &run.output).await;
+            let output = run.output.clone();
+            // The Leases are renewed meanwhile.
+            let survey = async {
+                anyhow::Ok(azure::survey(&outside.arm, outside.clock, cluster(outside).await?, &output).await)
+            };
+            let Some(inventory) = run.beside(survey).await else {
+                bail!("interrupted before anything was changed");
+            };
+            let inventory = inventory?;
             let plan = PoolsPlan::of(&inventory);
             let told = tell_plan(&plan)?;
             if plan.pools.is_empty() || !plan.blockers.is_empty() {

@@ -14,7 +14,7 @@ use migration::journal::Journal;
 use serde_json::json;
 
 use super::Outside;
-use crate::cli::atomic_file::{Existing, Readers, atomic_file};
+use crate::cli::atomic_file::{Existing, Readers, write_atomically};
 use crate::cli::snapshot::format::sha256;
 use crate::wiring::params;
 
@@ -53,7 +53,7 @@ impl<'a> Store<'a> {
     pub(super) async fn write(&self, journal: &Journal) -> anyhow::Result<()> {
         let text = journal.text();
         if let Some(file) = self.file {
-            atomic_file(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
+            write_atomically(file, text.as_bytes(), Readers::Owner, Existing::Replaced)?;
             let stored = std::fs::read_to_string(file);
             if stored.with_context(|| format!("failed to read {} back", file.display()))? != text {
                 bail!("{} does not hold what was written to it", file.display());
@@ -68,18 +68,34 @@ impl<'a> Store<'a> {
 
     /// The stored journal: that of the cluster, or else that of the file.
     pub(super) async fn read(&self) -> anyhow::Result<Option<Journal>> {
-        let text = match (self.read_parts().await?, self.file) {
-            (Some(text), _) => Some(text),
-            (None, Some(file)) if file.exists() => {
+        if let Some(text) = self.read_parts().await? {
+            let journal = Journal::read(&text).with_context(|| {
+                format!(
+                    "the journal in ConfigMap {} cannot be used; delete that ConfigMap, and pass the file of \
+                     the journal with --journal",
+                    self.place()
+                )
+            });
+            return journal.map(Some);
+        }
+        match self.file {
+            Some(file) if file.exists() => {
                 let text = std::fs::read_to_string(file);
-                Some(text.with_context(|| format!("failed to read {}", file.display()))?)
+                let text = text.with_context(|| format!("failed to read {}", file.display()))?;
+                let journal = Journal::read(&text).with_context(|| {
+                    format!(
+                        "the journal in {} cannot be used; if no migration has begun, delete the file, or name another one \
+                         with --journal",
+                        file.display()
+                    )
+                });
+                journal.map(Some)
             }
-            (None, Some(_) | None) => {
+            Some(_) | None => {
                 self.require_no_parts().await?;
-                None
+                Ok(None)
             }
-        };
-        text.map(|text| Journal::read(&text)).transpose().context("the stored journal cannot be used")
+        }
     }
 
     fn maps(&self) -> Api<ConfigMap> {
@@ -92,6 +108,11 @@ impl<'a> Store<'a> {
             Kind::IpPools => "ip-pools",
         };
         format!("{}-{kind}", self.own.name)
+    }
+
+    /// The ConfigMap that names the parts, by namespace and name.
+    pub(super) fn place(&self) -> String {
+        format!("{}/{}", self.own.namespace, self.head())
     }
 
     /// The names of all parts that the cluster has, of any version.

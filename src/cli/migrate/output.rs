@@ -72,7 +72,8 @@ impl Output {
     pub(super) fn held_by(&self, holder: &str, lease: &Place) {
         match self {
             Output::Terminal(_) => tell([printable!(
-                "{holder} holds the Lease {lease}: waiting until it is given back or expires"
+                "{holder} holds the Lease {lease}: waiting until it is given back or expires; a controller gives it back \
+                 when it ends"
             )]),
             Output::Log => tracing::info!(%lease, holder, "the migration waits for a Lease"),
         }

@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use migration::plan::Plan;
 
+use super::journal::{Kind, Store};
 use super::output::Output;
 use super::{Common, azure, facts};
-use crate::cli::atomic_file::{Existing, Readers, atomic_file, can_write};
-use crate::cli::say;
+use crate::cli::atomic_file::{Existing, Readers, can_write, write_atomically};
+use crate::cli::{say, tell};
 use crate::service;
 
 /// The exit code that says that something blocks the migration.
@@ -54,7 +55,16 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         let outside = args.common.open(config).await?;
         let cluster = facts::read(&outside).await?;
         let inventory = azure::survey(&outside.arm, outside.clock, cluster, &Output::terminal()).await;
-        anyhow::Ok(Plan::of(&inventory, &outside.accepted(&args.accept)))
+        let plan = Plan::of(&inventory, &outside.accepted(&args.accept));
+        let store = Store::of(&outside, Kind::Migration, None);
+        anyhow::Ok(match store.read().await {
+            Ok(Some(journal)) if !journal.done => plan.after(&journal, &store.place()),
+            Ok(_) => plan,
+            Err(why) => {
+                tell([printable!("warning: whether a migration has begun is not known: {why:#}")]);
+                plan
+            }
+        })
     })?;
     let json = serde_json::to_string_pretty(&plan).context("failed to write the plan as JSON")?;
     let text = match args.output {
@@ -63,7 +73,12 @@ pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     };
     say(text.lines().map(|line| printable!("{line}")))?;
     if let Some(file) = &args.out {
-        atomic_file(file, json.as_bytes(), Readers::Owner, existing)?;
+        write_atomically(file, json.as_bytes(), Readers::Owner, existing)?;
+        let file = file.display();
+        tell([match plan.blockers.len() {
+            0 => printable!("stored in {file}; carry it out with `migrate-basic-lb apply --plan {file}`"),
+            _ => printable!("stored in {file}; remove what blocks it, and plan again"),
+        }]);
     }
     Ok(if plan.blockers.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(BLOCKED) })
 }

@@ -62,7 +62,8 @@ impl<'a> Unattended<'a> {
         Unattended { outside, store, accepted: outside.accepted(accept), sight: None }
     }
 
-    /// The same, which changes nothing while this controller sees that everything is paused.
+    /// The same, which changes nothing while this controller sees that everything is paused, and does not keep it from its
+    /// work for longer than it must.
     pub(super) fn heeding(self, sight: &'a Sight) -> Unattended<'a> {
         Unattended { sight: Some(sight), ..self }
     }
@@ -130,6 +131,7 @@ impl<'a> Unattended<'a> {
                     continue;
                 }
             };
+            let machine = if self.sight.is_some() { machine.without_patience() } else { machine };
             return Ok(Finished::Driven(run.drive(machine, &self.store).await));
         }
     }

@@ -1,10 +1,10 @@
 //! Streams of events, on the runtime's clock.
 
 use actors::kubernetes::Teller;
-use reporting::events::{Event, Place, Severity};
 use model::ids::{ServiceKey, ServiceUid};
 use model::machine::Now;
 use model::report::{ServiceRef, Subject};
+use reporting::events::{Event, Place, Severity};
 use serde_json::{Value, json};
 
 use super::*;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::clock::Clock;
-use model::signals::Signal;
 use model::arm::AdminState;
 use model::ids::{AddressName, Family, LbName, NodeUid, PoolId, PoolName};
 use model::level::{Level, Member, Provenance, Source};
 use model::machine::Now;
 use model::object::{ResourceVersion, Taint};
 use model::sample::PoolState;
+use model::signals::Signal;
 use model::view::{NodePool, PoolView, Synced};
 use serde_json::{Value, json};
 

@@ -9,16 +9,16 @@ use actors::clock::Clock;
 use model::ids::{Family, LbName, PoolName, ServiceKey, ServiceUid};
 use model::level::{Level, Provenance, Source};
 use model::machine::{Now, Wall};
-use model::xds::cache::{CacheState, Cached, Reason, Rejected};
 use model::sample::PoolState;
 use model::view::PoolView;
 use model::xds::assignment::Priority;
-use model::xds::dump::Dump;
+use model::xds::cache::{CacheState, Cached, Reason, Rejected};
 use model::xds::cluster::Cluster;
-use model::xds::facts::Code;
-use pools::membership;
-use model::xds::source::{Assigned, Note};
+use model::xds::dump::Dump;
 use model::xds::dump::XdsView;
+use model::xds::facts::Code;
+use model::xds::source::{Assigned, Note};
+use pools::membership;
 use serde_json::{Value, json};
 
 use super::*;
@@ -133,7 +133,9 @@ fn listed() -> Listed {
 
 /// A pool that is filled from a source.
 fn pool() -> PoolView {
-    let remarks = [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)].into();
+    let remarks =
+        [model::xds::remark::Diagnostic::WeightsIgnored, model::xds::remark::Diagnostic::PriorityUsed(1)]
+            .into();
     PoolView {
         pool: PoolId::new(LbName::new("edge"), PoolName::new("web")),
         family: Family::V4,

@@ -1,9 +1,9 @@
 //! Who leads, whose the shared Lease is, and what operators have paused.
 
-use model::operator_request::Scope;
 use model::machine::Now;
-use model::view::{LeadershipView, SharedLeaseView, PolicyView};
+use model::operator_request::Scope;
 use model::policy;
+use model::view::{LeadershipView, PolicyView, SharedLeaseView};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use model::assignment;
 use model::ids::PoolId;
 use model::level::Source;
-use model::view::{self, GuardsView, LeftOutView, PoolView, Snapshot};
 use model::policy::Pause;
+use model::view::{self, GuardsView, LeftOutView, PoolView, Snapshot};
 use model::write_record::{self, MemberList, WriteRecord};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -429,9 +429,10 @@ fn remarks(source: &Source) -> Option<Vec<Diagnostic>> {
         Source::Kubernetes => return None,
         Source::Xds { remarks, .. } => remarks,
     };
-    let shown = remarks
-        .iter()
-        .map(|remark| Diagnostic { reason: words::RemarkReason(remark.as_str()), detail: remark.to_string() });
+    let shown = remarks.iter().map(|remark| Diagnostic {
+        reason: words::RemarkReason(remark.as_str()),
+        detail: remark.to_string(),
+    });
     Some(shown.collect())
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use model::assignment;
 use model::error;
 use model::ids::PoolId;
-use model::view::{Candidacy, PoolView, ResourceView, ServiceView, Snapshot};
 use model::policy::OperatorPolicy;
+use model::view::{Candidacy, PoolView, ResourceView, ServiceView, Snapshot};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -92,3 +92,23 @@ async fn a_migration_is_not_forgotten_because_the_first_config_map_is_deleted() 
         format!("ConfigMap kube-system/{HEAD} of the journal does not exist, but parts of it do ({part})");
     assert!(ended.stderr.contains(&what), "{ended:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_damaged_is_named_and_the_cluster_is_enough() {
+    let (bench, plan, journal) = migrated().await;
+    let text = std::fs::read_to_string(&journal).expect("the file");
+    std::fs::write(&journal, &text[..text.len() / 2]).expect("the folder can be written");
+    let ended = apply(&bench, &plan, &journal).await;
+    assert_eq!(ended.code, Some(0), "the ConfigMaps are used: {ended:?}");
+
+    std::fs::write(&journal, &text[..text.len() / 2]).expect("the folder can be written");
+    assert!(bench.fakes.delete(Resource::ConfigMaps, "kube-system", HEAD).await);
+    let ended = apply(&bench, &plan, &journal).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("the journal in {journal} cannot be used")), "{ended:?}");
+    // A journal that was changed by hand is no better.
+    std::fs::write(&journal, text.replace("\"Static\"", "\"Dynamic\"")).expect("the folder can be written");
+    let ended = apply(&bench, &plan, &journal).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the digest of the journal does not fit its content"), "{ended:?}");
+}

@@ -5,13 +5,15 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use simulator::models::arm::topology::{Cluster, Topology};
-use simulator::models::arm::{Method, PoolSpec, Request, VirtualNetwork};
+use simulator::models::arm::{Method, PoolSpec, Reply, Request, VirtualNetwork};
 use simulator::models::kube::Resource;
 use simulator::models::kube::build::Family;
-use simulator::{Azure, Fate, vnet_id};
-use tokio::sync::mpsc;
+use simulator::{Azure, vnet_id};
 
-use super::{Bench, OWN, Running, SHARED, both_leases_are_free, hold, lease, scale_set, skus};
+use super::{
+    Bench, OWN, Running, SHARED, both_leases_are_free, cut_creations, cut_nothing, hold, lease, scale_set,
+    skus,
+};
 use crate::support::{PATIENCE, eventually};
 
 /// How long a process may take to end while nothing is under way, on a busy machine.
@@ -183,22 +185,6 @@ async fn sigterm_before_the_outage_ends_the_migration_and_gives_the_leases_back(
     end(running).await;
 }
 
-/// Cuts the connection of every request that creates a load balancer, and gives where that is heard.
-async fn cut_creations(bench: &Bench) -> mpsc::UnboundedReceiver<()> {
-    let (heard, hear) = mpsc::unbounded_channel();
-    let hook = move |_: &mut Azure, request: &Request, _| {
-        let path = request.path_and_query.split('?').next().unwrap_or_default();
-        if request.method == Method::Put && path.rsplit('/').nth(1) == Some("loadBalancers") {
-            // There is no receiver once the test has gone on.
-            heard.send(()).unwrap_or_default();
-            return Fate::Cut;
-        }
-        Fate::Answered
-    };
-    bench.fakes.azure.ask(move |azure, _| azure.wire.intercept(hook)).await;
-    hear
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_in_the_outage_ends_the_process_and_the_next_continues() {
     let bench = bench(scale_set(), json!({})).await;
@@ -213,7 +199,7 @@ async fn sigterm_in_the_outage_ends_the_process_and_the_next_continues() {
     assert!(ended.stderr.contains("the end of the process interrupts the migration"), "{ended:?}");
     both_leases_are_free(&bench).await;
 
-    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    cut_nothing(&bench).await;
     let running = start(&bench);
     running.leads().await;
     assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
@@ -230,7 +216,7 @@ async fn a_process_that_was_killed_in_the_outage_is_continued_too() {
     tokio::time::timeout(PATIENCE, cut.recv()).await.expect("it comes so far").expect("the hook is there");
     running.signal(Signal::KILL);
     running.child.wait().await.expect("it is our child");
-    bench.fakes.azure.ask(|azure, _| azure.wire.intercept(|_, _, _| Fate::Answered)).await;
+    cut_nothing(&bench).await;
     // Its hold of both Leases would run out after a minute.
     for name in [OWN, SHARED] {
         assert!(bench.fakes.delete(Resource::Leases, "kube-system", name).await);
@@ -268,4 +254,86 @@ async fn c4_a_dry_run_and_other_modes_log_the_plan_and_a_pause_stops_it() {
     assert_eq!(lines(&running, message).len(), 1, "{:?}", running.lines());
     end(running).await;
     assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+}
+
+/// The private address of the internal frontend; `None`: it does not exist.
+async fn internal_address(bench: &Bench) -> Option<String> {
+    let find = |azure: &mut Azure, _: u64| {
+        let ids = azure.model.ids();
+        let lb = ids.iter().find(|id| id.ends_with("/loadBalancers/kubernetes-internal"))?;
+        let body = azure.model.json(lb)?;
+        let frontend = &body["properties"]["frontendIPConfigurations"][0];
+        frontend["properties"]["privateIPAddress"].as_str().map(str::to_owned)
+    };
+    bench.fakes.azure.ask(find).await
+}
+
+/// Deletes the interface that has taken an address.
+async fn rival_leaves(bench: &Bench, address: &str) {
+    let name = format!("/networkInterfaces/rival-{}", address.replace('.', "-"));
+    let leave = move |azure: &mut Azure, now: u64| {
+        let id = azure.model.ids().into_iter().find(|id| id.ends_with(&name)).expect("it has the address");
+        let path_and_query = format!("{id}?api-version=2025-05-01");
+        let request =
+            Request { method: Method::Delete, path_and_query, headers: Vec::new(), body: Vec::new() };
+        match azure.model.handle(&request, now) {
+            Reply::Answer(response) => assert!(response.status < 300, "{}", response.status),
+            cut @ (Reply::Lost { .. } | Reply::Refused) => panic!("{cut:?}"),
+        }
+    };
+    bench.fakes.azure.ask(leave).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_is_in_use_is_logged_and_the_next_start_tries_again() {
+    let bench = bench(scale_set(), json!({})).await;
+    let address = internal_address(&bench).await.expect("the internal load balancer is there");
+    let ip = address.parse().expect("an address");
+    bench.fakes.azure.ask(move |azure, _| azure.model.plan_live_ccm(ip, 0)).await;
+    let running = start(&bench);
+    running.leads().await;
+    let lacking = lines(&running, "a frontend is not served after the migration from Basic load balancers");
+    assert_eq!(lacking.len(), 1, "{:?}", running.lines());
+    assert_eq!(lacking[0]["level"], "ERROR");
+    let finding = lacking[0]["finding"].as_str().unwrap_or_default();
+    assert!(finding.contains(&address) && finding.contains("in use"), "{lacking:?}");
+    assert!(lacking[0]["remedy"].as_str().is_some_and(|it| it.contains("restart the controller")));
+    assert!(lines(&running, MIGRATED).is_empty());
+    assert_eq!(internal_address(&bench).await, None);
+    // The others are served, and the controller does its work.
+    is_managed(&bench).await;
+    end(running).await;
+
+    rival_leaves(&bench, &address).await;
+    let running = start(&bench);
+    running.leads().await;
+    assert_eq!(lines(&running, MIGRATED).len(), 1, "{:?}", running.lines());
+    assert_eq!(internal_address(&bench).await, Some(address));
+    end(running).await;
+}
+
+/// Upstream migrates when a Service is looked at, also when one is deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn m14_a_deleted_service_touches_no_load_balancer() {
+    let bench = bench(scale_set(), json!({ "migration": { "onStartup": false } })).await;
+    let running = start(&bench);
+    running.leads().await;
+    let service = &bench.world.services()[0];
+    assert!(bench.fakes.delete(Resource::Services, &service.namespace, &service.name).await);
+    // It reads its load balancers every 5 s, and compares them with what the cluster wants.
+    let before = bench.requests();
+    eventually("the controller goes on reading", PATIENCE, || async {
+        let more = bench.requests() - before;
+        if more >= 4 { Ok(()) } else { Err(format!("{more} requests")) }
+    })
+    .await;
+    end(running).await;
+    assert_eq!(skus(&bench).await, ["Basic", "Basic"]);
+    assert!(bench.puts().is_empty());
+    let serve = |azure: &mut Azure, _: u64| {
+        let names = [0, 1].map(simulator::models::arm::topology::frontend_name);
+        azure.model.frontend_serves("kubernetes", &names[0])
+            && azure.model.frontend_serves("kubernetes-internal", &names[1])
+    };
+    assert!(bench.fakes.azure.ask(serve).await, "both Services answer");
 }

@@ -1,12 +1,13 @@
 //! Goals of single objects. Each is judged by the live body of its object alone, together with what the journal holds, so
 //! it makes no difference which process began to reach it, or how far it came.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use crate::call::Call;
-use crate::inventory::Inventory;
+use crate::inventory::{Frontend, Inventory};
 use crate::json::{id, is_basic, items, object, provisioning, text};
 use crate::members::{Leaving, MemberKind, attached, detached, put_body};
 use crate::resource_id::ResourceId;
@@ -60,6 +61,8 @@ pub(super) struct Context<'a> {
     pub(super) leaving: &'a Leaving,
     /// Frontends of each target that cannot be built now.
     pub(super) unavailable: &'a dyn Fn(usize) -> BTreeSet<String>,
+    /// Targets that are not created now.
+    pub(super) left_out: &'a dyn Fn() -> BTreeSet<ResourceId>,
     /// Whether a Basic load balancer is gone already.
     pub(super) past_return: bool,
 }
@@ -140,7 +143,10 @@ impl Goal {
             },
             Goal::Free(..) => match live.map(|body| body["available"].as_bool()) {
                 Some(Some(true)) => Judged::Reached,
-                Some(Some(false) | None) | None => Judged::Wait("the address is in use".to_owned()),
+                Some(Some(false) | None) | None => Judged::Wait(
+                    "the address is in use by something else, which the subnet's ipConfigurations name"
+                        .to_owned(),
+                ),
             },
             Goal::Build(target) => build(*target, live, context),
             Goal::Upgrade(id) => match context.work.addresses.get(id) {
@@ -288,7 +294,16 @@ fn detach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Con
 
 fn attach(kind: MemberKind, id: &ResourceId, live: Option<&Value>, context: &Context<'_>) -> Judged {
     let (Some(live), Some(member)) = (live, context.work.member(id)) else { return Judged::Reached };
-    match attached(kind, live, &member.attachments, member.probe.as_ref()) {
+    let left_out = (context.left_out)();
+    let is_there = |id: &ResourceId| !left_out.iter().any(|lb| id.below(lb).is_some());
+    let mut attachments = Cow::Borrowed(&member.attachments);
+    if !left_out.is_empty() {
+        for attachment in attachments.to_mut() {
+            attachment.repoint(|id| is_there(id).then(|| id.clone()));
+        }
+    }
+    let probe = member.probe.as_ref().filter(|probe| is_there(probe));
+    match attached(kind, live, &attachments, probe) {
         Some(edited) => Judged::Write(Call::put(id, put_body(kind, &edited), etag(live))),
         None if has_failed(live) => Judged::Write(Call::put(id, put_body(kind, live), etag(live))),
         None => Judged::Reached,
@@ -300,6 +315,8 @@ fn build(target: usize, live: Option<&Value>, context: &Context<'_>) -> Judged {
     let target = &context.work.targets[target_index];
     let wanted = without(&target.body, &(context.unavailable)(target_index));
     match live {
+        // Azure takes no pools and rules without a frontend.
+        _ if Frontend::all(&target.id, &wanted).next().is_none() => Judged::Reached,
         None => Judged::Write(Call::put(&target.id, wanted, None)),
         Some(live) if is_basic(live) => Judged::Never("a Basic load balancer has its name".to_owned()),
         Some(live) if missing(&wanted, live).is_empty() && !has_failed(live) => Judged::Reached,

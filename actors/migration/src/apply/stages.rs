@@ -6,12 +6,13 @@ use model::machine::Now;
 use serde_json::Value;
 
 use super::goal::Goal;
-use super::task::{Progress, Task};
-use super::{Apply, ApplyOut, DETACH_ROUNDS, Guide, HAND_OVER, Outcome, Stage};
+use super::task::{Progress, Task, is_address_in_use};
+use super::{Apply, ApplyOut, CHECK_ROUNDS, DETACH_ROUNDS, Guide, HAND_OVER, Outcome, Stage};
 use crate::inventory::{Frontend, Purpose};
 use crate::json::is_basic;
 use crate::members::MemberKind;
 use crate::resource_id::ResourceId;
+use crate::target::Target;
 use crate::work::AddressFate;
 
 impl Apply {
@@ -19,6 +20,24 @@ impl Apply {
     pub(super) fn unavailable_of(&self, target: usize) -> BTreeSet<String> {
         let names = self.unavailable.keys().filter(|(of, _)| *of == target);
         names.map(|(_, frontend)| frontend.clone()).collect()
+    }
+
+    /// Targets that are not created, because none of their frontends can be.
+    pub(super) fn left_out(&self) -> BTreeSet<ResourceId> {
+        let concerned: BTreeSet<usize> = self.unavailable.keys().map(|(target, _)| *target).collect();
+        let targets = concerned.into_iter().map(|at| (self.unavailable_of(at), &self.work.targets[at]));
+        let is_bare = |(lacking, target): &(BTreeSet<String>, &Target)| {
+            Frontend::all(&target.id, &target.body).all(|frontend| lacking.contains(frontend.name))
+        };
+        targets.filter(is_bare).map(|(_, target)| target.id.clone()).collect()
+    }
+
+    /// A frontend can be created that could not before.
+    fn on_available(&mut self, frontend: &(usize, String)) {
+        let was_left_out = self.left_out().contains(&self.work.targets[frontend.0].id);
+        if self.unavailable.remove(frontend).is_some() {
+            self.builds_again |= was_left_out;
+        }
     }
 
     /// Takes in what a goal has shown.
@@ -29,12 +48,15 @@ impl Apply {
                 Some(body) => drop(self.standard.insert(id.clone(), body.clone())),
                 None => {}
             },
-            Goal::Free(target, address) => {
-                self.unavailable.remove(&(*target, address.frontend.clone()));
-            }
+            Goal::Free(target, address) => self.on_available(&(*target, address.frontend.clone())),
             Goal::Upgrade(id) => {
                 for frontend in self.frontends_of(id) {
-                    self.unavailable.remove(&frontend);
+                    self.on_available(&frontend);
+                }
+            }
+            Goal::Build(target) => {
+                if let Some(body) = live {
+                    self.standard.insert(self.work.targets[*target].id.clone(), body.clone());
                 }
             }
             Goal::Static(_)
@@ -42,7 +64,6 @@ impl Apply {
             | Goal::Detach(..)
             | Goal::Instances(_)
             | Goal::Delete(_)
-            | Goal::Build(_)
             | Goal::Convert(_)
             | Goal::Attach(..) => {}
         }
@@ -80,6 +101,7 @@ impl Apply {
             self.enter(Stage::DetachModels, now, out);
             return;
         }
+        let is_taken = failures.iter().any(|(_, why)| is_address_in_use(why));
         let mut problems = Vec::new();
         for (goal, why) in failures {
             let problem = format!("{}: {why}", goal.object(&self.work));
@@ -103,6 +125,11 @@ impl Apply {
                 self.unavailable.extend(frontends.into_iter().map(|frontend| (frontend, problem.clone())));
             }
         }
+        if is_taken && self.checks < CHECK_ROUNDS {
+            self.checks += 1;
+            self.enter(Stage::CheckAddresses, now, out);
+            return;
+        }
         if !problems.is_empty() {
             self.stop(now, problems, out);
             return;
@@ -124,6 +151,7 @@ impl Apply {
             Stage::Look if only_pools => Some(Stage::Convert),
             Stage::DetachNodes if only_pools => Some(Stage::Prove),
             Stage::Look if self.alive.is_empty() => Some(Stage::CheckAddresses),
+            Stage::Retake if self.builds_again => Some(Stage::BuildInternal),
             Stage::Journal
             | Stage::Look
             | Stage::StaticAddresses
@@ -163,12 +191,34 @@ impl Apply {
                 self.record_again(now);
             }
         }
+        if stage == Stage::BuildInternal {
+            self.builds_again = false;
+        }
         if matches!(stage, Stage::ListInstances | Stage::ListAgain) {
             self.listed.clear();
         }
         let goals = self.goals();
-        let task =
-            |goal| if stage == Stage::Retake { Task::once_more(goal, now) } else { Task::new(goal, now) };
+        let task = |goal| match stage {
+            Stage::Retake => Task::once_more(goal, now, self.retakes),
+            Stage::Journal
+            | Stage::Look
+            | Stage::StaticAddresses
+            | Stage::HandOver
+            | Stage::Compare
+            | Stage::Convert
+            | Stage::DetachModels
+            | Stage::ListInstances
+            | Stage::DetachNodes
+            | Stage::Delete
+            | Stage::CheckAddresses
+            | Stage::BuildInternal
+            | Stage::BuildPublic
+            | Stage::AttachModels
+            | Stage::ListAgain
+            | Stage::AttachNodes
+            | Stage::Prove
+            | Stage::Close => Task::new(goal, now),
+        };
         self.tasks = goals.into_iter().map(task).collect();
         let is_handed_over = stage == Stage::HandOver && self.hand_over_until.is_none();
         let wished = if is_handed_over { self.wished_lease } else { stage.needs_lease() };
@@ -242,7 +292,12 @@ impl Apply {
             let live = self.standard.get(&target.id);
             let live = live.into_iter().flat_map(|body| Frontend::all(&target.id, body));
             let there: BTreeSet<_> = live.filter_map(|frontend| frontend.private).collect();
-            let free = target.private.iter().filter(|private| !there.contains(&private.address));
+            // What is known to be in use is not waited for again while others are not served.
+            let lacking = self.unavailable_of(at);
+            let free = target
+                .private
+                .iter()
+                .filter(|private| !there.contains(&private.address) && !lacking.contains(&private.frontend));
             goals.extend(free.map(|private| Goal::Free(at, private.clone())));
         }
         goals

@@ -24,10 +24,14 @@ const REFUSALS: u32 = 4;
 const WRITES: u32 = 6;
 /// How often a task waits while something could still be undone.
 const WAITS: u32 = 60;
-/// How often a task for an address that is in use waits, when nothing else waits for it.
-const RETAKES: u32 = 20;
 /// How often a poll may fail before the object itself is read.
 const POLLS: u32 = 3;
+
+/// Whether Azure refuses a load balancer because something else has taken one of its private addresses. To send the same
+/// body again is of no use.
+pub(super) fn is_address_in_use(why: &str) -> bool {
+    why.contains("PrivateIPAddressIsAllocated")
+}
 
 /// How far a task is.
 #[derive(Clone, PartialEq, Debug)]
@@ -69,9 +73,17 @@ impl Task {
         Task { goal, progress: Progress::Ready(now), waits: 0, refusals: 0, writes: 0, polls: 0, limit: None }
     }
 
-    /// A task for what did not succeed earlier, when nothing else waits for it.
-    pub(super) fn once_more(goal: Goal, now: Now) -> Task {
-        Task { limit: Some(RETAKES), ..Task::new(goal, now) }
+    /// A task for what did not succeed earlier, which waits so often at most.
+    pub(super) fn once_more(goal: Goal, now: Now, waits: u32) -> Task {
+        Task { limit: Some(waits), ..Task::new(goal, now) }
+    }
+
+    /// Looks once more, and does not wait again.
+    pub(super) fn waits_no_more(&mut self, now: Now) {
+        self.limit = Some(0);
+        if let Progress::Ready(_) = self.progress {
+            self.progress = Progress::Ready(now);
+        }
     }
 
     /// Whether nothing more happens.
@@ -124,7 +136,7 @@ impl Task {
 
     /// Azure asks to come later, or there was no answer; `patient`: the task tries however long it takes.
     pub(super) fn later(&mut self, now: Now, after: Option<Duration>, why: &str, patient: bool) {
-        self.wait(now, after, why, (!patient).then_some(WAITS));
+        self.wait(now, after, why, self.limit.or((!patient).then_some(WAITS)));
     }
 
     /// The object is not ready; `patient`: the task waits however long it takes.
@@ -161,7 +173,7 @@ impl Task {
     /// Azure has refused something.
     pub(super) fn refused(&mut self, now: Now, why: String) {
         self.refusals += 1;
-        self.progress = if self.refusals > REFUSALS {
+        self.progress = if self.refusals > REFUSALS || is_address_in_use(&why) {
             Progress::Failed(why)
         } else {
             // A right that was just granted is refused for a while.

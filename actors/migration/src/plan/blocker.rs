@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
+    /// A migration has begun and not ended.
+    Unfinished,
     /// The cloud configuration does not say `standard`.
     Configuration,
     /// AKS owns the resources.

@@ -136,7 +136,7 @@ fn outbound(inventory: &Inventory, scope: &Scope, accepted: &Accepted, findings:
     }
     if is_public {
         findings.note(format!(
-            "Nodes in {subnets} reach the internet through the public load balancer. Their outbound addresses can change, and \
+            "Nodes of subnet {subnets} reach the internet through the public load balancer. Their outbound addresses can change, and \
              between the first and the last step they may have none."
         ));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Plan;
+use super::{Plan, Reason};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -13,7 +13,10 @@ impl fmt::Display for Plan {
             return writeln!(f, "No Basic load balancer is in scope: there is nothing to migrate.");
         }
         if self.is_empty() {
-            writeln!(f, "No Basic load balancer was found, but not everything could be read.")?;
+            let is_unfinished = self.blockers.iter().any(|blocker| blocker.reason == Reason::Unfinished);
+            let but =
+                if is_unfinished { "a migration has not ended" } else { "not everything could be read" };
+            writeln!(f, "No Basic load balancer was found, but {but}.")?;
             return list(f, "Blockers", &blockers);
         }
         writeln!(f, "Load balancers:")?;
@@ -28,7 +31,9 @@ impl fmt::Display for Plan {
         for (number, step) in self.steps.iter().enumerate() {
             let outage = if step.outage { ", outage" } else { "" };
             let undo = if step.can_be_undone { "" } else { ", cannot be undone" };
-            writeln!(f, "{:2}. {} ({} objects{outage}{undo})", number + 1, step.title, step.objects.len())?;
+            let (number, count) = (number + 1, step.objects.len());
+            let objects = if count == 1 { "object" } else { "objects" };
+            writeln!(f, "{number:2}. {} ({count} {objects}{outage}{undo})", step.title)?;
         }
         let outage = self.outage;
         writeln!(

@@ -41,7 +41,7 @@ fn references(world: &World, id: &ResourceId) -> BTreeSet<ResourceId> {
 }
 
 /// What must hold at the end of every migration.
-fn check(before: &World, after: &mut World, what: &str) {
+pub(super) fn check(before: &World, after: &mut World, what: &str) {
     after.settle();
     assert_eq!(after.arm.check_references(), Ok(()), "{what}");
     assert_eq!(after.skus().into_iter().collect::<Vec<_>>(), ["Standard"], "{what}");
@@ -238,20 +238,6 @@ fn a_migration_that_was_given_up_and_goes_on_is_not_over_when_it_crashes() {
     let mut world = crashed_in_the_outage(&world);
     assert!(!Journal::read(world.stored.as_ref().unwrap()).unwrap().done);
     assert_eq!(world.finish(), Outcome::Done);
-}
-
-#[test]
-fn a_taken_private_address_is_named_and_retried_and_others_are_served() {
-    let mut world = World::of(Topology::AvailabilitySet);
-    let internal = world.frontends().into_iter().find(|((lb, _), _)| lb == "kubernetes-internal").unwrap();
-    let ((_, name), address) = internal;
-    world.arm.plan_live_ccm(address.parse().unwrap(), 0);
-    let Outcome::Incomplete(problems) = world.finish() else { panic!("it was not noticed") };
-    assert_eq!(problems.len(), 1);
-    assert!(problems[0].contains(&name) && problems[0].contains(&address), "{problems:?}");
-    let public = world.frontends().into_keys().find(|(lb, _)| lb == "kubernetes").unwrap();
-    assert!(world.arm.frontend_serves("kubernetes", &public.1));
-    assert!(!world.frontends().contains_key(&("kubernetes-internal".to_owned(), name)));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) fn balancer(name: &str) -> ResourceId {
 
 /// The documents.
 #[derive(Clone)]
-pub(super) struct Cloud {
+pub(crate) struct Cloud {
     pub(super) resources: BTreeMap<ResourceId, Value>,
     /// Locks, permissions and quotas, by the end of their path.
     pub(super) lists: BTreeMap<String, Vec<Value>>,
@@ -75,7 +75,7 @@ impl Cloud {
     }
 
     /// A cluster with one scale set behind a public and an internal load balancer.
-    pub(super) fn with_scale_set() -> Cloud {
+    pub(crate) fn with_scale_set() -> Cloud {
         let mut cloud = Cloud::new();
         cloud.public("kubernetes", &[("a1", "20.0.0.1"), ("a2", "20.0.0.2")]);
         cloud.internal("kubernetes-internal", &[("i1", "10.0.0.100")]);
@@ -274,7 +274,7 @@ impl Cloud {
     }
 
     /// Reads everything in scope.
-    pub(super) fn survey(&self) -> Inventory {
+    pub(crate) fn survey(&self) -> Inventory {
         let mut survey = Survey::new(self.cluster.clone());
         let mut out = Vec::new();
         survey.step(Now::ZERO, SurveyIn::Start, &mut out);

@@ -8,6 +8,7 @@ use super::cloud::{Cloud, SUBNET, balancer, compute, network};
 use crate::inventory::{Found, Listed};
 use crate::plan::{Accepted, Plan, Reason};
 use crate::resource_id::ResourceId;
+use crate::work::Work;
 
 fn plan(cloud: &Cloud) -> Plan {
     Plan::of(&cloud.survey(), &Accepted::new())
@@ -339,4 +340,15 @@ fn m10_bodies_without_properties_do_no_harm() {
     }
     cloud.resources.clear();
     assert!(plan(&cloud).is_empty());
+}
+
+/// Upstream begins with a Service, and does more for whichever is deleted.
+#[test]
+fn m14_services_change_neither_the_plan_nor_the_work() {
+    let mut cloud = Cloud::with_scale_set();
+    cloud.service("shop/web", "20.0.0.1");
+    let with = (plan(&cloud), Work::of(&cloud.survey()));
+    cloud.cluster.services.clear();
+    assert_eq!((plan(&cloud), Work::of(&cloud.survey())), with);
+    assert_eq!(with.1.basic.len(), 2);
 }

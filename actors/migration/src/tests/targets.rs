@@ -85,6 +85,17 @@ fn load_balancers_of_further_availability_sets_merge() {
 }
 
 #[test]
+fn m4_the_new_load_balancers_have_the_configured_name() {
+    let mut cloud = Cloud::with_scale_set();
+    cloud.cluster.load_balancers = vec!["shop".to_owned()];
+    let all = all(&cloud);
+    let names: Vec<&str> = all.iter().map(|target| target.id.name()).collect();
+    assert_eq!(names, ["shop", "shop-internal"]);
+    let text = all[0].body.to_string();
+    assert!(text.contains("loadBalancers/shop/") && !text.contains("loadBalancers/kubernetes/"), "{text}");
+}
+
+#[test]
 fn names_that_merge_with_other_settings_are_a_conflict() {
     let mut cloud = Cloud::with_availability_set();
     cloud.public("second", &[("a1", "20.0.0.5")]);

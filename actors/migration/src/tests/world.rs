@@ -9,7 +9,7 @@ use serde_json::Value;
 use simulator_models::arm::topology::{POOL, Topology};
 use simulator_models::arm::{self, ArmModel, Settings};
 
-use crate::apply::{Apply, ApplyIn, ApplyOut, Outcome};
+use crate::apply::{Apply, ApplyIn, ApplyOut, Outcome, Stage};
 use crate::call::{Address, Call, Method, Reply};
 use crate::inventory::{Cluster, Inventory, Membership, Node, Purpose, Survey, SurveyIn, SurveyOut};
 use crate::journal::Journal;
@@ -20,9 +20,10 @@ const ENDPOINT: &str = "https://management.azure.com";
 /// No migration of a test takes longer.
 const LONGEST: u64 = 4 * 3_600 * 1_000_000;
 
-/// Settings without quotas, in which every write is finished when it is answered.
+/// Settings without quotas, in which every write is finished when it is answered, and nothing is in a load balancer that has
+/// no frontend.
 pub(super) fn quick() -> Settings {
-    Settings { quotas: None, ..Settings::default() }
+    Settings { quotas: None, pools_need_frontend: true, ..Settings::default() }
 }
 
 /// How a process has ended.
@@ -54,6 +55,12 @@ pub(super) struct World {
     /// Whether the Lease is lost for a minute after every second change.
     pub(super) loses_lease: bool,
     has_lease: bool,
+    /// Whether the process does not wait for addresses that are in use.
+    pub(super) is_impatient: bool,
+    /// In which stage the operator asks to stop.
+    pub(super) stops_in: Option<Stage>,
+    /// In which stage a resource of another client is deleted.
+    pub(super) leaves_in: Option<(Stage, String)>,
 }
 
 impl World {
@@ -73,6 +80,9 @@ impl World {
             watched_at: 0,
             loses_lease: false,
             has_lease: false,
+            is_impatient: false,
+            stops_in: None,
+            leaves_in: None,
         };
         world.watched = world.frontends().into_keys().collect();
         world
@@ -246,6 +256,9 @@ impl World {
     pub(super) fn run(&mut self, crash_after: usize) -> End {
         let (journal, is_stored) = self.journal();
         let mut machine = Apply::new(journal, is_stored);
+        if self.is_impatient {
+            machine = machine.without_patience();
+        }
         (self.calls, self.writes, self.changes) = (0, Vec::new(), Vec::new());
         self.has_lease = false;
         let mut coming: BTreeMap<(u64, usize), ApplyIn> = BTreeMap::from([((self.now, 0), ApplyIn::Start)]);
@@ -263,6 +276,12 @@ impl World {
                 self.watch();
             }
             let now = Now::from_micros(self.now);
+            if let Some((_, id)) = self.leaves_in.take_if(|(stage, _)| *stage == machine.stage()) {
+                self.delete(&id);
+            }
+            if self.stops_in.take_if(|stage| *stage == machine.stage()).is_some() {
+                coming.insert((self.now, number + 2_000_000), ApplyIn::Stop);
+            }
             let mut out = Vec::new();
             match coming.first_entry().filter(|entry| entry.key().0 <= self.now) {
                 Some(entry) => {
@@ -309,6 +328,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Another client deletes a resource.
+    pub(super) fn delete(&mut self, id: &str) {
+        let path_and_query = format!("{id}?api-version=2025-05-01");
+        let request = arm::Request {
+            method: arm::Method::Delete,
+            path_and_query,
+            headers: Vec::new(),
+            body: Vec::new(),
+        };
+        let arm::Reply::Answer(response) = self.arm.handle(&request, self.now) else {
+            panic!("the connection breaks")
+        };
+        assert!(response.status < 300, "{id}: {}", String::from_utf8_lossy(&response.body));
     }
 
     /// Runs to the end.

@@ -40,7 +40,7 @@ impl ArmModel {
             return Ok(());
         }
         self.check_members(wanted)?;
-        check_children(wanted, shape)?;
+        check_children(wanted, shape, self.settings.pools_need_frontend)?;
         self.check_frontends(wanted, shape)?;
         self.check_outbound(wanted, shape)?;
         if let Some(existing) = existing {
@@ -253,8 +253,10 @@ impl ArmModel {
 }
 
 /// What the children of a load balancer need: a frontend, and the Standard SKU for members by address.
-fn check_children(wanted: &Proposal, shape: &Shape) -> Result<(), Answer> {
-    let children = shape.rules.len()
+fn check_children(wanted: &Proposal, shape: &Shape, pools_need_frontend: bool) -> Result<(), Answer> {
+    let bare = if pools_need_frontend { shape.pools.len() + shape.probes.len() } else { 0 };
+    let children = bare
+        + shape.rules.len()
         + shape.outbound_rules.len()
         + shape.inbound_nat_rules.len()
         + shape.inbound_nat_pools.len();

@@ -52,6 +52,9 @@ pub struct Settings {
     pub standard_load_balancer_limit: u64,
     /// How long the private IP of a deleted frontend stays taken, in microseconds. Default 0.
     pub address_hold_us: u64,
+    /// Whether pools and probes need a frontend in their load balancer, as rules do in any case; no public source says.
+    /// Default false.
+    pub pools_need_frontend: bool,
     /// How long `migrateToIpBased` needs for each address after its answer, in microseconds. Default 0.
     pub ip_migration_us: u64,
     /// Whether machines without any other egress reach the internet, as in virtual networks from before 2025-09-30.
@@ -117,6 +120,7 @@ impl Default for Settings {
             standard_public_ip_limit: 1000,
             standard_load_balancer_limit: 1000,
             address_hold_us: 0,
+            pools_need_frontend: false,
             ip_migration_us: 0,
             default_outbound: false,
             group_tags: BTreeMap::new(),
