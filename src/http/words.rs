@@ -9,7 +9,6 @@ use model::view::{self, NodePoolState};
 use model::xds::facts::Kind;
 use model::{assignment, guard, object, policy, sample, write_record};
 use serde::{Serialize, Serializer};
-use sources::resource_cache;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};

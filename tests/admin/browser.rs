@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::stage::Stage;
-use crate::support::browser::{Browser, Screen};
+use crate::support::browser::{Browser, PICTURES, Screen};
 
 /// How many browsers there may be at a time: each needs a CPU.
 static PLACES: Semaphore = Semaphore::const_new(2);
@@ -115,7 +115,7 @@ impl Reader {
 
     /// Keeps a picture where `PAGE_PICTURES` names a folder.
     async fn picture(&mut self, name: &str, whole: bool) {
-        if let Some(folder) = std::env::var_os("PAGE_PICTURES") {
+        if let Some(folder) = std::env::var_os(PICTURES) {
             let file = PathBuf::from(folder).join(format!("{}.png", name.replace(['/', ':', ',', ' '], "-")));
             self.browser.picture(&file, whole).await;
         }

@@ -2,7 +2,8 @@
 //! bundle, the modelled ARM and API server with their faults, and a cluster that never rests.
 //!
 //! `SIMULATION_SEED=n` plays one seed again, `SIMULATION_SEEDS=n` says how many are played, `SIMULATION_FROM=n` from
-//! which one on, and `SIMULATION_ALL=1` lists all that fail instead of ending with the first. A seed that fails is shown
+//! which one on, and `SIMULATION_ALL=1` lists all that fail instead of ending with the first. With `SIMULATION_SEEDS=0`
+//! all tests are skipped: for a run that has played them with optimisation before. A seed that fails is shown
 //! with its last messages, and with the smallest story of the same seed that fails too: fewer processes, fewer sorts of
 //! faults, fewer Services. `SIMULATION_ABOUT=text` shows the last messages in which the text occurs instead, such as a
 //! pool's name. `SIMULATION_PLANT=name` plants one bug only. `ROLLOUT_SEEDS=n` and `ROLLOUT_APART=seconds` say how many rolling
@@ -87,6 +88,7 @@ mod world;
 #[path = "simulation/xds_port.rs"]
 mod xds_port;
 
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -119,6 +121,8 @@ const LONGEST_PIECE_S: u64 = 60;
 const ON_ITS_WAY_S: u64 = 1;
 /// How many worlds of each sort are played that is about one sort of fault.
 const SEEDS_PER_SORT: u64 = 4;
+/// The planted bugs of a sample: those that are found in seconds without optimisation.
+const FOUND_SOON: [Plant; 2] = [Plant::EmptyLists, Plant::GuardOff];
 /// Within how many seeds a planted bug must be found.
 const SEEDS_PER_PLANT: u64 = 60;
 
@@ -129,6 +133,17 @@ fn number(variable: &str) -> Option<u64> {
 /// The number of worlds to play.
 fn seeds() -> u64 {
     number("SIMULATION_SEEDS").unwrap_or(SEEDS)
+}
+
+/// Whether nothing is played: with `SIMULATION_SEEDS=0`. Each test says so, past the harness.
+fn is_left_out() -> bool {
+    let is_left_out = number("SIMULATION_SEEDS") == Some(0);
+    if is_left_out {
+        let name = thread::current().name().unwrap_or("a test of the simulation").to_owned();
+        // A failure of that cannot be reported.
+        drop(std::io::stderr().write_all(format!("SKIPPED {name}: SIMULATION_SEEDS=0\n").as_bytes()));
+    }
+    is_left_out
 }
 
 /// How many of `all` are played: the same part as of all worlds, and at least one.
@@ -175,6 +190,9 @@ fn play_all(
 
 #[test]
 fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
+    if is_left_out() {
+        return;
+    }
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => {
@@ -230,6 +248,9 @@ fn z1_every_world_is_right_and_comes_to_rest_when_faults_end() {
 
 #[test]
 fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
+    if is_left_out() {
+        return;
+    }
     let mut puts = 0;
     for seed in 0..share_of(DUTY_SEEDS) {
         let duty = duty(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -249,13 +270,21 @@ fn w7_the_shared_lease_is_ours_for_half_of_the_time_at_most() {
 
 #[test]
 fn z1_a_seed_plays_the_same_world_each_time() {
-    let once = play(3, size_of(3), None).map_err(|failed| failed.why);
-    let again = play(3, size_of(3), None).map_err(|failed| failed.why);
+    if is_left_out() {
+        return;
+    }
+    // In a sample, a world that takes a quarter of the time.
+    let seed = if seeds() < ALL_SEEDS { 0 } else { 3 };
+    let once = play(seed, size_of(seed), None).map_err(|failed| failed.why);
+    let again = play(seed, size_of(seed), None).map_err(|failed| failed.why);
     assert_eq!(once, again);
 }
 
 #[test]
 fn w8_a_storage_that_is_set_back_is_noticed_in_every_world() {
+    if is_left_out() {
+        return;
+    }
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("RESTORED_SEEDS").unwrap_or_else(|| share_of(RESTORED_SEEDS)),
@@ -272,12 +301,19 @@ fn w8_a_storage_that_is_set_back_is_noticed_in_every_world() {
 
 #[test]
 fn z1_each_planted_bug_is_found() {
+    if is_left_out() {
+        return;
+    }
     let (mut missed, mut latest) = (Vec::new(), (0, None));
     // With SIMULATION_PLANT=name only that bug is planted.
     let wanted = std::env::var("SIMULATION_PLANT").ok();
     let is_wanted = |plant: &Plant| wanted.as_ref().is_none_or(|name| *name == format!("{plant:?}"));
     let each = if wanted.is_some() { 1 } else { one_in(Plant::ALL.len()) };
-    for plant in Plant::ALL.into_iter().filter(is_wanted).step_by(each) {
+    let mut plants: Vec<Plant> = Plant::ALL.into_iter().filter(is_wanted).step_by(each).collect();
+    if wanted.is_none() && share_of(Plant::ALL.len() as u64) <= FOUND_SOON.len() as u64 {
+        plants = FOUND_SOON.to_vec();
+    }
+    for plant in plants {
         let size = |seed| plant.world(size_of(seed));
         let played = play_all(0..SEEDS_PER_PLANT, false, Some(plant), size);
         match played.iter().find_map(|(seed, outcome)| Some((seed, outcome.as_ref().err()?))) {
@@ -299,6 +335,9 @@ fn z1_each_planted_bug_is_found() {
 
 #[test]
 fn z1_the_worlds_of_single_faults_pass_without_a_planted_bug() {
+    if is_left_out() {
+        return;
+    }
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("SORT_SEEDS").unwrap_or_else(|| share_of(SEEDS_PER_SORT)),
@@ -347,6 +386,9 @@ const TAINT: (&str, &str, &str) = ("node.kubernetes.io/out-of-service", "", "NoE
 
 #[test]
 fn n2_nodes_that_leave_together_are_down_within_a_minute_by_one_write() {
+    if is_left_out() {
+        return;
+    }
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         for taint in [Some(TAINT), None] {
@@ -368,6 +410,9 @@ const BURSTS: u64 = 4;
 
 #[test]
 fn q2_a_burst_is_written_once_per_pool() {
+    if is_left_out() {
+        return;
+    }
     let (mut pools, mut puts) = (0, 0);
     for (seed, is_late) in (0..share_of(BURSTS)).flat_map(|seed| [(seed, false), (seed, true)]) {
         let burst = burst(seed, is_late).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
@@ -382,6 +427,9 @@ fn q2_a_burst_is_written_once_per_pool() {
 
 #[test]
 fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
+    if is_left_out() {
+        return;
+    }
     for seed in 0..share_of(QUIET_SEEDS) {
         let mut quiet = Quiet::new(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         let came = quiet.change(2 * CUT_WITHIN_US, |world| world.foretell("node-2"));
@@ -397,6 +445,9 @@ fn n1_an_evicted_node_is_marked_and_down_within_a_minute() {
 
 #[test]
 fn n1_an_eviction_is_seen_where_watches_are_closed_empty_or_cut() {
+    if is_left_out() {
+        return;
+    }
     // Closed empty; cut by a middlebox, with and without a line before.
     for cut_us in [0, 20_000_000, 60_000_000, 90_000_000] {
         let mut quiet = Quiet::new(0).unwrap_or_else(|why| panic!("{cut_us}: {why}"));
@@ -415,6 +466,9 @@ const REWRITTEN_WITHIN_US: u64 = 720_000_000;
 
 #[test]
 fn failed_load_balancers_at_rest_are_written_once_each() {
+    if is_left_out() {
+        return;
+    }
     for seed in 0..share_of(QUIET_SEEDS) {
         let play = |plant| {
             let mut quiet = Quiet::with(seed, plant)?;
@@ -428,6 +482,9 @@ fn failed_load_balancers_at_rest_are_written_once_each() {
 
 #[test]
 fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
+    if is_left_out() {
+        return;
+    }
     let mut all = 0;
     for seed in 0..share_of(QUIET_SEEDS) {
         let [on, off] = [false, true].map(|off| calls(seed, size_of(seed), off));
@@ -441,6 +498,9 @@ fn n4_where_no_node_leaves_service_the_admin_state_makes_no_call() {
 
 #[test]
 fn w7_half_of_the_additions_of_a_rolling_restart_come_in_two_turns() {
+    if is_left_out() {
+        return;
+    }
     // The goal is that of half of all additions: what CCM and operations do differs from one restart to the next.
     let apart_s = number("ROLLOUT_APART").unwrap_or(ROLLOUT_APART_S);
     let mut all = Vec::new();

@@ -18,7 +18,6 @@ use model::xds::dump::Dump;
 use model::xds::dump::XdsView;
 use model::xds::facts::Code;
 use model::xds::source::{Assigned, Note};
-use pools::membership;
 use serde_json::{Value, json};
 
 use super::*;
