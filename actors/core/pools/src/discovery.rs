@@ -1,6 +1,6 @@
 //! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
-//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides to which Service a pool
-//! belongs.
+//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides which Service owns a
+//! pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use foreign::Foreign;
 use reads::{Reading, Reads};
 use rules::RuleIndex;
 
-/// What Discovery is told once, at start.
+/// Settings of Discovery, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// The managed load balancers (docs/design/glossary.md).
@@ -37,16 +37,16 @@ pub struct Params {
     /// The managed load balancers that only internal Services use. The cloud-controller-manager creates one for the
     /// first internal Service.
     pub internal: BTreeSet<LbName>,
-    /// `discovery.interval`: how often each is read, 60 s.
+    /// `discovery.interval`: the time between two reads of one load balancer, 60 s.
     pub interval: Duration,
 }
 
-/// What Discovery can be told.
+/// Inputs of Discovery.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// The first complete lists are in.
+    /// The first lists are complete.
     ListsSynced,
-    /// A Service changed or is gone.
+    /// A Service changed, or is gone (`None`).
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// A read has passed gates and budget, and its GET is sent.
     Sent(CallId),
@@ -56,81 +56,80 @@ pub enum In {
         call: CallId,
         /// When the GET began.
         began: Now,
-        /// What it saw.
+        /// The result of the GET.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
-        /// What our own PUTs may have to do with that.
+        /// Our own PUTs that may explain the result.
         puts: OurPuts,
     },
-    /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
+    /// A pool or its load balancer was not found when it was to be written (Q6 Stale).
     Missing(PoolId),
-    /// Another holder has released the shared Lease: it may just have written (D3).
+    /// Another holder released the shared Lease: it may just have written (D3).
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
-    /// The admin state asks for a look at every load balancer soon (N2): looks that are asked for one after another are
-    /// one.
+    /// The admin state requests a read of every load balancer soon (N2). Requests in quick succession share one round.
     Look,
-    /// The operator asks for a look at this load balancer, or at all, now (H3).
+    /// The operator requests a read of this load balancer, or of all, now (H3).
     Compare(RequestId, Option<LbName>),
 }
 
-/// What Discovery can say.
+/// Outputs of Discovery.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the writer: read this load balancer, through the gates and the budget (W9).
     Read {
         /// The id that the answer carries.
         call: CallId,
-        /// Which.
+        /// The load balancer to read.
         lb: LbName,
     },
-    /// To the admin state and the Directory: a load balancer as it is; `facts: None` means that it does not exist.
+    /// To the admin state and the Directory: a load balancer as read. `facts: None` means that it does not exist.
     Lb(LbObservation),
-    /// To the Directory and the board: at least one managed load balancer was read, and each other one was read, has
-    /// failed, or has not answered within 1 s of that.
+    /// To the Directory and the snapshot: at least one managed load balancer was read. Each other one was read, failed,
+    /// or did not answer within 1 s of that.
     Synced,
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
-    /// To the board.
+    /// To the snapshot.
     View(LbView),
     /// To the metrics.
     Metric(Metric),
 }
 
-/// How long Discovery waits for the other load balancers after it has read the first one, so that guards count as many
+/// Time that Discovery waits for the other load balancers after it has read the first one, so that guards count as many
 /// pools as possible at the start (G4).
 const INITIAL_WAIT: Duration = Duration::from_secs(1);
-/// The least time between two extra rounds.
+/// Least time between two extra rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the managed load balancers, up to 8 at once (A2, D3).
 pub struct Discovery {
     interval: Duration,
     phase: Phase,
-    /// In the order of the configuration; the other fields name them by their place here.
+    /// In the order of the configuration; the other fields refer to them by index.
     balancers: Vec<Balancer>,
     by_name: BTreeMap<LbName, usize>,
-    /// When each load balancer is read next. Those in flight are not in it.
+    /// When each load balancer is read next. Excludes those in flight.
     due: BTreeSet<(Now, usize)>,
     reads: Reads,
     candidates: BTreeMap<ServiceUid, Candidate>,
-    /// The Services whose pools are on internal load balancers, and their exposure.
+    /// The Services whose pools are on internal load balancers, with their exposure.
     internal: BTreeMap<ServiceUid, u64>,
     rules: RuleIndex,
     followups: Followups,
     foreign: Foreign,
-    /// When the next extra round begins, and when the last one did.
+    /// When the next extra round begins.
     round_at: Option<Now>,
     last_round: Option<Now>,
 }
 
-/// How far start-up has come.
+/// Progress of start-up.
 enum Phase {
-    /// The first complete lists are not in; nothing is read.
+    /// The first lists are not complete; nothing is read.
     Waiting,
-    /// Not every load balancer has been looked at yet.
+    /// Not every load balancer has been read yet.
     FirstLook {
-        /// Those of which no read has ended, not even in failure.
+        /// Load balancers whose first read has not ended, not even in failure.
         untried: BTreeSet<usize>,
         /// The end of the wait for the others, once one load balancer was read or found absent.
         until: Option<Now>,
@@ -140,14 +139,14 @@ enum Phase {
     Synced,
 }
 
-/// What is known of a candidate.
+/// A Service that qualifies for a pool of its own.
 struct Candidate {
     key: ServiceKey,
     exposure: u64,
 }
 
 impl Discovery {
-    /// Knows which load balancers to read; reads none before the first complete lists are in.
+    /// Creates a Discovery that reads nothing before the first lists are complete.
     #[must_use]
     pub fn new(params: Params) -> Discovery {
         let interval = params.interval.max(Duration::from_secs(1));
@@ -225,8 +224,8 @@ impl Discovery {
         }
     }
 
-    /// Reads absent internal load balancers when a Service that could use them is created, or when its exposure
-    /// changes: the cloud-controller-manager may have created them for it. It need not be a candidate, because nodes go
+    /// Reads absent internal load balancers when a Service that could use them is created or changes its exposure: the
+    /// cloud-controller-manager may have created them for it. The Service need not be a candidate, because nodes go
     /// Down in all pools (N2).
     fn read_absent_internal(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
         let is_user = |fact: &&ServiceFact| fact.internal && fact.candidacy != Candidacy::NotLoadBalancer;
@@ -244,12 +243,13 @@ impl Discovery {
         }
     }
 
-    /// Whether an internal Service has no rule on any load balancer: one that is absent may be made for it at any time.
+    /// Reports whether an internal Service has no rule on any load balancer: an absent one may be created for it at any
+    /// time.
     fn lacks_internal(&self) -> bool {
         self.internal.keys().any(|uid| self.rules.of(&RulePrefix::of(uid)).next().is_none())
     }
 
-    /// Begins an extra round. Absent load balancers that no Service could use are left out.
+    /// Begins an extra round. Skips absent load balancers that no Service could use.
     fn begin_round(&mut self, now: Now) {
         (self.round_at, self.last_round) = (None, Some(now));
         for place in 0..self.balancers.len() {
@@ -269,7 +269,7 @@ impl Discovery {
     /// read without that wait.
     fn on_round(&mut self, now: Now) {
         match self.phase {
-            // The first look serves.
+            // The initial reads suffice.
             Phase::Waiting => return,
             Phase::FirstLook { .. } | Phase::Synced => {}
         }
@@ -281,20 +281,19 @@ impl Discovery {
 
     fn on_look(&mut self, now: Now) {
         match self.phase {
-            // The first look serves: nothing is written before it is over.
+            // The initial reads suffice: nothing is written before they end.
             Phase::Waiting => {}
             Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
         }
     }
 
-    /// Has an extra round begin, as soon as may be after the last one.
+    /// Schedules an extra round, as soon as the interval since the last one allows.
     fn ask_round(&mut self, now: Now) {
         let last = self.last_round;
         self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
     }
 
-    /// The operator requests a comparison: the load balancers are read at once, and what that shows is compared as
-    /// always.
+    /// Reads the load balancers now on the operator's request. The results are compared as always.
     fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
         let places: Vec<usize> = match lb {
             None => (0..self.balancers.len()).collect(),
@@ -322,7 +321,7 @@ impl Discovery {
         }
     }
 
-    /// Changes when a load balancer is read, and keeps the order of reads in step.
+    /// Changes when a load balancer is read, and keeps `due` consistent.
     fn reschedule(&mut self, place: usize, change: impl FnOnce(&mut Balancer)) {
         let balancer = &mut self.balancers[place];
         let listed = self.due.remove(&(balancer.next_at(), place));
@@ -398,7 +397,7 @@ impl Discovery {
         }
     }
 
-    /// Whether changes of Services may ask for rounds: the first look serves all who ask during it.
+    /// Reports whether changes of Services may request rounds. During the initial reads they need none.
     fn follows(&self) -> bool {
         match &self.phase {
             Phase::Waiting => false,
@@ -407,7 +406,7 @@ impl Discovery {
         }
     }
 
-    /// Does all that this moment allows; the end of every step and tick.
+    /// Does everything that is due now; the last part of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
         for reading in self.reads.pass(now) {
             self.failed(now, &reading, Arc::from(reading.unanswered()), out);
@@ -424,7 +423,7 @@ impl Discovery {
         debug_assert!(self.check(), "discovery's order of reads is consistent");
     }
 
-    /// The first due load balancer for whose read there is room, and when it is due.
+    /// Returns the first due load balancer whose read fits the limits, and when it is due.
     fn next_read(&self) -> Option<(Now, usize)> {
         let room = [false, true].map(|slow| self.reads.has_room(slow));
         let has_room = |place: usize| room[usize::from(self.balancers[place].is_slow())];
@@ -446,8 +445,8 @@ impl Discovery {
         }
     }
 
-    /// The invariants: each load balancer is either being read or has exactly one due time, and none before the lists
-    /// are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
+    /// Checks the invariants: each load balancer is either being read or has exactly one due time, and none before the
+    /// lists are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
     fn check(&self) -> bool {
         let reading: BTreeSet<usize> = self.reads.balancers().collect();
         let started = match self.phase {

@@ -1,5 +1,5 @@
-//! What of a pool is told to operators: each condition once when it begins, and once more in each term and after a pause
-//! (D2, G5, E1). While a pool is paused nothing of it is told, as where everything is only observed (G6).
+//! The conditions of a pool that operators see as events. Each is reported when it begins, and once more in each term
+//! and after a pause (D2, G5, E1). Nothing is reported while the pool is paused or everything is only observed (G6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use model::ids::{Family, PoolId, ServiceKey, ServiceUid};
 use model::report::{Condition, Effect, Ended, EventKind, LeftOutNodes, Report, Subject};
 use model::xds::source::{Assigned, Fault, SourceFact};
 
-/// The conditions of a pool, as they were last told.
+/// The conditions of a pool, as last reported.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Conditions {
-    /// Why it is not manageable.
+    /// The reason why the pool is not manageable.
     refused: Option<NotManageable>,
-    /// The Services that share it; none when there is only one.
+    /// The Services that share the pool; empty when there is only one.
     sharing: BTreeSet<ServiceUid>,
-    /// Why a removal is held back, or would be if guards were enforced.
+    /// The reason why a removal is held back, or would be if guards were enforced.
     held: Option<HeldReason>,
-    /// The Services that were told of them.
+    /// The Services to which the conditions were reported.
     services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
 impl Conditions {
-    /// The conditions of a pool that is refused for this, or has this assignment.
+    /// Returns the conditions of a pool with this refusal or assignment.
     pub(super) fn of(refused: Option<&Unproven>, said: Option<&Assignment>) -> Conditions {
         let (refused, said) = unpaused(refused, said);
         let sharing = said.filter(|said| said.services.len() > 1);
@@ -42,7 +42,7 @@ impl Conditions {
         }
     }
 
-    /// The conditions that hold.
+    /// Returns the conditions that hold.
     fn conditions(&self, pool: &PoolId) -> BTreeSet<Condition> {
         let refused = || Condition::NotManageable { pool: pool.clone(), attempted: false };
         let conditions = [
@@ -53,7 +53,7 @@ impl Conditions {
         conditions.into_iter().flatten().collect()
     }
 
-    /// Says which conditions have ended since they were told: for all Services, or for those that left the pool.
+    /// Emits which reported conditions have ended: for all Services, or for those that left the pool.
     fn end(&self, pool: &PoolId, before: &Conditions, out: &mut Vec<Out>) {
         let hold = self.conditions(pool);
         for condition in before.conditions(pool) {
@@ -68,8 +68,8 @@ impl Conditions {
         }
     }
 
-    /// Reports the conditions that have begun since they were last told. `left_out` gives the nodes that are left out of
-    /// its pool of a family.
+    /// Reports the conditions that began since the last report. `left_out` returns the nodes that are left out of the
+    /// pool of a family.
     pub(super) fn tell(
         &mut self,
         pool: &PoolId,
@@ -103,12 +103,12 @@ impl Conditions {
     }
 }
 
-/// The Services of an assignment.
+/// Returns the Services of an assignment.
 fn owners(said: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
     said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
 }
 
-/// What is to be told at all: nothing of a pool that is paused.
+/// Drops what is paused: a paused pool reports nothing.
 fn unpaused<'a>(
     refused: Option<&'a Unproven>,
     said: Option<&'a Assignment>,
@@ -116,8 +116,8 @@ fn unpaused<'a>(
     (refused.filter(|refusal| !refusal.paused), said.filter(|said| !said.is_paused()))
 }
 
-/// The removal that is held back, or that would be and goes on, if that is to be told. What the mode forbids is as the
-/// operator wants it, and is not told.
+/// Returns the reportable removal that is held back, or that guards would hold back. A removal that the mode forbids is
+/// the operator's intention, and is not reported.
 fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
     let held = said.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
     held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))
@@ -128,34 +128,34 @@ fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, 
     Out::Report(Report { subjects, what, note: note.cloned() })
 }
 
-/// What of a source was told.
+/// The last report about a source.
 #[derive(Default, Debug)]
 pub(super) struct SourceTold {
-    /// What became of its pools when something was last said to be wrong with it.
+    /// Effect on its pools at the last reported error; `None` when no error was reported.
     failing: Option<Effect>,
-    /// All the sources of which that was said at once.
+    /// All sources that shared that report.
     pub(super) group: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
-/// What is new about a source.
+/// A change in the state of a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum SourceNews {
-    /// Something is wrong with it.
+    /// The source has an error.
     Failing {
-        /// What becomes of its pools.
+        /// Effect on its pools.
         effect: Effect,
-        /// What it is.
+        /// The error.
         error: Arc<str>,
-        /// What goes with that (X4).
+        /// The text that accompanies it (X4).
         note: Option<Arc<str>>,
     },
-    /// Nothing is any more; what goes with that.
+    /// The source has no error any more; the text that accompanies that.
     Recovered(Arc<str>),
 }
 
 impl SourceTold {
-    /// Whether something is wrong with it, or is not any more. Another error with the same effect is no news: it goes
-    /// with all else that is told, and with the views.
+    /// Returns the change of the source's state, if there is one. Another error with the same effect is not a change:
+    /// it is part of other reports and of the views.
     pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
         let note: Arc<str> = Arc::from(fact.note.to_string());
         let kept = (!fact.stands()).then(|| (Effect::Kept, Arc::clone(&note), None));
@@ -173,7 +173,7 @@ impl SourceTold {
                 self.failing = Some(effect);
                 Some(SourceNews::Failing { effect, error, note })
             }
-            // What was never known and is waited for again is no better than it was.
+            // A source that never had an assignment and waits again has not recovered.
             None if fact.assignment().is_none() => None,
             None => self.failing.take().map(|_| SourceNews::Recovered(note)),
         }
@@ -181,7 +181,7 @@ impl SourceTold {
 }
 
 impl SourceNews {
-    /// Whether something is wrong with the source.
+    /// Reports whether the source has an error.
     pub(super) fn is_failing(&self) -> bool {
         match self {
             SourceNews::Failing { .. } => true,
@@ -189,8 +189,8 @@ impl SourceNews {
         }
     }
 
-    /// The report of this about all these sources at once, which so many pools get their members from: a server that is
-    /// out of reach is one event, and not one for each source.
+    /// Returns one report for all these sources, which fill this many pools: an unreachable server is one event, not
+    /// one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
         let (what, note) = match self {
             SourceNews::Failing { effect, error, note } => {

@@ -1,6 +1,6 @@
-//! Load balancers whose provisioning state stays `Failed`: Azure may not have programmed what their pools hold. One pool of
-//! each is written once more after 10, 20, 40 minutes and so on, at most 6 hours apart. A write that succeeds ends the
-//! state for the whole load balancer.
+//! Load balancers whose provisioning state stays `Failed`: Azure may not have programmed the members of their pools.
+//! One pool of each is written once more after 10, 20, 40 minutes and so on, at most 6 hours apart. A successful write
+//! ends the state for the whole load balancer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use model::arm::{LbFacts, Provisioning};
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
 
-/// How long a load balancer must have been seen as failed before a pool of it is written.
+/// Time for which a load balancer must stay failed before one of its pools is written.
 const FIRST: Duration = Duration::from_secs(600);
-/// How long until a load balancer is looked at again of which no pool may be written.
+/// Time until the next try if no pool of the load balancer may be written.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The longest time between two such writes.
+/// Longest time between two such writes.
 const LONGEST: Duration = Duration::from_secs(6 * 3600);
 
-/// The load balancers that were last seen as failed.
+/// The load balancers that were last observed as failed.
 #[derive(Default, Debug)]
 pub(super) struct FailedBalancers(BTreeMap<LbName, Rewrite>);
 
@@ -25,14 +25,14 @@ pub(super) struct FailedBalancers(BTreeMap<LbName, Rewrite>);
 #[derive(Debug)]
 struct Rewrite {
     at: Now,
-    /// How long that is after the last time.
+    /// Time between the last such write and this one.
     delay: Duration,
-    /// How many pools were chosen.
+    /// Number of pools chosen so far.
     chosen: usize,
 }
 
 impl FailedBalancers {
-    /// Takes in what a GET saw. While an operation runs, or nothing is known, it is as it was.
+    /// Updates the state after a GET. A running operation or an unknown state changes nothing.
     pub(super) fn saw(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
         let states = facts.map(|facts| {
             let pools = facts.pools.iter().map(|pool| pool.provisioning);
@@ -48,7 +48,7 @@ impl FailedBalancers {
         }
     }
 
-    /// When the next pool is written.
+    /// Returns when the next pool is written.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.0.values().map(|rewrite| rewrite.at).min()
     }
@@ -59,12 +59,12 @@ impl FailedBalancers {
 }
 
 impl Directory {
-    /// When the next pool of a failed load balancer is written by this process, which must lead.
+    /// Returns when this process writes the next pool of a failed load balancer; only the leader does.
     pub(super) fn rewrite_at(&self) -> Option<Now> {
         self.failed.deadline().filter(|_| self.reporting.is_some())
     }
 
-    /// Has one pool of each failed load balancer written whose time has come.
+    /// Requests a write of one pool of each failed load balancer that is due.
     pub(super) fn rewrite_failed(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
@@ -84,7 +84,7 @@ impl Directory {
         }
     }
 
-    /// Our failed pools of a load balancer that are neither paused nor held.
+    /// Returns our failed pools of a load balancer that are neither paused nor held.
     fn rewritable(&self, lb: &LbName) -> Vec<PoolId> {
         let is_failed = |id: &PoolId| {
             let seen = self.balancers.get(lb).and_then(|balancer| balancer.pools.get(&id.pool));

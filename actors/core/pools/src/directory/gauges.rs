@@ -1,4 +1,4 @@
-//! How many pools are held back or not manageable, and for which reason: kept exactly, said when they change.
+//! Number of pools with held removals, and of pools that are not manageable, by reason; emitted when they change.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use model::assignment::HeldReason;
 use model::error::ReasonLabel;
 use model::sample::Metric;
 
-/// What one pool counts under.
+/// The gauges under which one pool counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counted {
-    /// The reason for which a removal of it is held back.
+    /// The reason why a removal is held back.
     pub(super) held: Option<HeldReason>,
-    /// The reason for which one would be if guards were enforced.
+    /// The reason why a removal would be held back if guards were enforced.
     pub(super) would_hold: Option<HeldReason>,
-    /// The reason for which it is not manageable.
+    /// The reason why the pool is not manageable.
     pub(super) refused: Option<ReasonLabel>,
 }
 
-/// The numbers of pools by reason.
+/// Number of pools by reason.
 pub(super) struct DirectoryGauges {
     held: BTreeMap<HeldReason, Gauge>,
     would_hold: BTreeMap<HeldReason, Gauge>,
@@ -40,13 +40,13 @@ impl Gauge {
 }
 
 impl DirectoryGauges {
-    /// Nothing is held back and nothing is refused; that is said at the first opportunity.
+    /// Creates gauges at zero; the first opportunity emits them.
     pub(super) fn new() -> DirectoryGauges {
         let all = || HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
         DirectoryGauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
     }
 
-    /// A pool counts under something else than before.
+    /// Moves a pool from its former gauges to the present ones.
     pub(super) fn moved(&mut self, before: Counted, after: Counted) {
         if let Some(gauge) = before.held.and_then(|reason| self.held.get_mut(&reason)) {
             gauge.pools -= 1;
@@ -68,7 +68,7 @@ impl DirectoryGauges {
         }
     }
 
-    /// Says what changed since it was last said.
+    /// Emits the gauges that changed.
     pub(super) fn say(&mut self, out: &mut Vec<Out>) {
         for (&reason, gauge) in &mut self.held {
             if let Some(pools) = gauge.news() {
@@ -87,7 +87,7 @@ impl DirectoryGauges {
         }
     }
 
-    /// How many pools count under this reason; for the invariants.
+    /// Returns the number of pools by reason, for checks of invariants.
     #[cfg(test)]
     pub(super) fn counted(&self) -> (BTreeMap<HeldReason, u64>, BTreeMap<ReasonLabel, u64>) {
         let held = self.held.iter().map(|(reason, gauge)| (*reason, gauge.pools)).collect();

@@ -1,11 +1,11 @@
-//! Which losses of one pool the breaker counts (G4): those caused by nodes, by lists and reconnects, and by slices that
-//! vanish. Endpoints that leave their slices on a running watch cause none: kube-proxy acts on the same slices, so that a
-//! member without endpoints gets no traffic anyway.
+//! Which losses of one pool the breaker counts (G4): those caused by nodes, by lists and reconnects, and by vanished
+//! slices. Endpoints that leave their slices on a running watch do not count: kube-proxy acts on the same slices, so
+//! that a member without endpoints gets no traffic anyway.
 //!
-//! The cause is known when an address leaves, and is kept with it until it is gone from the pool (`removal_guard::Left`). If the
-//! endpoints of a node leave their slices first and the node is deleted within the removal delay, the loss stays
-//! uncounted. If the node was deleted or left out first, the loss counts, and it does not matter that its endpoints leave
-//! later.
+//! The cause is known when an address leaves, and is kept with the address until it is gone from the pool
+//! (`removal_guard::Left`). If the endpoints of a node leave their slices first and the node is deleted within the
+//! removal delay, the loss does not count. If the node was deleted or left out first, the loss counts, even if its
+//! endpoints leave later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,25 +20,25 @@ use model::services::ServiceFact;
 /// The counted losses of one pool.
 #[derive(Default)]
 pub(super) struct Losses {
-    /// The addresses that the pool has lost or is to lose, and since when each has been gone from it; `None`: it is there.
+    /// The addresses that the pool lost or is to lose, and since when each has been gone; `None`: it is still present.
     of: BTreeMap<IpAddr, Option<Now>>,
     pause: Pause,
 }
 
-/// Whether the operator may have put back during a pause what is found in the pool: then the pool had it.
+/// Whether the operator may have restored members during a pause: then the pool had the members found in it.
 #[derive(Clone, Copy, Default)]
 enum Pause {
-    /// It may not.
+    /// No pause matters.
     #[default]
     None,
     /// The pool is paused.
     Lasts,
-    /// The pause ended then, and no read that began later has been seen.
+    /// The pause ended at this time, and no read that began later has arrived.
     Ended(Now),
 }
 
 impl Losses {
-    /// Takes in a new look at the pool, before it is judged what has left it.
+    /// Updates the pause. Must run before the addresses that left are recorded.
     pub(super) fn note_pause(&mut self, look: &Look<'_>) {
         self.pause = match self.pause {
             _ if look.paused => Pause::Lasts,
@@ -47,7 +47,7 @@ impl Losses {
         };
     }
 
-    /// Whether an address that is found in the pool, and that no source has asked for, counts as a former member.
+    /// Reports whether an address that is found in the pool, and that no source asked for, counts as a former member.
     pub(super) fn had_found(&self) -> bool {
         match self.pause {
             Pause::None => false,
@@ -55,7 +55,7 @@ impl Losses {
         }
     }
 
-    /// Takes in which addresses have left for a cause that counts, since they were last asked for.
+    /// Updates the addresses that left for a cause that counts since they were last asked for.
     pub(super) fn note<'a>(
         &mut self,
         look: &Look<'_>,
@@ -77,26 +77,26 @@ impl Losses {
         };
     }
 
-    /// Whether the loss of an address counts.
+    /// Reports whether the loss of an address counts.
     pub(super) fn has(&self, ip: &IpAddr) -> bool {
         self.of.contains_key(ip)
     }
 
-    /// How many there are.
+    /// Returns the number of counted losses.
     pub(super) fn len(&self) -> usize {
         self.of.len()
     }
 
-    /// The operator has let them all go.
+    /// Drops all losses, because the operator released them.
     pub(super) fn clear(&mut self) {
         self.of.clear();
     }
 }
 
-/// Whether the loss of an address counts that some of these Services have asked for until now, and none does any more.
+/// Reports whether the breaker counts the loss of an address that no Service asks for any more.
 pub(super) fn counts(look: &Look<'_>, before: &Owners, ip: &IpAddr) -> bool {
     match look.confirmation {
-        // kube-proxy has no part in what an xDS source assigns.
+        // kube-proxy does not act on the assignments of an xDS source.
         Confirmation::Standing(_) => return true,
         Confirmation::SecondRead(_) => {}
     }
@@ -108,15 +108,15 @@ pub(super) fn counts(look: &Look<'_>, before: &Owners, ip: &IpAddr) -> bool {
         })
 }
 
-/// Whether a Service leaves out the node of an address although it has endpoints there (D5).
+/// Reports whether a Service leaves out the node of an address although it has endpoints there (D5).
 fn is_left_out(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
     left_out.filter(|node| node.why.is_everywhere()).any(|node| node.ips.contains(ip))
 }
 
-/// Whether a Service does not ask for an address any more because the endpoints there left their slices, as a running watch
-/// says. There may be as many endpoints as before: then others have come. Nor does it matter that a node has another address
-/// now, which takes the place of this one.
+/// Reports whether a running watch showed that the endpoints at an address left their slices. The number of endpoints
+/// may be unchanged, if others have come. A new address of the same node, which takes the place of this one, does not
+/// matter.
 fn have_endpoints_left(was: &ServiceFact, is: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     let is_watched = match is.provenance {
         Provenance::Watch => true,

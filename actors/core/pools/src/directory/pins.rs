@@ -1,4 +1,4 @@
-//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile
+//! Assignments while pre-images are restored: of pools with a pre-image, and of those that stay as they are
 //! (docs/design/surface.md, commands).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use model::level::{Keeps, Level, Member, Provenance, Source};
 use model::pins::{Pin, Pins};
 use model::services::ServiceFact;
 
-/// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
-/// what it has. Endpoints only decide whether a pin is believed that would leave a Service without members.
+/// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly that; any other keeps
+/// what it has. Endpoints only decide whether a pin applies that would leave a Service without members.
 pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> Assignment {
     let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
@@ -23,7 +23,7 @@ pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> As
         None => untouched(),
     };
     let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
-    // Slice events are no news here, so the revision stands still.
+    // Slice events do not matter here, so the revision does not change.
     let share = |fact: &ServiceFact| Share {
         key: fact.key.clone(),
         revision: 0,
@@ -50,13 +50,13 @@ pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> As
     }
 }
 
-/// The level of a pool that keeps what it has.
+/// Returns the level of a pool that keeps what it has.
 fn untouched() -> Level {
     Level { keeps: Keeps::All, ..Level::default() }
 }
 
-/// Whether a pool with these members would hold none of those that endpoints require. A Service that sends to local
-/// endpoints only would then get no traffic. Not if the operator has said that this may be (G2).
+/// Reports whether a pool with these members would hold none of those that endpoints require. A Service with local
+/// endpoints only would then get no traffic. Returns false if the operator allowed that (G2).
 fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
     let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
     !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves

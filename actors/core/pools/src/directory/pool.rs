@@ -1,5 +1,5 @@
-//! One pool: whether it is assigned, the level that its Services, the removal delay and the guards make, and
-//! what was last said of it (D2, D4, D6, G2).
+//! One pool: its assignment, the level that its Services, the removal delay and the guards make, and what was last sent
+//! (D2, D4, D6, G2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,89 +21,89 @@ use model::machine::{Now, earliest};
 use model::proof;
 use model::services::ServiceFact;
 
-/// One pool that a candidate's rule sends to, or that has not yet let go.
+/// A pool to which a candidate's rule sends, or which has not yet retired.
 #[derive(Default)]
 pub(super) struct Pool {
     phase: Phase,
-    /// Why it is not manageable.
+    /// The reason why the pool is not manageable.
     refused: Option<Unproven>,
     told: Conditions,
     memory: RemovalGuard,
-    /// What this turn has worked out and not yet said.
+    /// The assignment that this turn computed and has not sent yet.
     worked: Option<Box<Worked>>,
-    /// When time alone changes its level.
+    /// When time alone changes the level.
     pub(super) deadline: Option<Now>,
-    /// From when on a second read would end what is held back (G1).
+    /// The earliest time from which a second read would end what is held back (G1).
     pub(super) read_from: Option<Now>,
 }
 
-/// A pool's new assignment, before it is judged together with all others (G4).
+/// A pool's new assignment, before the breaker evaluates it together with all others (G4).
 struct Worked {
     assignment: Assignment,
     /// The members that may be in the pool.
     present: BTreeSet<IpAddr>,
-    /// What was seen of it, if it is to be passed on.
+    /// The observation, if it was not passed on.
     observation: Option<Observation>,
     deadline: Option<Now>,
     read_from: Option<Now>,
-    /// Whether it goes past every guard, as its source was configured to have it (X3).
+    /// Whether the assignment bypasses every guard, as its source is configured (X3).
     is_unguarded: bool,
 }
 
-/// What no pool may do for the time being.
+/// Limits on removals that apply to every pool.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RemovalPolicy {
-    /// Remove anything, for too many pools would (G4).
+    /// No removals, because too many pools would lose members (G4).
     pub(super) breaker: bool,
-    /// Remove anything, by the mode (G6).
+    /// No removals in this mode (G6).
     pub(super) add_only: bool,
-    /// Whether guards only observe, so that the breaker holds nothing back (G5).
+    /// Guards only observe, so that the breaker holds nothing back (G5).
     pub(super) observes: bool,
 }
 
-/// Why a pool is not written, and whose it would be.
+/// A pool that is not written, and its would-be owners.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Unproven {
-    /// Why.
+    /// The reason.
     pub(super) reason: NotManageable,
-    /// Whose it would be.
+    /// The Services that would own it.
     pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
-    /// What is known of its source, where it has one (X4).
+    /// The state of its source, where it has one (X4).
     pub(super) note: Option<Arc<str>>,
-    /// Whether it would be paused, so that its Services are told nothing (G6).
+    /// Whether it would be paused, so that its Services get no events (G6).
     pub(super) paused: bool,
 }
 
 #[derive(Default)]
 enum Phase {
-    /// It has no assignment.
+    /// No assignment.
     #[default]
     Unassigned,
-    /// Its level was said.
+    /// The level was sent.
     Assigned {
         said: Arc<Assignment>,
-        /// Whether it may still answer an earlier assignment without an owner.
+        /// Whether the pool may still answer an earlier assignment without an owner.
         answer_due: bool,
     },
-    /// It was assigned without an owner and has not answered.
+    /// The pool was assigned without an owner and has not answered.
     Retiring {
         said: Arc<Assignment>,
-        /// Whether its next answer may be one to an earlier such assignment, so that it must be asked again.
+        /// Whether the next answer may belong to an earlier such assignment, so that the pool must be asked again.
         ask_again: bool,
     },
 }
 
-/// Whose a pool is.
+/// The owners of a pool.
 pub(super) enum Ownership {
-    /// No candidate's rule sends to it, or it is a cluster pool.
+    /// No candidate's rule sends to it, or it is a pool of the cluster.
     Nobody,
-    /// Its Services', without proof of ownership.
+    /// Its Services, without proof of ownership.
     Refused(NotManageable, Owners),
-    /// Its Services', with proof; or its source's, which asks for that besides (X2).
+    /// Its Services, with proof; or its source, with the source's inputs (X2).
     Proven(Family, Owners, Option<xds_pools::SourceInputs>),
 }
 
-/// Judges whose a pool is (D2).
+/// Determines who owns a pool (D2).
 pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Owners) -> Ownership {
     if claims.is_empty() {
         return Ownership::Nobody;
@@ -122,7 +122,7 @@ pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Owners) -> Ownersh
     }
 }
 
-/// All that a pool's new assignment is made of besides the pool's own memory.
+/// Inputs of a pool's new assignment besides the pool's own state.
 pub(super) struct PoolInputs<'a> {
     pub(super) now: Now,
     pub(super) term: Term,
@@ -130,9 +130,9 @@ pub(super) struct PoolInputs<'a> {
     pub(super) seen: &'a SeenPool,
     pub(super) family: Family,
     pub(super) claims: Owners,
-    /// What its source asks besides, where it is filled from one (X2).
+    /// The inputs of its source, where it is filled from one (X2).
     pub(super) listed: Option<xds_pools::SourceInputs>,
-    /// When the newest second read that is in force was asked for.
+    /// When the newest second read in force was requested.
     pub(super) read_asked: Option<Now>,
     pub(super) paused: BTreeSet<PausedBy>,
     /// Whether the mode removes no member (G6).
@@ -142,12 +142,12 @@ pub(super) struct PoolInputs<'a> {
 }
 
 impl PoolInputs<'_> {
-    /// The removal delay of this pool: none where a rule has no probe (D4).
+    /// Returns the removal delay of this pool: zero where a rule has no probe (D4).
     fn delay(&self) -> Duration {
         if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
     }
 
-    /// How what is doubted of it becomes certain (G1).
+    /// Returns how a doubtful removal becomes certain (G1).
     fn confirmation(&self) -> Confirmation {
         match &self.listed {
             Some(listed) => Confirmation::Standing(listed.stands),
@@ -155,9 +155,9 @@ impl PoolInputs<'_> {
         }
     }
 
-    /// How many members may stay that no source asks for: as many as there can be besides those that are asked for and
-    /// are in the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so
-    /// many that what leaves makes a difference.
+    /// Returns how many members may stay that no source asks for: the places besides those that are asked for and are
+    /// in the pool or come there (X2). `present` are the members that are, or may be, in the pool. For a Service the
+    /// number of nodes is too small for a limit.
     fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
             let parts = || self.claims.values().filter_map(|fact| part(fact, self.family));
@@ -167,14 +167,14 @@ impl PoolInputs<'_> {
         self.listed.as_ref().map_or(usize::MAX, |listed| listed.most.saturating_sub(asked().len()))
     }
 
-    /// The addresses of nodes that only host endpoints of the other family (D4).
+    /// Returns the addresses of nodes that only host endpoints of the other family (D4).
     fn of_other_family(&self) -> impl Iterator<Item = &IpAddr> {
         let is_asked = |ip: &&IpAddr| self.claims.values().any(|fact| asks(fact, self.family, ip));
         let all = self.claims.values().flat_map(|fact| of_other_family(fact, self.family));
         all.filter(move |ip| !is_asked(ip))
     }
 
-    /// Those of them for which no Service has ever asked.
+    /// Returns those of `of_other_family` that no Service has ever asked for.
     fn strays(&self, memory: &RemovalGuard) -> BTreeSet<IpAddr> {
         self.of_other_family().filter(|ip| !memory.was_asked(ip)).copied().collect()
     }
@@ -185,7 +185,7 @@ impl PoolInputs<'_> {
 }
 
 impl Pool {
-    /// What it counts under.
+    /// Returns the gauges under which the pool counts.
     pub(super) fn counted(&self) -> Counted {
         let said = self.said();
         let held = said.and_then(|said| said.held.as_ref()).map(|held| held.reason);
@@ -193,12 +193,12 @@ impl Pool {
         Counted { held, would_hold, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
     }
 
-    /// Why it is not manageable.
+    /// Returns why the pool is not manageable.
     pub(super) fn refused(&self) -> Option<&Unproven> {
         self.refused.as_ref()
     }
 
-    /// The assignment in force; `None` when it has no owner.
+    /// Returns the assignment in force; `None` when the pool has no owner.
     pub(super) fn said(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned | Phase::Retiring { .. } => None,
@@ -206,7 +206,7 @@ impl Pool {
         }
     }
 
-    /// What it was told last; if that was that it has no owner, it has not answered.
+    /// Returns the assignment that was sent last. If it has no owner, the pool has not answered it.
     pub(super) fn last_said(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned => None,
@@ -214,12 +214,12 @@ impl Pool {
         }
     }
 
-    /// Whether it is in doubt that an address was released (G1).
+    /// Reports whether it is in doubt that an address was released (G1).
     pub(super) fn is_doubted(&self) -> bool {
         self.memory.is_doubted()
     }
 
-    /// Whether nothing needs to be known of it any more.
+    /// Reports whether the Directory may drop the pool.
     pub(super) fn is_over(&self) -> bool {
         match &self.phase {
             Phase::Unassigned => self.refused.is_none(),
@@ -227,13 +227,13 @@ impl Pool {
         }
     }
 
-    /// It is not to be written: releases it.
+    /// Marks the pool as not manageable and releases it.
     pub(super) fn refuse(&mut self, term: Term, refusal: Unproven, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = Some(refusal);
     }
 
-    /// It has no owner any more.
+    /// Releases the pool because it has no owner any more.
     pub(super) fn retire(&mut self, term: Term, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = None;
@@ -261,8 +261,8 @@ impl Pool {
         (self.deadline, self.read_from) = (None, None);
     }
 
-    /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
-    /// seen of it, where that was not passed on. Gives how many members it would be left with.
+    /// Computes the level, which [`Pool::say`] sends once all pools of the turn are evaluated. `observation` is set if
+    /// it was not passed on. Returns the sizes that the breaker compares.
     pub(super) fn look(
         &mut self,
         id: &PoolId,
@@ -279,11 +279,11 @@ impl Pool {
         let present = self.memory.present(&given.seen.members);
         let level = &assignment.level;
         let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
-        // What no source ever asked for, and the other family has brought, does not count as a former member (D4).
+        // Members that no source ever asked for and that the other family brought do not count as former members (D4).
         let strays = given.strays(&self.memory);
         let is_had = |ip: &&IpAddr| !strays.contains(*ip);
         let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();
-        // What goes by a configured wish is no loss that anything else would explain (G4, X3).
+        // A removal that the configuration asks for is not a loss (G4, X3).
         let stays = given.add_only || is_unguarded;
         let goes: Vec<&IpAddr> =
             if stays { Vec::new() } else { level.surplus(&present).filter(is_had).collect() };
@@ -314,7 +314,7 @@ impl Pool {
         size
     }
 
-    /// Says what was worked out in this turn when it differs from what was last said.
+    /// Sends the assignment of this turn if it differs from the last one.
     pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: RemovalPolicy, out: &mut Vec<Out>) {
         let Some(worked) = self.worked.take().map(|worked| *worked) else {
             return;
@@ -341,12 +341,12 @@ impl Pool {
         }
     }
 
-    /// The operator releases what its own guards hold back; it is to be worked out again.
+    /// Releases what the pool's own guards hold back, on the operator's request. The level must be computed again.
     pub(super) fn let_go(&mut self) {
         self.memory.release();
     }
 
-    /// The operator releases what the breaker counts of it.
+    /// Releases the losses that the breaker counts for the pool, on the operator's request.
     pub(super) fn let_go_of_losses(&mut self) {
         self.memory.let_go_of_losses();
     }
@@ -383,7 +383,7 @@ impl Pool {
             held.members.retain(|ip| !is_asked(ip));
             (!held.members.is_empty()).then_some(held)
         });
-        // What is not known holds in every mode (D6).
+        // A removal for lack of facts is held back in every mode (D6).
         let observes = |held: &Held| mode.only_observes() && held.reason != HeldReason::NoUsableNode;
         let (would_hold, held) = match held {
             Some(held) if observes(&held) => (Some(held), None),
@@ -405,7 +405,7 @@ impl Pool {
         }
     }
 
-    /// What each Service asks of it and what stays for it, and the union of that.
+    /// Returns what each Service asks for and what stays for it, and the union of that.
     fn shares(&self, given: &PoolInputs<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
         let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
         let room = given.room(&self.memory.present(&given.seen.members));
@@ -451,7 +451,7 @@ impl Pool {
         (level, services)
     }
 
-    /// The assignment of a pool whose source is not to be used any more: nothing is left in it, at once (X3).
+    /// Returns the assignment of a pool whose source must not be used any more: it empties the pool at once (X3).
     fn emptied(&mut self, id: &PoolId, given: &PoolInputs<'_>) -> Assignment {
         self.memory = RemovalGuard::default();
         let share = |fact: &ServiceFact| Share {
@@ -478,26 +478,26 @@ impl Pool {
         }
     }
 
-    /// Reports what has begun and was not told in this term.
+    /// Reports the conditions that were not reported in this term.
     pub(super) fn tell(&mut self, id: &PoolId, out: &mut Vec<Out>) {
         let said = self.said().cloned();
         let left_out = |family: Family| self.memory.left_out(family);
         self.told.tell(id, self.refused.as_ref(), said.as_deref(), left_out, out);
     }
 
-    /// What lasts is to be told again.
+    /// Makes lasting conditions due for a report again.
     pub(super) fn forget_told(&mut self) {
         self.told = Conditions::default();
     }
 
-    /// Whether nothing is kept back that is to be told.
+    /// Reports whether no condition waits for its report.
     #[cfg(test)]
     pub(super) fn has_told(&self) -> bool {
         self.told == Conditions::of(self.refused(), self.said().map(AsRef::as_ref))
     }
 
-    /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
-    /// go is told again (W8). Tells whether its assignment is to be worked out again.
+    /// Begins a new term. What is in flight of the older one may never be answered, so a retiring pool is asked again
+    /// (W8). Returns whether its assignment is to be computed again.
     pub(super) fn new_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => false,
@@ -511,7 +511,7 @@ impl Pool {
         }
     }
 
-    /// The pool has released everything. Tells whether that was unexpected.
+    /// Processes the pool's answer that it has released everything. Returns whether the answer was unexpected.
     pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => return true,
@@ -528,7 +528,7 @@ impl Pool {
     }
 }
 
-/// How far it is paused, as the breaker counts.
+/// Returns how far the pool is paused, as the breaker counts it.
 fn paused(by: &BTreeSet<PausedBy>) -> Paused {
     let of_all = |by: &PausedBy| match by {
         PausedBy::Mode | PausedBy::Everything => true,
@@ -543,8 +543,8 @@ fn paused(by: &BTreeSet<PausedBy>) -> Paused {
     }
 }
 
-/// Holds back what no pool may remove for the time being (G4, G6); what a guard of the pool's own holds back already is
-/// that guard's.
+/// Holds back removals that no pool may make now (G4, G6). What a guard of the pool already holds back stays with that
+/// guard.
 fn restrain(
     new: &mut Assignment,
     ban: RemovalPolicy,
@@ -571,7 +571,7 @@ fn restrain(
     }
 }
 
-/// Whether two assignments say the same, node readiness and revisions included.
+/// Compares two assignments, node readiness and revisions included.
 fn same(one: &Assignment, other: &Assignment) -> bool {
     let Assignment {
         epoch,

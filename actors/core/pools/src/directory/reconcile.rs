@@ -1,5 +1,5 @@
-//! One turn: works out every pool that something has happened to, judges all of them together, and only then says what
-//! is new (G4). So that a burst of removals in one turn does not slip through, no level is said before it is judged.
+//! One turn: computes the level of every dirty pool, evaluates all of them together, and only then sends what changed
+//! (G4). No level is sent before that evaluation, so that a burst of removals in one turn does not slip through.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
 
-/// What a pool was before it was worked out.
+/// A pool's state before its level was computed.
 struct Before {
     counted: Counted,
     refusal: Option<Unproven>,
@@ -25,7 +25,7 @@ struct Before {
 }
 
 impl Directory {
-    /// Works out, judges and says what has become dirty.
+    /// Computes, evaluates and sends everything that is dirty.
     pub(super) fn turn(&mut self, now: Now, out: &mut Vec<Out>) {
         let mut worked: BTreeSet<PoolId> = BTreeSet::new();
         for id in std::mem::take(&mut self.dirty.pools) {
@@ -43,7 +43,7 @@ impl Directory {
                     worked.insert(id);
                 }
             }
-            // These may lose more now than they did when they were last worked out.
+            // These pools may lose more now than when their levels were last computed.
             self.breaker.judge(now);
         }
         let ban = RemovalPolicy {
@@ -66,7 +66,7 @@ impl Directory {
         }
     }
 
-    /// Works out one pool again. Tells whether its level is to be said; one that has none is done with at once.
+    /// Computes one pool again. Returns whether its level is to be sent; a pool without a level is finished at once.
     fn look(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) -> bool {
         #[cfg(test)]
         {
@@ -139,7 +139,7 @@ impl Directory {
         false
     }
 
-    /// Says what was worked out of one pool.
+    /// Sends the computed level of one pool.
     fn say(&mut self, now: Now, id: &PoolId, ban: RemovalPolicy, out: &mut Vec<Out>) {
         let before = self.before(id);
         if let Some(pool) = self.pools.get_mut(id) {
@@ -148,7 +148,7 @@ impl Directory {
         self.finish(now, id, before, out);
     }
 
-    /// Brings everything that is kept about a pool to what it is now.
+    /// Updates all indexes of a pool to its current state.
     fn finish(&mut self, now: Now, id: &PoolId, before: Before, out: &mut Vec<Out>) {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
@@ -181,7 +181,7 @@ impl Directory {
         }
     }
 
-    /// Tells that removals are stopped, or that they are not any more.
+    /// Reports that removals are stopped, or that the stop has ended.
     pub(super) fn tell_breaker(&mut self, out: &mut Vec<Out>) {
         let (pools, of) = self.breaker.counted();
         let enforced = !self.params.guards.only_observes();
@@ -199,7 +199,7 @@ impl Directory {
         }
     }
 
-    /// Shows the guards when something in their view changed.
+    /// Publishes the view of the guards if it changed.
     pub(super) fn show_guards(&mut self, out: &mut Vec<Out>) {
         let (pools, of) = self.breaker.counted();
         let stopped = self.breaker.tripped().map(|since| StoppedView { since, pools, of });
@@ -210,7 +210,7 @@ impl Directory {
         }
     }
 
-    /// Shows one Service when something in its view changed.
+    /// Publishes the view of one Service if it changed.
     pub(super) fn settle_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
         let pools = self.pools_of(&uid);
         let running = self.is_running();
@@ -248,7 +248,7 @@ impl Directory {
     }
 }
 
-/// The nodes with endpoints of a Service that are left out of a pool of it.
+/// Returns the nodes with endpoints of a Service that are left out of one of its pools.
 fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     let all = fact.parts.iter().flat_map(|(family, part)| {
         part.left_out.iter().map(|(node, of)| LeftOutView {
@@ -264,7 +264,8 @@ fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     all
 }
 
-/// What is in doubt of a listed pool that is released is so still when it is found to be ours again (G1).
+/// Keeps the doubts about a listed pool that is released, so that they still apply when the pool is proven ours again
+/// (G1).
 fn keep_doubt(listed: &mut XdsPools, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
     match ownership {
         Ownership::Proven(..) => {}

@@ -1,12 +1,12 @@
-//! What is remembered of the members of one assigned pool: who left it and when (D4), and whether its emptiness
-//! is held back (D6, G2).
+//! The removal guard of one assigned pool: which members left it and when (D4), and whether its emptiness is held back
+//! (D6, G2).
 //!
-//! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at
-//! which the Services' own parts let go. While nothing is heard of EndpointSlices the confirmation stands still.
+//! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at which the
+//! Services' own parts release the address. While no EndpointSlices arrive, the confirmation stands still.
 //!
-//! How emptiness is confirmed depends on how it became known (G1): what an organic, empty slice says needs
-//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source, and are
-//! doubted until a second read. What is doubted is [`super::doubt`]'s business.
+//! How emptiness is confirmed depends on how it became known (G1). An empty slice seen on a watch needs only
+//! `guards.emptyConfirm`, which may be zero. A list or vanished slices could come from a broken source, and stay
+//! doubtful until a second read. [`super::unconfirmed_removals`] keeps the doubts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,76 +25,76 @@ use model::object::LeftOut;
 use model::report::LeftOutNodes;
 use model::services::{Part, ServiceFact};
 
-/// The Services of a pool and what they ask.
+/// The Services of a pool and their facts.
 pub(super) type Owners = BTreeMap<ServiceUid, Arc<ServiceFact>>;
 
-/// What a Service asks of its pool of this family.
+/// Returns what a Service asks of its pool of this family.
 pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
     fact.parts.get(&family)
 }
 
-/// The addresses that a Service asks for.
+/// Returns the addresses that a Service asks for.
 pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
     part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
 }
 
-/// Whether a Service asks for an address.
+/// Reports whether a Service asks for an address.
 pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
 }
 
-/// The addresses of nodes that host endpoints of a Service, and none of this family (D4).
+/// Returns the addresses of nodes that host endpoints of a Service, but none of this family (D4).
 pub(super) fn of_other_family(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
     let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
     left_out.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| &node.ips)
 }
 
-/// Whether what a Service asks for is not known only because nothing is heard of EndpointSlices at present.
+/// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
 fn is_unheard(fact: &ServiceFact, family: Family) -> bool {
     part(fact, family).is_none_or(|part| part.endpoints == 0) && fact.data_errors.is_empty()
 }
 
-/// One look at a pool: all that the memory judges by.
+/// Inputs of one evaluation of a pool.
 pub(super) struct Look<'a> {
-    /// When.
+    /// Time of the evaluation.
     pub(super) now: Now,
-    /// The family of its members.
+    /// Family of the pool's members.
     pub(super) family: Family,
-    /// Its Services.
+    /// The Services of the pool.
     pub(super) claims: &'a Owners,
-    /// What it was last seen with.
+    /// Members as last observed.
     pub(super) observed: &'a BTreeSet<IpAddr>,
-    /// When the GET that saw it began.
+    /// Time at which the GET began that observed them.
     pub(super) observed_at: Now,
-    /// The removal delay of this pool.
+    /// Removal delay of this pool.
     pub(super) delay: Duration,
-    /// The time that organic emptiness must last.
+    /// Time for which emptiness seen on a watch must last.
     pub(super) confirm: Duration,
-    /// What becomes of what is judged.
+    /// Mode of the guards.
     pub(super) mode: GuardMode,
-    /// The part of a pool that may go in doubt (G3).
+    /// The fraction of a pool that may leave in doubt (G3).
     pub(super) max_removal: Fraction,
-    /// How what is doubted becomes certain.
+    /// How a doubtful removal becomes certain.
     pub(super) confirmation: Confirmation,
-    /// How many members may stay that no source asks for, so that there is room for what is.
+    /// Number of members that may stay although no source asks for them, so that there is room for the required ones.
     pub(super) room: usize,
-    /// Whether operators keep it from being written.
+    /// Whether the operator paused the pool.
     pub(super) paused: bool,
-    /// The moment of which the breaker compares pools with what they had before: now, or when removals were stopped (G4).
+    /// The time whose earlier members the breaker compares with: now, or when removals were stopped (G4).
     pub(super) compared_at: Now,
 }
 
-/// What is remembered of one assigned pool's members.
+/// The removal guard of one assigned pool.
 #[derive(Default)]
 pub(super) struct RemovalGuard {
-    /// Whether there was a look.
+    /// Whether the pool was evaluated before.
     looked: bool,
-    /// What its Services asked at the last look.
+    /// What its Services asked at the last evaluation.
     claims: Owners,
-    /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
+    /// Addresses that no Service asks for: those that one once asked for, and those that were found in the pool.
     left: BTreeMap<IpAddr, Left>,
-    /// Addresses that were required, and when that was last so: they may have been written since the pool was
-    /// last seen.
+    /// Addresses that were required, with the last time at which they were: they may have been written since the pool
+    /// was last observed.
     required: BTreeMap<IpAddr, Now>,
     doubts: UnconfirmedRemovals,
     losses: Losses,
@@ -103,38 +103,38 @@ pub(super) struct RemovalGuard {
 
 /// An address that no source asks for any more.
 struct Left {
-    /// When that began; for an address that no source ever asked for, when it was first seen.
+    /// When the last source released it; for an address that no source ever asked for, when it was first seen.
     at: Now,
-    /// Whose it was; empty when unknown.
+    /// The Services that asked for it; empty when unknown.
     owners: BTreeSet<ServiceUid>,
-    /// Whether its loss is one that the breaker counts (G4).
+    /// Whether the breaker counts its loss (G4).
     is_counted: bool,
 }
 
 /// Whether members are held back although no source asks for them.
 #[derive(Default)]
 enum Guard {
-    /// Something is asked for.
+    /// Members are asked for.
     #[default]
     Open,
-    /// Nothing is asked for, since then; what the pool had stays until that is confirmed (G2).
+    /// Nothing is asked for since `since`; the members stay until that is confirmed (G2).
     Empty { since: Now, clock: Clock, members: BTreeSet<IpAddr> },
-    /// It is.
+    /// Emptiness is confirmed.
     Confirmed,
-    /// There are endpoints, but no usable node behind any of them, or not all is known of them (D6).
+    /// There are endpoints, but no usable node behind any of them, or not everything about them is known (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
-    /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
+    /// Nothing that is asked for is in the pool or will be added: the present members are the only ones (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
-    /// What was held back for this reason the operator has let go, and the reason lasts.
+    /// The operator released what was held back for this reason, and the reason still holds.
     Released(HeldReason),
 }
 
-/// The time that emptiness has to last.
+/// The time for which emptiness has to last.
 #[derive(Clone, Copy)]
 enum Clock {
     /// It ends then.
     Until(Now),
-    /// So much of it is left when something is heard again.
+    /// It stands still; this much of it remains when EndpointSlices arrive again.
     Stopped(Duration),
 }
 
@@ -154,24 +154,24 @@ impl Clock {
     }
 }
 
-/// What is asked of a pool now, as far as the guard judges by it.
+/// What is asked of a pool now, as far as the guard distinguishes it.
 #[derive(Clone, Copy)]
 enum Asked {
-    /// Something that is in the pool or is to be added.
+    /// Members that are in the pool or will be added.
     Members,
-    /// Something, but nothing that is in the pool or is to be added.
+    /// Members, but none that is in the pool or will be added.
     Absent,
     /// Nothing.
     Nothing,
-    /// Nothing, as far as was heard; nothing is heard now (G2).
+    /// Nothing as far as is known, and no EndpointSlices arrive now (G2).
     Unheard,
-    /// Nothing that can be used (D6).
+    /// Nothing that is usable (D6).
     Unusable,
 }
 
 impl RemovalGuard {
-    /// Takes in a new look at the pool. `had` tells the members that it was allowed before, or else was seen
-    /// with; it is asked only when they are to be held back.
+    /// Evaluates the pool. `had` returns the members that it was allowed before, or else was observed with; it is
+    /// called only when they are to be held back.
     pub(super) fn look(&mut self, look: &Look<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
         let asked: BTreeSet<IpAddr> =
             look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
@@ -208,7 +208,7 @@ impl RemovalGuard {
         self.looked = true;
     }
 
-    /// Whether anything of its members is in doubt.
+    /// Reports whether any removal of its members is in doubt.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubts.of().next().is_some()
     }
@@ -223,28 +223,28 @@ impl RemovalGuard {
                 left.owners.insert(uid.clone());
             }
         }
-        // What other clients have added was not had (G4).
+        // Members that other clients added were never part of the pool's level (G4).
         let is_counted = !self.looked || self.losses.had_found();
         for ip in look.observed.iter().filter(|ip| !asked.contains(ip)) {
             let found = || Left { at: look.now, owners: BTreeSet::new(), is_counted };
             self.left.entry(*ip).or_insert_with(found);
         }
-        // An address is forgotten once it was due to go and was then not found: should another client put it back
-        // later, it counts as first seen.
+        // An address is dropped once it was due to go and was then not found. If another client adds it again later, it
+        // counts as first seen.
         self.left.retain(|ip, left| {
             let gone = look.observed_at > left.at.plus(look.delay) && !look.observed.contains(ip);
             !asked.contains(ip) && !gone
         });
     }
 
-    /// Notes what is doubted, and judges whether too much of it would go (G1, G3). To be called before what is required
-    /// now counts as being in the pool: what comes does not make less of what goes.
+    /// Records the doubtful removals, and checks whether there are too many (G1, G3). Must run before the currently
+    /// required members count as present: additions do not make removals smaller.
     fn note_doubts(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
         if !look.mode.judges() {
             return;
         }
         let found = look.observed.iter().filter(|ip| !self.looked && !asked.contains(ip)).copied();
-        // Where nothing is asked for, what released an address that was never there has emptied the pool too.
+        // Where nothing is asked for, the fact that released an absent address has emptied the pool too.
         let concerns = |ip: &IpAddr| asked.is_empty() || asked.contains(ip) || self.left.contains_key(ip);
         self.doubts.note(look, &self.claims, found, concerns);
         let present = self.present(look.observed);
@@ -257,7 +257,7 @@ impl RemovalGuard {
         self.doubts.judge(look, leaving, all);
     }
 
-    /// The nodes of endpoints that are left out of all pools, if any are (D5).
+    /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5).
     pub(super) fn left_out(&self, family: Family) -> Option<LeftOutNodes> {
         let parts = self.claims.values().filter_map(|fact| part(fact, family));
         let nodes = parts.flat_map(|part| &part.left_out).map(|(name, node)| (name, node.why));
@@ -266,12 +266,12 @@ impl RemovalGuard {
         Some(LeftOutNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
     }
 
-    /// Whether a Service asked for an address before it left.
+    /// Reports whether a Service asked for an address before it left.
     pub(super) fn was_asked(&self, ip: &IpAddr) -> bool {
         self.left.get(ip).is_some_and(|left| !left.owners.is_empty())
     }
 
-    /// The members that may be in the pool: those it was seen with, and those that may have been written since.
+    /// Returns the members that may be in the pool: the observed ones, and those that may have been written since.
     pub(super) fn present(&self, observed: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         observed.iter().chain(self.required.keys()).copied().collect()
     }
@@ -282,7 +282,7 @@ impl RemovalGuard {
         let is_dropped = |fact: &ServiceFact| part(fact, look.family).is_some_and(|part| part.is_dropped);
         let is_certain = !look.claims.is_empty() && look.claims.values().all(|fact| is_dropped(fact));
         self.guard = match (asked, std::mem::take(&mut self.guard)) {
-            // Nothing is to be waited for: it was configured so (X5).
+            // No wait is needed: the configuration says so (X5).
             (Asked::Nothing, _) if is_certain => Guard::Confirmed,
             (Asked::Members, _) => Guard::Open,
             (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
@@ -299,8 +299,7 @@ impl RemovalGuard {
             (Asked::Unheard, Guard::Empty { since, clock, members }) => {
                 Guard::Empty { since, clock: clock.stop(now), members: again(members) }
             }
-            // What is seen there meanwhile counts: another client, which may know more, has added to it or taken from
-            // it.
+            // Members observed meanwhile count: another client, which may know more, added or removed some.
             (Asked::Unusable | Asked::Unheard, Guard::Unusable { since, members }) => {
                 let members = if look.observed_at > since && !look.observed.is_empty() {
                     // What was required since then may have been written since then.
@@ -318,7 +317,7 @@ impl RemovalGuard {
                 | Guard::Last { .. }
                 | Guard::Released(_),
             ) => {
-                // A second look at the same moment finds the same.
+                // A second evaluation at the same moment has the same result.
                 let members = had().union(look.observed).copied().collect();
                 Guard::Unusable { since: now, members }
             }
@@ -344,7 +343,7 @@ impl RemovalGuard {
         };
     }
 
-    /// Nothing is asked for, since then: confirmed when that has lasted and nothing of it is in doubt (G2).
+    /// Confirms emptiness once it has lasted long enough and nothing of it is in doubt (G2).
     fn emptied(&self, now: Now, since: Now, until: Now, members: impl FnOnce() -> BTreeSet<IpAddr>) -> Guard {
         if until <= now && self.doubts.resolved_from(self.doubts.of()).is_none() {
             return Guard::Confirmed;
@@ -352,7 +351,7 @@ impl RemovalGuard {
         Guard::Empty { since, clock: Clock::Until(until), members: members() }
     }
 
-    /// The removal that is held back now, if any; there may be no member that it concerns.
+    /// Returns the removal that is held back now, if any. It may concern no member.
     pub(super) fn held(&self, now: Now, delay: Duration) -> Option<Held> {
         let (reason, since, waits, members) = match &self.guard {
             Guard::Open | Guard::Confirmed | Guard::Released(_) => return self.held_fraction(now, delay),
@@ -370,7 +369,7 @@ impl RemovalGuard {
         Some(Held { reason, since, waits, members: members.clone() })
     }
 
-    /// What is held back because too many would go, once one of them would (G3).
+    /// Returns the removals held back because there are too many, once one of them is due (G3).
     fn held_fraction(&self, now: Now, delay: Duration) -> Option<Held> {
         let fraction = self.doubts.fraction()?;
         let is_due = |ip: &IpAddr| self.left.get(ip).is_some_and(|left| left.at.plus(delay) <= now);
@@ -383,7 +382,7 @@ impl RemovalGuard {
         })
     }
 
-    /// From when on a second read would end what is held back, where one would (G1).
+    /// Returns the earliest time from which a second read would end what is held back, where one would (G1).
     pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
         match &self.guard {
             Guard::Empty { members, .. } if !members.is_empty() => self.doubts.read_from(self.doubts.of()),
@@ -406,8 +405,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Whether the pool must not be emptied: emptiness has not been confirmed (G2). Without guards only what is held
-    /// back keeps it so; where guards only observe, only what is not known does (D6).
+    /// Returns whether the pool must not be emptied because emptiness is not confirmed (G2). With guards off, it must
+    /// not while a removal is held back; with guards that only observe, only while facts are missing (D6).
     pub(super) fn keeps(&self, mode: GuardMode) -> Keeps {
         let keeps = match (&self.guard, mode) {
             (Guard::Confirmed | Guard::Released(_), _) | (Guard::Open, GuardMode::Off) => false,
@@ -418,9 +417,9 @@ impl RemovalGuard {
         if keeps { Keeps::Last } else { Keeps::Nothing }
     }
 
-    /// The addresses that stay although no source asks for them, each with the Services whose they were; none:
-    /// they count for all. Where there is no `room` for all, those go first that only wait for the removal delay, and of
-    /// them those that have left first.
+    /// Returns the addresses that stay although no source asks for them, each with the Services that asked for it; with
+    /// none, it counts for all. Where there is no `room` for all, those go first that only wait for the removal delay,
+    /// and of them the ones that left first.
     pub(super) fn staying(
         &self,
         now: Now,
@@ -451,7 +450,7 @@ impl RemovalGuard {
             .collect()
     }
 
-    /// The next moment at which time alone changes what stays.
+    /// Returns the next moment at which time alone changes what stays.
     pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
         let guard = match &self.guard {
@@ -470,18 +469,18 @@ impl RemovalGuard {
         earliest(earliest(left, guard), held)
     }
 
-    /// The losses that the breaker counts (G4).
+    /// Returns the losses that the breaker counts (G4).
     pub(super) fn losses(&self) -> &Losses {
         &self.losses
     }
 
-    /// The operator releases what the breaker counts: no loss of what has left counts any more.
+    /// Releases what the breaker counts, on the operator's request: no loss of what has left counts any more.
     pub(super) fn let_go_of_losses(&mut self) {
         self.left.values_mut().for_each(|left| left.is_counted = false);
         self.losses.clear();
     }
 
-    /// The operator releases all that is held back now. What is held back later is held back again.
+    /// Releases everything that is held back now, on the operator's request. Later removals are held back again.
     pub(super) fn release(&mut self) {
         self.doubts.clear();
         self.guard = match std::mem::take(&mut self.guard) {
