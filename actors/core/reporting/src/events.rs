@@ -1,5 +1,5 @@
-//! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
-//! (docs/design/reporting.md, E1).
+//! Kubernetes Events: the text of each report, the combination of similar events, and a bounded queue towards the API
+//! server (docs/design/reporting.md, E1).
 //!
 //! The machine that reports a fact decides whether it is worth an Event; the port creates and patches Event objects.
 
@@ -31,15 +31,15 @@ pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailu
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";
 
-/// How many posts may be unanswered at once.
+/// Maximum number of unanswered posts.
 const IN_FLIGHT: usize = 8;
-/// The waits before the second, third and fourth try of a post.
+/// Delays before the second, third and fourth try of a post.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 /// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// A post that was not answered by then counts as failed without an answer.
+/// Time after which a post without an answer counts as failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long after its last try the report of a condition that holds is posted again.
+/// Time after its last try at which the report of a lasting condition is posted again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The queue of events towards the API server (E1).
@@ -47,55 +47,55 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 pub struct Emitter {
     params: Params,
     bucket: Bucket,
-    /// The term in which this process leads; `None`: it does not.
+    /// The term in which this process leads; `None`: it does not lead.
     leads: Option<Epoch>,
-    /// The newest term for which operators' wishes are known, and whether they let Services and Nodes be told.
+    /// The newest term for which the policy is known, and whether the policy permits events about Services and Nodes.
     known_policy: (Option<Epoch>, bool),
-    /// The term in which Services and Nodes are told; `None`: they are not.
+    /// The term in which Services and Nodes get events; `None`: they get none.
     term: Option<Epoch>,
     correlator: Correlator,
-    /// Every series that is to be written, or is being written.
+    /// Every series that waits for a write or is being written.
     open: BTreeMap<Key, Letter>,
-    /// Those that wait, in the order in which they will be posted.
+    /// Those that wait, in the order of posting.
     waiting: VecDeque<Key>,
-    /// Those that failed, by the moment of their next try.
+    /// Those that failed, by the time of their next try.
     delayed: BTreeMap<(Now, u64), Key>,
-    /// Reports of conditions that could not be posted, by the moment at which that is tried again.
+    /// Reports of conditions that could not be posted, by the time of their next try.
     parked: BTreeMap<(Now, u64), Key>,
     /// The newest report of each condition that holds, until the API server has accepted it.
     outstanding: Outstanding,
-    /// Reports of conditions that came before the emitter heard of the term.
+    /// Reports of conditions that arrived before the emitter knew the term.
     early: Early,
-    /// Posts without an answer, and when they were sent. Calls are numbered in the order of sending.
+    /// Unanswered posts, with the time at which each was sent. Calls are numbered in that order.
     in_flight: BTreeMap<CallId, (Now, Key)>,
     /// The number of the next call, delay or Event object.
     next: u64,
 }
 
-/// A series that is to be written.
+/// A series that waits for a write.
 #[derive(Debug)]
 struct Letter {
     series: Series,
     stage: Stage,
-    /// How often writing it failed.
+    /// Number of failed writes.
     tries: usize,
-    /// Whether the next post of it was taken out of its budget.
+    /// Whether the next post was taken out of the budget of its object.
     paid: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// For its turn, or the time of its next try; it is written as it is then.
+    /// Its turn, or the time of its next try; it is written as it is then.
     Waiting,
-    /// For an answer.
+    /// An answer.
     Sent {
-        /// Whether it has occurred again since, and is to be written once more.
+        /// Whether it occurred again since it was sent, so that it is written once more.
         again: bool,
     },
 }
 
 impl Emitter {
-    /// An emitter of a process that does not lead, with nothing to tell.
+    /// Creates the emitter of a process that does not lead.
     #[must_use]
     pub fn new(params: Params) -> Emitter {
         Emitter {
@@ -134,8 +134,8 @@ impl Emitter {
         }
     }
 
-    /// An occurrence that costs no write of its own is always added; one that does, only while its object may have more
-    /// and there is room. The count rises in any case. The report of a condition is posted later, then.
+    /// Adds an occurrence. One that needs a write of its own is added only if the object's budget and the queue have
+    /// room. The count rises in any case. Without room, the report of a condition is posted later.
     fn on_news(&mut self, now: Now, news: News, out: &mut Vec<Out>) {
         let (key, message) = self.correlator.place(now, news);
         self.outstanding.began(&key);
@@ -170,8 +170,8 @@ impl Emitter {
         self.waiting.len() + self.delayed.len() < self.params.capacity
     }
 
-    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by the next leader. The
-    /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
+    /// Drops what waits when a term ends: the next leader reports lasting conditions again. The next term may begin
+    /// before the end of this one is known; a renewal changes nothing.
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
         let leads = standing.term();
         if std::mem::replace(&mut self.leads, leads) == leads {
@@ -191,8 +191,8 @@ impl Emitter {
         self.settle_term(now, out);
     }
 
-    /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
-    /// ends is dropped and counted; what of it lasts is told again when it begins.
+    /// Applies the policy: Services and Nodes get events while writes are permitted. When that ends, waiting events are
+    /// dropped and counted; lasting conditions are reported again when it begins.
     fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: &OperatorPolicy, out: &mut Vec<Out>) {
         self.known_policy = (self.known_policy.0.max(term), !policy.only_observes());
         self.settle_term(now, out);
@@ -215,12 +215,12 @@ impl Emitter {
         }
     }
 
-    /// Whether this one is told anything now.
+    /// Reports whether this subject gets events now.
     fn may_tell(&self, subject: &Subject) -> bool {
         may_tell(self.leads, self.term, subject)
     }
 
-    /// Takes out those of these subjects that wait: for their turn, for their next try, or to be posted again.
+    /// Removes and returns the waiting series of these subjects: for their turn, for their next try, or parked.
     fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Key> {
         let (mut taken, waiting): (Vec<Key>, VecDeque<Key>) = {
             let all = std::mem::take(&mut self.waiting);
@@ -234,7 +234,7 @@ impl Emitter {
         taken
     }
 
-    /// The invariants of the queue.
+    /// Checks the invariants of the queue.
     fn check(&self) -> Result<(), &'static str> {
         let waiting = self.waiting.len() + self.delayed.len();
         if self.open.len() != waiting + self.parked.len() + self.in_flight.len() {
@@ -257,7 +257,7 @@ impl Emitter {
     }
 }
 
-/// The reason and the message of the events by which a report is made.
+/// Returns the reason and the message of the events for a report.
 #[must_use]
 pub fn words_of(report: &Report) -> (&'static str, String) {
     (messages::reason(&report.what), messages::told(report))
@@ -270,7 +270,8 @@ fn is_controller(subject: &Subject) -> bool {
     }
 }
 
-/// Whether a subject is told anything by a process that leads in the one term, and tells Services and Nodes in the other.
+/// Reports whether a subject gets events from a process that leads in `leads`, and reports about Services and Nodes in
+/// `term`.
 fn may_tell(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> bool {
     term.is_some() || (leads.is_some() && is_controller(subject))
 }

@@ -1,5 +1,7 @@
-//! When load balancers are read again because another holder has released the shared Lease, and so may just have
-//! s after the release, at most once in 15 s. Every release is followed by a read that begins at least 2 s after it.
+//! When load balancers are read again because another holder released the shared Lease, and so may just have written
+//! (D3):
+//! two seconds after the release, at most once in 15 s. Every release is followed by a read that begins at least 2 s
+//! after it.
 
 use std::time::Duration;
 

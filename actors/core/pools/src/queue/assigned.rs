@@ -1,4 +1,4 @@
-//! What an assignment changes: whose the pool is, which changes are new, and what is dropped (Q1, Q4, A3).
+//! What an assignment changes: the owners of the pool, which changes are new, and which are dropped (Q1, Q4, A3).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use model::ids::ServiceUid;
 use model::machine::Now;
 
 impl PoolQueue {
-    /// Takes in an assignment. The Directory's terms rise; what is of an older one than is known is not of it.
+    /// Processes an assignment. Terms only rise: an assignment of an older term than the known one is ignored.
     pub(super) fn on_assigned(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         if self.assignment.as_ref().is_some_and(|known| new.epoch < known.epoch) {
             return;
@@ -36,7 +36,7 @@ impl PoolQueue {
         {
             self.phase = Phase::Attempting(attempt);
         }
-        // Without content the first observation will tell whether there is a difference at all.
+        // Without an observation, the first one will show whether there is a difference at all.
         if let Some(old) = old
             && (self.content.is_some() || self.rest.follows_stale())
         {
@@ -47,7 +47,7 @@ impl PoolQueue {
         }
     }
 
-    /// Notes what is new in an assignment as changes (A3, Q1).
+    /// Records what is new in an assignment as changes (A3, Q1).
     fn note_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
         let failed = self.rest.failed().is_some();
         let changed = |uid: &ServiceUid, share: &Share| {
@@ -57,7 +57,7 @@ impl PoolQueue {
                     || (failed && before.revision != share.revision)
             })
         };
-        // A change comes when it is read, however long it then takes until it is here (Q2).
+        // A change counts from when it was read, however long its way here takes (Q2).
         let came = |uid: &ServiceUid, share: &Share| {
             let known = old.services.get(uid).and_then(|before| before.read);
             share
@@ -96,9 +96,9 @@ impl PoolQueue {
         self.shown.dirty |= dropped;
     }
 
-    /// A term begins for this pool. What an older one has tried is released, silently: its attempt will not be
-    /// answered. What was seen before the term was opened may be older than what another client has written, so that
-    /// nothing is right, and nothing is due, before the pool is seen again (W8, Q6 Interrupted).
+    /// Begins a term for this pool. Silently releases what an older term has tried: its attempt will not be answered.
+    /// Observations from before the term opened may be older than another client's writes, so nothing is in sync, and
+    /// nothing is due, before the pool is observed again (W8, Q6 Interrupted).
     fn begin_term(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some((epoch, opened)) = self.assignment.as_ref().map(|new| (new.epoch, new.opened)) else {
             return;
@@ -143,7 +143,7 @@ impl PoolQueue {
         }
     }
 
-    /// Releases everything but the interval since the last outcome.
+    /// Releases everything except the interval since the last outcome.
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
         self.shown.forget(out);
         self.end_all_conditions(out);

@@ -1,5 +1,5 @@
-//! Another client's changes that are undone again and again, and how long they are left alone (docs/design/writer.md,
-//! W11); with it the count and the back-off of whatever should not happen often, which lost writes share (W2).
+//! Contention with another client whose changes we undo again and again, and how long they are left alone
+//! (docs/design/writer.md, W11). Lost writes share its counting and back-off of repeated events (W2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -8,23 +8,23 @@ use std::time::Duration;
 use model::level::{Keeps, Level};
 use model::machine::Now;
 
-/// The longest of every doubling delay.
+/// Upper limit of every doubling delay.
 pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(600);
 
-/// Three times within this span are too often (W2, W11).
+/// Period within which three times are too many (W2, W11).
 const WITHIN: Duration = Duration::from_secs(600);
 const ALLOWED: usize = 3;
 const FIRST_DELAY: Duration = Duration::from_secs(60);
 
-/// How far apart a missing member is restored, from the end of one write to the next try.
+/// Least time between two restorations of a member, from the end of one write to the next try.
 const RESTORED_APART: Duration = Duration::from_secs(60);
 
-/// Doubles a delay, up to the longest.
+/// Doubles a delay, up to the limit.
 pub(super) fn doubled(delay: Duration) -> Duration {
     delay.saturating_mul(2).min(LONGEST_DELAY)
 }
 
-/// Something that should not happen often.
+/// Counts an event that should be rare.
 #[derive(Default, Debug)]
 pub(super) struct Repeats {
     recent: VecDeque<Now>,
@@ -32,8 +32,8 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Counts one. The third within ten minutes, and each further one until it has been calm for as long after the
-    /// last back-off, says how long to back off.
+    /// Counts one event. Returns how long to back off from the third within ten minutes on, and for each further one,
+    /// until it was calm for as long after the last back-off.
     pub fn count(&mut self, now: Now) -> Option<Duration> {
         let calm_after = WITHIN.saturating_add(self.delay.unwrap_or_default());
         if self.recent.back().is_none_or(|at| now.since(*at) > calm_after) {
@@ -55,33 +55,33 @@ impl Repeats {
     }
 }
 
-/// What another client has changed in the pool, and how often that was undone.
+/// The changes of another client, and how often we undid them.
 #[derive(Default, Debug)]
 pub(super) struct Contention {
     /// Members found as drift that must go: removed by us before, or never ours.
     foreign: BTreeSet<IpAddr>,
-    /// Required members that were found missing as drift.
+    /// Required members found missing as drift.
     missing: BTreeSet<IpAddr>,
     undone: Repeats,
     /// The end of the back-off from undoing.
     left_until: Now,
-    /// When each member was last restored, if that is less than a minute ago.
+    /// The last restoration of each member, if it was less than a minute ago.
     restored: BTreeMap<IpAddr, Now>,
 }
 
-/// A fight: a back-off from undoing begins.
+/// The begin of a back-off from undoing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fight {
-    /// How many members were undone when it began.
+    /// Number of members whose addition was undone last.
     pub members: usize,
-    /// How long what another client adds is left.
+    /// Time for which the additions of another client stay.
     pub left_for: Duration,
 }
 
 impl Contention {
-    /// Takes in a difference found as drift; gives the moment from which it may be set right. What is missing
-    /// decides, where something is: it is not held back by what another client adds, and the first of several
-    /// members whose time has come brings all of them back. Where only admin states differ nothing is to be left.
+    /// Records a difference found as drift, and returns when it may be corrected. If members are missing, they decide:
+    /// additions of another client do not delay them, and the first member that is due brings all of them back. A
+    /// difference of admin states alone is never left.
     pub fn found(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
         let is_contended = |ip: &&IpAddr| !level.other_family.contains(*ip);
         self.foreign = level.surplus(members).filter(is_contended).copied().collect();
@@ -92,13 +92,13 @@ impl Contention {
         self.missing.iter().map(may_be_restored).min().unwrap_or(left_until)
     }
 
-    /// Forgets what is not, or no longer, another client's: it has left the pool, or a Service asks for it.
+    /// Drops members that are no longer another client's: they left the pool, or a Service asks for them.
     pub fn keep_current(&mut self, level: &Level, members: &BTreeSet<IpAddr>) {
         let is_contended = |ip: &IpAddr| !level.allows(ip) && !level.other_family.contains(ip);
         self.foreign.retain(|ip| members.contains(ip) && is_contended(ip));
     }
 
-    /// Takes in what a write changed; says whether a back-off from undoing begins.
+    /// Records the changes of a write. Returns the back-off from undoing, if one begins.
     pub fn written(
         &mut self,
         now: Now,
@@ -118,9 +118,9 @@ impl Contention {
         Some(Fight { members, left_for })
     }
 
-    /// The level that leaves alone what another client has added, while we back off from undoing it; `None`: the
-    /// level itself holds. A pool whose last members are kept is left to that (G2): what another client adds must
-    /// not count as a member that lets them go.
+    /// Returns the level that keeps another client's additions during a back-off; `None`: the level itself applies. A
+    /// pool whose last members are kept has no such level (G2): another client's additions must not count as members
+    /// that permit the removal of the last ones.
     pub fn loosened(&self, now: Now, level: &Level) -> Option<Level> {
         if self.left_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {
             return None;
@@ -134,7 +134,7 @@ impl Contention {
         Some(loosened)
     }
 
-    /// The end of the back-off from undoing.
+    /// Returns the end of the back-off from undoing.
     pub fn left_until(&self) -> Now {
         self.left_until
     }

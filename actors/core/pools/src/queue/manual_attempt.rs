@@ -1,5 +1,5 @@
-//! An attempt that the operator asks for: it waits for no window and no interval, and a pool that is right is read once
-//! more (docs/design/pools.md, Q5; H3).
+//! An attempt that the operator requests: it waits for no window and no interval, and it reads a pool that is in sync
+//! once more (docs/design/pools.md, Q5; H3).
 
 use crate::queue::changes::Owner;
 use crate::queue::{Out, Phase, PoolQueue};
@@ -7,7 +7,7 @@ use model::machine::Now;
 use model::operator_request::{Answer, Done, Refusal, RequestId};
 
 impl PoolQueue {
-    /// Decides about it, and answers.
+    /// Decides about the request, and answers it.
     pub(super) fn on_attempt_asked(&mut self, now: Now, id: RequestId, out: &mut Vec<Out>) {
         let answer = match self.refusal(now) {
             Some(refusal) => Answer::Refused(refusal),
@@ -25,7 +25,7 @@ impl PoolQueue {
         out.push(Out::Answer(id, answer));
     }
 
-    /// Why it is refused; `None`: it is not.
+    /// Returns why the request is refused; `None`: it is not.
     fn refusal(&self, now: Now) -> Option<Refusal> {
         match &self.phase {
             Phase::Quarantined(quarantine) => return Some(Refusal::Failed(quarantine.broken.into())),
@@ -38,7 +38,7 @@ impl PoolQueue {
         if let Some(by) = assignment.paused.first() {
             return Some(Refusal::Paused(by.clone()));
         }
-        // Levels of an older term are written in none.
+        // A level of an older term is written in no term.
         if assignment.epoch < self.epoch {
             return Some(Refusal::NotLeading);
         }

@@ -1,4 +1,4 @@
-//! What is seen of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
+//! Observations of the pool from outside its attempts, and what a difference to its level means (D3, Q8, W2).
 
 use crate::queue::changes::Owner;
 use crate::queue::last_result::{LastResult, Left};
@@ -26,7 +26,8 @@ impl PoolQueue {
         self.compare(now, out);
     }
 
-    /// Looks whether a pool at rest is right. A difference becomes a fresh change, or waits as its rest says.
+    /// Compares a quiet pool with its level. A difference becomes a fresh change, or waits according to the last
+    /// result.
     pub(super) fn compare(&mut self, now: Now, out: &mut Vec<Out>) {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
             return;
@@ -50,7 +51,7 @@ impl PoolQueue {
         }
     }
 
-    /// Another client has changed the pool: reported always, set right as the parameters and W11 have it. Says
+    /// Handles a change by another client: always reports it, and corrects it as the parameters and W11 allow. Returns
     /// whether that is at once.
     fn on_drift(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
         let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
@@ -98,7 +99,7 @@ impl PoolQueue {
                     left_for: delay,
                 };
                 self.report([&Owner::Pool].into_iter(), what, out);
-                // It was never there: that is no drift.
+                // The write never took effect, so the difference is no drift.
                 if self.rest.is_known() {
                     self.rest = delay.map_or(LastResult::Unknown, |delay| {
                         LastResult::Left(Left { members: facts.members(), until: Some(now.plus(delay)) })

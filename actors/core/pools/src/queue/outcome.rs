@@ -22,7 +22,7 @@ use model::sample::{AttemptEnd, Metric};
 use model::view::LastAttempt;
 use model::write_record::WriteRecord;
 
-/// What an attempt changed in the pool: added, removed.
+/// The changes of an attempt: added, removed members.
 type Changed = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
 
 impl PoolQueue {
@@ -66,7 +66,7 @@ impl PoolQueue {
         }
     }
 
-    /// Notes the outcome; the next attempt is at least the interval away (Q2).
+    /// Records the outcome. The next attempt begins after the interval at the earliest (Q2).
     pub(super) fn end(&mut self, now: Now, how: AttemptEnd, out: &mut Vec<Out>) {
         let interval = match how {
             AttemptEnd::Retried | AttemptEnd::Failed => {
@@ -92,7 +92,7 @@ impl PoolQueue {
         out.push(Out::Metric(Metric::AttemptEnded(how)));
     }
 
-    /// Written or Unchanged: complete.
+    /// Handles Written and Unchanged: the attempt is complete.
     fn completed(
         &mut self,
         now: Now,
@@ -127,7 +127,7 @@ impl PoolQueue {
         self.told_not_manageable.clear();
     }
 
-    /// The way of each endpoint change that this attempt took along is measured once, if it needed a write.
+    /// Measures the latency of each endpoint change in this attempt once, if it needed a write.
     fn measure_programming(&mut self, now: Now, attempt: &Attempt, written: bool, out: &mut Vec<Out>) {
         let Some(newest) = &self.assignment else { return };
         for (uid, share) in &attempt.assignment.services {
@@ -144,7 +144,7 @@ impl PoolQueue {
         }
     }
 
-    /// A dry run: the difference is shown, nothing is told (C4).
+    /// Handles a dry run: publishes the difference and reports nothing (C4).
     fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Withheld, out);
         self.shown.withheld = Some(difference);
@@ -152,7 +152,7 @@ impl PoolQueue {
         self.content = Some(ObservedPool::attempted(members, &Level::default(), self.content.as_ref(), now));
     }
 
-    /// Nothing was sent: nothing is spent or told, and the pool is due as before.
+    /// Handles an attempt that sent nothing: spends and reports nothing, and the pool is due as before.
     fn not_granted(&mut self, now: Now, attempt: Attempt, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::NotGranted, out);
         self.waiting.put_back(attempt.changes);
@@ -166,8 +166,8 @@ impl PoolQueue {
         }
     }
 
-    /// It was not there: what the attempt took is dropped quietly; Discovery looks, and its observation is compared
-    /// after a back-off. A change that came meanwhile is tried once the pool has been seen again.
+    /// Handles a pool that was not found: quietly drops the changes of the attempt. Discovery reads the pool, and
+    /// compares it after a back-off. A change that arrived meanwhile is tried once the pool is observed again.
     fn stale(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Stale, out);
         self.content = None;
@@ -179,8 +179,8 @@ impl PoolQueue {
         out.push(Out::Missing(self.pool.clone()));
     }
 
-    /// Ownership was not proven: the attempt is dropped, and reported once per reason (D2). If the rules have changed since
-    /// the last discovery, it is reported only if the next discovery still maps the pool (Q4).
+    /// Handles missing proof of ownership: drops the changes, and reports it once per reason (D2). If the rules differ
+    /// from those of the last discovery, it is reported only if the next discovery still maps the pool (Q4).
     fn not_manageable(&mut self, now: Now, reason: NotManageable, out: &mut Vec<Out>) {
         if reason.is_about_rules() && !std::mem::replace(&mut self.rules_in_doubt, true) {
             return self.stale(now, out);
@@ -195,7 +195,8 @@ impl PoolQueue {
         }
     }
 
-    /// Each change consumes one retry; those beyond the budget are dropped and told, the others requeued and told.
+    /// Spends one retry of each change. Changes beyond the budget are dropped and reported, the others requeued and
+    /// reported.
     fn retriable(
         &mut self,
         now: Now,
@@ -242,7 +243,7 @@ impl PoolQueue {
         }
     }
 
-    /// Which Services hear of which retry: each of them of its most used change.
+    /// Returns the Services to report for each retry count: each Service under the highest count of its changes.
     fn retrying_by_count(&self, requeued: &Changes) -> BTreeMap<u32, BTreeSet<ServiceUid>> {
         let mut by_count: BTreeMap<u32, BTreeSet<ServiceUid>> = BTreeMap::new();
         let own = requeued.any_of_a_service();
@@ -254,7 +255,7 @@ impl PoolQueue {
         by_count
     }
 
-    /// Dropped and told.
+    /// Drops the changes and reports the failure.
     fn terminal(&mut self, now: Now, attempt: &Attempt, failure: &Arc<Failure>, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Failed, out);
         self.failed(failure);
@@ -273,7 +274,7 @@ impl PoolQueue {
         }
     }
 
-    /// Shutdown or lost leadership: what is in flight is dropped silently, and the next observation is compared.
+    /// Handles shutdown and lost leadership: silently drops the changes; the next observation is compared.
     pub(super) fn interrupted(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Interrupted, out);
         self.content_is_uncertain();
@@ -291,14 +292,14 @@ impl PoolQueue {
         }
     }
 
-    /// Whether operators have heard of this failure and no Service asked since (Q8).
+    /// Reports whether operators already know this failure and no Service has asked for anything since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
         let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
         told && !changes.any_of_a_service()
     }
 
-    /// Keeps the reported failure in mind and sets the time of the next comparison (Q8). Says when the pool is
-    /// tried again: then, or earlier with the changes that wait.
+    /// Records the reported failure, and sets the time of the next comparison (Q8). Returns how long it takes until the
+    /// pool is tried again: at that time, or earlier with the waiting changes.
     fn note_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
         let comparison =
             self.params.after_failure.filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
@@ -313,7 +314,8 @@ impl PoolQueue {
         again_at.map(|at| at.since(now))
     }
 
-    /// The Services that changes of these owners are told to: their own, or all of the pool when none has one.
+    /// Returns the Services that get reports about changes of these owners: their own, or all of the pool when there is
+    /// none.
     fn subjects<'a>(&self, owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<ServiceUid> {
         let mut of_the_pool = false;
         let mut subjects = BTreeSet::new();
@@ -331,18 +333,18 @@ impl PoolQueue {
         subjects
     }
 
-    /// Whether its Services are told of it: not while it is paused, as where everything is only observed (G6).
+    /// Reports whether the pool's Services get events: not while it is paused or only observed (G6).
     pub(super) fn tells(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
 
-    /// A pause has ended: what lasts is told again, and what was not told is tried again.
+    /// Ends a pause: lasting conditions are reported again, and unreported failures are retried.
     pub(super) fn pause_ended(&mut self, now: Now) {
         self.rest.pause_ended(now);
         self.told_not_manageable.clear();
     }
 
-    /// Tells the Services of these owners, unless it is paused; says whether there is any Service to tell.
+    /// Reports to the Services of these owners, unless the pool is paused. Returns whether there is any such Service.
     pub(super) fn report<'a>(
         &self,
         owners: impl Iterator<Item = &'a Owner>,
@@ -368,7 +370,7 @@ impl PoolQueue {
     }
 }
 
-/// What an attempt has changed and why, for operators.
+/// Returns what an attempt has changed and why, for operators.
 fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     let correlation_id = match outcome {
         Outcome::Written { record, .. } => return Arc::clone(record),
@@ -384,7 +386,7 @@ fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
 }
 
-/// How an attempt of a pool that has no owner any more, or is quarantined, ends: a failure of it is not tried again.
+/// Returns how an attempt of a pool ends that has no owner or is quarantined: its failure is not retried.
 pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
     match outcome {
         Outcome::Written { .. } => AttemptEnd::Written,

@@ -1,5 +1,6 @@
-//! A pool's invariants, and what becomes of a pool that breaks one: it is left alone, and the others go on
-//! (docs/design/model-and-mechanisms.md, A4). It ends when the pool has no owner any more, or with the process.
+//! A pool's invariants, and the quarantine of a pool that breaks one: it does nothing, and the other pools continue
+//! (docs/design/model-and-mechanisms.md, A4). The quarantine ends when the pool has no owner any more, or with the
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +14,23 @@ use model::machine::Now;
 use model::report::EventKind;
 use model::sample::{AttemptEnd, Metric};
 
-/// How long after a term's first assignment, or the end of a pause, its Services are told once more. The event emitter
-/// of a standby drops what it is told, and hears that it leads soon after the pools do.
+/// Time after a term's first assignment, or the end of a pause, at which the quarantine is reported once more. The
+/// event emitter of a standby drops reports, and learns of its leadership soon after the pools do.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a pool is left alone, and what is still to come of it.
+/// The state of a quarantined pool.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     /// The invariant that does not hold.
     pub(super) broken: &'static str,
-    /// An attempt that the writer has yet to answer; its outcome counts for nothing.
+    /// An attempt that the writer has yet to answer; its outcome is ignored.
     pub running: Option<Attempt>,
-    /// When its Services are told once more.
+    /// When the quarantine is reported once more.
     pub tell_at: Option<Now>,
 }
 
 impl PoolQueue {
-    /// The invariants of a pool (Q1, Q3, Q4), cheap enough for every step.
+    /// Checks the invariants of a pool (Q1, Q3, Q4); cheap enough for every step.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let changes = &self.waiting.changes;
         let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
@@ -57,8 +58,8 @@ impl PoolQueue {
         }
     }
 
-    /// Ends a step, which has said what is in `out` from `from` on: judges the pool, and shows it. Where one looks
-    /// for errors, in tests and in the simulation, a broken invariant ends the program.
+    /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In tests
+    /// and in the simulation a broken invariant ends the program.
     pub(super) fn conclude(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
         let sound = if sound { Ok(()) } else { Err("a level is not the union of its Services' parts") };
         if let Err(broken) = sound.and_then(|()| self.check()) {
@@ -69,14 +70,14 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Breaks an invariant, as its next step finds, so that a test can see what becomes of the pools beside it: a change
-    /// waits of a Service that the pool was never given.
+    /// Breaks an invariant on purpose, so that a test can watch the other pools: a change waits whose Service was never
+    /// assigned.
     pub fn break_on_purpose(&mut self, now: Now) {
         self.broken_on_purpose = true;
         self.waiting.add(Owner::Service(ServiceUid::new("unknown")), now);
     }
 
-    /// Releases all but whose the pool is, and takes back what this step has said to the writer.
+    /// Releases everything except the owners of the pool, and takes back what this step has sent to the writer.
     fn quarantine(&mut self, now: Now, broken: &'static str, from: usize, out: &mut Vec<Out>) {
         let mut refused = None;
         for said in out.iter_mut().skip(from) {
@@ -118,7 +119,7 @@ impl PoolQueue {
         self.report([&Owner::Pool].into_iter(), what, out);
     }
 
-    /// Tells its Services once more, when the time for that has come.
+    /// Reports the quarantine once more when that is due.
     pub(super) fn tell_again(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = &mut self.phase
             && quarantine.tell_at.take_if(|at| *at <= now).is_some()
@@ -128,7 +129,7 @@ impl PoolQueue {
         }
     }
 
-    /// What a quarantined pool is told: it answers what must be answered, and does nothing.
+    /// Processes an input in quarantine: answers what must be answered, and does nothing else.
     pub(super) fn step_quarantined(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let from = out.len();
         match input {
@@ -155,7 +156,7 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Releases the running attempt if it is the one that is meant.
+    /// Ends the running attempt if it is the given one. Returns whether it was.
     fn running_ends(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
         match &mut self.phase {
             Phase::Quarantined(quarantine) => {
@@ -189,7 +190,7 @@ impl PoolQueue {
         }
     }
 
-    /// The pool has no owner: it retires, as any other, when nothing of it is in flight.
+    /// Ends the quarantine of a pool without an owner: the pool retires when nothing of it is in flight.
     fn leave_quarantine(&mut self, now: Now, nobodys: Arc<Assignment>, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = std::mem::replace(&mut self.phase, Phase::Quiet)
             && let Some(attempt) = quarantine.running

@@ -1,4 +1,4 @@
-//! A write of a pool that is right, because Azure may not have programmed it: its provisioning state stays `Failed`.
+//! A write of a pool that is in sync, because Azure may not have programmed it: its provisioning state stays `Failed`.
 
 use crate::queue::changes::Owner;
 use crate::queue::last_result::LastResult;
@@ -6,7 +6,7 @@ use crate::queue::{Phase, PoolQueue};
 use model::machine::Now;
 
 impl PoolQueue {
-    /// Has the pool written once more, unless it is not right, or left alone: then its own changes write it.
+    /// Requests a write, unless the pool is out of sync or left alone: then its own changes write it.
     pub(super) fn on_rewrite(&mut self, now: Now) {
         let (Phase::Quiet, LastResult::Right, Some(assignment)) = (&self.phase, &self.rest, &self.assignment)
         else {

@@ -1,4 +1,4 @@
-//! What a pool shows: the state under which it is counted, and its view (E2, H3).
+//! The published status of a pool: the state under which it is counted, and its view (E2, H3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use model::sample::{Metric, PoolState};
 use model::view::{LastAttempt, PoolView};
 use model::write_record::WriteRecord;
 
-/// What was shown last, and what is only there to be shown.
+/// The last published status, and values that are only published.
 #[derive(Default, Debug)]
 pub(super) struct QueueStatus {
     /// The state under which the pool is counted, and since when.
     state: Option<(PoolState, Now)>,
-    /// Whether something visible changed since the last view.
+    /// Whether anything visible changed since the last view.
     pub dirty: bool,
-    /// How the last attempt ended.
+    /// The end of the last attempt.
     pub last_end: Option<LastAttempt>,
-    /// What the attempt that is about to end has changed.
+    /// The changes of the attempt that is about to end.
     pub record: Option<Arc<WriteRecord>>,
-    /// What the last failure said.
+    /// Error of the last failure.
     pub last_error: Option<Arc<str>>,
-    /// What a dry run would have changed: added, removed.
+    /// Changes that a dry run would have made: added, removed.
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
 }
 
 impl QueueStatus {
-    /// The pool is no longer counted.
+    /// Removes the pool from the counts.
     pub fn forget(&mut self, out: &mut Vec<Out>) {
         if let Some((from, _)) = self.state.take() {
             out.push(Out::Metric(Metric::PoolState { from: Some(from), to: None }));
@@ -40,7 +40,7 @@ impl QueueStatus {
     }
 }
 
-/// Whether two assignments of a pool look different.
+/// Reports whether two assignments of a pool differ visibly.
 pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
     let Some(old) = old else { return true };
     let (before, after) = (old.level.required.values(), new.level.required.values());
@@ -53,7 +53,7 @@ pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
 }
 
 impl PoolQueue {
-    /// Counts the pool under its state, and shows it when something visible changed.
+    /// Counts the pool under its state, and publishes its view if anything visible changed.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(assignment) = self.assignment.as_ref().map(Arc::clone) else {
             return;
@@ -101,7 +101,7 @@ impl PoolQueue {
         }
     }
 
-    /// When the state Parked ends, while the pool is counted under it.
+    /// Returns when the state Parked ends, while the pool is counted under it.
     pub(super) fn shown_parked_until(&self) -> Option<Now> {
         match self.shown.state {
             Some((PoolState::Parked, _)) => self.waiting.changes.eligible_at(),
@@ -154,13 +154,13 @@ impl PoolQueue {
         }
     }
 
-    /// Since when a change has waited that may be written: the time of a pause does not count.
+    /// Returns since when a change has waited that may be written; the time of a pause does not count.
     fn waiting_since(&self, assignment: &Assignment) -> Option<Now> {
         let since = self.waiting.changes.since().filter(|_| !assignment.is_paused())?;
         Some(since.max(self.resumed.unwrap_or(since)))
     }
 
-    /// The counts that wait, by Service; a change of no single Service is shown under each of them.
+    /// Returns the waiting retry counts by Service; a change of no single Service is shown under each of them.
     fn retries(&self, assignment: &Assignment) -> BTreeMap<ServiceUid, Vec<u32>> {
         let counts = |uid: &ServiceUid| -> Vec<u32> {
             let owner = Owner::Service(uid.clone());

@@ -1,5 +1,5 @@
-//! How a series gets to the API server: posts, their answers, further tries, and how often the report of a condition is
-//! posted again (E1).
+//! The delivery of a series to the API server: posts, their answers, further tries, and repeated posts of the report of
+//! a condition (E1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +53,8 @@ impl Emitter {
         }
     }
 
-    /// What was sent was accepted, or is not tried any more; what came after it is sent after it. The report of a condition
-    /// that holds is posted again until its newest words are accepted.
+    /// Ends a post that was accepted or is not retried; later occurrences are sent next. The report of a lasting
+    /// condition is posted again until its newest message is accepted.
     fn on_end(&mut self, now: Now, key: Key, accepted: bool, out: &mut Vec<Out>) {
         let tells = self.may_tell(&key.kin.subject);
         let Some(letter) = self.open.get_mut(&key) else { return };
@@ -77,7 +77,7 @@ impl Emitter {
         }
     }
 
-    /// Keeps the report of a condition to be posted again.
+    /// Parks the report of a condition, to post it again later.
     pub(super) fn park(&mut self, now: Now, key: Key) {
         let Some(letter) = self.open.get_mut(&key) else { return };
         (letter.stage, letter.tries) = (Stage::Waiting, 0);
@@ -85,7 +85,7 @@ impl Emitter {
         self.parked.insert((now.plus(AGAIN_AFTER), self.next), key);
     }
 
-    /// Posts the reports of conditions again that hold, as far as there is room and budget.
+    /// Posts the parked reports of lasting conditions again, as far as there is room and budget.
     fn wake_parked(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(first) = self.parked.first_entry().filter(|first| first.key().0 <= now) {
             let key = first.remove();
@@ -104,14 +104,14 @@ impl Emitter {
         }
     }
 
-    /// Keeps a letter for another try after its wait, or after a longer one that the server asks for.
+    /// Schedules another try after its delay, or after a longer one that the server asks for.
     fn delay(&mut self, now: Now, key: Key, asked: Option<Duration>, out: &mut Vec<Out>) {
         let tries = self.open.get(&key).map_or(0, |letter| letter.tries);
         let wait = RETRY_AFTER.get(tries).map(|wait| asked.unwrap_or_default().max(*wait));
         self.retry(now, key, wait, out);
     }
 
-    /// Keeps a letter for another try after the wait, if it has one left.
+    /// Schedules another try after the delay, if there is a try left.
     fn retry(&mut self, now: Now, key: Key, wait: Option<Duration>, out: &mut Vec<Out>) {
         if !self.may_tell(&key.kin.subject) {
             self.close(key);
@@ -129,14 +129,14 @@ impl Emitter {
         }
     }
 
-    /// Nothing of this series is to be written; it is remembered.
+    /// Closes a series that waits for no write, and remembers it.
     pub(super) fn close(&mut self, key: Key) {
         if let Some(letter) = self.open.remove(&key) {
             self.correlator.remember(key, letter.series);
         }
     }
 
-    /// Gives a series up that was to be written.
+    /// Gives up a series that waits for a write.
     pub(super) fn drop_open(&mut self, key: Key, why: DropReason, out: &mut Vec<Out>) {
         if let Some(letter) = self.open.get(&key) {
             drop_event(&key.kin, Arc::clone(&letter.series.message), why, out);
@@ -144,7 +144,7 @@ impl Emitter {
         self.close(key);
     }
 
-    /// Gives up waiting for answers that are overdue, wakes what was delayed, and posts what may be posted.
+    /// Gives up overdue answers, wakes delayed series, and posts what may be posted.
     pub(super) fn pump(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(first) = self.in_flight.first_entry().filter(|first| overdue_at(first.get().0) <= now)
         {
