@@ -1,9 +1,9 @@
-//! Leader election: owns our own Lease, the terms of leadership, and who may write until when
+//! Leader election: owns our own Lease, the terms of leadership, and the time until which a process may write
 //! (docs/design/coordination.md, W8).
 //!
-//! What a term means for writes in flight is the writer's business; what it means for levels, the Directory's. This
-//! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of
-//! the Lease in `leader/sight.rs`.
+//! The writer decides what a term means for writes in flight, the Directory what it means for levels. This file holds
+//! the machine and its terms; `leader/requests.rs` holds the requests about the Lease, `leader/observed_lease.rs` its
+//! known state.
 
 mod observed_lease;
 mod requests;
@@ -24,21 +24,21 @@ use model::view::LeadershipView;
 use observed_lease::ObservedLease;
 use requests::LeaseStep;
 
-/// What the Leader is told once, at start.
+/// Settings of the Leader, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// Who this process is: unique among all replicas and all their restarts.
+    /// Identity of this process: unique among all replicas and all their restarts.
     pub identity: Arc<str>,
-    /// Whether it competes for the Lease at all.
+    /// Whether it competes for the Lease.
     pub contest: Contest,
 }
 
 /// Whether a process competes for leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contest {
-    /// It does not, and acts as the leader without touching the Lease: a dry run (C4).
+    /// It does not compete, and acts as the leader without touching the Lease: a dry run (C4).
     Alone,
-    /// It does.
+    /// It competes with these times.
     Elected(Times),
 }
 
@@ -56,7 +56,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Those of W8.
+    /// The times of W8.
     pub const W8: Times = Times {
         duration: Duration::from_secs(45),
         renew_deadline: Duration::from_secs(30),
@@ -65,25 +65,25 @@ impl Times {
     };
 }
 
-/// What the Leader can be told.
+/// Inputs of the Leader.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; after the first time it does nothing.
+    /// The start; a repetition has no effect.
     Start,
     /// The answer to a request about our own Lease.
     Lease(CallId, LeaseAnswer),
-    /// The Directory works in this term from now on: most recent lists of everything were taken in (W8).
+    /// The Directory works in this term from now on: it has processed most recent lists of everything (W8).
     Opened(Epoch),
-    /// Until when ARM's gates are closed; noted in the Lease with the next renewal.
+    /// Until when ARM's gates are closed; recorded in the Lease with the next renewal.
     Gates(GateTimes),
-    /// The pools that have been out of sync for longest; noted in the Lease with the next renewal.
+    /// The pools that have been out of sync longest; recorded in the Lease with the next renewal.
     OutOfSync(OutOfSyncTimes),
-    /// Nothing new is begun; the Lease is released when the writer is quiet.
+    /// Begin nothing new, and release the Lease when the writer is quiet.
     Shutdown,
-    /// After a shutdown, nothing that the writer has sent is unanswered any more. The shared Lease is given back or not
-    /// ours, or was given up and lapses.
+    /// After a shutdown, every request that the writer sent is answered. The shared Lease is released or not ours, or
+    /// was given up and lapses.
     WriterQuiet {
-        /// Whether it is given back, or not ours.
+        /// Whether the shared Lease is released, or not ours.
         shared_is_free: bool,
     },
 }
@@ -91,28 +91,28 @@ pub enum In {
 /// What the Leader can say.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port, about our own Lease.
+    /// To the kubernetes port: a request about our own Lease.
     Lease(CallId, LeaseAsk),
-    /// To the watchers that levels rest on, and to Pauses: read most recent data for this term; the Directory opens the
-    /// term when it has them.
+    /// To the watchers on which levels depend, and to Pauses: read most recent data for this term. The Directory opens
+    /// the term when it has them.
     Confirm {
         /// The term.
         epoch: Epoch,
-        /// Whether a list that began before this moment does not count: another client has led before.
+        /// Whether a list that began before this moment does not count, because another process has led before.
         anew: bool,
     },
-    /// To the process: the API server's storage was set back to an earlier state. The process logs this and ends; a fresh
+    /// To the process: the API server's storage was restored to an earlier state. The process logs this and ends; a new
     /// one lists everything (W8).
     SetBack(SetBack),
     /// To the writer, the admin state and the event emitter: whether this process may write.
     Standing(Standing),
-    /// To the writer: the gate times that the predecessor has noted.
+    /// To the writer: the gate times that the predecessor recorded.
     Remembered(GateTimes),
-    /// To the board: the pools that the predecessor has noted as out of sync.
+    /// To the snapshot: the pools that the predecessor recorded as out of sync.
     OutOfSync(OutOfSyncTimes),
     /// To Discovery: a term has begun; read every load balancer now.
     Round,
-    /// To the board.
+    /// To the snapshot.
     View(LeadershipView),
     /// To the metrics.
     Metric(Metric),
@@ -120,55 +120,55 @@ pub enum Out {
     Done(Free),
 }
 
-/// Which Leases are known not to be this process's at its end; the others lapse by themselves.
+/// The Leases that this process certainly does not hold at its end; the others lapse by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Free {
     /// Our own Lease.
     pub own: bool,
-    /// The Lease that is shared with the cloud-controller-manager.
+    /// The Lease shared with the cloud-controller-manager.
     pub shared: bool,
 }
 
-/// What proves that the API server's storage was set back: our own Lease is older than it was. Where both versions are the
-/// same, it is another state of that version.
+/// Evidence that the API server's storage was restored: our own Lease is older than before. If both versions are equal,
+/// the same version has another content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetBack {
-    /// The newest version that this process has seen.
+    /// The newest version that this process has observed.
     pub known: ResourceVersion,
-    /// The version that was read after it.
+    /// The version that was read afterwards.
     pub read: ResourceVersion,
 }
 
-/// How long the process waits, after the writer has become quiet, for the Lease to be released.
+/// Time that the process waits, after the writer has become quiet, for the release of the Lease.
 const RELEASE_WITHIN: Duration = Duration::from_secs(3);
 
-/// Who may write until when (W8).
+/// The election of the one process that may write (W8).
 #[derive(Debug)]
 pub struct Leader {
     params: Params,
     phase: Phase,
-    /// Since when it is in the phase.
+    /// Start of the phase.
     since: Now,
     /// The present term, or the last one.
     epoch: Epoch,
-    /// When the renewal was sent that was the last one to succeed; `None`: the Lease is not ours.
+    /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
     errand: LeaseStep,
     calls: u64,
-    /// How many terms this process has won.
+    /// Number of terms that this process has won.
     terms: u64,
-    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never set
-    /// back, and never expired: then no other process has held it. After it has expired, etcd may be restored to the
-    /// hold that this process knows, whichever process has held the Lease in the meantime.
+    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never
+    /// restored to an older state, and never expired: then no other process has held it. After an expiry, etcd may be
+    /// restored to the hold that this process knows, whichever process has held the Lease in the meantime.
     confirmed: bool,
     /// When the hold of the last term expires or has expired, by the clock of this process.
     expires: Now,
-    /// Writes of the Lease that another client came before, one after another.
+    /// Number of consecutive conflicts with other writers of the Lease.
     conflicts: u32,
     sight: ObservedLease,
-    /// The newest gate times, to be noted in the Lease.
+    /// The newest gate times, to be recorded in the Lease.
     gates: GateTimes,
-    /// The newest pools that are out of sync, to be noted in the Lease.
+    /// The newest out-of-sync pools, to be recorded in the Lease.
     out_of_sync: OutOfSyncTimes,
     ending: Ending,
     last_error: Option<Arc<str>>,
@@ -176,36 +176,36 @@ pub struct Leader {
     shown: Option<LeadershipView>,
 }
 
-/// How far a term has come.
+/// Progress of a term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Not begun.
+    /// Not started.
     Idle,
     /// The Lease is not ours.
     Standby,
-    /// Won; the last writes of predecessors that did not let go may arrive until this moment.
+    /// Won; the last writes of predecessors that did not release the Lease may arrive until this moment.
     Settling { until: Now },
-    /// Won; most recent data are being read.
+    /// Won; reading most recent data.
     Confirming,
-    /// May write.
+    /// This process may write.
     Leading,
-    /// Over, after a shutdown or because the API server's storage was set back.
+    /// Ended, after a shutdown or because the API server's storage was restored.
     Done,
 }
 
-/// How far a shutdown has come.
+/// Progress of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
-    /// There is none.
+    /// No shutdown.
     Not,
-    /// The writer waits for what it has sent.
+    /// The writer waits for the answers to its requests.
     Begun,
-    /// The Lease is released, until this moment at the latest.
+    /// The Lease is being released, until this moment at the latest.
     Releasing { until: Now, shared_is_free: bool },
 }
 
 impl Leader {
-    /// One that has not begun.
+    /// Creates a Leader that has not started.
     #[must_use]
     pub fn new(params: Params) -> Leader {
         Leader {
@@ -264,7 +264,7 @@ impl Leader {
         }
     }
 
-    /// A term begins: the Lease has become ours with a request that was sent at `sent`.
+    /// Begins a term: the Lease has become ours with a request that was sent at `sent`.
     fn win(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
         self.confirmed &= now < self.expires;
         self.renewed = Some(sent);
@@ -280,12 +280,12 @@ impl Leader {
 
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
-        // Where no other client has led since our data were confirmed, no write is missing from them.
+        // If no other process has led since our data were confirmed, they lack no write.
         let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, anew });
     }
 
-    /// Whether this process may write.
+    /// Reports whether this process may write.
     fn is_leading(&self) -> bool {
         self.phase == Phase::Leading
     }
@@ -312,7 +312,7 @@ impl Leader {
         out.push(Out::Round);
     }
 
-    /// Until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
+    /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
     fn until(&self) -> Now {
         match self.params.contest {
             Contest::Alone => Now::NEVER,
@@ -326,7 +326,7 @@ impl Leader {
         }
     }
 
-    /// The Lease is not ours any more, or that is not known: whatever was begun under it is over.
+    /// Gives up the term: the Lease is not ours any more, or may not be.
     fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.renewed.is_some() {
             self.expires = self.until();
@@ -340,9 +340,9 @@ impl Leader {
         }
     }
 
-    /// The Lease is older than it was: the API server's storage was set back to an earlier state, or this is another one.
-    /// What this process knows is of another past, so it ends, as in a crash: the Lease stays as it is, and a fresh process
-    /// waits until a hold in it has ended.
+    /// Ends the process, as in a crash, because the API server's storage was restored to an earlier state or is another
+    /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
+    /// until a hold in it has ended.
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
         self.last_error = Some("the storage of the API server was set back".into());
         self.lose(now, out);
@@ -352,7 +352,7 @@ impl Leader {
                 self.enter(now, Phase::Done, out);
                 out.push(Out::SetBack(set_back));
             }
-            // It ends anyway.
+            // The process ends anyway.
             Ending::Begun | Ending::Releasing { .. } => {}
         }
     }
@@ -378,20 +378,20 @@ impl Leader {
         }
     }
 
-    /// Whether nothing is left to do in a process that ends.
+    /// Reports whether a process that ends has nothing left to do.
     fn is_over(&self, now: Now) -> bool {
         match self.ending {
             Ending::Not | Ending::Begun => false,
             Ending::Releasing { until, .. } => {
-                // A replica that took a release for the end of all writes would not wait for those of a predecessor
-                // that did not let go: the Lease is left to lapse.
+                // A replica that takes a release for the end of all writes would not wait for those of a predecessor
+                // that did not release: the Lease is left to lapse.
                 let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
                 until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
             }
         }
     }
 
-    /// Does what time and the last input allow; the end of every step and tick.
+    /// Does everything that is due now; the last part of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Contest::Elected(times) = self.params.contest {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
@@ -403,7 +403,7 @@ impl Leader {
             {
                 self.confirm(now, out);
             }
-            // A process that ends without a release must not have asked for one in the same step.
+            // A process that ends without a release must not have requested one in the same step.
             if !self.is_over(now) {
                 self.go_on(now, times, out);
             }
@@ -412,7 +412,7 @@ impl Leader {
             && self.phase != Phase::Done
             && self.is_over(now)
         {
-            // A term that has ended for want of a renewal leaves the Lease in our name.
+            // A term that ended for lack of a renewal leaves the Lease in our name.
             let own = self.sight.ours().is_none() && !self.may_become_ours();
             self.renewed = None;
             self.errand = LeaseStep::None;
@@ -424,10 +424,10 @@ impl Leader {
         assert!(broken.is_none(), "{}: nothing may be written (A4, W8)", broken.unwrap_or_default());
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
     /// # Errors
-    /// The one that does not hold.
+    /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let elected = matches!(self.params.contest, Contest::Elected(_));

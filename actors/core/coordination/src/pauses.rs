@@ -1,17 +1,16 @@
-//! The pauses that operators have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them
-//! at the start, again for each term and every 15 s, and carries out requests to pause and to resume
-//! (docs/design/pools.md, G6; D1).
+//! The operator's pauses, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them at start, for
+//! each term and every 15 s, and executes requests to pause and to resume (docs/design/pools.md, G6; D1).
 //!
-//! What it knows is sent as a whole, with the term for which it was read: no component writes in a new term before it
-//! has received the current pauses, so a pause that was noted holds for every leader that follows. What a pause means
-//! for writes is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in
-//! `pauses/notes.rs`, the requests in `pauses/asking.rs`.
+//! The policy is sent as a whole, with the term for which it was read. No component writes in a new term before it has
+//! received the current pauses, so a recorded pause applies under every later leader. The Informer, the Directory, the
+//! writer and the event emitter decide what a pause means for writes. `pauses/notes.rs` holds the format of a note,
+//! `pauses/requests.rs` the requests.
 //!
-//! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
-//! it may never come to take it away.
+//! The note that switches the admin state off is read with them. It applies for ten minutes at most, because the
+//! process that wrote it may never remove it.
 //!
-//! A pause is always written, even where there is one already: a write that was lost on its way names an older state
-//! from then on, so that it cannot end a pause that was answered for.
+//! A pause is always written, even if one exists already. A write that was lost on its way then names an older state,
+//! and cannot end a pause that was already confirmed to the operator.
 
 mod notes;
 mod requests;
@@ -33,54 +32,54 @@ use model::view::PolicyView;
 use notes::Noted;
 use requests::{ANSWERED_WITHIN, Work};
 
-/// How long the note is heeded that switches the admin state off, from when it was first seen.
+/// Time for which the note applies that switches the admin state off, from its first observation.
 const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
 
-/// What the machine is told once, at start.
+/// Settings of the machine, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// `mode`.
     pub mode: Mode,
-    /// Where pauses are kept.
+    /// Where pauses are stored.
     pub keeping: Keeping,
-    /// How this process goes by them.
+    /// How this process applies them.
     pub heeding: Heeding,
 }
 
-/// How a process goes by pauses.
+/// How a process applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heeding {
     /// It does not write what is paused.
     Pauses,
-    /// It puts pre-images back.
+    /// It restores pre-images.
     Restoring(Restoring),
 }
 
-/// How a process goes by pauses that puts pre-images back.
+/// How a process that restores pre-images applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restoring {
-    /// Whether it writes only while everything is paused for all others, so that no other replica undoes immediately
-    /// what it has done. Otherwise a pause of everything does not count for it.
+    /// Whether it writes only while everything is paused for all others, so that no other replica undoes its writes
+    /// immediately. Otherwise it ignores a pause of everything.
     pub reversed: bool,
-    /// Whether it leaves alone what is paused by itself. It does not where the operator has named the pools.
+    /// Whether it respects pauses of single pools and Services. It does not if the operator has named the pools.
     pub heeds_single: bool,
 }
 
-/// Where pauses are kept.
+/// Where pauses are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeping {
     /// In our ConfigMap.
     ConfigMap,
-    /// Nowhere: in a dry run the mode alone counts (C4).
+    /// Nowhere: in a dry run only the mode applies (C4).
     Nothing,
 }
 
 /// What the machine can be told.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin.
+    /// The start.
     Start,
-    /// A term begins: what operators wish in it is to be read after this moment (W8).
+    /// A term begins: its policy must be read after this moment (W8).
     Confirm(Epoch),
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
@@ -88,18 +87,18 @@ pub enum In {
     Pause {
         /// The id of the request.
         id: RequestId,
-        /// What.
+        /// The scope of the pause.
         scope: Scope,
-        /// Who.
+        /// The operator's name.
         by: Option<Arc<str>>,
-        /// Why.
+        /// The reason.
         reason: Option<Arc<str>>,
     },
     /// The operator ends a pause.
     Resume {
         /// The id of the request.
         id: RequestId,
-        /// Of what.
+        /// The scope of the pause.
         scope: Scope,
     },
 }
@@ -107,59 +106,60 @@ pub enum In {
 /// What the machine can say.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port, about our ConfigMap.
+    /// To the kubernetes port: a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
-    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that operators wish, as it
-    /// was after this term had begun.
+    /// To the writer, the admin state, the event emitter, the Informer and the Directory: the complete policy, as read
+    /// after this term had begun.
     OperatorPolicy {
-        /// The newest term that had begun when it was read; `None`: none had.
+        /// The newest term that had begun when the policy was read; `None`: none had.
         term: Option<Epoch>,
-        /// All of it.
+        /// The complete policy.
         policy: Arc<OperatorPolicy>,
     },
-    /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
+    /// To the process, through the writer, which has then applied all earlier outputs: the answer to the operator's
+    /// request.
     Answer(RequestId, Answer),
-    /// To the board.
+    /// To the snapshot.
     View(PolicyView),
     /// To the metrics.
     Metric(Metric),
 }
 
-/// What operators wish, and where that is kept (G6).
+/// The operator's policy and its storage (G6).
 #[derive(Debug)]
 pub struct Pauses {
     params: Params,
-    /// What was read last; `None`: nothing yet.
+    /// The last read state; `None`: none yet.
     known: Option<Known>,
     /// The newest term that has begun.
     begun: Option<Epoch>,
-    /// The newest one that had begun when what is known was asked for.
+    /// The newest term that had begun when `known` was requested.
     term: Option<Epoch>,
-    /// What was said last.
+    /// The last sent policy and its term.
     said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
-    /// Its requests carry the newest term that had begun when they were made.
+    /// Each of its requests carries the newest term that had begun at that time.
     errand: ConfigMapClient<Option<Epoch>>,
-    /// Operators' requests, in the order in which they came; the first is worked on.
+    /// The operator's requests in the order of arrival; the first is being processed.
     work: VecDeque<Work>,
     shown: Option<PolicyView>,
 }
 
-/// A state of the ConfigMap.
+/// A read state of the ConfigMap.
 #[derive(Clone, Debug)]
 struct Known {
-    /// `None`: there is none.
+    /// `None`: there is no ConfigMap.
     facts: Option<Arc<ConfigMapFacts>>,
     noted: Noted,
-    /// The note in it that switches the admin state off.
+    /// The note that switches the admin state off.
     off: Option<Off>,
 }
 
 /// The note that switches the admin state off.
 #[derive(Clone, Copy, Debug)]
 enum Off {
-    /// It is heeded; it was first seen then.
+    /// The note applies; `since` is its first observation.
     Heeded { since: Now },
-    /// It has stood for too long.
+    /// The note is too old and no longer applies.
     Outlived,
 }
 
@@ -171,7 +171,7 @@ impl Known {
         Known { facts, noted, off }
     }
 
-    /// Until when the admin state is switched off; `None`: it is not.
+    /// Returns until when the admin state is switched off; `None`: it is not.
     fn off_until(&self) -> Option<Now> {
         match self.off {
             Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
@@ -180,8 +180,8 @@ impl Known {
     }
 }
 
-/// The pauses that a state of our ConfigMap says, under the default mode, and the keys that cannot be read, with the
-/// reason: for those who look at it beside the machine.
+/// Returns the pauses in a state of our ConfigMap, under the default mode, and the unreadable keys with the reason. For
+/// readers other than the machine.
 #[must_use]
 pub fn noted(facts: &ConfigMapFacts) -> (OperatorPolicy, BTreeMap<Arc<str>, &'static str>) {
     let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
@@ -189,7 +189,7 @@ pub fn noted(facts: &ConfigMapFacts) -> (OperatorPolicy, BTreeMap<Arc<str>, &'st
 }
 
 impl Pauses {
-    /// One that knows nothing yet.
+    /// Creates a machine that knows nothing yet.
     #[must_use]
     pub fn new(params: Params) -> Pauses {
         Pauses {
@@ -212,7 +212,7 @@ impl Pauses {
         }
     }
 
-    /// A term begins. What was asked before does not count for it: a look that is under way is asked again.
+    /// Begins a term. Earlier requests do not count for it: a read in flight is repeated.
     fn on_confirm(&mut self, now: Now, epoch: Epoch) {
         if self.begun >= Some(epoch) {
             return;
@@ -238,7 +238,7 @@ impl Pauses {
         }
     }
 
-    /// What operators wish, as this process goes by it, as far as it is known.
+    /// Returns the policy as this process applies it, if it is known.
     fn heeded(&self) -> Option<OperatorPolicy> {
         let noted = self.policy()?;
         Some(match self.params.heeding {
@@ -255,7 +255,7 @@ impl Pauses {
         })
     }
 
-    /// What operators wish, as far as it is known.
+    /// Returns the operator's policy, if it is known.
     fn policy(&self) -> Option<OperatorPolicy> {
         let known = self.known.as_ref()?;
         let Noted { everything, pools, services, .. } = &known.noted;
@@ -268,7 +268,7 @@ impl Pauses {
         })
     }
 
-    /// A note that has stood for too long switches nothing off any more.
+    /// Ends the effect of a note that is too old.
     fn outlive_off(&mut self, now: Now) {
         if let Some(known) = self.known.as_mut().filter(|known| known.off_until().is_some_and(|at| at <= now))
         {
@@ -276,7 +276,7 @@ impl Pauses {
         }
     }
 
-    /// Says what has changed for those who act by it.
+    /// Sends the policy if it or its term changed.
     fn say(&mut self, out: &mut Vec<Out>) {
         let Some(policy) = self.heeded() else { return };
         let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
@@ -291,7 +291,7 @@ impl Pauses {
         out.push(Out::OperatorPolicy { term: self.term, policy });
     }
 
-    /// Does what time and the last input allow; the end of every step and tick.
+    /// Does everything that is due now; the last part of every step and tick.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
         self.outlive_off(now);
         self.give_up_overdue(now, out);
@@ -301,10 +301,10 @@ impl Pauses {
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
     /// # Errors
-    /// The one that does not hold.
+    /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;

@@ -32,23 +32,33 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Inputs of the board.
 #[derive(Clone, Debug)]
 pub enum In {
+    /// The view of a pool.
     Pool(Arc<PoolView>),
+    /// A pool that is gone.
     PoolGone(PoolId),
     /// A Service; `None` when it is gone. The UID tells a re-created Service from its predecessor.
     Service(ServiceUid, ServiceKey, Option<Arc<ServiceView>>),
+    /// The view of a lane.
     Lane(LaneView),
+    /// The view of a gate.
     Gate(GateClass, GateView),
+    /// The view of a source.
     Source(SourceView),
+    /// The view of a load balancer.
     Lb(LbView),
     /// Since when the previous leader has found pools out of sync.
     OutOfSync(OutOfSyncTimes),
+    /// The state of leadership.
     Leadership(LeadershipView),
+    /// The state of the shared Lease.
     SharedLease(SharedLeaseView),
     /// The reason why a listed pool is not written; `None`: nothing blocks it any more.
     Refused(PoolId, Option<NotManageable>),
     /// The state of the xDS control planes.
     Xds(Arc<XdsView>),
+    /// The state of the guards.
     Guards(GuardsView),
+    /// The mode and the pauses.
     OperatorPolicy(PolicyView),
     /// A node that leaves service or comes back; `None`: nothing remains under this name.
     Node(NodeName, Option<NodeView>),

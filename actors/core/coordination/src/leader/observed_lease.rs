@@ -1,4 +1,4 @@
-//! What is known of our own Lease, by locally observed times (docs/design/coordination.md, W8).
+//! The known state of our own Lease, by locally observed times (docs/design/coordination.md, W8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,42 +10,41 @@ use model::object::ResourceVersion;
 use super::requests::RELEASED_FOR;
 use super::{SetBack, Times};
 
-/// The longest hold of another client that is believed: ours last 45 s, and a number that the operator wrote must not keep
-/// all replicas out forever.
+/// Longest hold of another process that is respected. Ours last 45 s, and a value written by the operator must not keep
+/// all replicas out permanently.
 const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 
-/// What is known of the Lease.
+/// The known state of the Lease.
 #[derive(Debug)]
 pub(super) struct ObservedLease {
     identity: Arc<str>,
     state: State,
-    /// The version in which it was seen last, also where it is gone since.
+    /// The last observed version, kept when the Lease is gone.
     last: ResourceVersion,
-    /// The most transitions that were noted in it.
+    /// The highest number of transitions recorded in it.
     transitions: u64,
-    /// Until when the last PUT of a holder that did not let go may still arrive, but for that of the holder whom
-    /// `state` names.
+    /// Until when the last PUT of a holder that did not release may still arrive; excludes the holder in `state`.
     danger_until: Now,
-    /// Whether it has been seen in a state that is not of our making: then another replica may have led before.
+    /// Whether it was observed in a state that this process did not make: then another replica may have led before.
     had_a_holder: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing is known, or what is known may be out of date.
+    /// Unknown or outdated.
     Unknown,
-    /// It does not exist.
+    /// The Lease does not exist.
     Absent,
-    /// It is as these facts say, and was first seen so at this moment.
+    /// The content, and when it was first observed.
     Seen(Arc<LeaseFacts>, Now),
 }
 
-/// Whether two states of a Lease tell the same of who holds it.
+/// Reports whether two states of a Lease describe the same hold.
 fn is_same_hold(one: &LeaseFacts, other: &LeaseFacts) -> bool {
     one.holder == other.holder && one.duration == other.duration && one.transitions == other.transitions
 }
 
-/// A hold of another client.
+/// A hold of another process.
 struct Foreign {
     first_seen: Now,
     lasts: Duration,
@@ -57,20 +56,20 @@ impl Foreign {
     }
 }
 
-/// What the Lease means for a process that wants it.
+/// The state of the Lease for a process that needs it.
 pub(super) enum Chance {
-    /// It is not known: look.
+    /// Unknown: read it.
     Unknown,
     /// It does not exist: create it.
     Absent,
     /// It can be taken now, or is ours.
     Free(Arc<LeaseFacts>),
-    /// Another client holds it until this moment.
+    /// Another process holds it until this moment.
     Held(Arc<LeaseFacts>, Now),
 }
 
 impl ObservedLease {
-    /// Nothing is known yet by this process.
+    /// Creates an unknown state.
     pub(super) fn new(identity: Arc<str>) -> ObservedLease {
         ObservedLease {
             identity,
@@ -82,9 +81,9 @@ impl ObservedLease {
         }
     }
 
-    /// Whether what is known is certainly older than this state. `resourceVersion`s of one resource compare as
-    /// numbers; where one is no number, nothing is certain. Neither the transitions nor the times that are noted in a
-    /// Lease tell: the operator may set them back, and clocks differ.
+    /// Reports whether the known state is certainly older than this one. `resourceVersion`s of one resource compare as
+    /// numbers; where one is not a number, nothing is certain. The transitions and times in a Lease prove nothing: the
+    /// operator may set them back, and clocks differ.
     pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
         match &self.state {
             State::Unknown | State::Absent => true,
@@ -92,14 +91,13 @@ impl ObservedLease {
         }
     }
 
-    /// What this state proves that was read, or that a write of ours has made: `Some` if the storage was set back.
+    /// Returns `Some` if this state, which was read or made by our write, proves that the storage was restored.
     ///
-    /// A read is answered with most recent data. Our own Lease is written every few seconds, so that no other object
-    /// proves it sooner; and one that was not in the backup is made again with a version that is older than the last one
-    /// too.
+    /// A read returns most recent data. Our own Lease is written every few seconds, so no other object proves it
+    /// sooner. A Lease that was not in the backup is created again, also with an older version than the last one.
     pub(super) fn set_back(&self, facts: &LeaseFacts) -> Option<SetBack> {
         let is_another = match &self.state {
-            // One version of an object is one state of it; but another past may come to the same version.
+            // One version of an object has one content; but a restored storage may reach the same version again.
             State::Seen(before, _) => before.version == facts.version && !is_same_hold(before, facts),
             State::Unknown | State::Absent => false,
         };
@@ -107,15 +105,15 @@ impl ObservedLease {
             .then(|| SetBack { known: self.last.clone(), read: facts.version.clone() })
     }
 
-    /// Takes in a state that was read, that a write of ours has made, or that is newer than the known one.
+    /// Records a state that was read, that our write made, or that is newer than the known one.
     pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
         if let State::Seen(before, _) = &self.state
             && before.version == facts.version
         {
             return;
         }
-        // Only a release as we write it says that its holder has ended all it did; any other client that
-        // empties a Lease does not know.
+        // Only a release as we write it means that its holder has ended all its writes; another client that empties a
+        // Lease does not know.
         if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
             self.outlived_by_another(&facts, times);
         }
@@ -125,13 +123,13 @@ impl ObservedLease {
         self.state = State::Seen(facts, now);
     }
 
-    /// It does not exist, whichever client held it.
+    /// Records that the Lease does not exist, whichever process held it.
     pub(super) fn absent(&mut self, times: Times) {
         self.endangered(times);
         self.state = State::Absent;
     }
 
-    /// A holder other than the one that was seen did not see it let go, unless it is the same one again.
+    /// Handles a holder other than the observed one, which did not see it release, unless it is the same one again.
     fn outlived_by_another(&mut self, facts: &LeaseFacts, times: Times) {
         let same = match &self.state {
             State::Seen(before, _) => before.holder == facts.holder,
@@ -142,7 +140,7 @@ impl ObservedLease {
         }
     }
 
-    /// The holder that was seen has gone without letting go: its last PUT may still arrive for a while.
+    /// Handles a holder that has gone without a release: its last PUT may still arrive for a while.
     fn endangered(&mut self, times: Times) {
         if let Some(foreign) = self.foreign(times) {
             self.danger_until = self.danger_until.max(foreign.expires().plus(times.settle));
@@ -160,7 +158,7 @@ impl ObservedLease {
         }
     }
 
-    /// What it means for a process that wants it.
+    /// Returns the state for a process that needs the Lease.
     pub(super) fn chance(&self, now: Now, times: Times) -> Chance {
         match &self.state {
             State::Unknown => Chance::Unknown,
@@ -172,7 +170,7 @@ impl ObservedLease {
         }
     }
 
-    /// The newest state, when it names us as the holder.
+    /// Returns the newest state if it names us as the holder.
     pub(super) fn ours(&self) -> Option<Arc<LeaseFacts>> {
         match &self.state {
             State::Unknown | State::Absent => None,
@@ -182,22 +180,22 @@ impl ObservedLease {
         }
     }
 
-    /// From when on no PUT of an earlier holder can arrive any more; the Lease is ours.
+    /// Returns from when on no PUT of an earlier holder can arrive, given that the Lease is ours.
     pub(super) fn quiet_at(&self) -> Now {
         self.danger_until
     }
 
-    /// Whether another client may have held it before.
+    /// Reports whether another process may have held it before.
     pub(super) fn has_had_a_holder(&self) -> bool {
         self.had_a_holder
     }
 
-    /// At least as many transitions as there were.
+    /// Returns a number of transitions that is at least the true one.
     pub(super) fn transitions(&self) -> u64 {
         self.transitions
     }
 
-    /// The gate times that are noted in it.
+    /// Returns the recorded gate times.
     pub(super) fn gates(&self) -> GateTimes {
         match &self.state {
             State::Unknown | State::Absent => GateTimes::default(),
@@ -205,7 +203,7 @@ impl ObservedLease {
         }
     }
 
-    /// The pools that are noted in it as out of sync.
+    /// Returns the pools recorded as out of sync.
     pub(super) fn out_of_sync(&self) -> OutOfSyncTimes {
         match &self.state {
             State::Unknown | State::Absent => OutOfSyncTimes::default(),
@@ -213,7 +211,7 @@ impl ObservedLease {
         }
     }
 
-    /// Who holds it.
+    /// Returns the holder.
     pub(super) fn holder(&self) -> Option<Arc<str>> {
         match &self.state {
             State::Unknown | State::Absent => None,

@@ -1,9 +1,9 @@
-//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and released
-//! (docs/design/coordination.md, W8).
+//! Requests about our own Lease: when it is read, taken, renewed, watched and released (docs/design/coordination.md,
+//! W8).
 //!
-//! One request is under way at a time. A write whose answer is lost may have been carried out: the Lease is looked
-//! at, and what stands in it decides. Only a write that was answered counts as a renewal. What a watch brings may be
-//! older than what is known; the answers to all other requests are most recent when they are sent.
+//! At most one request is in flight. A write whose answer is lost may have succeeded: the Lease is read, and its
+//! content decides. Only an answered write counts as a renewal. A watch may return an older state than the known one;
+//! the answers to all other requests are most recent when they are sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use model::sample::Metric;
 use super::observed_lease::Chance;
 use super::{Ending, Leader, Out, Times};
 
-/// How long the Lease is awaited at a time.
+/// Maximum duration of one watch of the Lease.
 const AWAIT: Duration = Duration::from_secs(60);
-/// The least time between two awaits that bring nothing, and between two tries to let go.
+/// Least time between two watches without a result, and between two tries to release.
 const BREATH: Duration = Duration::from_secs(1);
-/// The duration in a Lease without a holder: the least that the API allows, and what tells our release from
-/// an emptied Lease.
+/// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
+/// emptied Lease.
 pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
-/// The request that is under way, or the next one.
+/// The request in flight, or the next one.
 #[derive(Clone, Debug)]
 pub(super) enum LeaseStep {
-    /// Nothing is asked.
+    /// No request.
     None,
-    /// The Lease is looked at. `after_take`: it may be ours already.
+    /// A read of the Lease. `after_take`: the Lease may be ours already.
     Look { at: Now, after_take: bool },
-    /// Whatever its state calls for is done: it is taken, renewed, awaited, or released.
+    /// Whatever the state requires: take, renew, watch, or release.
     Act { at: Now },
     /// A request was sent.
     Asked { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseRequest {
     Look { after_take: bool },
@@ -55,7 +55,7 @@ impl LeaseStep {
 }
 
 impl Leader {
-    /// Whether a request may have made the Lease ours without our knowing.
+    /// Reports whether a request may have made the Lease ours without our knowledge.
     pub(super) fn may_become_ours(&self) -> bool {
         match &self.errand {
             LeaseStep::None | LeaseStep::Act { .. } => false,
@@ -68,7 +68,7 @@ impl Leader {
         }
     }
 
-    /// When the next request is made, or the one under way is given up.
+    /// Returns when the next request is made, or the one in flight is given up.
     pub(super) fn errand_deadline(&self, times: Times) -> Option<Now> {
         match &self.errand {
             LeaseStep::None => None,
@@ -83,7 +83,7 @@ impl Leader {
         }
     }
 
-    /// When the hold of another client ends by itself.
+    /// Returns when the hold of another process expires.
     fn expiry(&self, times: Times) -> Option<Now> {
         match self.sight.chance(Now::ZERO, times) {
             Chance::Held(_, expires) => Some(expires),
@@ -91,7 +91,7 @@ impl Leader {
         }
     }
 
-    /// Does what is due about the Lease.
+    /// Sends the next request if it is due.
     pub(super) fn go_on(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
         if let LeaseStep::Asked { give_up, what, sent, .. } = self.errand {
             if give_up <= now {
@@ -99,7 +99,7 @@ impl Leader {
             } else if what == LeaseRequest::Await
                 && (self.expiry(times).is_none_or(|expires| expires <= now) || self.ending != Ending::Not)
             {
-                // What its answer would bring is not waited for any more.
+                // The result of the watch does not matter any more.
                 self.errand = LeaseStep::Act { at: now };
             }
         }
@@ -149,7 +149,7 @@ impl Leader {
                     (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
                 }
                 Chance::Free(facts) => {
-                    // Also where the holder stays: each term has its own number.
+                    // Also if the holder stays the same: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
                     (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
@@ -179,7 +179,7 @@ impl Leader {
         }
     }
 
-    /// A renewal; gate times and pools out of sync are noted by the leader, because standbys know of none.
+    /// Returns a renewal. The leader records gate times and out-of-sync pools, because standbys know none.
     fn edit(&self, facts: &LeaseFacts, times: Times) -> LeaseEdit {
         let gates = self.is_leading().then_some(self.gates).filter(|gates| *gates != facts.gates);
         let changed = self.is_leading() && self.out_of_sync != facts.out_of_sync;
@@ -187,7 +187,7 @@ impl Leader {
         LeaseEdit { acquired: false, gates, out_of_sync, ..self.first_edit(times) }
     }
 
-    /// Takes in the answer to the request that is under way.
+    /// Processes the answer to the request in flight.
     pub(super) fn on_answer(
         &mut self,
         now: Now,
@@ -220,12 +220,12 @@ impl Leader {
                 self.lose(now, out);
                 self.errand = LeaseStep::Act { at: now };
             }
-            // A watch may lag behind, and tell of a state or a deletion that others have followed: what it brings
-            // counts only where it is certainly newer than what is known. Else a read, which is most recent, tells.
+            // A watch may lag, and return a state or a deletion that newer states have followed. It counts only if it
+            // is certainly newer than the known state. Otherwise a read decides, because it is most recent.
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
                 self.errand = LeaseStep::look(now.max(sent.plus(BREATH)));
             }
-            // One is a race that was lost; more in a row are a server that refuses, or a client that writes all the
+            // One conflict is a lost race. Several in a row mean a server that refuses, or a client that writes all the
             // time.
             LeaseAnswer::Conflict => {
                 let after_take = what == LeaseRequest::Take;
@@ -266,7 +266,7 @@ impl Leader {
                 if self.renewed.is_some() && !ours {
                     self.lose(now, out);
                 }
-                // A take whose answer was lost, in a process that ends: it is to be released.
+                // A take whose answer was lost, in a process that ends: it must be released.
                 if ours && self.renewed.is_none() && self.ending != Ending::Not {
                     self.renewed = Some(now);
                 }
@@ -279,7 +279,7 @@ impl Leader {
                 }
             }
             LeaseRequest::Renew if ours => {
-                // One that is answered after its term was given up begins none: the Lease is taken for that.
+                // A renewal answered after its term was given up begins no term: the Lease must be taken.
                 if self.renewed.is_some() || self.ending != Ending::Not {
                     self.errand = LeaseStep::Act { at: next };
                     self.renewed = Some(sent);

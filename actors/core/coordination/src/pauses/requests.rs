@@ -1,8 +1,8 @@
-//! What is asked about our ConfigMap: looks, and the writes that operators ask for (docs/design/pools.md, G6; A3). How
-//! that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
+//! Requests about our ConfigMap: reads, and the writes for the operator (docs/design/pools.md, G6; A3). The
+//! [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) sends them, one at a time.
 //!
-//! The operator is answered when a state was seen that shows it done and that no older write can change any more; a
-//! write whose answer was lost is looked for first.
+//! The operator gets an answer when a state was read that contains the change and that no older write can replace any
+//! more. If the answer to a write was lost, the ConfigMap is read first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use model::sample::Metric;
 
 use super::{Known, Out, Pauses};
 
-/// How often the ConfigMap is looked at while nothing else asks for it.
+/// Interval between reads of the ConfigMap while nothing else requests one.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Within what time the operator is answered.
+/// Time within which the operator gets an answer.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// How long after a failed request the next is made while the operator waits.
+/// Delay after a failed request while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
-/// The same while a term waits, or nothing is known yet; the last one repeats.
+/// Delays while a term waits, or nothing is known yet; the last one repeats.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
-/// The same while no request waits: a pause that another replica has noted is to be seen soon all the same.
+/// Delays while no request waits: a pause recorded by another replica should still be observed soon.
 const RETRY_PATIENTLY: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
 
-/// The operator's request.
+/// A request of the operator.
 #[derive(Clone, Debug)]
 pub(super) struct Work {
     pub id: RequestId,
     wanted: Wanted,
     pub received: Now,
-    /// The last request about the ConfigMap that was sent before it came: only later ones count for it.
+    /// The last request about the ConfigMap that was sent before this one arrived: only later ones count for it.
     after: u64,
     /// The state that its last write was to replace.
     written_over: Option<State>,
@@ -47,7 +47,7 @@ enum Wanted {
     Resume { scope: Scope },
 }
 
-/// Which state of the ConfigMap it is.
+/// The identity of a state of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum State {
     Absent,
@@ -76,7 +76,7 @@ impl Work {
         Work { id, wanted: Wanted::Resume { scope }, received, after, written_over: None }
     }
 
-    /// Whether it is about a node, which cannot be paused.
+    /// Reports whether it names a node, which cannot be paused.
     pub(super) fn is_of_a_node(&self) -> bool {
         let (Wanted::Pause { scope, .. } | Wanted::Resume { scope }) = &self.wanted;
         match scope {
@@ -85,8 +85,8 @@ impl Work {
         }
     }
 
-    /// What it is answered with, when this state shows that it is done. A pause must be in a state that is newer than
-    /// the request: what others have sent before that names an older one, and will fail.
+    /// Returns the answer if this state shows that the request is done. A pause must be in a state that is newer than
+    /// the request: earlier writes of other clients name an older state, and will fail.
     fn done(&self, known: &Known) -> Option<Done> {
         match &self.wanted {
             Wanted::Pause { scope, .. } => {
@@ -101,7 +101,7 @@ impl Work {
         }
     }
 
-    /// What makes this state one in which it is done.
+    /// Returns the edit that makes this state one in which the request is done.
     fn edit(&self, known: &Known) -> ConfigMapEdit {
         match &self.wanted {
             Wanted::Pause { scope, by, reason } => {
@@ -114,7 +114,7 @@ impl Work {
 }
 
 impl Pauses {
-    /// Operators whose time is over are answered; a request whose answer never came is given up.
+    /// Answers overdue requests of the operator; gives up a request about the ConfigMap whose answer never came.
     pub(super) fn give_up_overdue(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.errand.overdue(now).is_some() {
             self.on_failed(now);
@@ -126,14 +126,14 @@ impl Pauses {
         }
     }
 
-    /// Looks, when that is due.
+    /// Reads the ConfigMap if that is due.
     pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Some((call, ask)) = self.errand.look(now, self.begun) {
             out.push(Out::ConfigMap(call, ask));
         }
     }
 
-    /// Takes in the answer to the request that is under way.
+    /// Processes the answer to the request in flight.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer, out: &mut Vec<Out>) {
         match self.errand.on_answer(now, call, answer) {
             ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
@@ -150,7 +150,7 @@ impl Pauses {
         }
     }
 
-    /// A state was seen that was asked for when that term had begun.
+    /// Processes a state that was requested when the term `begun` had begun.
     fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>, out: &mut Vec<Out>) {
         let ConfigMapRead { call, what, when: begun, facts } = sight;
         self.errand.forget_failures();
@@ -160,7 +160,7 @@ impl Pauses {
         let next = self.settle_work(call, what, &known, &mut answers);
         let facts = known.facts.clone();
         self.known = Some(known);
-        // The writer learns of a pause before the operator does.
+        // The writer must receive a pause before the operator gets the answer.
         self.say(out);
         out.append(&mut answers);
         match next {
@@ -178,7 +178,7 @@ impl Pauses {
         }
     }
 
-    /// Answers the operators for whom this state is the end, and says what the next one needs.
+    /// Answers the requests that this state completes, and returns what the next one needs.
     fn settle_work(
         &mut self,
         call: CallId,
@@ -198,7 +198,7 @@ impl Pauses {
                 continue;
             }
             match what {
-                // Another client undoes it, or the server does not do it: not again immediately.
+                // Another client undoes the write, or the server ignores it: not again immediately.
                 ConfigMapRequest::Write if !answered => return Next::Later,
                 ConfigMapRequest::Look | ConfigMapRequest::Write => {}
             }
@@ -220,14 +220,14 @@ impl Pauses {
     }
 }
 
-/// What follows from a state.
+/// What follows a state.
 enum Next {
     /// No request waits.
     Rest,
-    /// What is known is too old for who waits.
+    /// Read: the state is too old for the waiting request.
     Look,
-    /// The same, but not at once.
+    /// Read, but not immediately.
     Later,
-    /// Who waits needs this.
+    /// Write this for the waiting request.
     Write(ConfigMapEdit),
 }
