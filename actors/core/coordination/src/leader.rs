@@ -45,13 +45,13 @@ pub enum Contest {
 /// The times of the election (W8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// How long a hold lasts without renewal: 45 s.
+    /// Time that a hold lasts without renewal: 45 s.
     pub duration: Duration,
-    /// How long after the last renewal that succeeded leadership is given up: 30 s.
+    /// Time after the last successful renewal at which leadership is given up: 30 s.
     pub renew_deadline: Duration,
-    /// The time between two tries: 5 s.
+    /// Time between two tries: 5 s.
     pub retry: Duration,
-    /// How long after the end of an unreleased hold its holder's last PUT may still arrive: 20 s.
+    /// Time after the end of an unreleased hold within which its holder's last PUT may still arrive: 20 s.
     pub settle: Duration,
 }
 
@@ -88,7 +88,7 @@ pub enum In {
     },
 }
 
-/// What the Leader can say.
+/// Outputs of the Leader.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our own Lease.

@@ -74,7 +74,7 @@ pub enum Keeping {
     Nothing,
 }
 
-/// What the machine can be told.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
     /// The start.
@@ -103,7 +103,7 @@ pub enum In {
     },
 }
 
-/// What the machine can say.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: a request about our ConfigMap.

@@ -138,7 +138,7 @@ impl Leader {
                 }
                 None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
-            // Nothing is taken by a process that ends.
+            // A process that ends takes no Lease.
             (false, Ending::Begun | Ending::Releasing { .. }) => {
                 self.errand = LeaseStep::None;
                 return;
