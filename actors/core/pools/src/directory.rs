@@ -41,10 +41,10 @@ mod tests;
 mod unconfirmed_removals;
 mod xds_pools;
 
-use breaker::Breaker;
+use breaker::RemovalBreaker;
 use failed::FailedBalancers;
 use gauges::DirectoryGauges;
-use mapping::{Balancer, Services};
+use mapping::{ObservedBalancer, Services};
 use operator::DirectoryPolicy;
 use pool::Pool;
 use second_read::SecondRead;
@@ -168,9 +168,9 @@ pub struct Directory {
     /// The term in which the Directory makes reports.
     reporting: Option<Epoch>,
     /// Whether `reporting` began since the last turn, so that all lasting conditions are due.
-    tell_all: bool,
+    report_all: bool,
     services: Services,
-    balancers: BTreeMap<LbName, Balancer>,
+    balancers: BTreeMap<LbName, ObservedBalancer>,
     rules: RuleIndex,
     /// Every pool that is assigned, retires, or is refused.
     pools: BTreeMap<PoolId, Pool>,
@@ -180,17 +180,17 @@ pub struct Directory {
     gauges: DirectoryGauges,
     /// The load balancers whose provisioning state stays `Failed`.
     failed: FailedBalancers,
-    breaker: Breaker,
+    breaker: RemovalBreaker,
     second_read: SecondRead,
     /// The moment until which the processed EndpointSlices were read, if it was not yet passed on.
     read_up_to: Option<Now>,
     policy: DirectoryPolicy,
     listed: XdsPools,
     /// The guards as last published.
-    shown: Option<GuardsView>,
+    published: Option<GuardsView>,
     /// Number of levels computed since the start.
     #[cfg(test)]
-    worked_out: usize,
+    computed_levels: usize,
 }
 
 /// Progress towards the facts that the first assignment needs (D6).
@@ -199,7 +199,7 @@ enum Phase {
     /// Neither the first lists nor the first discovery are complete.
     Waiting,
     /// The lists are complete, the discovery is not.
-    XdsPools,
+    ListsSynced,
     /// The discovery is complete, the lists are not.
     Discovered,
     /// Both are complete.
@@ -250,7 +250,7 @@ impl Directory {
             term: Term::default(),
             opening: false,
             reporting: None,
-            tell_all: false,
+            report_all: false,
             services: Services::default(),
             balancers: BTreeMap::new(),
             rules: RuleIndex::default(),
@@ -259,21 +259,21 @@ impl Directory {
             dirty: Dirty::default(),
             gauges: DirectoryGauges::new(),
             failed: FailedBalancers::default(),
-            breaker: Breaker::default(),
+            breaker: RemovalBreaker::default(),
             second_read: SecondRead::default(),
             read_up_to: None,
             policy: DirectoryPolicy::default(),
             listed: XdsPools::new(if params.pins.is_some() { &[] } else { &params.listed }),
-            shown: None,
+            published: None,
             #[cfg(test)]
-            worked_out: 0,
+            computed_levels: 0,
             params,
         }
     }
 
     fn is_running(&self) -> bool {
         match self.phase {
-            Phase::Waiting | Phase::XdsPools | Phase::Discovered => false,
+            Phase::Waiting | Phase::ListsSynced | Phase::Discovered => false,
             Phase::Running => true,
         }
     }
@@ -315,7 +315,7 @@ impl Directory {
         }
         self.dirty.services.remove(&uid);
         if let Some(entry) = self.services.remove(&uid)
-            && entry.shown.is_some()
+            && entry.published.is_some()
         {
             out.push(Out::Service(uid, entry.fact.key.clone(), None));
         }
@@ -361,8 +361,8 @@ impl Directory {
                 }
             }
         }
-        let mut balancer = Balancer::seen(began, facts);
-        self.failed.saw(now, &lb, balancer.facts.as_deref());
+        let mut balancer = ObservedBalancer::new(began, facts);
+        self.failed.observe(now, &lb, balancer.facts.as_deref());
         if let Some(old) = self.balancers.get(&lb) {
             balancer.keep_newer_members(old);
         }
@@ -405,7 +405,7 @@ impl Directory {
         self.opening = true;
         self.dirty.since.get_or_insert(now);
         for (id, pool) in &mut self.pools {
-            if pool.new_term(self.term, out) {
+            if pool.begin_term(self.term, out) {
                 self.dirty.pool(now, id.clone());
             }
         }
@@ -430,28 +430,28 @@ impl Directory {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;
         }
-        self.pools.values_mut().for_each(Pool::forget_told);
-        self.tell_all = true;
-        self.forget_sources_told();
-        self.breaker.forget_told();
+        self.pools.values_mut().for_each(Pool::reset_reports);
+        self.report_all = true;
+        self.reset_source_reports();
+        self.breaker.reset_reports();
         // Only the leader emits some of the diagnostics of listed pools.
-        self.look_at_listed(now);
+        self.mark_listed_dirty(now);
     }
 
     /// Checks the invariant of an open term: every assignment belongs to it. Costs O(pools).
     fn is_open(&self) -> bool {
-        self.pools.values().flat_map(Pool::last_said).all(|said| said.epoch == self.term.epoch)
+        self.pools.values().flat_map(Pool::last_sent).all(|sent| sent.epoch == self.term.epoch)
     }
 
     /// Compares the indexes of the guards with a recount.
     #[cfg(test)]
     fn check_guards(&self) -> bool {
         let wants = self.pools.iter().filter_map(|(id, pool)| Some((pool.read_from?, id.clone())));
-        let assigned = self.pools.iter().filter(|(_, pool)| pool.said().is_some()).map(|(id, _)| id);
+        let assigned = self.pools.iter().filter(|(_, pool)| pool.assignment().is_some()).map(|(id, _)| id);
         let known = assigned.clone().all(|id| self.breaker.size(id).is_some());
-        wants.collect::<BTreeSet<_>>() == *self.second_read.wanted()
+        wants.collect::<BTreeSet<_>>() == *self.second_read.needed()
             && known
-            && self.breaker.known() == assigned.count()
+            && self.breaker.pools_known() == assigned.count()
             && self.breaker.check()
     }
 
@@ -460,7 +460,7 @@ impl Directory {
         let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
         let mut counted = DirectoryGauges::new();
         for pool in self.pools.values() {
-            counted.moved(gauges::Counted::default(), pool.counted());
+            counted.move_pool(gauges::GaugeReasons::default(), pool.gauge_reasons());
         }
         let ((held, refused), (all_held, mut all_refused)) = (counted.counted(), self.gauges.counted());
         all_refused.retain(|_, pools| *pools > 0);
@@ -468,7 +468,7 @@ impl Directory {
             && (held, refused) == (all_held, all_refused)
             && self.pools.values().all(|pool| !pool.is_over())
             && (self.opening || self.is_open())
-            && (self.reporting.is_none() || self.tell_all || self.pools.values().all(Pool::has_told))
+            && (self.reporting.is_none() || self.report_all || self.pools.values().all(Pool::has_reported))
             && self.check_guards()
     }
 }
@@ -481,7 +481,7 @@ impl Machine for Directory {
         match input {
             In::ListsSynced => {
                 let phase = match self.phase {
-                    Phase::Waiting | Phase::XdsPools => Phase::XdsPools,
+                    Phase::Waiting | Phase::ListsSynced => Phase::ListsSynced,
                     Phase::Discovered | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
@@ -489,13 +489,13 @@ impl Machine for Directory {
             In::DiscoverySynced => {
                 let phase = match self.phase {
                     Phase::Waiting | Phase::Discovered => Phase::Discovered,
-                    Phase::XdsPools | Phase::Running => Phase::Running,
+                    Phase::ListsSynced | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Source(name, fact) => self.on_source(now, name, fact),
-            In::DrainingAddresses(leaving) => self.on_leaving(now, leaving),
+            In::DrainingAddresses(draining) => self.on_draining(now, draining),
             In::Lb(observation) => self.on_balancer(now, observation),
             In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
@@ -528,29 +528,29 @@ impl Machine for Directory {
             }
             self.dirty.pool(now, id);
         }
-        self.turn(now, out);
+        self.reconcile(now, out);
         for uid in std::mem::take(&mut self.dirty.services) {
-            self.settle_service(uid, out);
+            self.publish_service(uid, out);
         }
-        if std::mem::take(&mut self.tell_all) && self.reporting.is_some() {
+        if std::mem::take(&mut self.report_all) && self.reporting.is_some() {
             for (id, pool) in &mut self.pools {
-                pool.tell(id, out);
+                pool.report(id, out);
             }
         }
-        self.tell_breaker(out);
-        self.tell_sources(out);
-        if let Some(read) = self.second_read.ask(now) {
+        self.report_breaker(out);
+        self.report_sources(out);
+        if let Some(read) = self.second_read.request_due(now) {
             out.push(Out::Reread(read));
             out.push(Out::Metric(Metric::SecondRead));
         }
         self.rewrite_failed(now, out);
-        self.show_guards(out);
+        self.publish_guards(out);
         out.extend(self.read_up_to.take().map(Out::ReadUpTo));
         self.dirty.since = None;
         if self.is_running() {
-            self.gauges.say(out);
+            self.gauges.emit(out);
         }
-        if self.opening && self.knows_policy() {
+        if self.opening && self.is_policy_known() {
             self.opening = false;
             assert!(
                 self.is_open(),

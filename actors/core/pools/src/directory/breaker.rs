@@ -26,19 +26,19 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use history::{BACK, Paused, Size};
 use history::{History, Weight};
+pub(super) use history::{LOOKBACK, PauseScope, PoolSize};
 use model::ids::PoolId;
 use model::machine::Now;
 
 /// Number of pools that may lose most of their members, however few pools there are.
-const FEW: usize = 5;
+const POOLS_ALLOWED: usize = 5;
 /// One pool in this many may lose most of its members.
-const PART: usize = 5;
+const SHARE_ALLOWED: usize = 5;
 
 /// The present and former number of members of each assigned pool.
 #[derive(Default)]
-pub(super) struct Breaker {
+pub(super) struct RemovalBreaker {
     pools: BTreeMap<PoolId, History>,
     /// When time alone changes the baseline of each pool.
     due: BTreeSet<(Now, PoolId)>,
@@ -48,13 +48,13 @@ pub(super) struct Breaker {
     /// Since when the breaker is tripped.
     tripped: Option<Now>,
     /// Whether the trip was reported in this term.
-    told: bool,
+    trip_reported: bool,
     /// Whether a trip was reported in this term and its end was not.
-    reported: bool,
+    end_due: bool,
     /// Whether the operator released it since the last evaluation.
     released: bool,
     /// The last published state.
-    said: Option<bool>,
+    published: Option<bool>,
 }
 
 /// Number of pools that count.
@@ -81,14 +81,14 @@ impl Tally {
     }
 
     /// Reports whether too many pools have shrunk, and some of them would lose members now.
-    fn is_much(self) -> bool {
-        self.shrunk > FEW && self.shrunk * PART > self.all && self.losing > 0
+    fn is_exceeded(self) -> bool {
+        self.shrunk > POOLS_ALLOWED && self.shrunk * SHARE_ALLOWED > self.all && self.losing > 0
     }
 }
 
-impl Breaker {
+impl RemovalBreaker {
     /// Updates the members that a pool is to have from now on.
-    pub(super) fn note(&mut self, now: Now, id: &PoolId, size: Size) {
+    pub(super) fn record(&mut self, now: Now, id: &PoolId, size: PoolSize) {
         // The state until now counts before it changes.
         self.advance(now);
         if !self.pools.contains_key(id) {
@@ -96,7 +96,7 @@ impl Breaker {
             self.tally.add(history.weight());
             self.pools.insert(id.clone(), history);
         }
-        self.update(id, |history| history.note(now, size));
+        self.update(id, |history| history.update(now, size));
     }
 
     /// Changes one pool's history and updates all indexes.
@@ -140,23 +140,23 @@ impl Breaker {
         while self.tripped.is_none()
             && let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned()
         {
-            self.update(&id, |history| history.grow_older(now));
+            self.update(&id, |history| history.advance(now));
         }
     }
 
     /// Evaluates the present levels. The stop also ends when nothing that it counts is left to remove, because another
     /// client has removed it. Returns whether anything changed.
-    pub(super) fn judge(&mut self, now: Now) -> bool {
+    pub(super) fn evaluate(&mut self, now: Now) -> bool {
         self.advance(now);
         let before = self.tripped;
-        if before.is_some() && !self.tally.is_much() {
+        if before.is_some() && !self.tally.is_exceeded() {
             // Compared with members added meanwhile, it may still be too much.
             self.set_tripped(None);
             self.advance(now);
         }
-        let trips = self.tally.is_much();
+        let trips = self.tally.is_exceeded();
         self.set_tripped(trips.then(|| before.unwrap_or(now)));
-        self.told &= trips;
+        self.trip_reported &= trips;
         std::mem::take(&mut self.released) || before != self.tripped
     }
 
@@ -169,26 +169,26 @@ impl Breaker {
     }
 
     /// Returns whether the breaker is tripped, if that was not published yet.
-    pub(super) fn take_news(&mut self) -> Option<bool> {
+    pub(super) fn take_change(&mut self) -> Option<bool> {
         let tripped = self.tripped.is_some();
-        (self.said.replace(tripped) != Some(tripped)).then_some(tripped)
+        (self.published.replace(tripped) != Some(tripped)).then_some(tripped)
     }
 
     /// Returns whether a report of the trip is due.
-    pub(super) fn take_untold(&mut self) -> bool {
-        let untold = self.tripped.is_some() && !std::mem::replace(&mut self.told, true);
-        self.reported |= untold;
-        untold
+    pub(super) fn take_due_report(&mut self) -> bool {
+        let due = self.tripped.is_some() && !std::mem::replace(&mut self.trip_reported, true);
+        self.end_due |= due;
+        due
     }
 
     /// Returns whether a report of the end is due.
-    pub(super) fn take_ended(&mut self) -> bool {
-        self.tripped.is_none() && std::mem::take(&mut self.reported)
+    pub(super) fn take_due_end(&mut self) -> bool {
+        self.tripped.is_none() && std::mem::take(&mut self.end_due)
     }
 
     /// Makes a lasting trip due for a report again.
-    pub(super) fn forget_told(&mut self) {
-        (self.told, self.reported) = (false, false);
+    pub(super) fn reset_reports(&mut self) {
+        (self.trip_reported, self.end_due) = (false, false);
     }
 
     /// Returns since when the breaker is tripped.
@@ -205,7 +205,7 @@ impl Breaker {
     /// baseline. Returns these pools. If the breaker trips again, that is a new stop.
     pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
-        (self.told, self.released) = (false, true);
+        (self.trip_reported, self.released) = (false, true);
         let lose = self.pools.iter().filter(|(_, history)| history.loses()).map(|(id, _)| id.clone());
         let lose: Vec<PoolId> = lose.collect();
         lose.iter().for_each(|id| self.update(id, |history| history.release(now)));
@@ -216,7 +216,7 @@ impl Breaker {
     /// become its baseline. While all removals are stopped, it releases nothing. Returns whether it released.
     pub(super) fn release_pool(&mut self, id: &PoolId) -> bool {
         if self.tripped.is_none() {
-            self.update(id, History::let_go);
+            self.update(id, History::release_guard);
         }
         self.tripped.is_none()
     }
@@ -239,7 +239,7 @@ impl Breaker {
 
     /// Returns the number of known pools.
     #[cfg(test)]
-    pub(super) fn known(&self) -> usize {
+    pub(super) fn pools_known(&self) -> usize {
         self.pools.len()
     }
 }

@@ -27,16 +27,16 @@ pub(super) struct Conditions {
 
 impl Conditions {
     /// Returns the conditions of a pool with this refusal or assignment.
-    pub(super) fn of(refused: Option<&Unproven>, said: Option<&Assignment>) -> Conditions {
-        let (refused, said) = unpaused(refused, said);
-        let sharing = said.filter(|said| said.services.len() > 1);
+    pub(super) fn of(refused: Option<&Unproven>, assignment: Option<&Assignment>) -> Conditions {
+        let (refused, assignment) = unpaused(refused, assignment);
+        let sharing = assignment.filter(|assignment| assignment.services.len() > 1);
         Conditions {
             refused: refused.map(|refusal| refusal.reason.clone()),
-            sharing: sharing.into_iter().flat_map(|said| said.services.keys()).cloned().collect(),
-            held: said.and_then(told_held).map(|(held, _)| held.reason),
-            services: match (refused, said) {
+            sharing: sharing.into_iter().flat_map(|assignment| assignment.services.keys()).cloned().collect(),
+            held: assignment.and_then(reportable_held).map(|(held, _)| held.reason),
+            services: match (refused, assignment) {
                 (Some(refusal), _) => refusal.services.clone(),
-                (None, Some(said)) => owners(said),
+                (None, Some(assignment)) => owners(assignment),
                 (None, None) => BTreeMap::new(),
             },
         }
@@ -70,17 +70,17 @@ impl Conditions {
 
     /// Reports the conditions that began since the last report. `left_out` returns the nodes that are left out of the
     /// pool of a family.
-    pub(super) fn tell(
+    pub(super) fn report(
         &mut self,
         pool: &PoolId,
         refused: Option<&Unproven>,
-        said: Option<&Assignment>,
+        assignment: Option<&Assignment>,
         left_out: impl FnOnce(Family) -> Option<LeftOutNodes>,
         out: &mut Vec<Out>,
     ) {
-        let before = std::mem::replace(self, Conditions::of(refused, said));
+        let before = std::mem::replace(self, Conditions::of(refused, assignment));
         self.end(pool, &before, out);
-        let (refused, said) = unpaused(refused, said);
+        let (refused, assignment) = unpaused(refused, assignment);
         if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
@@ -88,39 +88,40 @@ impl Conditions {
                 EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
-        let Some(said) = said else { return };
-        let owners = owners(said);
+        let Some(assignment) = assignment else { return };
+        let owners = owners(assignment);
         if !self.sharing.is_empty() && self.sharing != before.sharing {
             let what = EventKind::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
-            out.push(report(&owners, said.source.note(), what));
+            out.push(report(&owners, assignment.source.note(), what));
         }
-        if let Some((held, enforced)) = told_held(said).filter(|_| self.held != before.held) {
+        if let Some((held, enforced)) = reportable_held(assignment).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
-            let left_out = if reason == HeldReason::NoUsableNode { left_out(said.family) } else { None };
+            let left_out =
+                if reason == HeldReason::NoUsableNode { left_out(assignment.family) } else { None };
             let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, left_out };
-            out.push(report(&owners, said.source.note(), what));
+            out.push(report(&owners, assignment.source.note(), what));
         }
     }
 }
 
 /// Returns the Services of an assignment.
-fn owners(said: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
-    said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
+fn owners(assignment: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
+    assignment.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
 }
 
 /// Drops what is paused: a paused pool reports nothing.
 fn unpaused<'a>(
     refused: Option<&'a Unproven>,
-    said: Option<&'a Assignment>,
+    assignment: Option<&'a Assignment>,
 ) -> (Option<&'a Unproven>, Option<&'a Assignment>) {
-    (refused.filter(|refusal| !refusal.paused), said.filter(|said| !said.is_paused()))
+    (refused.filter(|refusal| !refusal.paused), assignment.filter(|assignment| !assignment.is_paused()))
 }
 
 /// Returns the reportable removal that is held back, or that guards would hold back. A removal that the mode forbids is
 /// the operator's intention, and is not reported.
-fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
-    let held = said.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
-    held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))
+fn reportable_held(assignment: &Assignment) -> Option<(&Held, bool)> {
+    let held = assignment.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
+    held.map(|held| (held, true)).or_else(|| assignment.would_hold.as_ref().map(|held| (held, false)))
 }
 
 fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, what: EventKind) -> Out {
@@ -130,7 +131,7 @@ fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, 
 
 /// The last report about a source.
 #[derive(Default, Debug)]
-pub(super) struct SourceTold {
+pub(super) struct SourceCondition {
     /// Effect on its pools at the last reported error; `None` when no error was reported.
     failing: Option<Effect>,
     /// All sources that shared that report.
@@ -139,7 +140,7 @@ pub(super) struct SourceTold {
 
 /// A change in the state of a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum SourceNews {
+pub(super) enum SourceChange {
     /// The source has an error.
     Failing {
         /// Effect on its pools.
@@ -153,10 +154,10 @@ pub(super) enum SourceNews {
     Recovered(Arc<str>),
 }
 
-impl SourceTold {
+impl SourceCondition {
     /// Returns the change of the source's state, if there is one. Another error with the same effect is not a change:
     /// it is part of other reports and of the views.
-    pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
+    pub(super) fn change(&mut self, fact: &SourceFact) -> Option<SourceChange> {
         let note: Arc<str> = Arc::from(fact.note.to_string());
         let kept = (!fact.stands()).then(|| (Effect::Kept, Arc::clone(&note), None));
         let with_note = |effect: Effect, fault: &Fault| {
@@ -171,21 +172,21 @@ impl SourceTold {
             Some((effect, ..)) if self.failing == Some(effect) => None,
             Some((effect, error, note)) => {
                 self.failing = Some(effect);
-                Some(SourceNews::Failing { effect, error, note })
+                Some(SourceChange::Failing { effect, error, note })
             }
             // A source that never had an assignment and waits again has not recovered.
             None if fact.assignment().is_none() => None,
-            None => self.failing.take().map(|_| SourceNews::Recovered(note)),
+            None => self.failing.take().map(|_| SourceChange::Recovered(note)),
         }
     }
 }
 
-impl SourceNews {
+impl SourceChange {
     /// Reports whether the source has an error.
     pub(super) fn is_failing(&self) -> bool {
         match self {
-            SourceNews::Failing { .. } => true,
-            SourceNews::Recovered(_) => false,
+            SourceChange::Failing { .. } => true,
+            SourceChange::Recovered(_) => false,
         }
     }
 
@@ -193,10 +194,10 @@ impl SourceNews {
     /// one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
         let (what, note) = match self {
-            SourceNews::Failing { effect, error, note } => {
+            SourceChange::Failing { effect, error, note } => {
                 (EventKind::SourceFailing { sources, pools, effect, error }, note)
             }
-            SourceNews::Recovered(note) => (EventKind::SourceRecovered { sources }, Some(note)),
+            SourceChange::Recovered(note) => (EventKind::SourceRecovered { sources }, Some(note)),
         };
         Report { subjects: vec![Subject::Controller], what, note }
     }

@@ -11,11 +11,11 @@ use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
 
 /// Time for which a load balancer must stay failed before one of its pools is written.
-const FIRST: Duration = Duration::from_secs(600);
+const FIRST_DELAY: Duration = Duration::from_secs(600);
 /// Time until the next try if no pool of the load balancer may be written.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Longest time between two such writes.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
+const LONGEST_DELAY: Duration = Duration::from_secs(6 * 3600);
 
 /// The load balancers that were last observed as failed.
 #[derive(Default, Debug)]
@@ -33,7 +33,7 @@ struct Rewrite {
 
 impl FailedBalancers {
     /// Updates the state after a GET. A running operation or an unknown state changes nothing.
-    pub(super) fn saw(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
+    pub(super) fn observe(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
         let states = facts.map(|facts| {
             let pools = facts.pools.iter().map(|pool| pool.provisioning);
             pools.chain([facts.provisioning]).collect::<Vec<_>>()
@@ -41,7 +41,7 @@ impl FailedBalancers {
         match states {
             Some(states) if states.contains(&Provisioning::Updating) => {}
             Some(states) if states.contains(&Provisioning::Failed) => {
-                let first = Rewrite { at: now.plus(FIRST), delay: FIRST, chosen: 0 };
+                let first = Rewrite { at: now.plus(FIRST_DELAY), delay: FIRST_DELAY, chosen: 0 };
                 self.0.entry(lb.clone()).or_insert(first);
             }
             Some(_) | None => drop(self.0.remove(lb)),
@@ -73,12 +73,12 @@ impl Directory {
             let pools = self.rewritable(&lb);
             let Some(rewrite) = self.failed.0.get_mut(&lb) else { continue };
             if pools.is_empty() {
-                rewrite.at = now.plus(AGAIN);
+                rewrite.at = now.plus(RETRY_AFTER);
                 continue;
             }
             let pool = pools[rewrite.chosen % pools.len()].clone();
             rewrite.chosen += 1;
-            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST);
+            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST_DELAY);
             rewrite.at = now.plus(rewrite.delay);
             out.push(Out::Rewrite(pool));
         }
@@ -91,7 +91,7 @@ impl Directory {
             seen.is_some_and(|seen| seen.facts.provisioning == Provisioning::Failed)
         };
         let may_be = |pool: &super::pool::Pool| {
-            pool.said().is_some_and(|said| !said.is_paused() && said.held.is_none())
+            pool.assignment().is_some_and(|assignment| !assignment.is_paused() && assignment.held.is_none())
         };
         let pools = of_balancer(&self.pools, lb);
         pools.filter(|(id, pool)| is_failed(id) && may_be(pool)).map(|(id, _)| id.clone()).collect()

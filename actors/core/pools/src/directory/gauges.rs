@@ -9,7 +9,7 @@ use model::sample::Metric;
 
 /// The gauges under which one pool counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counted {
+pub(super) struct GaugeReasons {
     /// The reason why a removal is held back.
     pub(super) held: Option<HeldReason>,
     /// The reason why a removal would be held back if guards were enforced.
@@ -28,14 +28,14 @@ pub(super) struct DirectoryGauges {
 #[derive(Default)]
 struct Gauge {
     pools: u64,
-    said: Option<u64>,
+    emitted: Option<u64>,
 }
 
 impl Gauge {
-    fn news(&mut self) -> Option<u64> {
-        let news = (self.said != Some(self.pools)).then_some(self.pools);
-        self.said = Some(self.pools);
-        news
+    fn change(&mut self) -> Option<u64> {
+        let change = (self.emitted != Some(self.pools)).then_some(self.pools);
+        self.emitted = Some(self.pools);
+        change
     }
 }
 
@@ -47,7 +47,7 @@ impl DirectoryGauges {
     }
 
     /// Moves a pool from its former gauges to the present ones.
-    pub(super) fn moved(&mut self, before: Counted, after: Counted) {
+    pub(super) fn move_pool(&mut self, before: GaugeReasons, after: GaugeReasons) {
         if let Some(gauge) = before.held.and_then(|reason| self.held.get_mut(&reason)) {
             gauge.pools -= 1;
         }
@@ -69,19 +69,19 @@ impl DirectoryGauges {
     }
 
     /// Emits the gauges that changed.
-    pub(super) fn say(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn emit(&mut self, out: &mut Vec<Out>) {
         for (&reason, gauge) in &mut self.held {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::Held { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.would_hold {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::WouldHold { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.refused {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::NotManageable { reason, pools }));
             }
         }

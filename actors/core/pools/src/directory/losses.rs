@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::removal_guard::{Look, Owners, asks, part};
+use super::removal_guard::{GuardInputs, Owners, asks, part};
 use super::unconfirmed_removals::Confirmation;
 use model::ids::Family;
 use model::level::Provenance;
@@ -19,7 +19,7 @@ use model::services::ServiceFact;
 
 /// The counted losses of one pool.
 #[derive(Default)]
-pub(super) struct Losses {
+pub(super) struct CountedLosses {
     /// The addresses that the pool lost or is to lose, and since when each has been gone; `None`: it is still present.
     of: BTreeMap<IpAddr, Option<Now>>,
     pause: Pause,
@@ -37,12 +37,12 @@ enum Pause {
     Ended(Now),
 }
 
-impl Losses {
+impl CountedLosses {
     /// Updates the pause. Must run before the addresses that left are recorded.
-    pub(super) fn note_pause(&mut self, look: &Look<'_>) {
+    pub(super) fn update_pause(&mut self, inputs: &GuardInputs<'_>) {
         self.pause = match self.pause {
-            _ if look.paused => Pause::Lasts,
-            Pause::Lasts => Pause::Ended(look.now),
+            _ if inputs.paused => Pause::Lasts,
+            Pause::Lasts => Pause::Ended(inputs.now),
             Pause::None | Pause::Ended(_) => self.pause,
         };
     }
@@ -56,23 +56,23 @@ impl Losses {
     }
 
     /// Updates the addresses that left for a cause that counts since they were last asked for.
-    pub(super) fn note<'a>(
+    pub(super) fn update<'a>(
         &mut self,
-        look: &Look<'_>,
+        inputs: &GuardInputs<'_>,
         asked: &BTreeSet<IpAddr>,
         counted: impl Iterator<Item = &'a IpAddr>,
     ) {
-        let gone = |ip: &IpAddr| (!look.observed.contains(ip)).then_some(look.now);
+        let gone = |ip: &IpAddr| (!inputs.observed.contains(ip)).then_some(inputs.now);
         for ip in counted {
             self.of.entry(*ip).or_insert_with(|| gone(ip));
         }
         for (ip, since) in &mut self.of {
             *since = gone(ip).map(|now| since.unwrap_or(now));
         }
-        let is_old = |since: Now| since.plus(super::breaker::BACK) <= look.compared_at;
+        let is_old = |since: Now| since.plus(super::breaker::LOOKBACK) <= inputs.compared_at;
         self.of.retain(|ip, since| !asked.contains(ip) && !since.is_some_and(is_old));
         self.pause = match self.pause {
-            Pause::Ended(at) if at <= look.observed_at => Pause::None,
+            Pause::Ended(at) if at <= inputs.observed_at => Pause::None,
             Pause::None | Pause::Lasts | Pause::Ended(_) => self.pause,
         };
     }
@@ -94,17 +94,17 @@ impl Losses {
 }
 
 /// Reports whether the breaker counts the loss of an address that no Service asks for any more.
-pub(super) fn counts(look: &Look<'_>, before: &Owners, ip: &IpAddr) -> bool {
-    match look.confirmation {
+pub(super) fn counts(inputs: &GuardInputs<'_>, before: &Owners, ip: &IpAddr) -> bool {
+    match inputs.confirmation {
         // kube-proxy does not act on the assignments of an xDS source.
-        Confirmation::Standing(_) => return true,
+        Confirmation::ByTime(_) => return true,
         Confirmation::SecondRead(_) => {}
     }
-    let owners = before.iter().filter(|(_, fact)| asks(fact, look.family, ip));
-    look.claims.values().any(|fact| is_left_out(fact, look.family, ip))
+    let owners = before.iter().filter(|(_, fact)| asks(fact, inputs.family, ip));
+    inputs.owners.values().any(|fact| is_left_out(fact, inputs.family, ip))
         || owners.into_iter().any(|(uid, was)| {
-            let is = look.claims.get(uid);
-            !is.is_some_and(|is| have_endpoints_left(was, is, look.family, ip))
+            let is = inputs.owners.get(uid);
+            !is.is_some_and(|is| have_endpoints_left(was, is, inputs.family, ip))
         })
 }
 

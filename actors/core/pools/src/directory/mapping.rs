@@ -15,20 +15,20 @@ use model::view::{Candidacy, ServiceView};
 /// All Services, indexed by UID and by the prefix of their rules.
 #[derive(Default)]
 pub(super) struct Services {
-    by_uid: BTreeMap<ServiceUid, Entry>,
+    by_uid: BTreeMap<ServiceUid, ServiceEntry>,
     by_prefix: BTreeMap<Arc<str>, BTreeSet<ServiceUid>>,
     /// Number of prefixes of each length. In a real cluster all have the same length.
     lengths: BTreeMap<usize, usize>,
 }
 
 /// One Service.
-pub(super) struct Entry {
+pub(super) struct ServiceEntry {
     /// The newest fact.
     pub(super) fact: Arc<ServiceFact>,
     /// The prefix of the names of its rules.
     pub(super) prefix: RulePrefix,
     /// The last published view.
-    pub(super) shown: Option<Arc<ServiceView>>,
+    pub(super) published: Option<Arc<ServiceView>>,
     /// Whether no assignment includes the fact yet.
     pub(super) fresh: bool,
 }
@@ -49,11 +49,11 @@ impl Services {
         let text: Arc<str> = Arc::from(prefix.as_str());
         *self.lengths.entry(text.len()).or_default() += 1;
         self.by_prefix.entry(text).or_default().insert(uid.clone());
-        self.by_uid.insert(uid.clone(), Entry { fact, prefix, shown: None, fresh: true });
+        self.by_uid.insert(uid.clone(), ServiceEntry { fact, prefix, published: None, fresh: true });
     }
 
     /// Removes a Service and returns its entry.
-    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<Entry> {
+    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<ServiceEntry> {
         let entry = self.by_uid.remove(uid)?;
         let text = entry.prefix.as_str();
         if let Some(sharing) = self.by_prefix.get_mut(text) {
@@ -71,11 +71,11 @@ impl Services {
         Some(entry)
     }
 
-    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&Entry> {
+    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&ServiceEntry> {
         self.by_uid.get(uid)
     }
 
-    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut ServiceEntry> {
         self.by_uid.get_mut(uid)
     }
 
@@ -90,7 +90,7 @@ impl Services {
     }
 
     /// Returns the candidates among the owners of these rules, with their facts.
-    pub(super) fn claims(&self, rules: &[Arc<str>]) -> BTreeMap<ServiceUid, Arc<ServiceFact>> {
+    pub(super) fn candidate_owners(&self, rules: &[Arc<str>]) -> BTreeMap<ServiceUid, Arc<ServiceFact>> {
         rules
             .iter()
             .flat_map(|rule| self.owners(rule))
@@ -102,17 +102,17 @@ impl Services {
 }
 
 /// A load balancer as last observed.
-pub(super) struct Balancer {
+pub(super) struct ObservedBalancer {
     /// When the GET began.
     pub(super) began: Now,
     /// The result of the GET; `None`: the load balancer does not exist.
     pub(super) facts: Option<Arc<LbFacts>>,
     /// Its pools.
-    pub(super) pools: BTreeMap<PoolName, SeenPool>,
+    pub(super) pools: BTreeMap<PoolName, BalancerPool>,
 }
 
 /// A pool as last observed within its load balancer.
-pub(super) struct SeenPool {
+pub(super) struct BalancerPool {
     /// The observed pool.
     pub(super) facts: Arc<PoolFacts>,
     /// The members: as observed, or as an attempt has left them since.
@@ -125,9 +125,9 @@ pub(super) struct SeenPool {
     pub(super) unprobed: bool,
 }
 
-impl Balancer {
+impl ObservedBalancer {
     /// Builds the view of a load balancer from the result of a GET.
-    pub(super) fn seen(began: Now, facts: Option<Arc<LbFacts>>) -> Balancer {
+    pub(super) fn new(began: Now, facts: Option<Arc<LbFacts>>) -> ObservedBalancer {
         let mut pools = BTreeMap::new();
         if let Some(facts) = &facts {
             for pool in &facts.pools {
@@ -137,7 +137,7 @@ impl Balancer {
                 {
                     Arc::make_mut(&mut pool).provisioning = Provisioning::Failed;
                 }
-                let seen = SeenPool {
+                let seen = BalancerPool {
                     members: pool.members(),
                     facts: pool,
                     at: began,
@@ -153,11 +153,11 @@ impl Balancer {
                 }
             }
         }
-        Balancer { began, facts, pools }
+        ObservedBalancer { began, facts, pools }
     }
 
     /// Keeps the members that attempts left in pools after the GET of this read had begun.
-    pub(super) fn keep_newer_members(&mut self, old: &Balancer) {
+    pub(super) fn keep_newer_members(&mut self, old: &ObservedBalancer) {
         for (name, pool) in &mut self.pools {
             if let Some(old) = old.pools.get(name).filter(|old| old.at > pool.at) {
                 (pool.members, pool.at) = (old.members.clone(), old.at);

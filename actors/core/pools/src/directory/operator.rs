@@ -21,13 +21,13 @@ pub(super) struct DirectoryPolicy {
 
 impl DirectoryPolicy {
     /// Returns the parts of the policy that pause a pool of these Services (G6).
-    fn paused<'a>(&'a self, id: &PoolId, claims: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
+    fn paused<'a>(&'a self, id: &PoolId, owners: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
         let policy = self.policy.as_deref();
         let mode = policy.filter(|policy| policy.mode == Mode::Observe).map(|_| PausedBy::Mode);
         let everything = policy.and_then(|policy| policy.everything.as_ref()).map(|_| PausedBy::Everything);
         let pool = policy.and_then(|policy| policy.pools.get(id)).map(|_| PausedBy::Pool);
         let services = policy.into_iter().flat_map(|policy| {
-            let named = claims.values().map(|fact| &fact.key);
+            let named = owners.values().map(|fact| &fact.key);
             named.filter(|key| policy.services.contains_key(key)).cloned().map(PausedBy::Service)
         });
         mode.into_iter().chain(everything).chain(pool).chain(services)
@@ -45,28 +45,28 @@ impl DirectoryPolicy {
 impl Directory {
     /// Returns everything that pauses a pool of these Services (D1, G6). While pre-images are restored, a pool without
     /// one is paused too. A Service's annotation is ignored then if the operator has named the pool.
-    pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Owners) -> BTreeSet<PausedBy> {
-        let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, claims).collect();
+    pub(super) fn paused(&self, id: &PoolId, family: Family, owners: &Owners) -> BTreeSet<PausedBy> {
+        let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, owners).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
                 Some(pin) if pin.despite_pause => {}
-                Some(_) => paused.extend(annotated(claims)),
+                Some(_) => paused.extend(annotated(owners)),
                 None => {
                     paused.insert(PausedBy::NoPin);
                 }
             },
-            None => paused.extend(annotated(claims)),
+            None => paused.extend(annotated(owners)),
         }
         paused
     }
 
     /// Reports whether a refused pool would be paused if it were not refused.
-    pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Owners) -> bool {
-        self.policy.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
+    pub(super) fn is_refused_paused(&self, id: &PoolId, owners: &Owners) -> bool {
+        self.policy.paused(id, owners).next().is_some() || annotated(owners).next().is_some()
     }
 
     /// Reports whether a term may open: a pause from an earlier term must still apply in it (G6).
-    pub(super) fn knows_policy(&self) -> bool {
+    pub(super) fn is_policy_known(&self) -> bool {
         self.policy.term.is_some_and(|term| term >= self.term.epoch)
     }
 
@@ -108,7 +108,7 @@ impl Directory {
 
     /// Returns why nothing is released here: this process does not write, so the writing process would still hold it
     /// back.
-    fn refuses_to_let_go(&self) -> Option<Refusal> {
+    fn release_refusal(&self) -> Option<Refusal> {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
@@ -129,8 +129,8 @@ impl Directory {
         nodes: Vec<NodeName>,
         out: &mut Vec<Out>,
     ) {
-        let refused = self.refuses_to_let_go();
-        let answer = match refused.map_or_else(|| self.let_go(now, scope), Err) {
+        let refused = self.release_refusal();
+        let answer = match refused.map_or_else(|| self.release(now, scope), Err) {
             Ok(pools) => Answer::Done(Done::Released { pools, nodes }),
             Err(_) if !nodes.is_empty() => Answer::Done(Done::Released { pools: Vec::new(), nodes }),
             Err(refusal) => Answer::Refused(refusal),
@@ -138,14 +138,14 @@ impl Directory {
         out.push(Out::Answer(request, answer));
     }
 
-    fn let_go(&mut self, now: Now, scope: &Scope) -> Result<Vec<Released>, Refusal> {
+    fn release(&mut self, now: Now, scope: &Scope) -> Result<Vec<Released>, Refusal> {
         let everything = *scope == Scope::Everything;
         let is_stopped = self.breaker.tripped().is_some();
         let ends_stop = everything && is_stopped;
         if ends_stop {
             for id in self.breaker.release(now) {
                 if let Some(pool) = self.pools.get_mut(&id) {
-                    pool.let_go_of_losses();
+                    pool.release_losses();
                 }
             }
             self.dirty.since.get_or_insert(now);
@@ -155,7 +155,9 @@ impl Directory {
         let mut stays = Stays::NothingHeld;
         for id in self.pools_in(scope)? {
             let Some(pool) = self.pools.get_mut(&id) else { continue };
-            let Some(reason) = pool.said().and_then(|said| said.held.as_ref()).map(|held| held.reason) else {
+            let Some(reason) =
+                pool.assignment().and_then(|assignment| assignment.held.as_ref()).map(|held| held.reason)
+            else {
                 continue;
             };
             let goes = match reason {
@@ -163,9 +165,9 @@ impl Directory {
                 | HeldReason::NoUsableNode
                 | HeldReason::LastMember
                 | HeldReason::Fraction => {
-                    pool.let_go();
+                    pool.release();
                     if self.breaker.release_pool(&id) {
-                        pool.let_go_of_losses();
+                        pool.release_losses();
                     }
                     true
                 }
@@ -217,6 +219,6 @@ impl Directory {
 }
 
 /// Returns the pauses by annotation of these Services.
-fn annotated(claims: &Owners) -> impl Iterator<Item = PausedBy> {
-    claims.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
+fn annotated(owners: &Owners) -> impl Iterator<Item = PausedBy> {
+    owners.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
 }

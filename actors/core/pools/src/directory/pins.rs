@@ -14,10 +14,10 @@ use model::services::ServiceFact;
 
 /// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly that; any other keeps
 /// what it has. Endpoints only decide whether a pin applies that would leave a Service without members.
-pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> Assignment {
-    let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
+pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> Assignment {
+    let parts = || inputs.owners.values().filter_map(|fact| part(fact, inputs.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
-    let level = match pins.of(id, given.family) {
+    let level = match pins.of(id, inputs.family) {
         Some(pin) if would_starve(pin, &asked) => untouched(),
         Some(pin) => level(pin, parts().any(|part| part.endpoints > 0)),
         None => untouched(),
@@ -33,17 +33,17 @@ pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> As
         read: None,
     };
     let services: BTreeMap<ServiceUid, Share> =
-        given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
+        inputs.owners.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
     Assignment {
-        epoch: given.term.epoch,
-        opened: given.term.opened,
+        epoch: inputs.term.epoch,
+        opened: inputs.term.opened,
         pool: id.clone(),
-        family: given.family,
+        family: inputs.family,
         source: Source::Kubernetes,
         services,
         level,
         provenance: Provenance::Watch,
-        paused: given.paused.clone(),
+        paused: inputs.paused.clone(),
         held: None,
         would_hold: None,
         overruled: Some(asked),

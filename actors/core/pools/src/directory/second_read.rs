@@ -16,9 +16,9 @@ use model::sample::Metric;
 #[derive(Default)]
 pub(super) struct SecondRead {
     /// The earliest time at which a read helps, for each pool that holds something back.
-    wanted: BTreeSet<(Now, PoolId)>,
+    needed: BTreeSet<(Now, PoolId)>,
     /// The newest request and its time.
-    asked: Option<(ReadId, Now)>,
+    requested: Option<(ReadId, Now)>,
     /// Whether that read is under way.
     under_way: bool,
     /// When the newest read in force was requested.
@@ -27,36 +27,36 @@ pub(super) struct SecondRead {
 
 impl SecondRead {
     /// Updates the time from which a pool needs a second read.
-    pub(super) fn wants(&mut self, id: &PoolId, before: Option<Now>, now: Option<Now>) {
+    pub(super) fn set_needed_from(&mut self, id: &PoolId, before: Option<Now>, now: Option<Now>) {
         if before == now {
             return;
         }
         if let Some(at) = before {
-            self.wanted.remove(&(at, id.clone()));
+            self.needed.remove(&(at, id.clone()));
         }
         if let Some(at) = now {
-            self.wanted.insert((at, id.clone()));
+            self.needed.insert((at, id.clone()));
         }
     }
 
     /// Returns when the next read is to be requested.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let (first, _) = self.wanted.first().filter(|_| !self.under_way)?;
-        let apart = self.asked.map(|(_, at)| at.plus(DOUBTFUL_FOR));
+        let (first, _) = self.needed.first().filter(|_| !self.under_way)?;
+        let apart = self.requested.map(|(_, at)| at.plus(DOUBTFUL_FOR));
         Some(apart.map_or(*first, |apart| apart.max(*first)))
     }
 
     /// Requests the next read when it is due.
-    pub(super) fn ask(&mut self, now: Now) -> Option<ReadId> {
+    pub(super) fn request_due(&mut self, now: Now) -> Option<ReadId> {
         self.deadline().filter(|at| *at <= now)?;
-        let read = ReadId(self.asked.map_or(1, |(ReadId(last), _)| last + 1));
-        (self.asked, self.under_way) = (Some((read, now)), true);
+        let read = ReadId(self.requested.map_or(1, |(ReadId(last), _)| last + 1));
+        (self.requested, self.under_way) = (Some((read, now)), true);
         Some(read)
     }
 
     /// Returns since when a read is under way.
     pub(super) fn under_way(&self) -> Option<Now> {
-        self.asked.map(|(_, at)| at).filter(|_| self.under_way)
+        self.requested.map(|(_, at)| at).filter(|_| self.under_way)
     }
 
     /// Returns when the newest read in force was requested: it resolves the doubts that were old enough then.
@@ -65,9 +65,9 @@ impl SecondRead {
     }
 
     /// Records that a read is complete. Returns whether it was expected.
-    fn made(&mut self, read: ReadId) -> bool {
-        match self.asked {
-            Some((asked, at)) if asked == read && self.under_way => {
+    fn complete(&mut self, read: ReadId) -> bool {
+        match self.requested {
+            Some((requested, at)) if requested == read && self.under_way => {
                 (self.in_force, self.under_way) = (Some(at), false);
                 true
             }
@@ -77,19 +77,19 @@ impl SecondRead {
 
     /// Returns the pools that need a second read, for checks of invariants.
     #[cfg(test)]
-    pub(super) fn wanted(&self) -> &BTreeSet<(Now, PoolId)> {
-        &self.wanted
+    pub(super) fn needed(&self) -> &BTreeSet<(Now, PoolId)> {
+        &self.needed
     }
 }
 
 impl Directory {
     /// Computes every waiting pool again: doubtful removals that the read confirmed are certain now.
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
-        if !self.second_read.made(read) {
+        if !self.second_read.complete(read) {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
-        for (_, id) in &self.second_read.wanted {
+        for (_, id) in &self.second_read.needed {
             self.dirty.pool(now, id.clone());
         }
     }

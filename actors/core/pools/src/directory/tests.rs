@@ -347,7 +347,7 @@ impl Bench {
         let told = std::mem::take(&mut self.told);
         self.told = told.into_iter().filter(|report| self.lasts(report)).collect();
         assert!(self.machine.check());
-        let quiet = self.machine.reporting.is_none() || self.machine.tell_all;
+        let quiet = self.machine.reporting.is_none() || self.machine.report_all;
         assert!(quiet || self.told.len() == self.conditions(), "something is never told: {:?}", self.told);
         let told: BTreeSet<Condition> =
             self.told.iter().filter_map(|report| report.what.condition()).collect();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::removal_guard::{Look, Owners, addresses, asks, part};
+use super::removal_guard::{GuardInputs, Owners, addresses, asks, part};
 use model::assignment::Waits;
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{Family, ServiceUid};
@@ -19,7 +19,7 @@ use model::machine::Now;
 use model::services::ServiceFact;
 
 /// Least number of members of a pool of which a fraction is evaluated (G3).
-const JUDGED_FROM: usize = 3;
+const MIN_MEMBERS: usize = 3;
 
 /// Time for which a source that again assigns an address it had left out delays the confirmation of the others. The
 /// limit gives every held removal an end.
@@ -30,7 +30,7 @@ const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 pub(super) struct UnconfirmedRemovals {
     /// By address and by the Service that released it; `None` if no Service ever asked for it.
     of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, UnconfirmedRemoval>>,
-    fraction: Option<Fraction>,
+    fraction: Option<HeldFraction>,
     /// How a doubt becomes certain.
     confirmation: Confirmation,
     /// Since when the source has had no error and has asked for no doubtful address again, if time alone confirms its
@@ -44,7 +44,7 @@ pub(super) enum Confirmation {
     /// By a second read; the time at which the newest one in force was requested.
     SecondRead(Option<Now>),
     /// By time alone, while the source reports every change; the flag says whether it does now.
-    Standing(bool),
+    ByTime(bool),
 }
 
 impl Default for Confirmation {
@@ -63,7 +63,7 @@ enum UnconfirmedRemoval {
 }
 
 /// Addresses that stay because too many are in doubt (G3).
-pub(super) struct Fraction {
+pub(super) struct HeldFraction {
     /// Since when they stay.
     pub(super) since: Now,
     /// All doubtful addresses, as far as there is room for them.
@@ -71,10 +71,10 @@ pub(super) struct Fraction {
 }
 
 /// How a Service that does not ask for an address released it.
-enum LetsGo {
-    Surely,
-    Doubtfully,
-    NotYet,
+enum Release {
+    Certain,
+    Doubtful,
+    Undecided,
 }
 
 /// Reports whether a fact came with a list. A watch that resumes where it ended misses nothing.
@@ -94,12 +94,12 @@ fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
 
 /// Returns how this Service, which does not ask for an address, released it. A Service whose rules no longer belong to
 /// the pool released it certainly: while a rule of a Service that is gone remains, the pool is not written (D2).
-fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
-    match look.claims.get(uid) {
-        Some(fact) if part(fact, look.family).is_some_and(|part| part.unusable) => LetsGo::NotYet,
-        Some(fact) if is_doubtful(fact, look.family) => LetsGo::Doubtfully,
-        Some(_) => LetsGo::Surely,
-        None => LetsGo::Surely,
+fn release_of(inputs: &GuardInputs<'_>, uid: &ServiceUid) -> Release {
+    match inputs.owners.get(uid) {
+        Some(fact) if part(fact, inputs.family).is_some_and(|part| part.unusable) => Release::Undecided,
+        Some(fact) if is_doubtful(fact, inputs.family) => Release::Doubtful,
+        Some(_) => Release::Certain,
+        None => Release::Certain,
     }
 }
 
@@ -107,37 +107,38 @@ impl UnconfirmedRemovals {
     /// Updates the doubts. `before` holds the owners at the last evaluation. `found` holds the addresses that are in
     /// the pool at the first evaluation and that no source asks for. `concerns` returns whether an address matters at
     /// all.
-    pub(super) fn note(
+    pub(super) fn update(
         &mut self,
-        look: &Look<'_>,
+        inputs: &GuardInputs<'_>,
         before: &Owners,
         found: impl Iterator<Item = IpAddr>,
         concerns: impl Fn(&IpAddr) -> bool,
     ) {
-        self.confirmation = look.confirmation;
-        self.standing_since = match look.confirmation {
-            Confirmation::Standing(true) => self.standing_since.or(Some(look.now)),
-            Confirmation::Standing(false) | Confirmation::SecondRead(_) => None,
+        self.confirmation = inputs.confirmation;
+        self.standing_since = match inputs.confirmation {
+            Confirmation::ByTime(true) => self.standing_since.or(Some(inputs.now)),
+            Confirmation::ByTime(false) | Confirmation::SecondRead(_) => None,
         };
-        if self.resolve(look) {
+        if self.resolve(inputs) {
             // The source knows more than at first, and still more may come.
-            self.standing_since = self.standing_since.map(|_| look.now);
+            self.standing_since = self.standing_since.map(|_| inputs.now);
         }
-        self.note_open(look);
+        self.decide_open(inputs);
         for (uid, old) in before {
-            let asks_now = |ip: &IpAddr| look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip));
-            for ip in addresses(old, look.family).filter(|ip| !asks_now(ip)) {
-                let doubt = match lets_go(look, uid) {
-                    LetsGo::Surely => continue,
-                    LetsGo::Doubtfully => UnconfirmedRemoval::Since(look.now),
-                    LetsGo::NotYet => UnconfirmedRemoval::Open,
+            let asks_now =
+                |ip: &IpAddr| inputs.owners.get(uid).is_some_and(|fact| asks(fact, inputs.family, ip));
+            for ip in addresses(old, inputs.family).filter(|ip| !asks_now(ip)) {
+                let doubt = match release_of(inputs, uid) {
+                    Release::Certain => continue,
+                    Release::Doubtful => UnconfirmedRemoval::Since(inputs.now),
+                    Release::Undecided => UnconfirmedRemoval::Open,
                 };
                 self.of.entry(*ip).or_default().entry(Some(uid.clone())).or_insert(doubt);
             }
         }
-        if look.claims.values().any(|fact| is_doubtful(fact, look.family)) {
+        if inputs.owners.values().any(|fact| is_doubtful(fact, inputs.family)) {
             for ip in found {
-                self.of.entry(ip).or_default().entry(None).or_insert(UnconfirmedRemoval::Since(look.now));
+                self.of.entry(ip).or_default().entry(None).or_insert(UnconfirmedRemoval::Since(inputs.now));
             }
         }
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
@@ -145,24 +146,26 @@ impl UnconfirmedRemovals {
 
     /// Drops doubts that a second read resolved, or whose Service asks for the address again. Returns whether one of
     /// the latter was held back because there were too many; addresses that come and go later do not count.
-    fn resolve(&mut self, look: &Look<'_>) -> bool {
-        let held = self.fraction.as_ref().filter(|held| look.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
+    fn resolve(&mut self, inputs: &GuardInputs<'_>) -> bool {
+        let held = self.fraction.as_ref().filter(|held| inputs.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
         let is_held = |ip: &IpAddr, since: Now| {
             held.is_some_and(|held| since <= held.since && held.members.contains(ip))
         };
         let mut returns = false;
-        let said = match look.confirmation {
+        let confirmed_at = match inputs.confirmation {
             Confirmation::SecondRead(asked) => asked,
-            Confirmation::Standing(stands) => stands.then_some(look.now),
+            Confirmation::ByTime(stands) => stands.then_some(inputs.now),
         };
         let standing_since = self.standing_since;
         let from = |since: Now| standing_since.map_or(since, |standing| standing.max(since));
-        let is_resolved = |since: Now| said.is_some_and(|said| from(since).plus(DOUBTFUL_FOR) <= said);
+        let is_resolved = |since: Now| {
+            confirmed_at.is_some_and(|confirmed_at| from(since).plus(DOUBTFUL_FOR) <= confirmed_at)
+        };
         for (ip, doubts) in &mut self.of {
             doubts.retain(|uid, doubt| {
                 let asked_again = match uid {
-                    Some(uid) => look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip)),
-                    None => look.claims.values().any(|fact| asks(fact, look.family, ip)),
+                    Some(uid) => inputs.owners.get(uid).is_some_and(|fact| asks(fact, inputs.family, ip)),
+                    None => inputs.owners.values().any(|fact| asks(fact, inputs.family, ip)),
                 };
                 let resolved = match doubt {
                     UnconfirmedRemoval::Open => false,
@@ -179,16 +182,16 @@ impl UnconfirmedRemovals {
     }
 
     /// Decides the doubts whose facts were not known before.
-    fn note_open(&mut self, look: &Look<'_>) {
+    fn decide_open(&mut self, inputs: &GuardInputs<'_>) {
         for doubts in self.of.values_mut() {
             doubts.retain(|uid, doubt| {
                 let (Some(uid), UnconfirmedRemoval::Open) = (uid, &*doubt) else {
                     return true;
                 };
-                match lets_go(look, uid) {
-                    LetsGo::Surely => return false,
-                    LetsGo::Doubtfully => *doubt = UnconfirmedRemoval::Since(look.now),
-                    LetsGo::NotYet => {}
+                match release_of(inputs, uid) {
+                    Release::Certain => return false,
+                    Release::Doubtful => *doubt = UnconfirmedRemoval::Since(inputs.now),
+                    Release::Undecided => {}
                 }
                 true
             });
@@ -220,7 +223,7 @@ impl UnconfirmedRemovals {
     pub(super) fn read_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         match self.confirmation {
             Confirmation::SecondRead(_) => self.resolved_from(of),
-            Confirmation::Standing(_) => None,
+            Confirmation::ByTime(_) => None,
         }
     }
 
@@ -228,28 +231,33 @@ impl UnconfirmedRemovals {
     pub(super) fn waits(&self, from: Now) -> Waits {
         match self.confirmation {
             Confirmation::SecondRead(_) => Waits::SecondRead(from),
-            Confirmation::Standing(true) => Waits::Time(from),
-            Confirmation::Standing(false) => Waits::Facts,
+            Confirmation::ByTime(true) => Waits::Time(from),
+            Confirmation::ByTime(false) => Waits::Facts,
         }
     }
 
     /// Checks whether too many of a pool's members leave in doubt (G3). `leaving` are the members that no source asks
     /// for; `all` is the number that would stay if no removal were in doubt. Once there are too many, they all stay
     /// until the doubts are resolved, as far as there is room, since additions always pass (G1).
-    pub(super) fn judge(&mut self, look: &Look<'_>, leaving: impl Iterator<Item = IpAddr>, all: usize) {
+    pub(super) fn evaluate_fraction(
+        &mut self,
+        inputs: &GuardInputs<'_>,
+        leaving: impl Iterator<Item = IpAddr>,
+        all: usize,
+    ) {
         let doubted: BTreeSet<IpAddr> = leaving.filter(|ip| self.since(ip).is_some()).collect();
         let since = match &self.fraction {
             _ if doubted.is_empty() => None,
             Some(fraction) => Some(fraction.since),
-            None => (all >= JUDGED_FROM && look.max_removal.is_exceeded_by(doubted.len(), all))
-                .then_some(look.now),
+            None => (all >= MIN_MEMBERS && inputs.max_removal.is_exceeded_by(doubted.len(), all))
+                .then_some(inputs.now),
         };
-        let members: BTreeSet<IpAddr> = doubted.into_iter().take(look.room).collect();
-        self.fraction = since.filter(|_| !members.is_empty()).map(|since| Fraction { since, members });
+        let members: BTreeSet<IpAddr> = doubted.into_iter().take(inputs.room).collect();
+        self.fraction = since.filter(|_| !members.is_empty()).map(|since| HeldFraction { since, members });
     }
 
     /// Returns the members that stay because too many would go.
-    pub(super) fn fraction(&self) -> Option<&Fraction> {
+    pub(super) fn fraction(&self) -> Option<&HeldFraction> {
         self.fraction.as_ref()
     }
 

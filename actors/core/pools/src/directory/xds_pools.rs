@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conditions::{SourceNews, SourceTold};
-use super::mapping::SeenPool;
+use super::conditions::{SourceChange, SourceCondition};
+use super::mapping::BalancerPool;
 use super::pool::Ownership;
 use super::removal_guard::Owners;
 use super::{Directory, Out};
@@ -49,23 +49,23 @@ pub struct Listing {
 /// All listed pools, and the state of their sources.
 #[derive(Default)]
 pub(super) struct XdsPools {
-    pools: BTreeMap<PoolId, Entry>,
+    pools: BTreeMap<PoolId, ListedPool>,
     sources: BTreeMap<Name, KnownSource>,
     /// The sources with facts on which the Directory has not acted (A3).
     fresh: BTreeSet<Name>,
     /// Addresses whose admin state is set because their node leaves service (N4).
-    leaving: Arc<DrainingAddresses>,
+    draining_nodes: Arc<DrainingAddresses>,
 }
 
 /// One listed pool.
-struct Entry {
+struct ListedPool {
     source: Name,
     family: Family,
     failover: Failover,
     /// Maximum number of members.
-    most: usize,
+    max_members: usize,
     /// The most doubtful provenance among the source's facts that no computed level includes yet (G1).
-    came: Option<Provenance>,
+    pending_provenance: Option<Provenance>,
     /// When the pool was last observed.
     seen_at: Now,
     /// The members asked for since then, and at the evaluation before: they may have been written.
@@ -76,8 +76,8 @@ struct Entry {
     /// the source no longer asks for it; `None` while it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
     /// The admin states that the source sets; empty for a pool that is not filled. `None`: not known.
-    word: Option<Arc<SourceAdminStates>>,
-    is_word_new: bool,
+    admin_states: Option<Arc<SourceAdminStates>>,
+    admin_states_changed: bool,
 }
 
 /// The state of one source.
@@ -87,7 +87,7 @@ struct KnownSource {
     revision: u64,
     /// When the endpoints last changed; excludes the first assignment, which reflects old changes.
     changed: Option<Now>,
-    told: SourceTold,
+    condition: SourceCondition,
 }
 
 /// What a source asks of one pool, besides its members.
@@ -97,7 +97,7 @@ pub(super) struct SourceInputs {
     /// The admin states that it sets.
     pub(super) states: States,
     /// Maximum number of members.
-    pub(super) most: usize,
+    pub(super) max_members: usize,
     /// Whether the pool is to be emptied, whatever the guards decide (X3).
     pub(super) is_dropped: bool,
     /// Whether the inputs are what the source says now.
@@ -109,25 +109,25 @@ pub(super) struct SourceInputs {
 impl XdsPools {
     /// Creates the listed pools.
     pub(super) fn new(listings: &[Listing]) -> XdsPools {
-        let entry = |listing: &Listing| Entry {
+        let entry = |listing: &Listing| ListedPool {
             source: listing.source.clone(),
             family: listing.family,
             failover: Failover::new(listing.family, listing.membership),
-            most: listing.membership.limits.members,
-            came: None,
+            max_members: listing.membership.limits.members,
+            pending_provenance: None,
             seen_at: Now::ZERO,
             asked: BTreeSet::new(),
             last: BTreeSet::new(),
             ours: BTreeMap::new(),
-            word: None,
-            is_word_new: false,
+            admin_states: None,
+            admin_states_changed: false,
         };
         let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
         XdsPools {
             pools: pools.collect(),
             sources: BTreeMap::new(),
             fresh: BTreeSet::new(),
-            leaving: Arc::default(),
+            draining_nodes: Arc::default(),
         }
     }
 
@@ -135,25 +135,25 @@ impl XdsPools {
     /// yet.
     pub(super) fn not_found(&mut self, id: &PoolId, read: bool) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.say(read.then(SourceAdminStates::default));
+            entry.set_admin_states(read.then(SourceAdminStates::default));
         }
     }
 
     /// Returns the admin states that the source of a pool sets, if they changed since the last call.
-    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<SourceAdminStates>>> {
+    pub(super) fn take_admin_states(&mut self, id: &PoolId) -> Option<Option<Arc<SourceAdminStates>>> {
         let entry = self.pools.get_mut(id)?;
-        std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
+        std::mem::take(&mut entry.admin_states_changed).then(|| entry.admin_states.clone())
     }
 
     /// Keeps the doubts about a released pool, so that they apply when it is evaluated again (G1).
-    pub(super) fn doubts_on(&mut self, id: &PoolId) {
+    pub(super) fn keep_doubts(&mut self, id: &PoolId) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.came = entry.came.max(Some(Provenance::Relist));
+            entry.pending_provenance = entry.pending_provenance.max(Some(Provenance::Relist));
         }
     }
 
     /// Marks all facts of sources as processed.
-    pub(super) fn acted_on(&mut self) {
+    pub(super) fn clear_fresh(&mut self) {
         self.fresh.clear();
     }
 
@@ -175,7 +175,7 @@ impl XdsPools {
     }
 
     /// Returns the ownership of a pool that was not found on its load balancer: a listed one is refused (D2, X2).
-    pub(super) fn judge_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
+    pub(super) fn ownership_of_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
         let Some((PoolId { lb, .. }, entry)) = self.pools.get_key_value(id) else { return Ownership::Nobody };
         let lb = lb.clone();
         let reason = if has_balancer {
@@ -183,33 +183,33 @@ impl XdsPools {
         } else {
             NotManageable::LoadBalancerNotFound { lb }
         };
-        Ownership::Refused(reason, entry.claims(Part::default(), None))
+        Ownership::Refused(reason, entry.owners(Part::default(), None))
     }
 
     /// Returns the ownership of a listed pool as observed at time `at`; `None` if it is not listed. `leads` is true
     /// while this process knows the admin state of nodes.
-    pub(super) fn judge(
+    pub(super) fn ownership(
         &mut self,
         now: Now,
         id: &PoolId,
-        seen: &SeenPool,
+        seen: &BalancerPool,
         at: Now,
         leads: bool,
     ) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
         if let Err(reason) = proof::prove_listed(&seen.facts) {
-            entry.say(Some(SourceAdminStates::default()));
-            return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
+            entry.set_admin_states(Some(SourceAdminStates::default()));
+            return Some(Ownership::Refused(reason, entry.owners(Part::default(), None)));
         }
         // A pool of an unknown source stays as it is (X3).
         let Some(known) = self.sources.get(&entry.source) else {
-            entry.say(None);
+            entry.set_admin_states(None);
             return Some(Ownership::Nobody);
         };
         let nothing = LoadAssignment::default();
         let assignment = match &known.fact.assigned {
             Assigned::Unknown(_) => {
-                entry.say(None);
+                entry.set_admin_states(None);
                 return Some(Ownership::Nobody);
             }
             Assigned::Usable(assignment) => assignment.as_ref(),
@@ -218,28 +218,28 @@ impl XdsPools {
         let mut membership = entry.failover.members(now, assignment);
         entry.make_room(&mut membership, seen, at);
         let part = part(&membership, assignment, known.fact.stands());
-        let states = entry.states(now, id, &membership, seen, at, &self.leaving);
-        let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
+        let states = entry.states(now, id, &membership, seen, at, &self.draining_nodes);
+        let foreign = entry.foreign_downs(id, &part, seen, &self.draining_nodes);
         membership.remarks.extend(foreign.filter(|_| leads));
-        let given = SourceInputs {
+        let inputs = SourceInputs {
             source: Source::Xds {
                 name: entry.source.clone(),
                 note: note(&known.fact),
                 remarks: membership.remarks,
             },
             states,
-            most: entry.most,
+            max_members: entry.max_members,
             is_dropped: is_dropped(&known.fact),
             stands: known.fact.stands(),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
-        let came = entry.came.take();
-        let mut claims = entry.claims(part, Some(known));
-        for fact in claims.values_mut() {
-            let provenance = fact.provenance.max(came.unwrap_or_default());
+        let pending_provenance = entry.pending_provenance.take();
+        let mut owners = entry.owners(part, Some(known));
+        for fact in owners.values_mut() {
+            let provenance = fact.provenance.max(pending_provenance.unwrap_or_default());
             Arc::make_mut(fact).provenance = provenance;
         }
-        Some(Ownership::Proven(entry.family, claims, Some(given)))
+        Some(Ownership::Proven(entry.family, owners, Some(inputs)))
     }
 }
 
@@ -281,14 +281,14 @@ fn note(fact: &SourceFact) -> Arc<str> {
 }
 
 /// Returns the members of a pool that were observed Down.
-fn downs(seen: &SeenPool) -> BTreeSet<IpAddr> {
+fn downs(seen: &BalancerPool) -> BTreeSet<IpAddr> {
     let down = seen.facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
     down.filter_map(|entry| entry.ip).collect()
 }
 
-impl Entry {
+impl ListedPool {
     /// Returns what the source asks of the pool, in the form of a Service's fact.
-    fn claims(&self, part: Part, known: Option<&KnownSource>) -> Owners {
+    fn owners(&self, part: Part, known: Option<&KnownSource>) -> Owners {
         let name = self.source.to_string();
         let uid = ServiceUid::new(name.as_str());
         let fact = ServiceFact {
@@ -312,12 +312,12 @@ impl Entry {
     }
 
     /// Limits the draining members to the available room; those that are, or may be, in the pool stay first.
-    fn make_room(&mut self, membership: &mut membership::Membership, seen: &SeenPool, at: Now) {
+    fn make_room(&mut self, membership: &mut membership::Membership, seen: &BalancerPool, at: Now) {
         if self.seen_at < at {
             (self.seen_at, self.asked) = (at, std::mem::take(&mut self.last));
         }
         let there = |ip: &IpAddr| self.asked.contains(ip) || seen.members.contains(ip);
-        membership.make_room(self.most, there);
+        membership.make_room(self.max_members, there);
         self.asked.extend(&membership.members);
         self.last.clone_from(&membership.members);
     }
@@ -332,9 +332,9 @@ impl Entry {
         now: Now,
         id: &PoolId,
         membership: &membership::Membership,
-        seen: &SeenPool,
+        seen: &BalancerPool,
         at: Now,
-        leaving: &DrainingAddresses,
+        draining_nodes: &DrainingAddresses,
     ) -> States {
         let membership::Membership { members, draining, drains, remarks: _ } = membership;
         let down = downs(seen);
@@ -352,9 +352,12 @@ impl Entry {
         });
         // A draining address that is not Down by us is not lifted before it is in service again.
         let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
-        self.say(Some(SourceAdminStates { down: draining.clone(), ours: ours.copied().collect() }));
-        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
-        let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
+        self.set_admin_states(Some(SourceAdminStates {
+            down: draining.clone(),
+            ours: ours.copied().collect(),
+        }));
+        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !draining_nodes.down.contains(ip);
+        let outlived = draining_nodes.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
         let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
         States { down: draining.clone(), lifted }
     }
@@ -365,22 +368,22 @@ impl Entry {
         &self,
         id: &PoolId,
         part: &Part,
-        seen: &SeenPool,
-        leaving: &DrainingAddresses,
+        seen: &BalancerPool,
+        draining_nodes: &DrainingAddresses,
     ) -> Option<Diagnostic> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)
-                || leaving.down.contains(ip)
-                || leaving.restored.contains(ip)
-                || leaving.outlived.contains(&(id.clone(), *ip))
+                || draining_nodes.down.contains(ip)
+                || draining_nodes.restored.contains(ip)
+                || draining_nodes.outlived.contains(&(id.clone(), *ip))
         };
         let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
         (foreign > 0).then_some(Diagnostic::ForeignDown(foreign))
     }
 
-    fn say(&mut self, word: Option<SourceAdminStates>) {
-        if self.word.as_deref() != word.as_ref() {
-            (self.word, self.is_word_new) = (word.map(Arc::new), true);
+    fn set_admin_states(&mut self, admin_states: Option<SourceAdminStates>) {
+        if self.admin_states.as_deref() != admin_states.as_ref() {
+            (self.admin_states, self.admin_states_changed) = (admin_states.map(Arc::new), true);
         }
     }
 }
@@ -398,8 +401,12 @@ impl Directory {
     /// Updates the state of a source, and computes its pools again; a changed note alone causes no write. Of facts that
     /// were not yet processed, the doubts of each pool and the oldest change are kept (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
-        let first =
-            KnownSource { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let first = KnownSource {
+            fact: fact.clone(),
+            revision: 0,
+            changed: None,
+            condition: SourceCondition::default(),
+        };
         let mut is_new = !self.listed.sources.contains_key(&name);
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
         if known.fact.assigned != fact.assigned {
@@ -410,12 +417,12 @@ impl Directory {
             is_new = true;
         }
         // A fact that only adds to the known one keeps its provenance.
-        let came = Some(fact.provenance).filter(|_| is_new);
+        let pending_provenance = Some(fact.provenance).filter(|_| is_new);
         known.fact = fact;
         self.dirty.since.get_or_insert(now);
         let running = self.is_running();
         for (id, entry) in self.listed.pools.iter_mut().filter(|(_, entry)| entry.source == name) {
-            entry.came = entry.came.max(came);
+            entry.pending_provenance = entry.pending_provenance.max(pending_provenance);
             if running {
                 self.dirty.pool(now, id.clone());
             }
@@ -423,13 +430,13 @@ impl Directory {
     }
 
     /// Updates the nodes that leave service: other addresses of listed pools may have to be lifted (N4).
-    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<DrainingAddresses>) {
-        self.listed.leaving = leaving;
-        self.look_at_listed(now);
+    pub(super) fn on_draining(&mut self, now: Now, draining_nodes: Arc<DrainingAddresses>) {
+        self.listed.draining_nodes = draining_nodes;
+        self.mark_listed_dirty(now);
     }
 
     /// Marks every listed pool as dirty.
-    pub(super) fn look_at_listed(&mut self, now: Now) {
+    pub(super) fn mark_listed_dirty(&mut self, now: Now) {
         self.dirty.since.get_or_insert(now);
         if self.is_running() {
             for id in self.listed.pools.keys() {
@@ -439,36 +446,36 @@ impl Directory {
     }
 
     /// Makes lasting conditions of sources due for a report again.
-    pub(super) fn forget_sources_told(&mut self) {
-        self.listed.sources.values_mut().for_each(|known| known.told = SourceTold::default());
+    pub(super) fn reset_source_reports(&mut self) {
+        self.listed.sources.values_mut().for_each(|known| known.condition = SourceCondition::default());
     }
 
     /// Reports new and ended errors of sources, once each. Sources with the same error share one report.
-    pub(super) fn tell_sources(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn report_sources(&mut self, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
         }
-        let mut news: BTreeMap<SourceNews, BTreeSet<Name>> = BTreeMap::new();
+        let mut changes: BTreeMap<SourceChange, BTreeSet<Name>> = BTreeMap::new();
         let mut left: BTreeSet<Arc<BTreeSet<Arc<str>>>> = BTreeSet::new();
         for (name, known) in &mut self.listed.sources {
-            if let Some(new) = known.told.news(&known.fact) {
-                left.extend(known.told.group.take());
-                news.entry(new).or_default().insert(name.clone());
+            if let Some(new) = known.condition.change(&known.fact) {
+                left.extend(known.condition.group.take());
+                changes.entry(new).or_default().insert(name.clone());
             }
         }
-        for (new, sources) in news {
+        for (new, sources) in changes {
             let pools = self.listed.pools.values().filter(|entry| sources.contains(&entry.source)).count();
             let names: BTreeSet<Arc<str>> = sources.iter().map(|name| Arc::from(name.to_string())).collect();
             let group = new.is_failing().then(|| Arc::new(names.clone()));
             for name in &sources {
                 if let Some(known) = self.listed.sources.get_mut(name) {
-                    known.told.group.clone_from(&group);
+                    known.condition.group.clone_from(&group);
                 }
             }
             out.push(Out::Report(new.report(names, pools)));
         }
         for group in left {
-            let is_of_it = |known: &KnownSource| known.told.group.as_ref() == Some(&group);
+            let is_of_it = |known: &KnownSource| known.condition.group.as_ref() == Some(&group);
             if !self.listed.sources.values().any(is_of_it) {
                 out.push(Out::Ended(Ended::of(Condition::SourcesFailing((*group).clone()))));
             }

@@ -7,15 +7,15 @@ use model::ids::PoolId;
 use model::machine::Now;
 
 /// The age of the state with which a pool is compared.
-pub(in crate::directory) const BACK: Duration = Duration::from_secs(300);
+pub(in crate::directory) const LOOKBACK: Duration = Duration::from_secs(300);
 /// Time after which the members that an empty pool received become its baseline.
-const STANDS: Duration = Duration::from_secs(30);
+const STEADY_AFTER: Duration = Duration::from_secs(30);
 /// Changes within this time count as one.
-pub(super) const GRAIN: Duration = Duration::from_secs(10);
+pub(super) const MERGE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The number of members that a pool is to have, with the facts for the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::directory) struct Size {
+pub(in crate::directory) struct PoolSize {
     /// Number of members that would be left, including those that stay only for a while.
     pub(in crate::directory) left: usize,
     /// Number of members that the pool lost or would lose for causes that count, within five minutes.
@@ -31,14 +31,14 @@ pub(in crate::directory) struct Size {
     /// Number of members that may be in the pool: some may have been written since.
     pub(in crate::directory) present: usize,
     /// Whether the operator paused the pool.
-    pub(in crate::directory) paused: Paused,
+    pub(in crate::directory) paused: PauseScope,
     /// Whether the configuration asks for all removals (X3).
-    pub(in crate::directory) by_wish: bool,
+    pub(in crate::directory) by_config: bool,
 }
 
 /// Whether the operator paused a pool (G6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::directory) enum Paused {
+pub(in crate::directory) enum PauseScope {
     /// The pool is not paused.
     No,
     /// Paused together with every other pool.
@@ -52,16 +52,16 @@ pub(super) struct History {
     /// The number of members five minutes ago, unless removals are stopped, or the operator or the end of a pause has
     /// set it.
     base: usize,
-    /// The members that an empty pool has received, and since when, once they have lasted for [`STANDS`]. Kept for five
+    /// The members that an empty pool has received, and since when, once they have lasted for [`STEADY_AFTER`]. Kept for five
     /// minutes.
-    stood: Option<(Now, usize)>,
+    steady: Option<(Now, usize)>,
     /// Later numbers, each with the time from which it applies, in order.
     pub(super) later: VecDeque<(Now, usize)>,
-    size: Size,
+    size: PoolSize,
     /// When the pause ended, until a later read observes the pool.
     resumed: Option<Now>,
     /// Whether the operator released what is held back: the members that remain then become the baseline.
-    let_go: bool,
+    guard_released: bool,
     /// The last time at which a released member was observed, and the baseline before the release.
     released: Option<(Now, usize)>,
     /// Whether the breaker counts the pool although it is paused: it was counted before the pause.
@@ -79,25 +79,25 @@ pub(super) struct Weight {
     pub(super) loses: bool,
 }
 
-impl Paused {
+impl PauseScope {
     fn is_any(self) -> bool {
         match self {
-            Paused::No => false,
-            Paused::WithAll | Paused::Alone => true,
+            PauseScope::No => false,
+            PauseScope::WithAll | PauseScope::Alone => true,
         }
     }
 }
 
 impl History {
     /// Creates a history that begins with the observed members.
-    pub(super) fn new(size: Size) -> History {
+    pub(super) fn new(size: PoolSize) -> History {
         History {
             base: size.seen,
-            stood: None,
+            steady: None,
             later: VecDeque::new(),
             size,
             resumed: None,
-            let_go: false,
+            guard_released: false,
             released: None,
             counted: false,
         }
@@ -110,7 +110,7 @@ impl History {
 
     /// Returns the number of members with which the pool is compared.
     fn baseline(&self) -> usize {
-        self.base.max(self.stood.map_or(0, |(_, had)| had))
+        self.base.max(self.steady.map_or(0, |(_, had)| had))
     }
 
     pub(super) fn is_shrunk(&self) -> bool {
@@ -127,48 +127,49 @@ impl History {
     /// gone still count. A member that replaces another is no loss.
     pub(super) fn weight(&self) -> Weight {
         let is_gone = self.is_little(self.size.seen);
-        let counts = self.size.paused != Paused::Alone || self.counted || is_gone;
+        let counts = self.size.paused != PauseScope::Alone || self.counted || is_gone;
         let shrunk = counts && self.is_shrunk();
-        let Size { left, going, seen, .. } = self.size;
+        let PoolSize { left, going, seen, .. } = self.size;
         let loses = going > 0 && (left < self.newest() || 2 * left < seen);
         Weight { counts, shrunk, loses: shrunk && loses }
     }
 
     /// Keeps a counted pool in the count when it is paused while removals are stopped.
     pub(super) fn count(&mut self, stopped: bool) {
-        let counts = self.counted || self.size.paused != Paused::Alone;
+        let counts = self.counted || self.size.paused != PauseScope::Alone;
         self.counted = stopped && counts && self.is_shrunk();
     }
 
     /// Returns when time alone changes the baseline.
     pub(super) fn due(&self, id: &PoolId) -> Option<(Now, PoolId)> {
         let (first, _) = self.later.front()?;
-        let old = first.plus(BACK);
-        Some((self.stands().map_or(old, |(at, _)| at.plus(STANDS).min(old)), id.clone()))
+        let old = first.plus(LOOKBACK);
+        Some((self.first_steady().map_or(old, |(at, _)| at.plus(STEADY_AFTER).min(old)), id.clone()))
     }
 
     /// Returns the first members that an empty pool received and that have lasted long enough, if it has no baseline
     /// yet.
-    fn stands(&self) -> Option<(Now, usize)> {
+    fn first_steady(&self) -> Option<(Now, usize)> {
         if self.baseline() > 0 {
             return None;
         }
         let ends = self.later.iter().skip(1).map(|(at, _)| *at).chain([Now::NEVER]);
         let mut given = self.later.iter().copied().zip(ends);
-        given.find(|((at, had), end)| *had > 0 && at.plus(STANDS) <= *end).map(|(given, _)| given)
+        given.find(|((at, had), end)| *had > 0 && at.plus(STEADY_AFTER) <= *end).map(|(given, _)| given)
     }
 
     /// Moves the baseline on to the next recorded number.
-    pub(super) fn grow_older(&mut self, now: Now) {
-        if let Some((_, had)) = self.later.pop_front_if(|(at, _)| at.plus(BACK) <= now) {
+    pub(super) fn advance(&mut self, now: Now) {
+        if let Some((_, had)) = self.later.pop_front_if(|(at, _)| at.plus(LOOKBACK) <= now) {
             self.base = had;
         }
-        self.stood = self.stood.filter(|(at, _)| now < at.plus(BACK));
-        self.stood = self.stood.or_else(|| self.stands().filter(|(at, _)| at.plus(STANDS) <= now));
+        self.steady = self.steady.filter(|(at, _)| now < at.plus(LOOKBACK));
+        self.steady =
+            self.steady.or_else(|| self.first_steady().filter(|(at, _)| at.plus(STEADY_AFTER) <= now));
     }
 
     /// Updates the members that a pool is to have from now on.
-    pub(super) fn note(&mut self, now: Now, size: Size) {
+    pub(super) fn update(&mut self, now: Now, size: PoolSize) {
         if self.size.paused.is_any() && !size.paused.is_any() {
             self.resumed = Some(now);
         }
@@ -178,45 +179,45 @@ impl History {
             self.rebase(self.baseline().max(size.seen));
             self.resumed = Some(resumed).filter(|at| size.seen_at < *at);
         }
-        if std::mem::take(&mut self.let_go) {
-            self.set_apart(now);
+        if std::mem::take(&mut self.guard_released) {
+            self.rebase_released(now);
         }
-        if size.by_wish {
+        if size.by_config {
             // A removal that the configuration asks for is not a loss.
             self.rebase(self.baseline().min(size.present));
         }
         let last_seen = |at: Now| if size.seen > size.asked { now } else { at };
         self.released = self.released.map(|(at, before)| (last_seen(at), before));
-        self.released = self.released.filter(|(at, _)| now < at.plus(BACK));
+        self.released = self.released.filter(|(at, _)| now < at.plus(LOOKBACK));
         if let Some((_, before)) = self.released {
             // A member that is required again and still present was not released.
             self.base = self.base.max(before.min(size.asked).min(size.seen));
         }
-        self.has(now, self.had());
+        self.record(now, self.present_members());
     }
 
     /// Returns how many members the pool has, as far as known. A required member counts once it was observed, and a
     /// leaving one until it is observed gone. Members that other clients added never count.
-    fn had(&self) -> usize {
-        let Size { asked, seen, present, paused, .. } = self.size;
+    fn present_members(&self) -> usize {
+        let PoolSize { asked, seen, present, paused, .. } = self.size;
         let newest = self.newest();
         match paused {
-            Paused::No => asked.min(newest.max(seen)).max(newest.min(present)),
-            Paused::WithAll | Paused::Alone => seen,
+            PauseScope::No => asked.min(newest.max(seen)).max(newest.min(present)),
+            PauseScope::WithAll | PauseScope::Alone => seen,
         }
     }
 
     /// Records the number of members from now on.
-    fn has(&mut self, now: Now, members: usize) {
+    fn record(&mut self, now: Now, members: usize) {
         if self.newest() == members {
             return;
         }
         match self.later.back_mut() {
-            Some((at, last)) if now.since(*at) < GRAIN => *last = members,
+            Some((at, last)) if now.since(*at) < MERGE_WITHIN => *last = members,
             Some(_) | None => self.later.push_back((now, members)),
         }
         // Time may have stood still; entries that are too old then are skipped.
-        while self.later.get(1).is_some_and(|(at, _)| at.plus(BACK) <= now) {
+        while self.later.get(1).is_some_and(|(at, _)| at.plus(LOOKBACK) <= now) {
             self.later.pop_front();
         }
     }
@@ -228,11 +229,11 @@ impl History {
 
     /// Releases the members that are to go now, on the operator's request. Later removals are not released.
     pub(super) fn release(&mut self, now: Now) {
-        self.set_apart(now);
+        self.rebase_released(now);
     }
 
     /// Makes the currently required members the baseline.
-    fn set_apart(&mut self, now: Now) {
+    fn rebase_released(&mut self, now: Now) {
         let baseline = self.baseline();
         let before = self.released.map_or(baseline, |(_, before)| before.max(baseline));
         self.released = Some((now, before));
@@ -240,14 +241,14 @@ impl History {
     }
 
     /// Releases what the pool's own guards hold back, on the operator's request. The remaining number is not known yet.
-    pub(super) fn let_go(&mut self) {
-        self.let_go = true;
+    pub(super) fn release_guard(&mut self) {
+        self.guard_released = true;
     }
 
     /// Sets the baseline and drops the recorded numbers.
     fn rebase(&mut self, had: usize) {
         self.base = had;
-        self.stood = None;
+        self.steady = None;
         self.later.clear();
     }
 
