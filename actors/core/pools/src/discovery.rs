@@ -23,9 +23,9 @@ pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
 
-use balancer::Balancer;
-use followup::{Followups, Wanted};
-use foreign::Foreign;
+use balancer::ManagedBalancer;
+use followup::{ExpectedRules, Followups};
+use foreign::ForeignReleases;
 use reads::{Reading, Reads};
 use rules::RuleIndex;
 
@@ -107,7 +107,7 @@ pub struct Discovery {
     interval: Duration,
     phase: Phase,
     /// In the order of the configuration; the other fields refer to them by index.
-    balancers: Vec<Balancer>,
+    balancers: Vec<ManagedBalancer>,
     by_name: BTreeMap<LbName, usize>,
     /// When each load balancer is read next. Excludes those in flight.
     due: BTreeSet<(Now, usize)>,
@@ -117,7 +117,7 @@ pub struct Discovery {
     internal: BTreeMap<ServiceUid, u64>,
     rules: RuleIndex,
     followups: Followups,
-    foreign: Foreign,
+    foreign: ForeignReleases,
     /// When the next extra round begins.
     round_at: Option<Now>,
     last_round: Option<Now>,
@@ -128,7 +128,7 @@ enum Phase {
     /// The first lists are not complete; nothing is read.
     Waiting,
     /// Not every load balancer has been read yet.
-    FirstLook {
+    InitialReads {
         /// Load balancers whose first read has not ended, not even in failure.
         untried: BTreeSet<usize>,
         /// The end of the wait for the others, once one load balancer was read or found absent.
@@ -156,7 +156,7 @@ impl Discovery {
             if !by_name.contains_key(&name) {
                 by_name.insert(name.clone(), balancers.len());
                 let internal = params.internal.contains(&name);
-                balancers.push(Balancer::new(name, interval, internal));
+                balancers.push(ManagedBalancer::new(name, interval, internal));
             }
         }
         Discovery {
@@ -170,7 +170,7 @@ impl Discovery {
             internal: BTreeMap::new(),
             rules: RuleIndex::default(),
             followups: Followups::default(),
-            foreign: Foreign::default(),
+            foreign: ForeignReleases::default(),
             round_at: None,
             last_round: None,
         }
@@ -179,24 +179,24 @@ impl Discovery {
     fn on_lists(&mut self, now: Now, out: &mut Vec<Out>) {
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => return,
+            Phase::InitialReads { .. } | Phase::Synced => return,
         }
         let all: BTreeSet<usize> = (0..self.balancers.len()).collect();
         let count = u32::try_from(self.balancers.len()).unwrap_or(u32::MAX).max(1);
         let step = self.interval / count;
         let mut regular = now;
-        for (place, balancer) in self.balancers.iter_mut().enumerate() {
+        for (index, balancer) in self.balancers.iter_mut().enumerate() {
             regular = regular.plus(step);
-            balancer.place(regular);
-            balancer.want(now);
-            self.due.insert((balancer.next_at(), place));
+            balancer.set_regular(regular);
+            balancer.request(now);
+            self.due.insert((balancer.next_at(), index));
             out.push(Out::View(balancer.view()));
         }
         for (uid, candidate) in &self.candidates {
             self.followups.found_at_start(uid, &candidate.key, now);
         }
         let until = all.is_empty().then_some(now);
-        self.phase = Phase::FirstLook { untried: all, until };
+        self.phase = Phase::InitialReads { untried: all, until };
     }
 
     fn on_service(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
@@ -205,11 +205,11 @@ impl Discovery {
         let before = self.candidates.get(uid);
         let change = match (before, fact) {
             (Some(before), Some(fact)) if before.exposure == fact.exposure => None,
-            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), Wanted::OwnPool)),
-            (Some(before), None) => Some((before.key.clone(), Wanted::NoOwnPool)),
+            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), ExpectedRules::OwnPool)),
+            (Some(before), None) => Some((before.key.clone(), ExpectedRules::NoOwnPool)),
             (None, None) => None,
         };
-        let Some((key, wanted)) = change else { return };
+        let Some((key, expected)) = change else { return };
         match fact {
             Some(fact) => {
                 self.candidates.insert(uid.clone(), Candidate { key: key.clone(), exposure: fact.exposure });
@@ -220,7 +220,7 @@ impl Discovery {
         }
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.followups.changed(uid, &key, wanted, now),
+            Phase::InitialReads { .. } | Phase::Synced => self.followups.changed(uid, &key, expected, now),
         }
     }
 
@@ -236,9 +236,9 @@ impl Discovery {
         if self.internal.insert(uid.clone(), fact.exposure) == Some(fact.exposure) {
             return;
         }
-        for place in 0..self.balancers.len() {
-            if self.balancers[place].is_absent_internal() {
-                self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        for index in 0..self.balancers.len() {
+            if self.balancers[index].is_absent_internal() {
+                self.reschedule(index, |balancer| balancer.request_rate_limited(now));
             }
         }
     }
@@ -252,16 +252,16 @@ impl Discovery {
     /// Begins an extra round. Skips absent load balancers that no Service could use.
     fn begin_round(&mut self, now: Now) {
         (self.round_at, self.last_round) = (None, Some(now));
-        for place in 0..self.balancers.len() {
-            if !self.internal.is_empty() || !self.balancers[place].is_absent_internal() {
-                self.reschedule(place, |balancer| balancer.want(now));
+        for index in 0..self.balancers.len() {
+            if !self.internal.is_empty() || !self.balancers[index].is_absent_internal() {
+                self.reschedule(index, |balancer| balancer.request(now));
             }
         }
     }
 
     fn on_missing(&mut self, now: Now, lb: &LbName) {
-        if let Some(&place) = self.by_name.get(lb) {
-            self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        if let Some(&index) = self.by_name.get(lb) {
+            self.reschedule(index, |balancer| balancer.request_rate_limited(now));
         }
     }
 
@@ -271,45 +271,45 @@ impl Discovery {
         match self.phase {
             // The initial reads suffice.
             Phase::Waiting => return,
-            Phase::FirstLook { .. } | Phase::Synced => {}
+            Phase::InitialReads { .. } | Phase::Synced => {}
         }
         (self.round_at, self.last_round) = (None, Some(now));
-        for place in 0..self.balancers.len() {
-            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        for index in 0..self.balancers.len() {
+            self.reschedule(index, |balancer| balancer.request_now(now));
         }
     }
 
-    fn on_look(&mut self, now: Now) {
+    fn on_read_soon(&mut self, now: Now) {
         match self.phase {
             // The initial reads suffice: nothing is written before they end.
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
+            Phase::InitialReads { .. } | Phase::Synced => self.schedule_round(now),
         }
     }
 
     /// Schedules an extra round, as soon as the interval since the last one allows.
-    fn ask_round(&mut self, now: Now) {
+    fn schedule_round(&mut self, now: Now) {
         let last = self.last_round;
         self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
     }
 
     /// Reads the load balancers now on the operator's request. The results are compared as always.
     fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
-        let places: Vec<usize> = match lb {
+        let indexes: Vec<usize> = match lb {
             None => (0..self.balancers.len()).collect(),
             Some(lb) => self.by_name.get(lb).copied().into_iter().collect(),
         };
         let refusal = match self.phase {
             Phase::Waiting => Some(Refusal::Failed("the first lists of the cluster are not complete".into())),
-            Phase::FirstLook { .. } | Phase::Synced => places.is_empty().then_some(Refusal::Unknown),
+            Phase::InitialReads { .. } | Phase::Synced => indexes.is_empty().then_some(Refusal::Unknown),
         };
         if let Some(refusal) = refusal {
             out.push(Out::Answer(id, Answer::Refused(refusal)));
             return;
         }
-        let names = places.iter().map(|place| self.balancers[*place].name.clone()).collect();
-        for place in places {
-            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        let names = indexes.iter().map(|index| self.balancers[*index].name.clone()).collect();
+        for index in indexes {
+            self.reschedule(index, |balancer| balancer.request_now(now));
         }
         out.push(Out::Answer(id, Answer::Done(Done::Comparing(names))));
     }
@@ -317,17 +317,17 @@ impl Discovery {
     fn on_foreign_release(&mut self, now: Now) {
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.foreign.released(now),
+            Phase::InitialReads { .. } | Phase::Synced => self.foreign.released(now),
         }
     }
 
     /// Changes when a load balancer is read, and keeps `due` consistent.
-    fn reschedule(&mut self, place: usize, change: impl FnOnce(&mut Balancer)) {
-        let balancer = &mut self.balancers[place];
-        let listed = self.due.remove(&(balancer.next_at(), place));
+    fn reschedule(&mut self, index: usize, change: impl FnOnce(&mut ManagedBalancer)) {
+        let balancer = &mut self.balancers[index];
+        let listed = self.due.remove(&(balancer.next_at(), index));
         change(balancer);
         if listed {
-            self.due.insert((balancer.next_at(), place));
+            self.due.insert((balancer.next_at(), index));
         }
     }
 
@@ -344,103 +344,103 @@ impl Discovery {
             return;
         };
         match result {
-            Ok(facts) => self.seen(now, reading.balancer, (began, puts), Some(facts), out),
+            Ok(facts) => self.record_read(now, reading.balancer, (began, puts), Some(facts), out),
             Err(failure) if failure.says_absent() => {
-                self.seen(now, reading.balancer, (began, puts), None, out);
+                self.record_read(now, reading.balancer, (began, puts), None, out);
             }
-            Err(failure) => self.failed(now, &reading, Arc::from(failure.to_string()), out),
+            Err(failure) => self.record_failure(now, &reading, Arc::from(failure.to_string()), out),
         }
     }
 
-    fn seen(
+    fn record_read(
         &mut self,
         now: Now,
-        place: usize,
+        index: usize,
         (began, puts): (Now, OurPuts),
         facts: Option<Arc<LbFacts>>,
         out: &mut Vec<Out>,
     ) {
-        let balancer = &mut self.balancers[place];
+        let balancer = &mut self.balancers[index];
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
-        balancer.seen(now, facts.clone());
+        balancer.record_read(now, facts.clone());
         out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
-        self.read_ended(place, Some(now), out);
+        self.read_ended(index, Some(now), out);
     }
 
-    fn failed(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
-        self.balancers[reading.balancer].failed(now, error, reading.is_late());
+    fn record_failure(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
+        self.balancers[reading.balancer].record_failure(now, error, reading.is_late());
         self.read_ended(reading.balancer, None, out);
     }
 
-    fn read_ended(&mut self, place: usize, seen: Option<Now>, out: &mut Vec<Out>) {
-        let balancer = &self.balancers[place];
-        self.due.insert((balancer.next_at(), place));
+    fn read_ended(&mut self, index: usize, seen: Option<Now>, out: &mut Vec<Out>) {
+        let balancer = &self.balancers[index];
+        self.due.insert((balancer.next_at(), index));
         out.push(Out::View(balancer.view()));
         match &mut self.phase {
             Phase::Waiting | Phase::Synced => {}
-            Phase::FirstLook { untried, until } => {
-                untried.remove(&place);
+            Phase::InitialReads { untried, until } => {
+                untried.remove(&index);
                 *until = until.or(seen.map(|seen| seen.plus(INITIAL_WAIT)));
             }
         }
     }
 
-    fn settle_phase(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn update_phase(&mut self, now: Now, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::FirstLook { untried, until: Some(until) }
+            Phase::InitialReads { untried, until: Some(until) }
                 if *until <= now || untried.is_empty() && self.reads.is_idle() =>
             {
                 self.phase = Phase::Synced;
                 out.push(Out::Synced);
             }
-            Phase::Waiting | Phase::FirstLook { .. } | Phase::Synced => {}
+            Phase::Waiting | Phase::InitialReads { .. } | Phase::Synced => {}
         }
     }
 
     /// Reports whether changes of Services may request rounds. During the initial reads they need none.
-    fn follows(&self) -> bool {
+    fn may_follow_up(&self) -> bool {
         match &self.phase {
             Phase::Waiting => false,
-            Phase::FirstLook { untried, .. } => untried.is_empty(),
+            Phase::InitialReads { untried, .. } => untried.is_empty(),
             Phase::Synced => true,
         }
     }
 
     /// Does everything that is due now; the last part of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        for reading in self.reads.pass(now) {
-            self.failed(now, &reading, Arc::from(reading.unanswered()), out);
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
+        for reading in self.reads.expire(now) {
+            self.record_failure(now, &reading, Arc::from(reading.unanswered()), out);
         }
-        let follows = self.follows() && self.followups.ask(now, &self.rules);
-        if self.foreign.asks(now) || follows {
-            self.ask_round(now);
+        let follows = self.may_follow_up() && self.followups.requests_round(now, &self.rules);
+        if self.foreign.requests_round(now) || follows {
+            self.schedule_round(now);
         }
         if self.round_at.is_some_and(|at| at <= now) {
             self.begin_round(now);
         }
         self.read_next(now, out);
-        self.settle_phase(now, out);
+        self.update_phase(now, out);
         debug_assert!(self.check(), "discovery's order of reads is consistent");
     }
 
     /// Returns the first due load balancer whose read fits the limits, and when it is due.
     fn next_read(&self) -> Option<(Now, usize)> {
         let room = [false, true].map(|slow| self.reads.has_room(slow));
-        let has_room = |place: usize| room[usize::from(self.balancers[place].is_slow())];
-        self.due.iter().find(|(_, place)| has_room(*place)).copied()
+        let has_room = |index: usize| room[usize::from(self.balancers[index].is_slow())];
+        self.due.iter().find(|(_, index)| has_room(*index)).copied()
     }
 
     fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
-        while let Some((at, place)) = self.next_read().filter(|(at, _)| *at <= now) {
-            self.due.remove(&(at, place));
-            if self.balancers[place].may_stay_unread(now) && !self.lacks_internal() {
-                self.balancers[place].regular_after(now);
-                self.due.insert((self.balancers[place].next_at(), place));
+        while let Some((at, index)) = self.next_read().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, index));
+            if self.balancers[index].may_skip_read(now) && !self.lacks_internal() {
+                self.balancers[index].regular_after(now);
+                self.due.insert((self.balancers[index].next_at(), index));
                 continue;
             }
-            let balancer = &mut self.balancers[place];
+            let balancer = &mut self.balancers[index];
             balancer.begin(now);
-            let call = self.reads.begin(now, place, balancer.is_slow());
+            let call = self.reads.begin(now, index, balancer.is_slow());
             out.push(Out::Read { call, lb: balancer.name.clone() });
         }
     }
@@ -451,7 +451,7 @@ impl Discovery {
         let reading: BTreeSet<usize> = self.reads.balancers().collect();
         let started = match self.phase {
             Phase::Waiting => false,
-            Phase::FirstLook { .. } | Phase::Synced => true,
+            Phase::InitialReads { .. } | Phase::Synced => true,
         };
         let waiting = self.due.len() + self.reads.balancers().count();
         waiting == if started { self.balancers.len() } else { 0 }
@@ -460,7 +460,7 @@ impl Discovery {
             && self
                 .due
                 .iter()
-                .all(|(at, place)| *at == self.balancers[*place].next_at() && !reading.contains(place))
+                .all(|(at, index)| *at == self.balancers[*index].next_at() && !reading.contains(index))
     }
 }
 
@@ -479,24 +479,24 @@ impl Machine for Discovery {
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),
-            In::Look => self.on_look(now),
+            In::Look => self.on_read_soon(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         let read = earliest(self.reads.deadline(), self.next_read().map(|(at, _)| at));
         let look = match self.phase {
-            Phase::FirstLook { until, .. } => until,
+            Phase::InitialReads { until, .. } => until,
             Phase::Waiting | Phase::Synced => None,
         };
-        let asked = if self.follows() { self.followups.next_at() } else { None };
-        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), asked));
+        let followup = if self.may_follow_up() { self.followups.next_at() } else { None };
+        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), followup));
         earliest(earliest(read, look), rounds)
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 }

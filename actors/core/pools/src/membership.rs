@@ -50,14 +50,14 @@ impl Default for Params {
 /// A set of endpoints that can form the members: those of one priority with the same health. Ordered by preference:
 /// everything degraded comes after everything healthy, of any priority, as in Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Choice {
+pub struct EndpointSet {
     /// Whether the endpoints are degraded; otherwise they are healthy.
     pub degraded: bool,
     /// The priority of the endpoints.
     pub priority: usize,
 }
 
-impl Choice {
+impl EndpointSet {
     fn standing(self) -> Standing {
         if self.degraded { Standing::Degraded } else { Standing::Healthy }
     }
@@ -67,9 +67,10 @@ impl Choice {
     }
 
     /// Returns all sets of endpoints that an assignment offers to a pool of this family.
-    fn usable(assignment: &LoadAssignment, family: Family) -> BTreeSet<Choice> {
+    fn usable(assignment: &LoadAssignment, family: Family) -> BTreeSet<EndpointSet> {
         let priorities = 0..assignment.priorities.len();
-        let all = priorities.flat_map(|priority| [false, true].map(|degraded| Choice { degraded, priority }));
+        let all =
+            priorities.flat_map(|priority| [false, true].map(|degraded| EndpointSet { degraded, priority }));
         all.filter(|choice| choice.addresses(assignment, family).next().is_some()).collect()
     }
 }
@@ -122,9 +123,9 @@ pub fn address_name(ip: IpAddr) -> AddressName {
 pub struct Failover {
     family: Family,
     params: Params,
-    used: Option<Choice>,
+    used: Option<EndpointSet>,
     /// Better choices than the used one, of the same health, with the time since when each has been usable.
-    better: BTreeMap<Choice, Now>,
+    better: BTreeMap<EndpointSet, Now>,
 }
 
 impl Failover {
@@ -136,14 +137,14 @@ impl Failover {
 
     /// Returns the used choice; `None`: nothing is usable.
     #[cfg(test)]
-    fn used(&self) -> Option<Choice> {
+    fn used(&self) -> Option<EndpointSet> {
         self.used
     }
 
     /// Returns the members for an assignment: for a new one, or for the same one at the deadline. Extra calls are
     /// harmless.
     pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> Membership {
-        self.choose(now, &Choice::usable(assignment, self.family));
+        self.update_used(now, &EndpointSet::usable(assignment, self.family));
         debug_assert!(self.is_sound(), "{self:?}");
         let used = self.used.into_iter();
         let members: BTreeSet<IpAddr> =
@@ -164,10 +165,10 @@ impl Failover {
         self.better.values().map(|since| since.plus(self.params.failback)).min()
     }
 
-    fn choose(&mut self, now: Now, usable: &BTreeSet<Choice>) {
+    fn update_used(&mut self, now: Now, usable: &BTreeSet<EndpointSet>) {
         let best = usable.first().copied();
         // Degraded endpoints are used only while none is healthy: the pool never waits for healthy ones.
-        let alike = |used: &Choice| best.is_some_and(|best| best.degraded == used.degraded);
+        let alike = |used: &EndpointSet| best.is_some_and(|best| best.degraded == used.degraded);
         let Some(used) = self.used.filter(|used| usable.contains(used) && alike(used)) else {
             self.used = best;
             self.better.clear();
@@ -212,7 +213,7 @@ impl Failover {
 
     /// Checks the invariant: the waiting choices are better than the used one, and of the same health.
     fn is_sound(&self) -> bool {
-        let better = |used: Choice| self.better.keys().all(|b| *b < used && b.degraded == used.degraded);
+        let better = |used: EndpointSet| self.better.keys().all(|b| *b < used && b.degraded == used.degraded);
         self.used.map_or(self.better.is_empty(), better)
     }
 }

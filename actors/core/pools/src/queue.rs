@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Waiting};
-use crate::queue::conditions::Reported;
+use crate::queue::changes::{Changes, WaitingChanges};
+use crate::queue::conditions::ReportedConditions;
 use crate::queue::contention::Contention;
-use crate::queue::last_result::{LastResult, Left, Losses};
+use crate::queue::last_result::{LastResult, LeftDifference, LostWrites};
 use crate::queue::observed_pool::ObservedPool;
 use crate::queue::quarantine::Quarantine;
 use crate::queue::status::QueueStatus;
@@ -147,29 +147,29 @@ pub struct PoolQueue {
     /// The newest known term of leadership.
     epoch: Epoch,
     /// The members as last observed; `None` while they are not known.
-    content: Option<ObservedPool>,
-    waiting: Waiting,
-    rest: LastResult,
+    observed: Option<ObservedPool>,
+    waiting: WaitingChanges,
+    last_result: LastResult,
     /// The time of the last outcome, or of the last change if drift is only reported. Earlier observations are outdated
     /// (D3, C2).
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,
     /// Whether the operator requested an attempt that has not begun.
-    asked: bool,
+    attempt_requested: bool,
     /// Whether the next attempt writes a pool that is in sync.
-    rewrites: bool,
+    rewrite_requested: bool,
     /// The last write, to which a verification refers.
     written: Option<AttemptId>,
-    losses: Losses,
-    fights: Contention,
+    losses: LostWrites,
+    contention: Contention,
     /// The least interval between the next outcome and the attempt after it (Q2). The writer sends it before each
     /// outcome while the budget is low.
     pace: Duration,
     /// Reasons of missing proof that were reported and still apply.
-    told_not_manageable: BTreeSet<ReasonLabel>,
+    reported_reasons: BTreeSet<ReasonLabel>,
     /// The reported conditions that still hold (E1).
-    reported: Reported,
+    reported: ReportedConditions,
     /// Whether an attempt found other rules than those of the pool's Services, so that Discovery has to read them
     /// again.
     rules_in_doubt: bool,
@@ -179,7 +179,7 @@ pub struct PoolQueue {
     resumed: Option<Now>,
     /// The newest endpoint change of each Service whose latency to the pool was measured, or needs no measurement.
     programmed: BTreeMap<ServiceUid, Now>,
-    shown: QueueStatus,
+    status_view: QueueStatus,
     /// Whether a test broke an invariant on purpose, to see the quarantine.
     broken_on_purpose: bool,
 }
@@ -225,24 +225,24 @@ impl PoolQueue {
             phase: Phase::Quiet,
             assignment: None,
             epoch: Epoch::default(),
-            content: None,
-            waiting: Waiting::default(),
-            rest: LastResult::Unknown,
+            observed: None,
+            waiting: WaitingChanges::default(),
+            last_result: LastResult::Unknown,
             ended: None,
             not_before: Now::ZERO,
-            asked: false,
-            rewrites: false,
+            attempt_requested: false,
+            rewrite_requested: false,
             written: None,
-            losses: Losses::default(),
-            fights: Contention::default(),
+            losses: LostWrites::default(),
+            contention: Contention::default(),
             pace: Duration::ZERO,
-            told_not_manageable: BTreeSet::new(),
-            reported: Reported::default(),
+            reported_reasons: BTreeSet::new(),
+            reported: ReportedConditions::default(),
             rules_in_doubt: false,
             out_of_sync: None,
             resumed: None,
             programmed: BTreeMap::new(),
-            shown: QueueStatus::default(),
+            status_view: QueueStatus::default(),
             broken_on_purpose: false,
         }
     }
@@ -255,8 +255,8 @@ impl PoolQueue {
     }
 
     /// Brings the phase in line with the waiting changes and the time, and sends what changed.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.settle_if_right(now);
+    fn update_phase(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.drop_satisfied_changes(now);
         match self.phase {
             Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => {}
             Phase::Due(due) => {
@@ -281,51 +281,55 @@ impl PoolQueue {
     fn post(&mut self, since: Now, class: Class, out: &mut Vec<Out>) {
         let due = Due { since, class };
         self.phase = Phase::Due(due);
-        self.shown.dirty = true;
+        self.status_view.dirty = true;
         out.push(Out::Due(self.pool.clone(), due));
     }
 
     fn class(&self) -> Option<Class> {
         let level = &self.assignment.as_ref()?.level;
-        self.content.as_ref().map(|content| content.class(level))
+        self.observed.as_ref().map(|observed| observed.class(level))
     }
 
     /// Drops untried changes when the verified content satisfies the level; the pool is then in sync (Q2). A change
     /// that was tried goes on, so that its result is reported. During a back-off from contention, members that another
     /// client added do not make a write necessary either (W11).
-    fn settle_if_right(&mut self, now: Now) {
-        let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
+    fn drop_satisfied_changes(&mut self, now: Now) {
+        let (Some(assignment), Some(observed)) = (&self.assignment, &self.observed) else {
             return;
         };
-        self.fights.keep_current(&assignment.level, &content.members);
-        if self.in_flight() || self.asked || self.rewrites || !self.waiting.changes.all_fresh() {
+        self.contention.keep_current(&assignment.level, &observed.members);
+        if self.in_flight()
+            || self.attempt_requested
+            || self.rewrite_requested
+            || !self.waiting.changes.all_fresh()
+        {
             return;
         }
         // The running operation may be a predecessor's, or one whose end we did not see. The next observation shows its
         // result, unless the pool was known to be in sync before it (W8).
-        if !content.at_rest && !self.rest.is_known() {
+        if !observed.at_rest && !self.last_result.is_known() {
             return;
         }
-        let rest = if content.is_right(&assignment.level) {
+        let last_result = if observed.is_in_sync(&assignment.level) {
             // The pool is in sync: what earlier attempts reported is over.
             self.rules_in_doubt = false;
-            self.told_not_manageable.clear();
-            LastResult::Right
-        } else if let Some(level) = self.fights.loosened(now, &assignment.level)
-            && content.is_right(&level)
+            self.reported_reasons.clear();
+            LastResult::InSync
+        } else if let Some(level) = self.contention.relaxed(now, &assignment.level)
+            && observed.is_in_sync(&level)
         {
-            let until = Some(self.fights.left_until());
-            LastResult::Left(Left { members: content.members.clone(), until })
+            let until = Some(self.contention.backoff_until());
+            LastResult::LeftAlone(LeftDifference { members: observed.members.clone(), until })
         } else {
             return;
         };
-        let stays = matches!((&self.rest, &rest), (LastResult::Right, LastResult::Right))
-            || matches!((&self.rest, &rest), (LastResult::Left(old), LastResult::Left(new)) if old == new);
+        let stays = matches!((&self.last_result, &last_result), (LastResult::InSync, LastResult::InSync))
+            || matches!((&self.last_result, &last_result), (LastResult::LeftAlone(old), LastResult::LeftAlone(new)) if old == new);
         if !self.waiting.take().is_empty() || !stays {
-            self.shown.dirty = true;
+            self.status_view.dirty = true;
         }
-        self.rest = rest;
-        self.shown.withheld = None;
+        self.last_result = last_result;
+        self.status_view.withheld = None;
         for (uid, share) in &assignment.services {
             if let Some(triggered) = share.triggered {
                 self.programmed.insert(uid.clone(), triggered);
@@ -340,16 +344,16 @@ impl PoolQueue {
         if assignment.epoch < self.epoch {
             return None;
         }
-        if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
+        if self.observed.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
             return None;
         }
-        let not_before = if self.asked { Now::ZERO } else { self.not_before };
+        let not_before = if self.attempt_requested { Now::ZERO } else { self.not_before };
         Some(not_before.max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)))
     }
 
     /// Returns when the waiting changes become due.
     fn due_at(&self) -> Option<Now> {
-        if self.asked {
+        if self.attempt_requested {
             return self.ready_at();
         }
         let closes = self.waiting.closes(self.params.quiet_period, self.params.max_delay);
@@ -359,17 +363,19 @@ impl PoolQueue {
     /// Returns when a quiet pool is compared by time alone. Returns `None` while it was last observed in sync: the next
     /// observation without a running operation confirms that (Q6, Q8).
     fn compare_at(&self) -> Option<Now> {
-        let (Phase::Quiet, Some(content)) = (&self.phase, &self.content) else {
+        let (Phase::Quiet, Some(observed)) = (&self.phase, &self.observed) else {
             return None;
         };
-        if content.is_right(&self.assignment.as_ref()?.level) {
+        if observed.is_in_sync(&self.assignment.as_ref()?.level) {
             return None;
         }
-        match &self.rest {
+        match &self.last_result {
             LastResult::Failed(failed) => failed.compare_at,
-            LastResult::Left(left) => left.until,
-            LastResult::Backoff(backoff) => content.certain.then_some(backoff.until),
-            LastResult::Unknown | LastResult::Right | LastResult::Gone | LastResult::Withheld { .. } => None,
+            LastResult::LeftAlone(left) => left.until,
+            LastResult::Backoff(backoff) => observed.certain.then_some(backoff.until),
+            LastResult::Unknown | LastResult::InSync | LastResult::NotFound | LastResult::Withheld { .. } => {
+                None
+            }
         }
     }
 }
@@ -389,35 +395,35 @@ impl Machine for PoolQueue {
             In::Assigned(assignment) => self.on_assigned(now, assignment, out),
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
-            In::Attempt(id) => self.on_attempt_asked(now, id, out),
+            In::Attempt(id) => self.on_attempt_requested(now, id, out),
             In::Rewrite => self.on_rewrite(now),
             In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),
         }
-        self.advance(now, out);
-        self.note_sync(now, by_level);
-        self.conclude(now, sound, from, out);
+        self.update_phase(now, out);
+        self.record_sync(now, by_level);
+        self.finish_step(now, sound, from, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         if let Phase::Quarantined(quarantine) = &self.phase {
-            return quarantine.tell_at;
+            return quarantine.report_at;
         }
         let due_at = if let Phase::Open = self.phase { self.due_at() } else { None };
-        earliest(earliest(due_at, self.compare_at()), self.shown_parked_until())
+        earliest(earliest(due_at, self.compare_at()), self.parked_state_until())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         let from = out.len();
         if let Phase::Quarantined(_) = self.phase {
-            return self.tell_again(now, out);
+            return self.report_again(now, out);
         }
         if self.compare_at().is_some_and(|at| at <= now) {
             self.compare(now, out);
         }
-        self.advance(now, out);
-        self.note_sync(now, false);
-        self.conclude(now, true, from, out);
+        self.update_phase(now, out);
+        self.record_sync(now, false);
+        self.finish_step(now, true, from, out);
     }
 }

@@ -18,7 +18,7 @@ const ON_DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 const ABSENT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A managed load balancer.
-pub(super) struct Balancer {
+pub(super) struct ManagedBalancer {
     pub(super) name: LbName,
     /// The result of the last successful read; `None` also when the load balancer does not exist.
     pub(super) facts: Option<Arc<LbFacts>>,
@@ -32,7 +32,7 @@ pub(super) struct Balancer {
     /// When the next regular read is due.
     regular: Now,
     /// When an extra read was requested; one read answers all requests made before it began.
-    wanted: Option<Now>,
+    requested: Option<Now>,
     retry: Option<Retry>,
     /// Whether the last read failed late.
     slow: bool,
@@ -46,10 +46,10 @@ struct Retry {
     after: Duration,
 }
 
-impl Balancer {
+impl ManagedBalancer {
     /// Creates a load balancer whose state is unknown and for which no read is requested.
-    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> Balancer {
-        Balancer {
+    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> ManagedBalancer {
+        ManagedBalancer {
             name,
             facts: None,
             exists: None,
@@ -58,7 +58,7 @@ impl Balancer {
             internal,
             interval,
             regular: Now::NEVER,
-            wanted: None,
+            requested: None,
             retry: None,
             slow: false,
             last_on_demand: None,
@@ -66,7 +66,7 @@ impl Balancer {
     }
 
     /// Sets its time on the grid of regular reads.
-    pub(super) fn place(&mut self, regular: Now) {
+    pub(super) fn set_regular(&mut self, regular: Now) {
         self.regular = regular;
     }
 
@@ -84,18 +84,18 @@ impl Balancer {
     pub(super) fn next_at(&self) -> Now {
         match &self.retry {
             Some(retry) => retry.at,
-            None => self.wanted.map_or(self.regular, |wanted| wanted.min(self.regular)),
+            None => self.requested.map_or(self.regular, |requested| requested.min(self.regular)),
         }
     }
 
     /// Requests a read at this moment.
-    pub(super) fn want(&mut self, at: Now) {
-        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    pub(super) fn request(&mut self, at: Now) {
+        self.requested = Some(self.requested.map_or(at, |requested| requested.min(at)));
     }
 
     /// Requests a read now, even where a failed one would be repeated later.
-    pub(super) fn want_at_once(&mut self, now: Now) {
-        self.want(now);
+    pub(super) fn request_now(&mut self, now: Now) {
+        self.request(now);
         if let Some(retry) = &mut self.retry {
             retry.at = retry.at.min(now);
         }
@@ -110,20 +110,20 @@ impl Balancer {
             Some(last) => now.max(last.plus(ON_DEMAND_INTERVAL)),
         };
         self.last_on_demand = Some(at);
-        self.want(at);
+        self.request(at);
     }
 
     /// Reports whether it was found absent less than ten minutes ago and the due read is a regular one that can be
     /// skipped.
-    pub(super) fn may_stay_unread(&self, now: Now) -> bool {
-        let is_asked = self.retry.is_some() || self.wanted.is_some_and(|wanted| wanted <= now);
+    pub(super) fn may_skip_read(&self, now: Now) -> bool {
+        let is_asked = self.retry.is_some() || self.requested.is_some_and(|requested| requested <= now);
         let every = ABSENT_INTERVAL.saturating_sub(self.interval);
         self.is_absent_internal() && !is_asked && self.read_at.is_some_and(|read| now < read.plus(every))
     }
 
     /// Begins a read, which serves all requests made until now.
     pub(super) fn begin(&mut self, now: Now) {
-        self.wanted = self.wanted.filter(|wanted| *wanted > now);
+        self.requested = self.requested.filter(|requested| *requested > now);
         if self.regular <= now {
             self.regular_after(now);
         }
@@ -138,7 +138,7 @@ impl Balancer {
     }
 
     /// Records the result of a read; `None`: the load balancer does not exist.
-    pub(super) fn seen(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
+    pub(super) fn record_read(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
         self.exists = Some(facts.is_some());
         self.facts = facts;
         self.read_at = Some(now);
@@ -148,7 +148,7 @@ impl Balancer {
     }
 
     /// Records a failed read, perhaps a late one. Keeps the last known state.
-    pub(super) fn failed(&mut self, now: Now, error: Arc<str>, late: bool) {
+    pub(super) fn record_failure(&mut self, now: Now, error: Arc<str>, late: bool) {
         self.last_error = Some(error);
         self.slow = late;
         let after = match &self.retry {

@@ -19,7 +19,7 @@ const AFTER: [Duration; 5] = [
 
 /// The expected state of a changed Service's rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wanted {
+pub(super) enum ExpectedRules {
     /// A candidate has a rule that sends to a pool of its own name.
     OwnPool,
     /// A Service that is no candidate has no such rule.
@@ -30,7 +30,7 @@ pub(super) enum Wanted {
 struct Followup {
     prefix: RulePrefix,
     key: ServiceKey,
-    wanted: Wanted,
+    wanted: ExpectedRules,
     since: Now,
     next: usize,
 }
@@ -44,8 +44,8 @@ impl Followup {
         let own = [Family::V4, Family::V6].map(|family| self.key.pool_name(family));
         let found = rules.of(&self.prefix).any(|(_, pool)| pool.is_some_and(|pool| own.contains(pool)));
         match self.wanted {
-            Wanted::OwnPool => found,
-            Wanted::NoOwnPool => !found,
+            ExpectedRules::OwnPool => found,
+            ExpectedRules::NoOwnPool => !found,
         }
     }
 }
@@ -59,13 +59,13 @@ pub(super) struct Followups {
 
 impl Followups {
     /// Follows a change made at `since`, and ends the earlier follow-up of the same Service.
-    pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: Wanted, since: Now) {
+    pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: ExpectedRules, since: Now) {
         self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 0 });
     }
 
     /// Follows a candidate that existed at the start: the initial reads take the place of its first round.
     pub(super) fn found_at_start(&mut self, uid: &ServiceUid, key: &ServiceKey, since: Now) {
-        let wanted = Wanted::OwnPool;
+        let wanted = ExpectedRules::OwnPool;
         self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 1 });
     }
 
@@ -89,8 +89,8 @@ impl Followups {
     }
 
     /// Returns whether a due Service requests a round. Services whose rules agree are followed no longer.
-    pub(super) fn ask(&mut self, now: Now, rules: &RuleIndex) -> bool {
-        let mut asked = false;
+    pub(super) fn requests_round(&mut self, now: Now, rules: &RuleIndex) -> bool {
+        let mut requested = false;
         while let Some((at, uid)) = self.by_time.pop_first() {
             if at > now {
                 self.by_time.insert((at, uid));
@@ -103,7 +103,7 @@ impl Followups {
                 self.services.remove(&uid);
                 continue;
             }
-            asked = true;
+            requested = true;
             followup.next += 1;
             match followup.at() {
                 Some(next) => {
@@ -114,7 +114,7 @@ impl Followups {
                 }
             }
         }
-        asked
+        requested
     }
 
     /// Checks that each followed Service has one due time, by number.

@@ -14,46 +14,46 @@ const EVERY: Duration = Duration::from_secs(15);
 
 /// The releases that no round has followed yet.
 #[derive(Default)]
-pub(super) struct Foreign {
-    waiting: Option<Waiting>,
+pub(super) struct ForeignReleases {
+    pending: Option<PendingRound>,
     /// When such a round was last requested.
-    asked: Option<Now>,
+    requested: Option<Now>,
 }
 
 #[derive(Clone, Copy)]
-struct Waiting {
+struct PendingRound {
     /// When the round is requested.
     at: Now,
     /// The last release.
     newest: Now,
 }
 
-impl Foreign {
+impl ForeignReleases {
     /// Records that another holder released the Lease.
     pub(super) fn released(&mut self, now: Now) {
-        let at = self.waiting.map_or_else(|| self.earliest(now), |waiting| waiting.at);
-        self.waiting = Some(Waiting { at, newest: now });
+        let at = self.pending.map_or_else(|| self.earliest(now), |pending| pending.at);
+        self.pending = Some(PendingRound { at, newest: now });
     }
 
     /// Returns when the next round is requested.
     pub(super) fn next_at(&self) -> Option<Now> {
-        self.waiting.map(|waiting| waiting.at)
+        self.pending.map(|pending| pending.at)
     }
 
     /// Returns whether a round is requested now. A release that is too recent for this round requests one more.
-    pub(super) fn asks(&mut self, now: Now) -> bool {
-        let Some(waiting) = self.waiting.take_if(|waiting| waiting.at <= now) else {
+    pub(super) fn requests_round(&mut self, now: Now) -> bool {
+        let Some(pending) = self.pending.take_if(|pending| pending.at <= now) else {
             return false;
         };
-        self.asked = Some(now);
-        if waiting.newest.plus(AFTER) > now {
-            self.waiting = Some(Waiting { at: self.earliest(waiting.newest), newest: waiting.newest });
+        self.requested = Some(now);
+        if pending.newest.plus(AFTER) > now {
+            self.pending = Some(PendingRound { at: self.earliest(pending.newest), newest: pending.newest });
         }
         true
     }
 
     fn earliest(&self, released: Now) -> Now {
         let at = released.plus(AFTER);
-        self.asked.map_or(at, |asked| at.max(asked.plus(EVERY)))
+        self.requested.map_or(at, |requested| at.max(requested.plus(EVERY)))
     }
 }

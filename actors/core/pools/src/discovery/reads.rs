@@ -129,7 +129,7 @@ impl Reads {
     }
 
     /// Advances the time, and removes the reads that have timed out.
-    pub(super) fn pass(&mut self, now: Now) -> Vec<Reading> {
+    pub(super) fn expire(&mut self, now: Now) -> Vec<Reading> {
         for reading in self.open.values_mut() {
             if let Progress::Sent(at) = reading.progress
                 && at.plus(LATE_AFTER) <= now

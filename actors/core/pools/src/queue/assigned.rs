@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::queue::changes::{Changes, Owner};
+use crate::queue::changes::{ChangeOwner, Changes};
 use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue, status};
 use model::assignment::{Assignment, Share};
@@ -19,14 +19,14 @@ impl PoolQueue {
             return self.on_released(now, new, out);
         }
         let old = self.assignment.replace(Arc::clone(&new));
-        self.shown.dirty |= status::differ(old.as_deref(), &new);
+        self.status_view.dirty |= status::differ(old.as_deref(), &new);
         self.drop_irrelevant();
         if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
             self.resumed = Some(now);
             self.resume_sync(now);
             self.pause_ended(now);
         }
-        self.asked &= !new.is_paused() && !self.waiting.changes.is_empty();
+        self.attempt_requested &= !new.is_paused() && !self.waiting.changes.is_empty();
         let begins = old.as_ref().is_none_or(|old| old.epoch < new.epoch);
         if begins {
             self.begin_term(now, out);
@@ -38,9 +38,9 @@ impl PoolQueue {
         }
         // Without an observation, the first one will show whether there is a difference at all.
         if let Some(old) = old
-            && (self.content.is_some() || self.rest.follows_stale())
+            && (self.observed.is_some() || self.last_result.follows_stale())
         {
-            self.note_changes(now, &old, &new);
+            self.record_changes(now, &old, &new);
         }
         if begins {
             self.compare(now, out);
@@ -48,8 +48,8 @@ impl PoolQueue {
     }
 
     /// Records what is new in an assignment as changes (A3, Q1).
-    fn note_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
-        let failed = self.rest.failed().is_some();
+    fn record_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
+        let failed = self.last_result.failed().is_some();
         let changed = |uid: &ServiceUid, share: &Share| {
             old.services.get(uid).is_none_or(|before| {
                 before.required != share.required
@@ -67,18 +67,18 @@ impl PoolQueue {
         };
         let mut any = false;
         for (uid, share) in new.services.iter().filter(|(uid, share)| changed(uid, share)) {
-            self.waiting.add(Owner::Service(uid.clone()), came(uid, share));
+            self.waiting.add(ChangeOwner::Service(uid.clone()), came(uid, share));
             any = true;
         }
         if !any && !old.level.same_members(&new.level) {
-            self.waiting.add(Owner::Pool, now);
+            self.waiting.add(ChangeOwner::Pool, now);
             any = true;
         }
-        self.shown.dirty |= any;
+        self.status_view.dirty |= any;
         if any && !self.params.drift {
             // Only this change corrects what another client has changed since the last read began (C2).
             self.ended = Some(now);
-            self.content_is_uncertain();
+            self.mark_uncertain();
         }
     }
 
@@ -93,7 +93,7 @@ impl PoolQueue {
             dropped |= attempt.changes.retain(relevant);
         }
         self.programmed.retain(|uid, _| relevant(uid));
-        self.shown.dirty |= dropped;
+        self.status_view.dirty |= dropped;
     }
 
     /// Begins a term for this pool. Silently releases what an older term has tried: its attempt will not be answered.
@@ -111,22 +111,22 @@ impl PoolQueue {
             self.interrupted(now, out);
         }
         self.waiting.changes.drop_tried();
-        (self.asked, self.rewrites) = (false, false);
-        self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
-        self.rest = LastResult::Unknown;
-        self.losses.stand = false;
+        (self.attempt_requested, self.rewrite_requested) = (false, false);
+        self.observed = self.observed.take().filter(|observed| observed.was_read_since(opened));
+        self.last_result = LastResult::Unknown;
+        self.losses.last_write_lost = false;
         self.rules_in_doubt = false;
-        self.told_not_manageable.clear();
+        self.reported_reasons.clear();
         self.written = None;
-        self.shown.withheld = None;
-        self.shown.dirty = true;
+        self.status_view.withheld = None;
+        self.status_view.dirty = true;
     }
 
     pub(super) fn on_released(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         self.waiting.take();
         let begins = self.assignment.as_ref().is_none_or(|old| old.epoch < new.epoch);
         self.assignment = Some(new);
-        self.shown.dirty = true;
+        self.status_view.dirty = true;
         if begins {
             self.begin_term(now, out);
         }
@@ -145,7 +145,7 @@ impl PoolQueue {
 
     /// Releases everything except the interval since the last outcome.
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
-        self.shown.forget(out);
+        self.status_view.forget(out);
         self.end_all_conditions(out);
         let blank = PoolQueue::new(self.pool.clone(), self.params.clone());
         *self = PoolQueue { ended: self.ended, not_before: self.not_before, ..blank };

@@ -47,7 +47,7 @@ impl PoolQueue {
     fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
         let trigger = self.trigger();
-        self.asked = false;
+        self.attempt_requested = false;
         let changes = self.waiting.take();
         let taken = self.taken(now, &assignment, trigger);
         self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment, trigger });
@@ -57,9 +57,9 @@ impl PoolQueue {
     /// Returns the trigger of an attempt that begins now.
     fn trigger(&self) -> Trigger {
         // A rewrite requests an attempt as an operator does.
-        if self.rewrites {
+        if self.rewrite_requested {
             Trigger::ProvisioningFailed
-        } else if self.asked {
+        } else if self.attempt_requested {
             Trigger::OperatorRequest
         } else if self.waiting.changes.any_of_a_service() {
             Trigger::Endpoints
@@ -92,10 +92,13 @@ impl PoolQueue {
     fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> Taken {
         let services = assignment.services.iter();
         Taken {
-            level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
+            level: self
+                .contention
+                .relaxed(now, &assignment.level)
+                .unwrap_or_else(|| assignment.level.clone()),
             family: assignment.family,
             services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
-            rewrites: self.rewrites && assignment.held.is_none(),
+            rewrites: self.rewrite_requested && assignment.held.is_none(),
             trigger,
         }
     }

@@ -8,7 +8,7 @@ use model::machine::Now;
 
 /// The owner of a change.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Owner {
+pub(super) enum ChangeOwner {
     /// No single Service: found by comparing, or caused by time passing.
     Pool,
     /// One Service.
@@ -20,7 +20,7 @@ pub(super) enum Owner {
 #[derive(Clone, Default, Debug)]
 pub(super) struct Changes {
     /// By owner and retry count: the time before which another try is useless (S0 `nextEligibleAt`).
-    by_owner: BTreeMap<Owner, BTreeMap<u32, Option<Now>>>,
+    by_owner: BTreeMap<ChangeOwner, BTreeMap<u32, Option<Now>>>,
     /// When the oldest change arrived.
     since: Option<Now>,
 }
@@ -31,12 +31,12 @@ pub(super) struct Spent {
     /// Changes with budget left, each with one more retry.
     pub requeued: Changes,
     /// Owners of changes without budget left.
-    pub exhausted: BTreeSet<Owner>,
+    pub exhausted: BTreeSet<ChangeOwner>,
 }
 
 impl Changes {
     /// Adds a fresh change.
-    pub fn add(&mut self, owner: Owner, now: Now) {
+    pub fn add(&mut self, owner: ChangeOwner, now: Now) {
         self.by_owner.entry(owner).or_default().entry(0).or_insert(None);
         self.since = Some(self.since.map_or(now, |since| since.min(now)));
     }
@@ -57,8 +57,8 @@ impl Changes {
     pub fn retain(&mut self, relevant: impl Fn(&ServiceUid) -> bool) -> bool {
         let before = self.by_owner.len();
         self.by_owner.retain(|owner, _| match owner {
-            Owner::Pool => true,
-            Owner::Service(uid) => relevant(uid),
+            ChangeOwner::Pool => true,
+            ChangeOwner::Service(uid) => relevant(uid),
         });
         if self.by_owner.is_empty() {
             self.since = None;
@@ -114,22 +114,22 @@ impl Changes {
         self.since
     }
 
-    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
+    pub fn owners(&self) -> impl Iterator<Item = &ChangeOwner> {
         self.by_owner.keys()
     }
 
     /// Reports whether a Service caused any of them.
     pub fn any_of_a_service(&self) -> bool {
-        self.owners().any(|owner| matches!(owner, Owner::Service(_)))
+        self.owners().any(|owner| matches!(owner, ChangeOwner::Service(_)))
     }
 
     /// Returns the retry counts of one owner, ascending.
-    pub fn counts(&self, owner: &Owner) -> impl Iterator<Item = u32> {
+    pub fn counts(&self, owner: &ChangeOwner) -> impl Iterator<Item = u32> {
         self.by_owner.get(owner).into_iter().flat_map(|counts| counts.keys().copied())
     }
 
     /// Returns the highest retry count of one owner.
-    pub fn highest(&self, owner: &Owner) -> Option<u32> {
+    pub fn highest(&self, owner: &ChangeOwner) -> Option<u32> {
         self.by_owner.get(owner).and_then(|counts| counts.keys().next_back().copied())
     }
 
@@ -144,7 +144,7 @@ impl Changes {
 
 /// The waiting changes, and the window of the youngest (Q2).
 #[derive(Default, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingChanges {
     pub changes: Changes,
     /// `None` also while a tried change waits, because that is in no window.
     window: Option<Window>,
@@ -156,10 +156,10 @@ struct Window {
     touched: Now,
 }
 
-impl Waiting {
+impl WaitingChanges {
     /// Adds a fresh change that arrived at this moment. It opens or extends the window; beside a tried change there is
     /// no window.
-    pub fn add(&mut self, owner: Owner, at: Now) {
+    pub fn add(&mut self, owner: ChangeOwner, at: Now) {
         if self.changes.is_empty() {
             self.window = Some(Window { opened: at, touched: at });
         } else if let Some(window) = &mut self.window {

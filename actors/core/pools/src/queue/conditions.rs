@@ -10,7 +10,7 @@ use model::report::{Condition, Ended, Subject};
 
 /// The reported conditions that hold, with the Services that got the report.
 #[derive(Default, Debug)]
-pub(super) struct Reported {
+pub(super) struct ReportedConditions {
     conditions: BTreeSet<Condition>,
     services: BTreeSet<(ServiceUid, ServiceKey)>,
 }
@@ -42,7 +42,7 @@ impl PoolQueue {
             };
             out.extend(hold.iter().map(ended));
         }
-        self.reported = Reported { conditions: hold, services };
+        self.reported = ReportedConditions { conditions: hold, services };
     }
 
     /// Ends all conditions, because the pool has no owner.
@@ -53,12 +53,12 @@ impl PoolQueue {
 
     /// Reports whether a condition of the pool holds. During a pause none is reported (G6).
     pub(super) fn holds(&self, now: Now, condition: &Condition) -> bool {
-        self.tells()
+        self.may_report()
             && match condition {
-                Condition::Failed(_) => self.rest.failed().is_some(),
-                Condition::NotManageable { .. } => !self.told_not_manageable.is_empty(),
-                Condition::WritesLost(_) => self.losses.stand,
-                Condition::Contested(_) => now < self.fights.left_until(),
+                Condition::Failed(_) => self.last_result.failed().is_some(),
+                Condition::NotManageable { .. } => !self.reported_reasons.is_empty(),
+                Condition::WritesLost(_) => self.losses.last_write_lost,
+                Condition::Contested(_) => now < self.contention.backoff_until(),
                 Condition::Quarantined(_) => matches!(self.phase, Phase::Quarantined(_)),
                 Condition::Shared(_)
                 | Condition::RemovalHeld(_)

@@ -26,12 +26,12 @@ pub(super) fn doubled(delay: Duration) -> Duration {
 
 /// Counts an event that should be rare.
 #[derive(Default, Debug)]
-pub(super) struct Repeats {
+pub(super) struct RepeatCounter {
     recent: VecDeque<Now>,
     delay: Option<Duration>,
 }
 
-impl Repeats {
+impl RepeatCounter {
     /// Counts one event. Returns how long to back off from the third within ten minutes on, and for each further one,
     /// until it was calm for as long after the last back-off.
     pub fn count(&mut self, now: Now) -> Option<Duration> {
@@ -62,16 +62,16 @@ pub(super) struct Contention {
     foreign: BTreeSet<IpAddr>,
     /// Required members found missing as drift.
     missing: BTreeSet<IpAddr>,
-    undone: Repeats,
+    undone: RepeatCounter,
     /// The end of the back-off from undoing.
-    left_until: Now,
+    backoff_until: Now,
     /// The last restoration of each member, if it was less than a minute ago.
     restored: BTreeMap<IpAddr, Now>,
 }
 
 /// The begin of a back-off from undoing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fight {
+pub(super) struct ContentionBackoff {
     /// Number of members whose addition was undone last.
     pub members: usize,
     /// Time for which the additions of another client stay.
@@ -82,14 +82,14 @@ impl Contention {
     /// Records a difference found as drift, and returns when it may be corrected. If members are missing, they decide:
     /// additions of another client do not delay them, and the first member that is due brings all of them back. A
     /// difference of admin states alone is never left.
-    pub fn found(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
+    pub fn record_drift(&mut self, level: &Level, members: &BTreeSet<IpAddr>) -> Now {
         let is_contended = |ip: &&IpAddr| !level.other_family.contains(*ip);
         self.foreign = level.surplus(members).filter(is_contended).copied().collect();
         self.missing = level.missing(members).copied().collect();
         let may_be_restored =
             |ip: &IpAddr| self.restored.get(ip).map_or(Now::ZERO, |at| at.plus(RESTORED_APART));
-        let left_until = if self.foreign.is_empty() { Now::ZERO } else { self.left_until };
-        self.missing.iter().map(may_be_restored).min().unwrap_or(left_until)
+        let backoff_until = if self.foreign.is_empty() { Now::ZERO } else { self.backoff_until };
+        self.missing.iter().map(may_be_restored).min().unwrap_or(backoff_until)
     }
 
     /// Drops members that are no longer another client's: they left the pool, or a Service asks for them.
@@ -99,12 +99,12 @@ impl Contention {
     }
 
     /// Records the changes of a write. Returns the back-off from undoing, if one begins.
-    pub fn written(
+    pub fn record_write(
         &mut self,
         now: Now,
         added: &BTreeSet<IpAddr>,
         removed: &BTreeSet<IpAddr>,
-    ) -> Option<Fight> {
+    ) -> Option<ContentionBackoff> {
         self.restored.retain(|_, at| at.plus(RESTORED_APART) > now);
         self.restored.extend(self.missing.intersection(added).map(|ip| (*ip, now)));
         self.missing.clear();
@@ -114,28 +114,28 @@ impl Contention {
             return None;
         }
         let left_for = self.undone.count(now)?;
-        self.left_until = now.plus(left_for);
-        Some(Fight { members, left_for })
+        self.backoff_until = now.plus(left_for);
+        Some(ContentionBackoff { members, left_for })
     }
 
     /// Returns the level that keeps another client's additions during a back-off; `None`: the level itself applies. A
     /// pool whose last members are kept has no such level (G2): another client's additions must not count as members
     /// that permit the removal of the last ones.
-    pub fn loosened(&self, now: Now, level: &Level) -> Option<Level> {
-        if self.left_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {
+    pub fn relaxed(&self, now: Now, level: &Level) -> Option<Level> {
+        if self.backoff_until <= now || (level.keeps != Keeps::Nothing && level.required.is_empty()) {
             return None;
         }
         let left: Vec<IpAddr> = self.foreign.iter().filter(|ip| !level.allows(ip)).copied().collect();
         if left.is_empty() {
             return None;
         }
-        let mut loosened = level.clone();
-        loosened.tolerated.extend(left);
-        Some(loosened)
+        let mut relaxed = level.clone();
+        relaxed.tolerated.extend(left);
+        Some(relaxed)
     }
 
     /// Returns the end of the back-off from undoing.
-    pub fn left_until(&self) -> Now {
-        self.left_until
+    pub fn backoff_until(&self) -> Now {
+        self.backoff_until
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::contention::{LONGEST_DELAY, Repeats, doubled};
+use crate::queue::contention::{LONGEST_DELAY, RepeatCounter, doubled};
 use model::arm::{Failure, FailureKind};
 use model::machine::Now;
 
@@ -15,16 +15,16 @@ pub(super) enum LastResult {
     /// Nothing is certain: the next observation decides.
     Unknown,
     /// The pool was in sync; a difference is drift.
-    Right,
+    InSync,
     /// The pool is out of sync, and is left so for a while or permanently: another client changed it (W11, C2), or ARM
     /// keeps losing writes (W2). A change of a Service does not wait for it.
-    Left(Left),
+    LeftAlone(LeftDifference),
     /// A failure was reported; the pool is compared again at a time, not by observations (Q8).
-    Failed(Failed),
+    Failed(ReportedFailure),
     /// The pool was not found or not manageable; it is compared after a new observation, not before this time (Q6, D2).
-    Backoff(Backoff),
+    Backoff(ComparisonBackoff),
     /// The pool was not found, and only a fresh change starts it again (C2).
-    Gone,
+    NotFound,
     /// A dry run showed what it would do; nothing new happens until the level or these members change (C4).
     Withheld {
         /// Members of the pool.
@@ -34,9 +34,9 @@ pub(super) enum LastResult {
 
 /// A reported failure.
 #[derive(Clone, Debug)]
-pub(super) struct Failed {
+pub(super) struct ReportedFailure {
     /// Whether Events report it.
-    pub heard: Heard,
+    pub report: FailureReport,
     /// When the pool is compared again; `None`: only a slice event or the operator starts it again.
     pub compare_at: Option<Now>,
     /// Time between the failure and that comparison.
@@ -45,18 +45,18 @@ pub(super) struct Failed {
 
 /// Whether a failure was reported to operators (G6).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Heard {
+pub(super) enum FailureReport {
     /// This failure was reported.
-    Of(Fault),
+    Reported(FailureKey),
     /// A failure was reported before a pause, and is reported once more if it occurs again.
     BeforePause,
     /// The failure occurred in a pause.
-    NotYet,
+    Unreported,
 }
 
 /// A known difference that is left alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Left {
+pub(super) struct LeftDifference {
     /// The members of the pool; other members are another difference.
     pub members: BTreeSet<IpAddr>,
     /// Until when it is left; `None`: until a Service asks for something (C2).
@@ -65,20 +65,20 @@ pub(super) struct Left {
 
 /// The identity of a failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Fault {
+pub(super) struct FailureKey {
     kind: FailureKind,
     code: Option<Arc<str>>,
 }
 
-impl Fault {
-    pub fn of(failure: &Failure) -> Fault {
-        Fault { kind: failure.kind, code: failure.code.clone() }
+impl FailureKey {
+    pub fn of(failure: &Failure) -> FailureKey {
+        FailureKey { kind: failure.kind, code: failure.code.clone() }
     }
 }
 
 /// A doubling delay before the next comparison.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Backoff {
+pub(super) struct ComparisonBackoff {
     pub until: Now,
     pub delay: Duration,
 }
@@ -89,42 +89,42 @@ impl LastResult {
         let delay = match self {
             LastResult::Backoff(backoff) => doubled(backoff.delay),
             LastResult::Unknown
-            | LastResult::Right
-            | LastResult::Left(_)
+            | LastResult::InSync
+            | LastResult::LeftAlone(_)
             | LastResult::Failed(_)
-            | LastResult::Gone
+            | LastResult::NotFound
             | LastResult::Withheld { .. } => first.min(LONGEST_DELAY),
         };
-        LastResult::Backoff(Backoff { until: now.plus(delay), delay })
+        LastResult::Backoff(ComparisonBackoff { until: now.plus(delay), delay })
     }
 
     /// Updates the result after a pause: what was reported before is reported again. A failure that occurred in the
     /// pause is retried at once; where failures are not compared again by time, it would never be reported.
     pub fn pause_ended(&mut self, now: Now) {
         match self {
-            LastResult::Failed(failed) => match failed.heard {
-                Heard::Of(_) => failed.heard = Heard::BeforePause,
-                Heard::BeforePause => {}
-                Heard::NotYet => failed.compare_at = Some(now),
+            LastResult::Failed(failed) => match failed.report {
+                FailureReport::Reported(_) => failed.report = FailureReport::BeforePause,
+                FailureReport::BeforePause => {}
+                FailureReport::Unreported => failed.compare_at = Some(now),
             },
             LastResult::Unknown
-            | LastResult::Right
-            | LastResult::Left(_)
+            | LastResult::InSync
+            | LastResult::LeftAlone(_)
             | LastResult::Backoff(_)
-            | LastResult::Gone
+            | LastResult::NotFound
             | LastResult::Withheld { .. } => {}
         }
     }
 
     /// Returns the failure that was reported and still applies.
-    pub fn failed(&self) -> Option<&Failed> {
+    pub fn failed(&self) -> Option<&ReportedFailure> {
         match self {
             LastResult::Failed(failed) => Some(failed),
             LastResult::Unknown
-            | LastResult::Right
-            | LastResult::Left(_)
+            | LastResult::InSync
+            | LastResult::LeftAlone(_)
             | LastResult::Backoff(_)
-            | LastResult::Gone
+            | LastResult::NotFound
             | LastResult::Withheld { .. } => None,
         }
     }
@@ -132,11 +132,11 @@ impl LastResult {
     /// Reports whether the pool is known to be in sync, or its difference known, since its last attempt.
     pub fn is_known(&self) -> bool {
         match self {
-            LastResult::Right | LastResult::Left(_) => true,
+            LastResult::InSync | LastResult::LeftAlone(_) => true,
             LastResult::Unknown
             | LastResult::Failed(_)
             | LastResult::Backoff(_)
-            | LastResult::Gone
+            | LastResult::NotFound
             | LastResult::Withheld { .. } => false,
         }
     }
@@ -144,10 +144,10 @@ impl LastResult {
     /// Reports whether the pool was not found at the last try.
     pub fn follows_stale(&self) -> bool {
         match self {
-            LastResult::Backoff(_) | LastResult::Gone => true,
+            LastResult::Backoff(_) | LastResult::NotFound => true,
             LastResult::Unknown
-            | LastResult::Right
-            | LastResult::Left(_)
+            | LastResult::InSync
+            | LastResult::LeftAlone(_)
             | LastResult::Failed(_)
             | LastResult::Withheld { .. } => false,
         }
@@ -156,9 +156,9 @@ impl LastResult {
 
 /// The writes that ARM lost (W2).
 #[derive(Default, Debug)]
-pub(super) struct Losses {
-    pub repeats: Repeats,
+pub(super) struct LostWrites {
+    pub repeats: RepeatCounter,
     pub total: u64,
     /// Whether no write has been verified in place since the last of them.
-    pub stand: bool,
+    pub last_write_lost: bool,
 }

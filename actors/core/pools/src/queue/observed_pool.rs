@@ -19,7 +19,7 @@ pub(super) struct ObservedPool {
     /// When the observation began, or the write ended.
     pub seen: Now,
     /// When the GET began that observed the pool; `None` when an attempt reported it.
-    looked: Option<Now>,
+    read_began: Option<Now>,
     /// Whether no change is possible since then as far as known: none of our tries ended without a clear result.
     pub certain: bool,
     /// Whether no operation was running on the pool: a running one may yet restore the earlier members.
@@ -44,7 +44,7 @@ impl ObservedPool {
                 .flat_map(|state| of(state).into_iter().map(move |ip| (ip, state)))
                 .collect(),
             seen: began,
-            looked: Some(began),
+            read_began: Some(began),
             certain: true,
             failed: facts.provisioning == Provisioning::Failed,
             at_rest: match facts.provisioning {
@@ -67,16 +67,25 @@ impl ObservedPool {
         other.retain(|ip, _| members.contains(ip) && !down.contains(ip));
         // The end of an attempt does not show what Azure reports from then on.
         let failed = before.is_some_and(|before| before.failed);
-        ObservedPool { members, down, other, seen: now, looked: None, certain: true, at_rest: true, failed }
+        ObservedPool {
+            members,
+            down,
+            other,
+            seen: now,
+            read_began: None,
+            certain: true,
+            at_rest: true,
+            failed,
+        }
     }
 
     /// Reports whether a GET observed the pool that began at this moment or later.
-    pub fn was_looked_at_since(&self, moment: Now) -> bool {
-        self.looked.is_some_and(|looked| looked >= moment)
+    pub fn was_read_since(&self, moment: Now) -> bool {
+        self.read_began.is_some_and(|read_began| read_began >= moment)
     }
 
     /// Reports whether the pool is certainly in sync.
-    pub fn is_right(&self, level: &Level) -> bool {
+    pub fn is_in_sync(&self, level: &Level) -> bool {
         self.certain && self.matches(level)
     }
 

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Owner, Spent};
-use crate::queue::contention::{Fight, doubled};
-use crate::queue::last_result::{Failed, Fault, Heard, LastResult};
+use crate::queue::changes::{ChangeOwner, Changes, Spent};
+use crate::queue::contention::{ContentionBackoff, doubled};
+use crate::queue::last_result::{FailureKey, FailureReport, LastResult, ReportedFailure};
 use crate::queue::observed_pool::ObservedPool;
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
@@ -45,7 +45,7 @@ impl PoolQueue {
             }
         };
         let record = record_of(&attempt, &outcome);
-        self.shown.record = Some(Arc::clone(&record));
+        self.status_view.record = Some(Arc::clone(&record));
         match outcome {
             Outcome::Written { members, added, removed, record: _ } => {
                 self.written = Some(id);
@@ -82,13 +82,13 @@ impl PoolQueue {
         };
         let paced = std::mem::take(&mut self.pace);
         if how != AttemptEnd::NotGranted {
-            self.rewrites = false;
+            self.rewrite_requested = false;
             self.ended = Some(now);
             self.not_before = self.not_before.max(now.plus(interval.max(paced)));
         }
-        let record = self.shown.record.take();
-        self.shown.last_end = Some(LastAttempt { end: how, at: now, record });
-        self.shown.dirty = true;
+        let record = self.status_view.record.take();
+        self.status_view.last_end = Some(LastAttempt { end: how, at: now, record });
+        self.status_view.dirty = true;
         out.push(Out::Metric(Metric::AttemptEnded(how)));
     }
 
@@ -106,25 +106,25 @@ impl PoolQueue {
         self.end(now, how, out);
         self.measure_programming(now, attempt, changed.is_some(), out);
         let (added, removed) = changed.unwrap_or_default();
-        let fight = self.fights.written(now, &added, &removed);
+        let backoff = self.contention.record_write(now, &added, &removed);
         let what = EventKind::Updated { pool: self.pool.clone(), members: members.len(), record };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
             out.push(Out::Metric(Metric::Attempt { took, failed: false }));
         }
-        if let Some(Fight { members, left_for }) = fight.filter(|_| self.params.fights) {
+        if let Some(ContentionBackoff { members, left_for }) = backoff.filter(|_| self.params.fights) {
             out.push(Out::Metric(Metric::Fight));
             let what = EventKind::Fight { pool: self.pool.clone(), members, left_for };
-            self.report([&Owner::Pool].into_iter(), what, out);
+            self.report([&ChangeOwner::Pool].into_iter(), what, out);
         }
         out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));
-        self.content =
-            Some(ObservedPool::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
-        self.rest = LastResult::Unknown;
-        self.shown.last_error = None;
-        self.shown.withheld = None;
+        self.observed =
+            Some(ObservedPool::attempted(members, &attempt.assignment.level, self.observed.as_ref(), now));
+        self.last_result = LastResult::Unknown;
+        self.status_view.last_error = None;
+        self.status_view.withheld = None;
         self.rules_in_doubt = false;
-        self.told_not_manageable.clear();
+        self.reported_reasons.clear();
     }
 
     /// Measures the latency of each endpoint change in this attempt once, if it needed a write.
@@ -147,16 +147,17 @@ impl PoolQueue {
     /// Handles a dry run: publishes the difference and reports nothing (C4).
     fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Withheld, out);
-        self.shown.withheld = Some(difference);
-        self.rest = LastResult::Withheld { members: members.clone() };
-        self.content = Some(ObservedPool::attempted(members, &Level::default(), self.content.as_ref(), now));
+        self.status_view.withheld = Some(difference);
+        self.last_result = LastResult::Withheld { members: members.clone() };
+        self.observed =
+            Some(ObservedPool::attempted(members, &Level::default(), self.observed.as_ref(), now));
     }
 
     /// Handles an attempt that sent nothing: spends and reports nothing, and the pool is due as before.
     fn not_granted(&mut self, now: Now, attempt: Attempt, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::NotGranted, out);
         self.waiting.put_back(attempt.changes);
-        self.settle_if_right(now);
+        self.drop_satisfied_changes(now);
         if self.ready_at().is_some_and(|at| at <= now)
             && let Some(class) = self.class()
         {
@@ -170,11 +171,11 @@ impl PoolQueue {
     /// compares it after a back-off. A change that arrived meanwhile is tried once the pool is observed again.
     fn stale(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Stale, out);
-        self.content = None;
-        self.rest = if self.params.compare_after_stale {
-            self.rest.next_backoff(now, self.params.min_interval)
+        self.observed = None;
+        self.last_result = if self.params.compare_after_stale {
+            self.last_result.next_backoff(now, self.params.min_interval)
         } else {
-            LastResult::Gone
+            LastResult::NotFound
         };
         out.push(Out::Missing(self.pool.clone()));
     }
@@ -186,12 +187,12 @@ impl PoolQueue {
             return self.stale(now, out);
         }
         self.end(now, AttemptEnd::NotManageable, out);
-        self.content_is_uncertain();
-        self.rest = self.rest.next_backoff(now, self.params.min_interval);
-        self.shown.last_error = Some(Arc::from(reason.to_string()));
-        if self.tells() && self.told_not_manageable.insert(reason.label()) {
+        self.mark_uncertain();
+        self.last_result = self.last_result.next_backoff(now, self.params.min_interval);
+        self.status_view.last_error = Some(Arc::from(reason.to_string()));
+        if self.may_report() && self.reported_reasons.insert(reason.label()) {
             let what = EventKind::NotManageable { pool: self.pool.clone(), reason, attempted: true };
-            self.report([&Owner::Pool].into_iter(), what, out);
+            self.report([&ChangeOwner::Pool].into_iter(), what, out);
         }
     }
 
@@ -219,13 +220,13 @@ impl PoolQueue {
         self.failed(failure);
         let retrying = self.retrying_by_count(&requeued);
         self.waiting.put_back(requeued);
-        if self.rest.failed().is_none() {
-            self.rest = LastResult::Unknown;
+        if self.last_result.failed().is_none() {
+            self.last_result = LastResult::Unknown;
         }
         if !exhausted.is_empty() {
             let took = now.since(began);
             out.push(Out::Metric(Metric::Attempt { took, failed: true }));
-            let compared_again_in = self.note_failure(now, failure, by_service);
+            let compared_again_in = self.record_failure(now, failure, by_service);
             if !repeated {
                 let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
                 let retries = self.params.max_retries;
@@ -247,7 +248,7 @@ impl PoolQueue {
     fn retrying_by_count(&self, requeued: &Changes) -> BTreeMap<u32, BTreeSet<ServiceUid>> {
         let mut by_count: BTreeMap<u32, BTreeSet<ServiceUid>> = BTreeMap::new();
         let own = requeued.any_of_a_service();
-        for owner in requeued.owners().filter(|owner| !own || **owner != Owner::Pool) {
+        for owner in requeued.owners().filter(|owner| !own || **owner != ChangeOwner::Pool) {
             if let Some(count) = requeued.highest(owner) {
                 by_count.entry(count).or_default().extend(self.subjects([owner].into_iter()));
             }
@@ -260,13 +261,13 @@ impl PoolQueue {
         self.end(now, AttemptEnd::Failed, out);
         self.failed(failure);
         if attempt.changes.is_empty() {
-            self.rest = LastResult::Unknown;
+            self.last_result = LastResult::Unknown;
             return;
         }
         let took = now.since(attempt.began);
         out.push(Out::Metric(Metric::Attempt { took, failed: true }));
         let repeated = self.is_repeat(&attempt.changes, failure);
-        let compared_again_in = self.note_failure(now, failure, attempt.changes.any_of_a_service());
+        let compared_again_in = self.record_failure(now, failure, attempt.changes.any_of_a_service());
         if !repeated {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
             let what = EventKind::FailedTerminal { pool, failure, compared_again_in };
@@ -277,52 +278,59 @@ impl PoolQueue {
     /// Handles shutdown and lost leadership: silently drops the changes; the next observation is compared.
     pub(super) fn interrupted(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Interrupted, out);
-        self.content_is_uncertain();
-        self.rest = LastResult::Unknown;
+        self.mark_uncertain();
+        self.last_result = LastResult::Unknown;
     }
 
     fn failed(&mut self, failure: &Arc<Failure>) {
-        self.content_is_uncertain();
-        self.shown.last_error = Some(Arc::from(failure.to_string()));
+        self.mark_uncertain();
+        self.status_view.last_error = Some(Arc::from(failure.to_string()));
     }
 
-    pub(super) fn content_is_uncertain(&mut self) {
-        if let Some(content) = &mut self.content {
-            content.certain = false;
+    pub(super) fn mark_uncertain(&mut self) {
+        if let Some(observed) = &mut self.observed {
+            observed.certain = false;
         }
     }
 
     /// Reports whether operators already know this failure and no Service has asked for anything since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
-        let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
+        let told = self
+            .last_result
+            .failed()
+            .is_some_and(|failed| failed.report == FailureReport::Reported(FailureKey::of(failure)));
         told && !changes.any_of_a_service()
     }
 
     /// Records the reported failure, and sets the time of the next comparison (Q8). Returns how long it takes until the
     /// pool is tried again: at that time, or earlier with the waiting changes.
-    fn note_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
+    fn record_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
         let comparison =
             self.params.after_failure.filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
-        let delay = match (self.rest.failed(), by_service) {
+        let delay = match (self.last_result.failed(), by_service) {
             (Some(before), false) => doubled(before.delay),
             (Some(_), true) | (None, _) => comparison.unwrap_or_default(),
         };
         let compare_at = comparison.map(|_| now.plus(delay));
-        let heard = if self.tells() { Heard::Of(Fault::of(failure)) } else { Heard::NotYet };
-        self.rest = LastResult::Failed(Failed { heard, compare_at, delay });
+        let report = if self.may_report() {
+            FailureReport::Reported(FailureKey::of(failure))
+        } else {
+            FailureReport::Unreported
+        };
+        self.last_result = LastResult::Failed(ReportedFailure { report, compare_at, delay });
         let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
         again_at.map(|at| at.since(now))
     }
 
     /// Returns the Services that get reports about changes of these owners: their own, or all of the pool when there is
     /// none.
-    fn subjects<'a>(&self, owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<ServiceUid> {
+    fn subjects<'a>(&self, owners: impl Iterator<Item = &'a ChangeOwner>) -> BTreeSet<ServiceUid> {
         let mut of_the_pool = false;
         let mut subjects = BTreeSet::new();
         for owner in owners {
             match owner {
-                Owner::Pool => of_the_pool = true,
-                Owner::Service(uid) => {
+                ChangeOwner::Pool => of_the_pool = true,
+                ChangeOwner::Service(uid) => {
                     subjects.insert(uid.clone());
                 }
             }
@@ -334,20 +342,20 @@ impl PoolQueue {
     }
 
     /// Reports whether the pool's Services get events: not while it is paused or only observed (G6).
-    pub(super) fn tells(&self) -> bool {
+    pub(super) fn may_report(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
 
     /// Ends a pause: lasting conditions are reported again, and unreported failures are retried.
     pub(super) fn pause_ended(&mut self, now: Now) {
-        self.rest.pause_ended(now);
-        self.told_not_manageable.clear();
+        self.last_result.pause_ended(now);
+        self.reported_reasons.clear();
     }
 
     /// Reports to the Services of these owners, unless the pool is paused. Returns whether there is any such Service.
     pub(super) fn report<'a>(
         &self,
-        owners: impl Iterator<Item = &'a Owner>,
+        owners: impl Iterator<Item = &'a ChangeOwner>,
         what: EventKind,
         out: &mut Vec<Out>,
     ) -> bool {
@@ -362,7 +370,7 @@ impl PoolQueue {
             services.iter().filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
         let subjects: Vec<Subject> = relevant.map(|(uid, share)| Subject::of(uid, &share.key)).collect();
         let any = !subjects.is_empty();
-        if any && self.tells() {
+        if any && self.may_report() {
             let note = assignment.source.note().cloned();
             out.push(Out::Report(Report { subjects, what, note }));
         }

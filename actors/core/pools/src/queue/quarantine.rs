@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Owner};
+use crate::queue::changes::{ChangeOwner, Changes};
 use crate::queue::outcome::retired_end;
 use crate::queue::{Attempt, In, Out, Phase, PoolQueue, status};
 use model::assignment::Assignment;
@@ -16,7 +16,7 @@ use model::sample::{AttemptEnd, Metric};
 
 /// Time after a term's first assignment, or the end of a pause, at which the quarantine is reported once more. The
 /// event emitter of a standby drops reports, and learns of its leadership soon after the pools do.
-const TOLD_AFTER: Duration = Duration::from_secs(60);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The state of a quarantined pool.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Quarantine {
     /// An attempt that the writer has yet to answer; its outcome is ignored.
     pub running: Option<Attempt>,
     /// When the quarantine is reported once more.
-    pub tell_at: Option<Now>,
+    pub report_at: Option<Now>,
 }
 
 impl PoolQueue {
@@ -35,9 +35,11 @@ impl PoolQueue {
         let changes = &self.waiting.changes;
         let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
         all(changes.within(self.params.max_retries), "a waiting change is beyond its budget")?;
-        let named = |owner: &Owner| match owner {
-            Owner::Pool => self.assignment.is_some(),
-            Owner::Service(uid) => self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid)),
+        let named = |owner: &ChangeOwner| match owner {
+            ChangeOwner::Pool => self.assignment.is_some(),
+            ChangeOwner::Service(uid) => {
+                self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid))
+            }
         };
         all(changes.owners().all(named), "a change without an owner waits")?;
         match &self.phase {
@@ -60,7 +62,7 @@ impl PoolQueue {
 
     /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In tests
     /// and in the simulation a broken invariant ends the program.
-    pub(super) fn conclude(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
+    pub(super) fn finish_step(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
         let sound = if sound { Ok(()) } else { Err("a level is not the union of its Services' parts") };
         if let Err(broken) = sound.and_then(|()| self.check()) {
             debug_assert!(self.broken_on_purpose, "{}: {broken}: {self:?}", self.pool);
@@ -74,7 +76,7 @@ impl PoolQueue {
     /// assigned.
     pub fn break_on_purpose(&mut self, now: Now) {
         self.broken_on_purpose = true;
-        self.waiting.add(Owner::Service(ServiceUid::new("unknown")), now);
+        self.waiting.add(ChangeOwner::Service(ServiceUid::new("unknown")), now);
     }
 
     /// Releases everything except the owners of the pool, and takes back what this step has sent to the writer.
@@ -100,32 +102,32 @@ impl PoolQueue {
             | Phase::Due(_)
             | Phase::Quarantined(_) => None,
         };
-        (self.assignment, self.epoch, self.shown) = (old.assignment, old.epoch, old.shown);
+        (self.assignment, self.epoch, self.status_view) = (old.assignment, old.epoch, old.status_view);
         (self.reported, self.out_of_sync) = (old.reported, old.out_of_sync);
         (self.ended, self.not_before, self.losses.total) = (old.ended, old.not_before, old.losses.total);
-        self.shown.last_error = Some(Arc::from(broken));
-        self.shown.withheld = None;
-        self.shown.dirty = true;
-        self.phase = Phase::Quarantined(Quarantine { broken, running, tell_at: None });
+        self.status_view.last_error = Some(Arc::from(broken));
+        self.status_view.withheld = None;
+        self.status_view.dirty = true;
+        self.phase = Phase::Quarantined(Quarantine { broken, running, report_at: None });
         out.push(Out::Quarantined(self.pool.clone(), broken));
-        self.tell(broken, out);
-        if let Some(nobodys) = self.assignment.take_if(|assignment| assignment.services.is_empty()) {
-            self.leave_quarantine(now, nobodys, out);
+        self.report_quarantine(broken, out);
+        if let Some(unowned) = self.assignment.take_if(|assignment| assignment.services.is_empty()) {
+            self.leave_quarantine(now, unowned, out);
         }
     }
 
-    fn tell(&self, broken: &'static str, out: &mut Vec<Out>) {
+    fn report_quarantine(&self, broken: &'static str, out: &mut Vec<Out>) {
         let what = EventKind::Quarantined { pool: self.pool.clone(), broken };
-        self.report([&Owner::Pool].into_iter(), what, out);
+        self.report([&ChangeOwner::Pool].into_iter(), what, out);
     }
 
     /// Reports the quarantine once more when that is due.
-    pub(super) fn tell_again(&mut self, now: Now, out: &mut Vec<Out>) {
+    pub(super) fn report_again(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = &mut self.phase
-            && quarantine.tell_at.take_if(|at| *at <= now).is_some()
+            && quarantine.report_at.take_if(|at| *at <= now).is_some()
         {
             let broken = quarantine.broken;
-            self.tell(broken, out);
+            self.report_quarantine(broken, out);
         }
     }
 
@@ -133,31 +135,31 @@ impl PoolQueue {
     pub(super) fn step_quarantined(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let from = out.len();
         match input {
-            In::Assigned(assignment) => self.assigned_in_quarantine(now, assignment, out),
+            In::Assigned(assignment) => self.on_assigned_in_quarantine(now, assignment, out),
             In::Take(id) => {
                 self.epoch = self.epoch.max(id.epoch);
-                if self.running_ends(|running| running == id) {
+                if self.end_running(|running| running == id) {
                     self.end(now, AttemptEnd::Interrupted, out);
                 }
                 out.push(Out::Taken(self.pool.clone(), id, None));
             }
             In::Finished(id, outcome) => {
-                if self.running_ends(|running| running == id) {
+                if self.end_running(|running| running == id) {
                     self.end(now, retired_end(&outcome), out);
                 } else {
                     out.push(Out::Metric(Metric::UnmatchedAnswer));
                 }
             }
-            In::Attempt(id) => self.on_attempt_asked(now, id, out),
+            In::Attempt(id) => self.on_attempt_requested(now, id, out),
             In::Observed(_) | In::Pace(_) | In::Rewrite | In::Verified(_) => {}
         }
-        self.note_sync(now, false);
+        self.record_sync(now, false);
         self.end_conditions(now, from, out);
         self.publish(now, out);
     }
 
     /// Ends the running attempt if it is the given one. Returns whether it was.
-    fn running_ends(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
+    fn end_running(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
         match &mut self.phase {
             Phase::Quarantined(quarantine) => {
                 quarantine.running.take_if(|attempt| is_meant(attempt.id)).is_some()
@@ -166,7 +168,7 @@ impl PoolQueue {
         }
     }
 
-    fn assigned_in_quarantine(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
+    fn on_assigned_in_quarantine(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         let old = self.assignment.as_ref();
         if old.is_some_and(|old| new.epoch < old.epoch) {
             return;
@@ -176,28 +178,28 @@ impl PoolQueue {
         }
         let begins = old.is_none_or(|old| old.epoch < new.epoch);
         let resumes = old.is_some_and(|old| old.is_paused()) && !new.is_paused();
-        self.shown.dirty |= status::differ(old.map(AsRef::as_ref), &new);
+        self.status_view.dirty |= status::differ(old.map(AsRef::as_ref), &new);
         let epoch = new.epoch;
         self.epoch = self.epoch.max(epoch);
         self.assignment = Some(new);
-        if begins && self.running_ends(|running| running.epoch < epoch) {
+        if begins && self.end_running(|running| running.epoch < epoch) {
             self.end(now, AttemptEnd::Interrupted, out);
         }
         if let Phase::Quarantined(quarantine) = &mut self.phase
             && (begins || resumes)
         {
-            quarantine.tell_at = Some(now.plus(TOLD_AFTER));
+            quarantine.report_at = Some(now.plus(REPORT_AGAIN_AFTER));
         }
     }
 
     /// Ends the quarantine of a pool without an owner: the pool retires when nothing of it is in flight.
-    fn leave_quarantine(&mut self, now: Now, nobodys: Arc<Assignment>, out: &mut Vec<Out>) {
+    fn leave_quarantine(&mut self, now: Now, unowned: Arc<Assignment>, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = std::mem::replace(&mut self.phase, Phase::Quiet)
             && let Some(attempt) = quarantine.running
         {
             self.phase = Phase::Retiring(attempt);
         }
-        self.shown.last_error = None;
-        self.on_released(now, nobodys, out);
+        self.status_view.last_error = None;
+        self.on_released(now, unowned, out);
     }
 }

@@ -9,9 +9,9 @@ use model::view::OutOfSync;
 impl PoolQueue {
     /// Records whether the pool is in sync. A difference made by a new level begins now; any other may have begun
     /// before it was observed.
-    pub(super) fn note_sync(&mut self, now: Now, by_level: bool) {
+    pub(super) fn record_sync(&mut self, now: Now, by_level: bool) {
         let before = self.out_of_sync;
-        let at_least = !by_level || self.content.is_none();
+        let at_least = !by_level || self.observed.is_none();
         let since = self.is_out_of_sync().map(|is_out| is_out.then_some(now));
         self.out_of_sync = match (since, self.held_since()) {
             (Some(None), None) => None,
@@ -21,7 +21,7 @@ impl PoolQueue {
             }
             (Some(Some(since)), _) => Some(before.unwrap_or(OutOfSync { since, at_least })),
         };
-        self.shown.dirty |= self.out_of_sync != before;
+        self.status_view.dirty |= self.out_of_sync != before;
     }
 
     /// Restarts the time at the end of a pause, because a pause does not count.
@@ -32,12 +32,12 @@ impl PoolQueue {
     /// Reports whether the pool differs from its level; `None`: that is not certain, and nothing changes.
     fn is_out_of_sync(&self) -> Option<bool> {
         let level = &self.assignment.as_ref()?.level;
-        match &self.content {
+        match &self.observed {
             // This write may be lost like the one before.
-            Some(content) if content.is_right(level) => {
-                content.at_rest.then_some(self.losses.stand || content.failed)
+            Some(observed) if observed.is_in_sync(level) => {
+                observed.at_rest.then_some(self.losses.last_write_lost || observed.failed)
             }
-            Some(content) if content.matches(level) => None,
+            Some(observed) if observed.matches(level) => None,
             Some(_) | None => Some(true),
         }
     }

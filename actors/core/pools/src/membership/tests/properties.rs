@@ -99,9 +99,9 @@ struct World {
     /// What the machine was shown last.
     shown: LoadAssignment,
     /// What should be used.
-    used: Option<Choice>,
+    used: Option<EndpointSet>,
     /// Since when each choice has been usable without a break.
-    since: BTreeMap<Choice, Now>,
+    since: BTreeMap<EndpointSet, Now>,
 }
 
 impl World {
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// The account of what a choice makes members.
-    fn chosen(&self, choice: Choice) -> BTreeSet<IpAddr> {
+    fn chosen(&self, choice: EndpointSet) -> BTreeSet<IpAddr> {
         let health: &[i32] = if choice.degraded { &[DEGRADED] } else { &[UNKNOWN, HEALTHY] };
         self.of_health(choice.priority, health)
     }
@@ -224,15 +224,17 @@ impl World {
     }
 
     /// What is better than this, stands as well, and has been usable since when.
-    fn better(&self, used: Choice) -> impl Iterator<Item = (Choice, Now)> + '_ {
-        let alike = move |choice: &Choice| *choice < used && choice.degraded == used.degraded;
+    fn better(&self, used: EndpointSet) -> impl Iterator<Item = (EndpointSet, Now)> + '_ {
+        let alike = move |choice: &EndpointSet| *choice < used && choice.degraded == used.degraded;
         self.since.iter().filter(move |(choice, _)| alike(choice)).map(|(choice, since)| (*choice, *since))
     }
 
     fn account(&mut self) {
-        let choices = (0..PRIORITIES)
-            .flat_map(|priority| [Choice { degraded: false, priority }, Choice { degraded: true, priority }]);
-        let usable: BTreeSet<Choice> = choices.filter(|choice| !self.chosen(*choice).is_empty()).collect();
+        let choices = (0..PRIORITIES).flat_map(|priority| {
+            [EndpointSet { degraded: false, priority }, EndpointSet { degraded: true, priority }]
+        });
+        let usable: BTreeSet<EndpointSet> =
+            choices.filter(|choice| !self.chosen(*choice).is_empty()).collect();
         self.since.retain(|choice, _| usable.contains(choice));
         for choice in &usable {
             self.since.entry(*choice).or_insert(self.now);
@@ -256,7 +258,7 @@ impl World {
             let keeps = is(Plant::KeepsDraining, health, DRAINING);
             if likes || keeps { HEALTHY } else { health }
         });
-        let can = |choice: &Choice| !self.chosen(*choice).is_empty();
+        let can = |choice: &EndpointSet| !self.chosen(*choice).is_empty();
         let late = self.has(Plant::FailsOverLate) && self.used.iter().any(|used| !can(used));
         let flaps = self.has(Plant::MissesFlaps) && self.used.iter().any(can);
         if late || flaps { self.shown.clone() } else { assignment }
@@ -290,7 +292,7 @@ impl World {
         self.count = PRIORITIES;
         self.ask()?;
         self.wait(FAILBACK)?;
-        prop_assert_eq!(self.pool.used(), Some(Choice { degraded: false, priority: 0 }));
+        prop_assert_eq!(self.pool.used(), Some(EndpointSet { degraded: false, priority: 0 }));
         Ok(())
     }
 }

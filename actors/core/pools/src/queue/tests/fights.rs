@@ -1,7 +1,7 @@
 //! W11's back-offs, and what `compatibility: upstream` leaves out (C2).
 
 use super::*;
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 
 impl Drive {
     /// Another client adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
@@ -260,10 +260,10 @@ fn w11_a_service_s_change_is_not_held_back_by_restorations() {
 fn w11_and_g2_the_last_members_are_kept_whatever_somebody_else_adds() {
     let mut drive = fought();
     drive.foreign_addition(6_000);
-    let fights = &drive.queue.fights;
+    let fights = &drive.queue.contention;
     let level = Level { keeps: Keeps::Last, ..Level::default() };
-    assert!(fights.loosened(drive.now, &Level::default()).is_some());
-    assert!(fights.loosened(drive.now, &level).is_none(), "member 9 must not stand for the last one");
+    assert!(fights.relaxed(drive.now, &Level::default()).is_some());
+    assert!(fights.relaxed(drive.now, &level).is_none(), "member 9 must not stand for the last one");
 }
 
 #[test]
@@ -401,8 +401,12 @@ fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
         drive.want("web", &[2]).at(30_000);
         let id = drive.take();
         drive.want("api", &[3]).finish(id, Outcome::Stale).at(32_000);
-        let waiting: Vec<Owner> = drive.queue.waiting.changes.owners().cloned().collect();
-        assert_eq!(waiting, [Owner::Service(ServiceUid::new("api"))], "what the attempt took is dropped");
+        let waiting: Vec<ChangeOwner> = drive.queue.waiting.changes.owners().cloned().collect();
+        assert_eq!(
+            waiting,
+            [ChangeOwner::Service(ServiceUid::new("api"))],
+            "what the attempt took is dropped"
+        );
         assert!(drive.events().is_empty() && drive.due.is_none(), "what is there is not known");
         drive.see(&[1]).at(30_000 + tick - 1);
         assert!(drive.due.is_none(), "the interval since the outcome");

@@ -421,7 +421,7 @@ impl World {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
-        if let LastResult::Withheld { .. } = self.drive.queue.rest {
+        if let LastResult::Withheld { .. } = self.drive.queue.last_result {
             // A dry run has said all it can about what is there; only news makes it look again (C4).
             self.real.insert(ip(9));
         }

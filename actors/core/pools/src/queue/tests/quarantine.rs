@@ -1,7 +1,7 @@
 //! A pool that breaks an invariant of its own (A4): each test breaks a real one, on purpose.
 
 use super::*;
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 
 /// What is broken here: a Service that the pool is not given has a change in it.
 const BROKEN: &str = "a change without an owner waits";
@@ -10,7 +10,7 @@ impl Drive {
     /// From the next step on an invariant does not hold.
     fn break_it(&mut self) -> &mut Drive {
         self.queue.broken_on_purpose = true;
-        self.queue.waiting.add(Owner::Service(ServiceUid::new("nobody")), self.now);
+        self.queue.waiting.add(ChangeOwner::Service(ServiceUid::new("nobody")), self.now);
         self
     }
 

@@ -171,7 +171,7 @@ fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
         drive.finish(id, outcome);
         assert!(drive.events().is_empty(), "{ended}");
         assert!(drive.observations().is_empty(), "{ended}");
-        assert!(drive.queue.rest.failed().is_none(), "no failure was reported: {ended}");
+        assert!(drive.queue.last_result.failed().is_none(), "no failure was reported: {ended}");
     }
 }
 
