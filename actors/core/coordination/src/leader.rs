@@ -153,7 +153,7 @@ pub struct Leader {
     epoch: Epoch,
     /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    errand: LeaseStep,
+    request: LeaseStep,
     calls: u64,
     /// Number of terms that this process has won.
     terms: u64,
@@ -165,12 +165,12 @@ pub struct Leader {
     expires: Now,
     /// Number of consecutive conflicts with other writers of the Lease.
     conflicts: u32,
-    sight: ObservedLease,
+    observed: ObservedLease,
     /// The newest gate times, to be recorded in the Lease.
     gates: GateTimes,
     /// The newest out-of-sync pools, to be recorded in the Lease.
     out_of_sync: OutOfSyncTimes,
-    ending: Ending,
+    shutdown: Shutdown,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
     shown: Option<LeadershipView>,
@@ -195,7 +195,7 @@ enum Phase {
 
 /// Progress of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ending {
+enum Shutdown {
     /// No shutdown.
     Not,
     /// The writer waits for the answers to its requests.
@@ -209,13 +209,13 @@ impl Leader {
     #[must_use]
     pub fn new(params: Params) -> Leader {
         Leader {
-            sight: ObservedLease::new(Arc::clone(&params.identity)),
+            observed: ObservedLease::new(Arc::clone(&params.identity)),
             params,
             phase: Phase::Idle,
             since: Now::ZERO,
             epoch: Epoch::default(),
             renewed: None,
-            errand: LeaseStep::None,
+            request: LeaseStep::None,
             calls: 0,
             terms: 0,
             confirmed: false,
@@ -223,7 +223,7 @@ impl Leader {
             conflicts: 0,
             gates: GateTimes::default(),
             out_of_sync: OutOfSyncTimes::default(),
-            ending: Ending::Not,
+            shutdown: Shutdown::Not,
             last_error: None,
             watch_failures: WatchFailures::default(),
             shown: None,
@@ -259,18 +259,18 @@ impl Leader {
             Contest::Elected(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
-                self.errand = LeaseStep::look(now);
+                self.request = LeaseStep::look(now);
             }
         }
     }
 
     /// Begins a term: the Lease has become ours with a request that was sent at `sent`.
-    fn win(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
+    fn begin_term(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
         self.confirmed &= now < self.expires;
         self.renewed = Some(sent);
         self.terms += 1;
-        self.epoch = Epoch(self.epoch.0.max(self.sight.transitions()) + 1);
-        let until = self.sight.quiet_at();
+        self.epoch = Epoch(self.epoch.0.max(self.observed.transitions()) + 1);
+        let until = self.observed.quiet_at();
         if until > now {
             self.enter(now, Phase::Settling { until }, out);
         } else {
@@ -281,7 +281,7 @@ impl Leader {
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
         // If no other process has led since our data were confirmed, they lack no write.
-        let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
+        let anew = !self.confirmed && (self.observed.had_other_writer() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, anew });
     }
 
@@ -291,24 +291,24 @@ impl Leader {
     }
 
     fn on_opened(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
-        if self.phase != Phase::Confirming || epoch != self.epoch || self.ending != Ending::Not {
+        if self.phase != Phase::Confirming || epoch != self.epoch || self.shutdown != Shutdown::Not {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
-        let noted = self.sight.gates();
+        let noted = self.observed.gates();
         let later = |at: Option<Now>| at.filter(|at| *at > now);
         let remembered =
             GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
         if remembered != GateTimes::default() {
             out.push(Out::Remembered(remembered));
         }
-        let out_of_sync = self.sight.out_of_sync();
+        let out_of_sync = self.observed.out_of_sync();
         if !out_of_sync.is_empty() {
             out.push(Out::OutOfSync(out_of_sync));
         }
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
-        self.say_standing(out);
+        self.send_standing(out);
         out.push(Out::Round);
     }
 
@@ -320,14 +320,14 @@ impl Leader {
         }
     }
 
-    fn say_standing(&self, out: &mut Vec<Out>) {
+    fn send_standing(&self, out: &mut Vec<Out>) {
         if self.phase == Phase::Leading {
             out.push(Out::Standing(Standing::Leading { epoch: self.epoch, until: self.until() }));
         }
     }
 
     /// Gives up the term: the Lease is not ours any more, or may not be.
-    fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn end_term(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.renewed.is_some() {
             self.expires = self.until();
         }
@@ -345,23 +345,23 @@ impl Leader {
     /// until a hold in it has ended.
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
         self.last_error = Some("the storage of the API server was set back".into());
-        self.lose(now, out);
-        self.errand = LeaseStep::None;
-        match self.ending {
-            Ending::Not => {
+        self.end_term(now, out);
+        self.request = LeaseStep::None;
+        match self.shutdown {
+            Shutdown::Not => {
                 self.enter(now, Phase::Done, out);
                 out.push(Out::SetBack(set_back));
             }
             // The process ends anyway.
-            Ending::Begun | Ending::Releasing { .. } => {}
+            Shutdown::Begun | Shutdown::Releasing { .. } => {}
         }
     }
 
     fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.ending != Ending::Not || self.phase == Phase::Done {
+        if self.shutdown != Shutdown::Not || self.phase == Phase::Done {
             return;
         }
-        self.ending = Ending::Begun;
+        self.shutdown = Shutdown::Begun;
         match self.phase {
             // Nothing was begun in this term, and nothing will be.
             Phase::Settling { .. } | Phase::Confirming => self.enter(now, Phase::Standby, out),
@@ -370,33 +370,33 @@ impl Leader {
     }
 
     fn on_writer_quiet(&mut self, now: Now, shared_is_free: bool, out: &mut Vec<Out>) {
-        match self.ending {
-            Ending::Begun => {
-                self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
+        match self.shutdown {
+            Shutdown::Begun => {
+                self.shutdown = Shutdown::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
             }
-            Ending::Not | Ending::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+            Shutdown::Not | Shutdown::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }
     }
 
     /// Reports whether a process that ends has nothing left to do.
     fn is_over(&self, now: Now) -> bool {
-        match self.ending {
-            Ending::Not | Ending::Begun => false,
-            Ending::Releasing { until, .. } => {
+        match self.shutdown {
+            Shutdown::Not | Shutdown::Begun => false,
+            Shutdown::Releasing { until, .. } => {
                 // A replica that takes a release for the end of all writes would not wait for those of a predecessor
                 // that did not release: the Lease is left to lapse.
-                let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
+                let held_too_early = self.renewed.is_some() && self.observed.quiet_at() > now;
                 until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
             }
         }
     }
 
     /// Does everything that is due now; the last part of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Contest::Elected(times) = self.params.contest {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
                 self.last_error.get_or_insert_with(|| "the Lease could not be renewed in time".into());
-                self.lose(now, out);
+                self.end_term(now, out);
             }
             if let Phase::Settling { until } = self.phase
                 && until <= now
@@ -405,21 +405,21 @@ impl Leader {
             }
             // A process that ends without a release must not have requested one in the same step.
             if !self.is_over(now) {
-                self.go_on(now, times, out);
+                self.send_due(now, times, out);
             }
         }
-        if let Ending::Releasing { shared_is_free: shared, .. } = self.ending
+        if let Shutdown::Releasing { shared_is_free: shared, .. } = self.shutdown
             && self.phase != Phase::Done
             && self.is_over(now)
         {
             // A term that ended for lack of a renewal leaves the Lease in our name.
-            let own = self.sight.ours().is_none() && !self.may_become_ours();
+            let own = self.observed.ours().is_none() && !self.may_become_ours();
             self.renewed = None;
-            self.errand = LeaseStep::None;
+            self.request = LeaseStep::None;
             self.enter(now, Phase::Done, out);
             out.push(Out::Done(Free { own, shared }));
         }
-        self.show(out);
+        self.publish_view(out);
         let broken = self.check().err();
         assert!(broken.is_none(), "{}: nothing may be written (A4, W8)", broken.unwrap_or_default());
     }
@@ -436,34 +436,34 @@ impl Leader {
                 rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
             }
             Phase::Idle | Phase::Standby | Phase::Done => {
-                let ends = self.ending != Ending::Not;
+                let ends = self.shutdown != Shutdown::Not;
                 rule(ends || self.renewed.is_none(), "the Lease without a term")?;
             }
         }
         let at_work = !matches!(self.phase, Phase::Idle | Phase::Done);
-        let idle = matches!(self.errand, LeaseStep::None);
+        let idle = matches!(self.request, LeaseStep::None);
         rule(
-            !elected || !at_work || self.ending != Ending::Not || !idle,
+            !elected || !at_work || self.shutdown != Shutdown::Not || !idle,
             "nothing is asked and nothing will be",
         )
     }
 
-    fn show(&mut self, out: &mut Vec<Out>) {
+    fn publish_view(&mut self, out: &mut Vec<Out>) {
         let elected = matches!(self.params.contest, Contest::Elected(_));
-        let role = match (self.phase, self.ending) {
+        let role = match (self.phase, self.shutdown) {
             (Phase::Idle, _) => return,
-            (Phase::Done, _) | (_, Ending::Begun | Ending::Releasing { .. }) => "stopping",
-            (Phase::Standby, Ending::Not) => "standby",
-            (Phase::Settling { .. }, Ending::Not) => "settling",
-            (Phase::Confirming, Ending::Not) => "confirming",
-            (Phase::Leading, Ending::Not) if elected => "leader",
-            (Phase::Leading, Ending::Not) => "alone",
+            (Phase::Done, _) | (_, Shutdown::Begun | Shutdown::Releasing { .. }) => "stopping",
+            (Phase::Standby, Shutdown::Not) => "standby",
+            (Phase::Settling { .. }, Shutdown::Not) => "settling",
+            (Phase::Confirming, Shutdown::Not) => "confirming",
+            (Phase::Leading, Shutdown::Not) if elected => "leader",
+            (Phase::Leading, Shutdown::Not) => "alone",
         };
         let leads = elected && self.phase == Phase::Leading;
         let view = LeadershipView {
             identity: Arc::clone(&self.params.identity),
             role,
-            holder: self.sight.holder(),
+            holder: self.observed.holder(),
             epoch: self.epoch,
             since: self.since,
             until: leads.then(|| self.until()),
@@ -493,29 +493,29 @@ impl Machine for Leader {
             In::Shutdown => self.on_shutdown(now, out),
             In::WriterQuiet { shared_is_free } => self.on_writer_quiet(now, shared_is_free, out),
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         if matches!(self.phase, Phase::Idle | Phase::Done) {
             return None;
         }
-        let ending = match self.ending {
-            Ending::Not | Ending::Begun => None,
-            Ending::Releasing { until, .. } => Some(until),
+        let shutdown = match self.shutdown {
+            Shutdown::Not | Shutdown::Begun => None,
+            Shutdown::Releasing { until, .. } => Some(until),
         };
-        let Contest::Elected(times) = self.params.contest else { return ending };
+        let Contest::Elected(times) = self.params.contest else { return shutdown };
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
         let settled = match self.phase {
             Phase::Settling { until } => Some(until),
             Phase::Idle | Phase::Standby | Phase::Confirming | Phase::Leading | Phase::Done => None,
         };
-        earliest(earliest(loss, settled), earliest(ending, self.errand_deadline(times)))
+        earliest(earliest(loss, settled), earliest(shutdown, self.request_deadline(times)))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if !matches!(self.phase, Phase::Idle | Phase::Done) {
-            self.advance(now, out);
+            self.process_due(now, out);
         }
     }
 }

@@ -29,8 +29,8 @@ use model::operator_request::{Answer, Refusal, RequestId, Scope};
 use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::Metric;
 use model::view::PolicyView;
-use notes::Noted;
-use requests::{ANSWERED_WITHIN, Work};
+use notes::PauseNotes;
+use requests::{ANSWERED_WITHIN, PauseRequest};
 
 /// Time for which the note applies that switches the admin state off, from its first observation.
 const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
@@ -130,52 +130,52 @@ pub enum Out {
 pub struct Pauses {
     params: Params,
     /// The last read state; `None`: none yet.
-    known: Option<Known>,
+    state: Option<ReadState>,
     /// The newest term that has begun.
     begun: Option<Epoch>,
-    /// The newest term that had begun when `known` was requested.
+    /// The newest term that had begun when `state` was requested.
     term: Option<Epoch>,
     /// The last sent policy and its term.
     said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     /// Each of its requests carries the newest term that had begun at that time.
-    errand: ConfigMapClient<Option<Epoch>>,
+    client: ConfigMapClient<Option<Epoch>>,
     /// The operator's requests in the order of arrival; the first is being processed.
-    work: VecDeque<Work>,
+    requests: VecDeque<PauseRequest>,
     shown: Option<PolicyView>,
 }
 
 /// A read state of the ConfigMap.
 #[derive(Clone, Debug)]
-struct Known {
+struct ReadState {
     /// `None`: there is no ConfigMap.
     facts: Option<Arc<ConfigMapFacts>>,
-    noted: Noted,
+    notes: PauseNotes,
     /// The note that switches the admin state off.
-    off: Option<Off>,
+    off: Option<OffSwitch>,
 }
 
 /// The note that switches the admin state off.
 #[derive(Clone, Copy, Debug)]
-enum Off {
+enum OffSwitch {
     /// The note applies; `since` is its first observation.
-    Heeded { since: Now },
+    Active { since: Now },
     /// The note is too old and no longer applies.
-    Outlived,
+    Expired,
 }
 
-impl Known {
-    fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&Known>) -> Known {
-        let noted = facts.as_deref().map(Noted::of).unwrap_or_default();
-        let stood = before.and_then(|before| before.off).unwrap_or(Off::Heeded { since: now });
-        let off = noted.admin_state_off.then_some(stood);
-        Known { facts, noted, off }
+impl ReadState {
+    fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&ReadState>) -> ReadState {
+        let notes = facts.as_deref().map(PauseNotes::of).unwrap_or_default();
+        let stood = before.and_then(|before| before.off).unwrap_or(OffSwitch::Active { since: now });
+        let off = notes.admin_state_off.then_some(stood);
+        ReadState { facts, notes, off }
     }
 
     /// Returns until when the admin state is switched off; `None`: it is not.
     fn off_until(&self) -> Option<Now> {
         match self.off {
-            Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
-            Some(Off::Outlived) | None => None,
+            Some(OffSwitch::Active { since }) => Some(since.plus(HEEDS_OFF_FOR)),
+            Some(OffSwitch::Expired) | None => None,
         }
     }
 }
@@ -184,7 +184,7 @@ impl Known {
 /// readers other than the machine.
 #[must_use]
 pub fn noted(facts: &ConfigMapFacts) -> (OperatorPolicy, BTreeMap<Arc<str>, &'static str>) {
-    let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
+    let PauseNotes { everything, pools, services, admin_state_off, unreadable, .. } = PauseNotes::of(facts);
     (OperatorPolicy { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
 }
 
@@ -194,21 +194,21 @@ impl Pauses {
     pub fn new(params: Params) -> Pauses {
         Pauses {
             params,
-            known: None,
+            state: None,
             begun: None,
             term: None,
             said: None,
-            errand: ConfigMapClient::default(),
-            work: VecDeque::new(),
+            client: ConfigMapClient::default(),
+            requests: VecDeque::new(),
             shown: None,
         }
     }
 
     fn on_start(&mut self, now: Now) {
         match self.params.keeping {
-            Keeping::ConfigMap if self.errand.is_idle() => self.errand.look_at(now),
+            Keeping::ConfigMap if self.client.is_idle() => self.client.look_at(now),
             Keeping::ConfigMap => {}
-            Keeping::Nothing => self.known = Some(Known::of(now, None, None)),
+            Keeping::Nothing => self.state = Some(ReadState::of(now, None, None)),
         }
     }
 
@@ -219,36 +219,36 @@ impl Pauses {
         }
         self.begun = Some(epoch);
         match self.params.keeping {
-            Keeping::ConfigMap => self.errand.look_anew(now),
+            Keeping::ConfigMap => self.client.look_anew(now),
             Keeping::Nothing => self.term = self.begun,
         }
     }
 
-    fn on_request(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
-        if work.is_of_a_node() {
-            out.push(Out::Answer(work.id, Answer::Refused(Refusal::Unknown)));
+    fn on_request(&mut self, now: Now, request: PauseRequest, out: &mut Vec<Out>) {
+        if request.is_of_a_node() {
+            out.push(Out::Answer(request.id, Answer::Refused(Refusal::Unknown)));
             return;
         }
         match self.params.keeping {
             Keeping::ConfigMap => {
-                self.work.push_back(work);
-                self.errand.hurry(now);
+                self.requests.push_back(request);
+                self.client.hurry(now);
             }
-            Keeping::Nothing => out.push(Out::Answer(work.id, Answer::Refused(Refusal::DryRun))),
+            Keeping::Nothing => out.push(Out::Answer(request.id, Answer::Refused(Refusal::DryRun))),
         }
     }
 
     /// Returns the policy as this process applies it, if it is known.
-    fn heeded(&self) -> Option<OperatorPolicy> {
-        let noted = self.policy()?;
+    fn effective_policy(&self) -> Option<OperatorPolicy> {
+        let notes = self.policy()?;
         Some(match self.params.heeding {
-            Heeding::Pauses => noted,
+            Heeding::Pauses => notes,
             Heeding::Restoring(Restoring { reversed, heeds_single }) => {
-                let others_write = reversed && noted.everything.is_none();
+                let others_write = reversed && notes.everything.is_none();
                 let single = if heeds_single {
-                    noted
+                    notes
                 } else {
-                    OperatorPolicy { mode: noted.mode, ..OperatorPolicy::default() }
+                    OperatorPolicy { mode: notes.mode, ..OperatorPolicy::default() }
                 };
                 OperatorPolicy { everything: others_write.then(Pause::default), ..single }
             }
@@ -257,28 +257,28 @@ impl Pauses {
 
     /// Returns the operator's policy, if it is known.
     fn policy(&self) -> Option<OperatorPolicy> {
-        let known = self.known.as_ref()?;
-        let Noted { everything, pools, services, .. } = &known.noted;
+        let state = self.state.as_ref()?;
+        let PauseNotes { everything, pools, services, .. } = &state.notes;
         Some(OperatorPolicy {
             mode: self.params.mode,
             everything: everything.clone(),
             pools: pools.clone(),
             services: services.clone(),
-            admin_state_off: known.off_until().is_some(),
+            admin_state_off: state.off_until().is_some(),
         })
     }
 
     /// Ends the effect of a note that is too old.
-    fn outlive_off(&mut self, now: Now) {
-        if let Some(known) = self.known.as_mut().filter(|known| known.off_until().is_some_and(|at| at <= now))
+    fn expire_off(&mut self, now: Now) {
+        if let Some(state) = self.state.as_mut().filter(|state| state.off_until().is_some_and(|at| at <= now))
         {
-            known.off = Some(Off::Outlived);
+            state.off = Some(OffSwitch::Expired);
         }
     }
 
     /// Sends the policy if it or its term changed.
-    fn say(&mut self, out: &mut Vec<Out>) {
-        let Some(policy) = self.heeded() else { return };
+    fn send_policy(&mut self, out: &mut Vec<Out>) {
+        let Some(policy) = self.effective_policy() else { return };
         let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
         if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
             return;
@@ -292,12 +292,12 @@ impl Pauses {
     }
 
     /// Does everything that is due now; the last part of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.outlive_off(now);
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.expire_off(now);
         self.give_up_overdue(now, out);
-        self.go_on(now, out);
-        self.say(out);
-        self.show(out);
+        self.send_due(now, out);
+        self.send_policy(out);
+        self.publish_view(out);
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
@@ -308,20 +308,20 @@ impl Pauses {
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
-        rule(self.work.is_empty() || !self.errand.is_idle(), "the operator waits and nothing is asked")?;
+        rule(self.requests.is_empty() || !self.client.is_idle(), "the operator waits and nothing is asked")?;
         let said = self.said.as_ref().and_then(|(term, _)| *term);
-        rule(said == self.term || self.known.is_none(), "a term was not told of")
+        rule(said == self.term || self.state.is_none(), "a term was not told of")
     }
 
-    fn show(&mut self, out: &mut Vec<Out>) {
-        let (policy, unreadable) = match (&self.said, &self.known) {
-            (Some((_, policy)), Some(known)) => {
-                let unreadable = known.noted.unreadable.clone();
-                let noted = match self.params.heeding {
+    fn publish_view(&mut self, out: &mut Vec<Out>) {
+        let (policy, unreadable) = match (&self.said, &self.state) {
+            (Some((_, policy)), Some(state)) => {
+                let unreadable = state.notes.unreadable.clone();
+                let notes = match self.params.heeding {
                     Heeding::Pauses => Some(Arc::clone(policy)),
                     Heeding::Restoring(_) => self.policy().map(Arc::new),
                 };
-                (noted, unreadable.into_iter().collect())
+                (notes, unreadable.into_iter().collect())
             }
             (Some(_) | None, _) => (None, Vec::new()),
         };
@@ -330,7 +330,7 @@ impl Pauses {
             policy,
             unreadable,
             term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
-            last_error: self.errand.last_error().cloned(),
+            last_error: self.client.last_error().cloned(),
         };
         if self.shown.as_ref() == Some(&view) {
             return;
@@ -341,7 +341,7 @@ impl Pauses {
             pools: count(view.policy.as_ref().map_or(0, |policy| policy.pools.len())),
             services: count(view.policy.as_ref().map_or(0, |policy| policy.services.len())),
             unreadable: count(view.unreadable.len()),
-            fresh: self.known.is_some() && view.last_error.is_none(),
+            fresh: self.state.is_some() && view.last_error.is_none(),
             term_waits: view.term_waits,
         }));
         self.shown = Some(view.clone());
@@ -363,23 +363,23 @@ impl Machine for Pauses {
             In::Confirm(epoch) => self.on_confirm(now, epoch),
             In::ConfigMap(call, answer) => self.on_answer(now, call, answer, out),
             In::Pause { id, scope, by, reason } => {
-                let work = Work::pause(id, scope, by, reason, now, self.errand.calls());
-                self.on_request(now, work, out);
+                let request = PauseRequest::pause(id, scope, by, reason, now, self.client.calls());
+                self.on_request(now, request, out);
             }
             In::Resume { id, scope } => {
-                self.on_request(now, Work::resume(id, scope, now, self.errand.calls()), out);
+                self.on_request(now, PauseRequest::resume(id, scope, now, self.client.calls()), out);
             }
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        let waits = self.work.front().map(|work| work.received.plus(ANSWERED_WITHIN));
-        let off = self.known.as_ref().and_then(Known::off_until);
-        earliest(off, earliest(self.errand.deadline(), waits))
+        let waits = self.requests.front().map(|request| request.received.plus(ANSWERED_WITHIN));
+        let off = self.state.as_ref().and_then(ReadState::off_until);
+        earliest(off, earliest(self.client.deadline(), waits))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carried::Carried;
+use carried::PredecessorRecord;
 use model::error::NotManageable;
 use model::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
 use model::lease::OutOfSyncTimes;
@@ -91,7 +91,7 @@ pub struct Board {
     /// Time of the last publication.
     published: Option<Now>,
     /// Since when the previous leader has found pools out of sync.
-    carried: Carried,
+    carried: PredecessorRecord,
     /// The pools last reported out of sync.
     out_of_sync: OutOfSyncTimes,
 }
@@ -104,7 +104,7 @@ impl Board {
     }
 
     /// Records a view. Returns whether anything visible changed.
-    fn take_in(&mut self, now: Now, input: In) -> bool {
+    fn record(&mut self, now: Now, input: In) -> bool {
         let newest = &mut self.newest;
         match input {
             In::Pool(view) => {
@@ -116,7 +116,7 @@ impl Board {
                 newest.pools.remove(&pool).is_some()
             }
             In::OutOfSync(pools) => {
-                self.carried = Carried::new(now, &pools);
+                self.carried = PredecessorRecord::new(now, &pools);
                 for view in newest.pools.values_mut().filter(|view| view.out_of_sync.is_some()) {
                     *view = self.carried.applied(now, Arc::clone(view));
                 }
@@ -150,11 +150,11 @@ impl Board {
             }
             In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
             In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
-            In::Leadership(view) => put(&mut newest.leadership, view),
-            In::Xds(view) => put(&mut newest.xds, view),
-            In::SharedLease(view) => put(&mut newest.shared_lease, view),
-            In::Guards(view) => put(&mut newest.guards, view),
-            In::OperatorPolicy(view) => put(&mut newest.policy, view),
+            In::Leadership(view) => replace_view(&mut newest.leadership, view),
+            In::Xds(view) => replace_view(&mut newest.xds, view),
+            In::SharedLease(view) => replace_view(&mut newest.shared_lease, view),
+            In::Guards(view) => replace_view(&mut newest.guards, view),
+            In::OperatorPolicy(view) => replace_view(&mut newest.policy, view),
             In::Node(name, Some(view)) => {
                 let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
                 newest.nodes.insert(name, Arc::new(view));
@@ -186,7 +186,7 @@ impl Board {
             self.dirty = false;
             self.published = Some(now);
             self.newest.at = now;
-            self.tell_out_of_sync(out);
+            self.send_out_of_sync(out);
             out.push(Out::Publish(Arc::new(self.newest.clone())));
         }
     }
@@ -194,7 +194,7 @@ impl Board {
 
 impl Board {
     /// Sends the pools that have been out of sync longest to the Leader, when they change.
-    fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
+    fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
         let longest = self.newest.longest_out_of_sync(NOTED);
         let longest: BTreeMap<PoolId, Now> =
             longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
@@ -206,7 +206,7 @@ impl Board {
 }
 
 /// Replaces a view. Returns whether it differs from the former one.
-fn put<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
+fn replace_view<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
     let same = place.as_ref() == Some(&view);
     *place = Some(view);
     !same
@@ -217,7 +217,7 @@ impl Machine for Board {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        self.dirty |= self.take_in(now, input);
+        self.dirty |= self.record(now, input);
         self.publish(now, out);
     }
 

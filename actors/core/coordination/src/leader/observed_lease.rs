@@ -18,19 +18,19 @@ const LONGEST_HOLD: Duration = Duration::from_secs(15 * 60);
 #[derive(Debug)]
 pub(super) struct ObservedLease {
     identity: Arc<str>,
-    state: State,
+    state: LeaseState,
     /// The last observed version, kept when the Lease is gone.
     last: ResourceVersion,
     /// The highest number of transitions recorded in it.
     transitions: u64,
     /// Until when the last PUT of a holder that did not release may still arrive; excludes the holder in `state`.
-    danger_until: Now,
+    last_put_until: Now,
     /// Whether it was observed in a state that this process did not make: then another replica may have led before.
-    had_a_holder: bool,
+    had_other_writer: bool,
 }
 
 #[derive(Debug)]
-enum State {
+enum LeaseState {
     /// Unknown or outdated.
     Unknown,
     /// The Lease does not exist.
@@ -45,19 +45,19 @@ fn is_same_hold(one: &LeaseFacts, other: &LeaseFacts) -> bool {
 }
 
 /// A hold of another process.
-struct Foreign {
+struct ForeignHold {
     first_seen: Now,
     lasts: Duration,
 }
 
-impl Foreign {
+impl ForeignHold {
     fn expires(&self) -> Now {
         self.first_seen.plus(self.lasts)
     }
 }
 
 /// The state of the Lease for a process that needs it.
-pub(super) enum Chance {
+pub(super) enum LeaseAvailability {
     /// Unknown: read it.
     Unknown,
     /// It does not exist: create it.
@@ -73,11 +73,11 @@ impl ObservedLease {
     pub(super) fn new(identity: Arc<str>) -> ObservedLease {
         ObservedLease {
             identity,
-            state: State::Unknown,
+            state: LeaseState::Unknown,
             last: ResourceVersion::default(),
             transitions: 0,
-            danger_until: Now::ZERO,
-            had_a_holder: false,
+            last_put_until: Now::ZERO,
+            had_other_writer: false,
         }
     }
 
@@ -86,8 +86,8 @@ impl ObservedLease {
     /// operator may set them back, and clocks differ.
     pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
         match &self.state {
-            State::Unknown | State::Absent => true,
-            State::Seen(before, _) => before.version.is_older_than(&facts.version),
+            LeaseState::Unknown | LeaseState::Absent => true,
+            LeaseState::Seen(before, _) => before.version.is_older_than(&facts.version),
         }
     }
 
@@ -98,8 +98,8 @@ impl ObservedLease {
     pub(super) fn set_back(&self, facts: &LeaseFacts) -> Option<SetBack> {
         let is_another = match &self.state {
             // One version of an object has one content; but a restored storage may reach the same version again.
-            State::Seen(before, _) => before.version == facts.version && !is_same_hold(before, facts),
-            State::Unknown | State::Absent => false,
+            LeaseState::Seen(before, _) => before.version == facts.version && !is_same_hold(before, facts),
+            LeaseState::Unknown | LeaseState::Absent => false,
         };
         (is_another || facts.version.is_older_than(&self.last))
             .then(|| SetBack { known: self.last.clone(), read: facts.version.clone() })
@@ -107,7 +107,7 @@ impl ObservedLease {
 
     /// Records a state that was read, that our write made, or that is newer than the known one.
     pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
-        if let State::Seen(before, _) = &self.state
+        if let LeaseState::Seen(before, _) = &self.state
             && before.version == facts.version
         {
             return;
@@ -115,57 +115,57 @@ impl ObservedLease {
         // Only a release as we write it means that its holder has ended all its writes; another client that empties a
         // Lease does not know.
         if facts.holder.is_some() || facts.duration != Some(RELEASED_FOR) {
-            self.outlived_by_another(&facts, times);
+            self.handle_successor(&facts, times);
         }
-        self.had_a_holder |= facts.holder.as_ref() != Some(&self.identity);
+        self.had_other_writer |= facts.holder.as_ref() != Some(&self.identity);
         self.transitions = self.transitions.max(facts.transitions);
         self.last = facts.version.clone();
-        self.state = State::Seen(facts, now);
+        self.state = LeaseState::Seen(facts, now);
     }
 
     /// Records that the Lease does not exist, whichever process held it.
     pub(super) fn absent(&mut self, times: Times) {
-        self.endangered(times);
-        self.state = State::Absent;
+        self.expect_late_put(times);
+        self.state = LeaseState::Absent;
     }
 
     /// Handles a holder other than the observed one, which did not see it release, unless it is the same one again.
-    fn outlived_by_another(&mut self, facts: &LeaseFacts, times: Times) {
+    fn handle_successor(&mut self, facts: &LeaseFacts, times: Times) {
         let same = match &self.state {
-            State::Seen(before, _) => before.holder == facts.holder,
-            State::Unknown | State::Absent => true,
+            LeaseState::Seen(before, _) => before.holder == facts.holder,
+            LeaseState::Unknown | LeaseState::Absent => true,
         };
         if !same {
-            self.endangered(times);
+            self.expect_late_put(times);
         }
     }
 
     /// Handles a holder that has gone without a release: its last PUT may still arrive for a while.
-    fn endangered(&mut self, times: Times) {
+    fn expect_late_put(&mut self, times: Times) {
         if let Some(foreign) = self.foreign(times) {
-            self.danger_until = self.danger_until.max(foreign.expires().plus(times.settle));
+            self.last_put_until = self.last_put_until.max(foreign.expires().plus(times.settle));
         }
     }
 
-    fn foreign(&self, times: Times) -> Option<Foreign> {
+    fn foreign(&self, times: Times) -> Option<ForeignHold> {
         match &self.state {
-            State::Unknown | State::Absent => None,
-            State::Seen(facts, first_seen) => {
+            LeaseState::Unknown | LeaseState::Absent => None,
+            LeaseState::Seen(facts, first_seen) => {
                 let holder = facts.holder.as_ref()?;
                 let lasts = facts.duration.unwrap_or_default().clamp(times.duration, LONGEST_HOLD);
-                (*holder != self.identity).then_some(Foreign { first_seen: *first_seen, lasts })
+                (*holder != self.identity).then_some(ForeignHold { first_seen: *first_seen, lasts })
             }
         }
     }
 
     /// Returns the state for a process that needs the Lease.
-    pub(super) fn chance(&self, now: Now, times: Times) -> Chance {
+    pub(super) fn availability(&self, now: Now, times: Times) -> LeaseAvailability {
         match &self.state {
-            State::Unknown => Chance::Unknown,
-            State::Absent => Chance::Absent,
-            State::Seen(facts, _) => match self.foreign(times).map(|foreign| foreign.expires()) {
-                Some(expires) if expires > now => Chance::Held(Arc::clone(facts), expires),
-                Some(_) | None => Chance::Free(Arc::clone(facts)),
+            LeaseState::Unknown => LeaseAvailability::Unknown,
+            LeaseState::Absent => LeaseAvailability::Absent,
+            LeaseState::Seen(facts, _) => match self.foreign(times).map(|foreign| foreign.expires()) {
+                Some(expires) if expires > now => LeaseAvailability::Held(Arc::clone(facts), expires),
+                Some(_) | None => LeaseAvailability::Free(Arc::clone(facts)),
             },
         }
     }
@@ -173,8 +173,8 @@ impl ObservedLease {
     /// Returns the newest state if it names us as the holder.
     pub(super) fn ours(&self) -> Option<Arc<LeaseFacts>> {
         match &self.state {
-            State::Unknown | State::Absent => None,
-            State::Seen(facts, _) => {
+            LeaseState::Unknown | LeaseState::Absent => None,
+            LeaseState::Seen(facts, _) => {
                 (facts.holder.as_ref() == Some(&self.identity)).then(|| Arc::clone(facts))
             }
         }
@@ -182,12 +182,12 @@ impl ObservedLease {
 
     /// Returns from when on no PUT of an earlier holder can arrive, given that the Lease is ours.
     pub(super) fn quiet_at(&self) -> Now {
-        self.danger_until
+        self.last_put_until
     }
 
     /// Reports whether another process may have held it before.
-    pub(super) fn has_had_a_holder(&self) -> bool {
-        self.had_a_holder
+    pub(super) fn had_other_writer(&self) -> bool {
+        self.had_other_writer
     }
 
     /// Returns a number of transitions that is at least the true one.
@@ -198,24 +198,24 @@ impl ObservedLease {
     /// Returns the recorded gate times.
     pub(super) fn gates(&self) -> GateTimes {
         match &self.state {
-            State::Unknown | State::Absent => GateTimes::default(),
-            State::Seen(facts, _) => facts.gates,
+            LeaseState::Unknown | LeaseState::Absent => GateTimes::default(),
+            LeaseState::Seen(facts, _) => facts.gates,
         }
     }
 
     /// Returns the pools recorded as out of sync.
     pub(super) fn out_of_sync(&self) -> OutOfSyncTimes {
         match &self.state {
-            State::Unknown | State::Absent => OutOfSyncTimes::default(),
-            State::Seen(facts, _) => Arc::clone(&facts.out_of_sync),
+            LeaseState::Unknown | LeaseState::Absent => OutOfSyncTimes::default(),
+            LeaseState::Seen(facts, _) => Arc::clone(&facts.out_of_sync),
         }
     }
 
     /// Returns the holder.
     pub(super) fn holder(&self) -> Option<Arc<str>> {
         match &self.state {
-            State::Unknown | State::Absent => None,
-            State::Seen(facts, _) => facts.holder.clone(),
+            LeaseState::Unknown | LeaseState::Absent => None,
+            LeaseState::Seen(facts, _) => facts.holder.clone(),
         }
     }
 }

@@ -14,13 +14,13 @@ use model::machine::{Now, earliest};
 use model::object::GIVE_UP_AFTER;
 use model::sample::Metric;
 
-use super::observed_lease::Chance;
-use super::{Ending, Leader, Out, Times};
+use super::observed_lease::LeaseAvailability;
+use super::{Leader, Out, Shutdown, Times};
 
 /// Maximum duration of one watch of the Lease.
 const AWAIT: Duration = Duration::from_secs(60);
 /// Least time between two watches without a result, and between two tries to release.
-const BREATH: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
 /// emptied Lease.
 pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ impl LeaseStep {
 impl Leader {
     /// Reports whether a request may have made the Lease ours without our knowledge.
     pub(super) fn may_become_ours(&self) -> bool {
-        match &self.errand {
+        match &self.request {
             LeaseStep::None | LeaseStep::Act { .. } => false,
             LeaseStep::Look { after_take, .. } => *after_take,
             LeaseStep::Asked { what, .. } => match what {
@@ -69,8 +69,8 @@ impl Leader {
     }
 
     /// Returns when the next request is made, or the one in flight is given up.
-    pub(super) fn errand_deadline(&self, times: Times) -> Option<Now> {
-        match &self.errand {
+    pub(super) fn request_deadline(&self, times: Times) -> Option<Now> {
+        match &self.request {
             LeaseStep::None => None,
             LeaseStep::Look { at, .. } | LeaseStep::Act { at } => Some(*at),
             LeaseStep::Asked { give_up, what, .. } => match what {
@@ -85,53 +85,53 @@ impl Leader {
 
     /// Returns when the hold of another process expires.
     fn expiry(&self, times: Times) -> Option<Now> {
-        match self.sight.chance(Now::ZERO, times) {
-            Chance::Held(_, expires) => Some(expires),
-            Chance::Unknown | Chance::Absent | Chance::Free(_) => None,
+        match self.observed.availability(Now::ZERO, times) {
+            LeaseAvailability::Held(_, expires) => Some(expires),
+            LeaseAvailability::Unknown | LeaseAvailability::Absent | LeaseAvailability::Free(_) => None,
         }
     }
 
     /// Sends the next request if it is due.
-    pub(super) fn go_on(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        if let LeaseStep::Asked { give_up, what, sent, .. } = self.errand {
+    pub(super) fn send_due(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
+        if let LeaseStep::Asked { give_up, what, sent, .. } = self.request {
             if give_up <= now {
                 self.on_failed(now, sent, what, "no answer in time".into(), times);
             } else if what == LeaseRequest::Await
-                && (self.expiry(times).is_none_or(|expires| expires <= now) || self.ending != Ending::Not)
+                && (self.expiry(times).is_none_or(|expires| expires <= now) || self.shutdown != Shutdown::Not)
             {
                 // The result of the watch does not matter any more.
-                self.errand = LeaseStep::Act { at: now };
+                self.request = LeaseStep::Act { at: now };
             }
         }
-        if let (Ending::Releasing { .. }, LeaseStep::Act { at }) = (self.ending, &mut self.errand) {
+        if let (Shutdown::Releasing { .. }, LeaseStep::Act { at }) = (self.shutdown, &mut self.request) {
             *at = now;
         }
-        match self.errand {
+        match self.request {
             LeaseStep::Look { at, after_take } if at <= now => {
-                self.ask(now, LeaseRequest::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
+                self.send(now, LeaseRequest::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
             }
-            LeaseStep::Act { at } if at <= now => self.act(now, times, out),
+            LeaseStep::Act { at } if at <= now => self.act_on_state(now, times, out),
             LeaseStep::None | LeaseStep::Look { .. } | LeaseStep::Act { .. } | LeaseStep::Asked { .. } => {}
         }
     }
 
-    fn ask(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
+    fn send(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
         self.calls += 1;
         let call = CallId(self.calls);
-        self.errand = LeaseStep::Asked { call, sent: now, give_up: now.plus(within), what };
+        self.request = LeaseStep::Asked { call, sent: now, give_up: now.plus(within), what };
         out.push(Out::Lease(call, ask));
     }
 
-    fn act(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        let (what, ask, within) = match (self.renewed.is_some(), self.ending) {
-            (true, Ending::Not | Ending::Begun) => match self.sight.ours() {
+    fn act_on_state(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
+        let (what, ask, within) = match (self.renewed.is_some(), self.shutdown) {
+            (true, Shutdown::Not | Shutdown::Begun) => match self.observed.ours() {
                 Some(facts) => {
                     let edit = self.edit(&facts, times);
                     (LeaseRequest::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
                 None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
-            (true, Ending::Releasing { .. }) => match self.sight.ours() {
+            (true, Shutdown::Releasing { .. }) => match self.observed.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
                     (LeaseRequest::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
@@ -139,21 +139,23 @@ impl Leader {
                 None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             // A process that ends takes no Lease.
-            (false, Ending::Begun | Ending::Releasing { .. }) => {
-                self.errand = LeaseStep::None;
+            (false, Shutdown::Begun | Shutdown::Releasing { .. }) => {
+                self.request = LeaseStep::None;
                 return;
             }
-            (false, Ending::Not) => match self.sight.chance(now, times) {
-                Chance::Unknown => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-                Chance::Absent => {
+            (false, Shutdown::Not) => match self.observed.availability(now, times) {
+                LeaseAvailability::Unknown => {
+                    (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER)
+                }
+                LeaseAvailability::Absent => {
                     (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
                 }
-                Chance::Free(facts) => {
+                LeaseAvailability::Free(facts) => {
                     // Also if the holder stays the same: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
                     (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                Chance::Held(facts, expires) => {
+                LeaseAvailability::Held(facts, expires) => {
                     let span = AWAIT.min(expires.since(now));
                     (
                         LeaseRequest::Await,
@@ -163,7 +165,7 @@ impl Leader {
                 }
             },
         };
-        self.ask(now, what, ask, within, out);
+        self.send(now, what, ask, within, out);
     }
 
     fn first_edit(&self, times: Times) -> LeaseEdit {
@@ -196,7 +198,7 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        let LeaseStep::Asked { call: open, sent, what, .. } = self.errand else {
+        let LeaseStep::Asked { call: open, sent, what, .. } = self.request else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
@@ -210,30 +212,32 @@ impl Leader {
             self.watch_failures.clear();
         }
         match answer {
-            LeaseAnswer::Seen(facts) if what != LeaseRequest::Await || self.sight.is_older_than(&facts) => {
+            LeaseAnswer::Seen(facts)
+                if what != LeaseRequest::Await || self.observed.is_older_than(&facts) =>
+            {
                 self.on_seen(now, sent, what, facts, times, out);
             }
             LeaseAnswer::Absent if what != LeaseRequest::Await => {
                 self.last_error = None;
-                self.sight.absent(times);
+                self.observed.absent(times);
                 self.confirmed = false;
-                self.lose(now, out);
-                self.errand = LeaseStep::Act { at: now };
+                self.end_term(now, out);
+                self.request = LeaseStep::Act { at: now };
             }
             // A watch may lag, and return a state or a deletion that newer states have followed. It counts only if it
             // is certainly newer than the known state. Otherwise a read decides, because it is most recent.
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
-                self.errand = LeaseStep::look(now.max(sent.plus(BREATH)));
+                self.request = LeaseStep::look(now.max(sent.plus(MIN_INTERVAL)));
             }
             // One conflict is a lost race. Several in a row mean a server that refuses, or a client that writes all the
             // time.
             LeaseAnswer::Conflict => {
                 let after_take = what == LeaseRequest::Take;
-                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(BREATH)) };
+                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(MIN_INTERVAL)) };
                 self.conflicts = self.conflicts.saturating_add(1);
-                self.errand = LeaseStep::Look { at, after_take };
+                self.request = LeaseStep::Look { at, after_take };
             }
-            LeaseAnswer::Unchanged => self.errand = LeaseStep::Act { at: now.max(sent.plus(BREATH)) },
+            LeaseAnswer::Unchanged => self.request = LeaseStep::Act { at: now.max(sent.plus(MIN_INTERVAL)) },
             LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
         }
     }
@@ -247,46 +251,46 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        if let Some(set_back) = self.sight.set_back(&facts) {
+        if let Some(set_back) = self.observed.set_back(&facts) {
             self.on_set_back(now, set_back, out);
             return;
         }
         self.last_error = None;
-        self.sight.seen(now, facts, times);
-        let ours = self.sight.ours().is_some();
+        self.observed.seen(now, facts, times);
+        let ours = self.observed.ours().is_some();
         self.confirmed &= ours;
         match what {
             LeaseRequest::Look { .. } | LeaseRequest::Await => {}
             LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.conflicts = 0,
         }
         let next = now.max(sent.plus(times.retry));
-        self.errand = LeaseStep::Act { at: now };
+        self.request = LeaseStep::Act { at: now };
         match what {
             LeaseRequest::Look { .. } | LeaseRequest::Await => {
                 if self.renewed.is_some() && !ours {
-                    self.lose(now, out);
+                    self.end_term(now, out);
                 }
                 // A take whose answer was lost, in a process that ends: it must be released.
-                if ours && self.renewed.is_none() && self.ending != Ending::Not {
+                if ours && self.renewed.is_none() && self.shutdown != Shutdown::Not {
                     self.renewed = Some(now);
                 }
             }
             LeaseRequest::Take if ours => {
-                self.errand = LeaseStep::Act { at: next };
-                match self.ending {
-                    Ending::Not => self.win(now, sent, out),
-                    Ending::Begun | Ending::Releasing { .. } => self.renewed = Some(sent),
+                self.request = LeaseStep::Act { at: next };
+                match self.shutdown {
+                    Shutdown::Not => self.begin_term(now, sent, out),
+                    Shutdown::Begun | Shutdown::Releasing { .. } => self.renewed = Some(sent),
                 }
             }
             LeaseRequest::Renew if ours => {
                 // A renewal answered after its term was given up begins no term: the Lease must be taken.
-                if self.renewed.is_some() || self.ending != Ending::Not {
-                    self.errand = LeaseStep::Act { at: next };
+                if self.renewed.is_some() || self.shutdown != Shutdown::Not {
+                    self.request = LeaseStep::Act { at: next };
                     self.renewed = Some(sent);
-                    self.say_standing(out);
+                    self.send_standing(out);
                 }
             }
-            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.lose(now, out),
+            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.end_term(now, out),
         }
     }
 
@@ -296,7 +300,7 @@ impl Leader {
         }
         self.last_error = Some(why);
         let pause = match what {
-            LeaseRequest::Release => BREATH,
+            LeaseRequest::Release => MIN_INTERVAL,
             LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => {
                 times.retry
             }
@@ -306,6 +310,6 @@ impl Leader {
             LeaseRequest::Look { after_take } => after_take,
             LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
         };
-        self.errand = LeaseStep::Look { at: now.max(sent.plus(pause)), after_take };
+        self.request = LeaseStep::Look { at: now.max(sent.plus(pause)), after_take };
     }
 }

@@ -226,7 +226,7 @@ impl Drive {
 
     /// Until when it leads; a process whose writer is quiet sends nothing any more.
     fn until(&self) -> Option<Now> {
-        if matches!(self.leader.ending, Ending::Releasing { .. }) {
+        if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
         }
         match self.standing {
@@ -564,13 +564,13 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         two.at(at(20));
         awaited(&mut two, old);
         assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
-        assert_eq!(two.leader.sight.holder().as_deref(), Some("one"));
+        assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
         // A look that fails leaves things as they are.
         two.at(at(27));
         two.served(&mut server);
         two.served(&mut server);
         assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
-        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
+        assert_eq!(two.leader.observed.quiet_at(), Now::ZERO, "no other client has outlived the holder");
     }
 }
 
@@ -956,7 +956,7 @@ struct World {
     /// Whose requests do not reach the API server.
     cut: Option<usize>,
     /// Until when the last PUT of a process that has crashed may arrive.
-    danger_until: Now,
+    last_put_until: Now,
 }
 
 impl World {
@@ -967,7 +967,7 @@ impl World {
             processes: Vec::new(),
             started: 0,
             cut: None,
-            danger_until: Now::ZERO,
+            last_put_until: Now::ZERO,
         };
         for _ in 0..3 {
             let process = world.start();
@@ -1075,7 +1075,7 @@ impl World {
     fn note_danger(&mut self, drive: &Drive) {
         if let Some(until) = drive.until() {
             let last_sent = until.minus(seconds(25)).min(self.now);
-            self.danger_until = self.danger_until.max(last_sent.plus(TIMES.settle));
+            self.last_put_until = self.last_put_until.max(last_sent.plus(TIMES.settle));
         }
     }
 
@@ -1092,7 +1092,7 @@ impl World {
         assert!(sending.len() <= 1, "at {:?} {sending:?} may send", self.now);
         if let [one] = sending[..] {
             assert!(
-                self.danger_until <= self.now,
+                self.last_put_until <= self.now,
                 "{one} sends while a crashed process's PUT may still arrive"
             );
             for (drive, _) in &self.processes {
@@ -1117,7 +1117,7 @@ proptest! {
         world.happen(Event::Cut(None));
         for who in 0..3 {
             world.happen(Event::Stop(who, false));
-            if world.processes[who].0.leader.ending != Ending::Not {
+            if world.processes[who].0.leader.shutdown != Shutdown::Not {
                 world.happen(Event::Crash(who));
             }
         }

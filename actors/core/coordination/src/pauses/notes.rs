@@ -30,7 +30,7 @@ const LONGEST_NAME: usize = 200;
 
 /// The pauses in a state of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct PauseNotes {
     /// The pause of everything.
     pub everything: Option<Pause>,
     /// The pauses of pools.
@@ -45,10 +45,10 @@ pub(super) struct Noted {
     pub unreadable: BTreeMap<Arc<str>, &'static str>,
 }
 
-impl Noted {
+impl PauseNotes {
     /// Reads the pauses in a state.
-    pub(super) fn of(facts: &ConfigMapFacts) -> Noted {
-        let mut noted = Noted { admin_state_off: facts.admin_state_is_off(), ..Noted::default() };
+    pub(super) fn of(facts: &ConfigMapFacts) -> PauseNotes {
+        let mut noted = PauseNotes { admin_state_off: facts.admin_state_is_off(), ..PauseNotes::default() };
         let texts = facts.data.iter().map(|(key, text)| (key, Some(text)));
         for (key, text) in texts.chain(facts.binary.iter().map(|key| (key, None))) {
             match read(key, text) {
@@ -143,10 +143,10 @@ fn one_line(text: &str, most: usize) -> String {
 }
 
 /// A pause, and the problem of its note if it is valid all the same.
-type Read = (Scope, Pause, Option<&'static str>);
+type ReadPause = (Scope, Pause, Option<&'static str>);
 
 /// Reads a key; returns `None` if it is not a pause.
-fn read(key: &str, text: Option<&Text>) -> Option<Result<Read, &'static str>> {
+fn read(key: &str, text: Option<&Text>) -> Option<Result<ReadPause, &'static str>> {
     let folded = key.to_ascii_lowercase();
     if !folded.starts_with(ANY) {
         return None;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::events::Severity;
 use crate::events::messages;
-use crate::events::recent::Recent;
+use crate::events::recent::LruMap;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 use model::report::{Condition, Subject};
@@ -31,15 +31,15 @@ pub(super) const WARNING_REFILL: Duration = Duration::from_secs(60);
 
 /// An event about one object, as text.
 #[derive(Clone, Debug)]
-pub(super) struct News {
+pub(super) struct NewEvent {
     /// The kind of event.
-    pub kin: Kin,
+    pub class: EventClass,
     pub message: Arc<str>,
 }
 
 /// What similar events share: everything except the message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Kin {
+pub(super) struct EventClass {
     /// The object to which they are attached.
     pub subject: Subject,
     /// Their type.
@@ -52,8 +52,8 @@ pub(super) struct Kin {
 
 /// The identity of an event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
-    pub kin: Kin,
+pub(super) struct SeriesKey {
+    pub class: EventClass,
     topic: Topic,
 }
 
@@ -108,25 +108,25 @@ type Purpose = (Subject, Option<&'static str>);
 /// The memory of earlier events.
 #[derive(Debug)]
 pub(super) struct Correlator {
-    budgets: Recent<Purpose, Bucket>,
-    similar: Recent<Kin, Similar>,
-    series: Recent<Key, Series>,
+    budgets: LruMap<Purpose, Bucket>,
+    similar: LruMap<EventClass, Similar>,
+    series: LruMap<SeriesKey, Series>,
 }
 
 impl Correlator {
     /// Creates a correlator without memory.
     pub fn new() -> Correlator {
         Correlator {
-            budgets: Recent::new(REMEMBERED),
-            similar: Recent::new(REMEMBERED),
-            series: Recent::new(REMEMBERED),
+            budgets: LruMap::new(REMEMBERED),
+            similar: LruMap::new(REMEMBERED),
+            series: LruMap::new(REMEMBERED),
         }
     }
 
     /// Returns the series of an event, and the message of the series from now on.
-    pub fn place(&mut self, now: Now, news: News) -> (Key, Arc<str>) {
-        let News { kin, message } = news;
-        let similar = self.similar.remove(&kin).filter(|similar| now.since(similar.last) <= SIMILAR_WITHIN);
+    pub fn series_of(&mut self, now: Now, event: NewEvent) -> (SeriesKey, Arc<str>) {
+        let NewEvent { class, message } = event;
+        let similar = self.similar.remove(&class).filter(|similar| now.since(similar.last) <= SIMILAR_WITHIN);
         let mut similar = similar.unwrap_or_else(|| Similar { messages: BTreeSet::new(), last: now });
         similar.last = now;
         let hash = hash_of(&message);
@@ -134,19 +134,19 @@ impl Correlator {
         if single {
             similar.messages.insert(hash);
         }
-        self.similar.insert(kin.clone(), similar);
+        self.similar.insert(class.clone(), similar);
         if single {
-            (Key { kin, topic: Topic::Message(Arc::clone(&message)) }, message)
+            (SeriesKey { class, topic: Topic::Message(Arc::clone(&message)) }, message)
         } else {
-            (Key { kin, topic: Topic::Combined }, messages::combined(&message).into())
+            (SeriesKey { class, topic: Topic::Combined }, messages::combined(&message).into())
         }
     }
 
     /// Takes a write of such an event out of its budget. Returns whether there was one left.
-    pub fn may_write(&mut self, now: Now, kin: &Kin) -> bool {
-        let (purpose, refill) = match kin.severity {
-            Severity::Normal => ((kin.subject.clone(), None), OBJECT_REFILL),
-            Severity::Warning => ((kin.subject.clone(), Some(kin.reason)), WARNING_REFILL),
+    pub fn may_write(&mut self, now: Now, class: &EventClass) -> bool {
+        let (purpose, refill) = match class.severity {
+            Severity::Normal => ((class.subject.clone(), None), OBJECT_REFILL),
+            Severity::Warning => ((class.subject.clone(), Some(class.reason)), WARNING_REFILL),
         };
         let budget = self.budgets.remove(&purpose);
         let mut budget = budget.unwrap_or_else(|| Bucket::new(refill, OBJECT_BURST));
@@ -156,7 +156,7 @@ impl Correlator {
     }
 
     /// Removes and returns the series with this occurrence added; a new one when none is remembered.
-    pub fn recall(&mut self, now: Now, key: &Key, message: Arc<str>) -> Series {
+    pub fn recall(&mut self, now: Now, key: &SeriesKey, message: Arc<str>) -> Series {
         match self.series.remove(key) {
             Some(mut series) => {
                 series.occurred(now, message);
@@ -167,7 +167,7 @@ impl Correlator {
     }
 
     /// Remembers a series that waits for no write.
-    pub fn remember(&mut self, key: Key, series: Series) {
+    pub fn remember(&mut self, key: SeriesKey, series: Series) {
         self.series.insert(key, series);
     }
 

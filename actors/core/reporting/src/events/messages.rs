@@ -100,7 +100,7 @@ pub(super) fn combined(newest: &str) -> String {
 }
 
 /// Returns the message of a report, short enough to be combined. The text about the source of its pool comes last (X4).
-pub(super) fn told(report: &Report) -> String {
+pub(super) fn full_message(report: &Report) -> String {
     let message = message(&report.what, report.note.is_some());
     let Some(note) = &report.note else { return message };
     let note = format!(" [{}]", cut_to(note.to_string(), LONGEST_NOTE));
@@ -404,10 +404,10 @@ fn one(kind: Kind) -> &'static str {
 
 /// Returns ARM's code, or the place of another error.
 fn code(failure: &Failure) -> String {
-    failure.code.as_ref().map_or_else(|| place(failure.kind), ToString::to_string)
+    failure.code.as_ref().map_or_else(|| place_of(failure.kind), ToString::to_string)
 }
 
-fn place(kind: FailureKind) -> String {
+fn place_of(kind: FailureKind) -> String {
     match kind {
         FailureKind::Status(status) => format!("HTTP {status}"),
         FailureKind::Operation => "OperationFailed".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// At most `capacity` entries; the least recently used is dropped first.
 #[derive(Debug)]
-pub(super) struct Recent<K, V> {
+pub(super) struct LruMap<K, V> {
     capacity: usize,
     /// Each entry, with the number of its last use.
     entries: BTreeMap<K, (u64, V)>,
@@ -14,10 +14,10 @@ pub(super) struct Recent<K, V> {
     uses: u64,
 }
 
-impl<K: Ord + Clone, V> Recent<K, V> {
+impl<K: Ord + Clone, V> LruMap<K, V> {
     /// Creates an empty map for at most this many entries.
-    pub fn new(capacity: usize) -> Recent<K, V> {
-        Recent { capacity, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
+    pub fn new(capacity: usize) -> LruMap<K, V> {
+        LruMap { capacity, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
     /// Returns the number of entries.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn e1_what_was_used_longest_ago_is_forgotten_first() {
-        let mut recent = Recent::new(2);
+        let mut recent = LruMap::new(2);
         recent.insert("a", 1);
         recent.insert("b", 2);
         recent.insert("a", 3);

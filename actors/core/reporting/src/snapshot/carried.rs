@@ -15,24 +15,25 @@ const FOUND_WITHIN: Duration = Duration::from_secs(60);
 
 /// The record of the previous leader.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
-    pools: BTreeMap<PoolId, Late>,
+pub(super) struct PredecessorRecord {
+    pools: BTreeMap<PoolId, CarriedTime>,
     /// Until when pools may still be found out of sync.
     until: Now,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct CarriedTime {
     since: Now,
     /// Whether this leader has found the pool out of sync too.
     found: bool,
 }
 
-impl Carried {
+impl PredecessorRecord {
     /// Creates the record when a term begins.
-    pub(super) fn new(now: Now, noted: &OutOfSyncTimes) -> Carried {
-        let late = |(pool, since): (&PoolId, &Now)| (pool.clone(), Late { since: *since, found: false });
-        Carried { pools: noted.iter().map(late).collect(), until: now.plus(FOUND_WITHIN) }
+    pub(super) fn new(now: Now, noted: &OutOfSyncTimes) -> PredecessorRecord {
+        let late =
+            |(pool, since): (&PoolId, &Now)| (pool.clone(), CarriedTime { since: *since, found: false });
+        PredecessorRecord { pools: noted.iter().map(late).collect(), until: now.plus(FOUND_WITHIN) }
     }
 
     /// Returns the pool's view with the carried time; drops a pool that is in sync.

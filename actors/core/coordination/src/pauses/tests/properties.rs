@@ -296,7 +296,7 @@ proptest! {
         (0..PROCESSES).for_each(|p| world.term(p));
         world.run(world.now.plus(Duration::from_secs(1)));
         // Liveness: all know what is noted, all requests were answered.
-        let noted = world.server.facts(world.now).map(|facts| Noted::of(&facts)).unwrap_or_default();
+        let noted = world.server.facts(world.now).map(|facts| PauseNotes::of(&facts)).unwrap_or_default();
         for process in &world.processes {
             let policy = process.policy.as_ref().expect("it was read");
             prop_assert_eq!(&policy.pools, &noted.pools);
