@@ -77,7 +77,7 @@ impl EndpointSet {
 
 /// The members that a pool gets from an assignment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Membership {
+pub struct PoolMembership {
     /// Addresses that must be in the pool.
     pub members: BTreeSet<IpAddr>,
     /// Draining addresses: those in the pool stay, Down, and none is added.
@@ -88,7 +88,7 @@ pub struct Membership {
     pub remarks: BTreeSet<Diagnostic>,
 }
 
-impl Membership {
+impl PoolMembership {
     /// Limits the draining addresses to the room that a pool of `most` members has beside the others. Addresses that
     /// are not in the pool go first, because they are not missed; `is_there` returns which are in it.
     pub fn make_room(&mut self, most: usize, is_there: impl Fn(&IpAddr) -> bool) {
@@ -143,7 +143,7 @@ impl Failover {
 
     /// Returns the members for an assignment: for a new one, or for the same one at the deadline. Extra calls are
     /// harmless.
-    pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> Membership {
+    pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> PoolMembership {
         self.update_used(now, &EndpointSet::usable(assignment, self.family));
         debug_assert!(self.is_sound(), "{self:?}");
         let used = self.used.into_iter();
@@ -156,7 +156,7 @@ impl Failover {
             AdminStates::Off => (BTreeSet::new(), drains),
             AdminStates::Excluded => (BTreeSet::new(), BTreeSet::new()),
         };
-        Membership { members, draining, drains, remarks: self.remarks(assignment) }
+        PoolMembership { members, draining, drains, remarks: self.remarks(assignment) }
     }
 
     /// Returns when time alone changes the used choice; `None`: never.

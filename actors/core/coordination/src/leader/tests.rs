@@ -20,7 +20,7 @@ fn at(second: u64) -> Now {
     Now::from_millis(second * 1_000)
 }
 
-/// The Lease as the API server has it.
+/// The Lease in the API server.
 #[derive(Clone, Debug, Default)]
 struct Server {
     lease: Option<Stored>,
@@ -72,8 +72,8 @@ impl Server {
         self.history.extend(self.facts());
     }
 
-    /// The storage is set back to this state of the Lease, and counts on from there. No version comes twice, as it is
-    /// next to never the Lease that has the same version again.
+    /// Restores the storage to this state of the Lease; versions count on from there. No version occurs twice, because
+    /// a restored Lease almost never gets the same version again.
     fn set_back(&mut self, to: usize) {
         self.history.truncate(to + 1);
         let facts = self.history.last();
@@ -90,7 +90,7 @@ impl Server {
         self.version += self.set_backs;
     }
 
-    /// Carries out a request; `None`: an await whose state is still the newest.
+    /// Executes a request; returns `None` for a watch whose state is still the newest.
     fn carry_out(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
         let newest = self.facts();
         Some(match (ask, newest) {
@@ -132,7 +132,7 @@ struct Drive {
     done: bool,
     free: Option<Free>,
     unmatched: usize,
-    /// What it said at its end because the storage was set back.
+    /// The evidence of a restored storage with which it ended.
     set_back: Option<SetBack>,
 }
 
@@ -201,7 +201,7 @@ impl Drive {
         self.now = self.now.max(now);
     }
 
-    /// The API server answers all that is asked, awaits apart that have nothing to tell.
+    /// The API server answers all requests, except watches without news.
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
         while let Some((call, ask)) = self.asked.pop_front() {
@@ -213,7 +213,7 @@ impl Drive {
         self.asked = waiting;
     }
 
-    /// The Directory opens the newest term that was asked for.
+    /// The Directory opens the newest requested term.
     fn opened(&mut self) {
         if let Some((epoch, _)) = self.confirms.last().copied() {
             self.tell(In::Opened(epoch));
@@ -224,7 +224,7 @@ impl Drive {
         matches!(self.standing, Standing::Leading { .. })
     }
 
-    /// Until when it leads; a process whose writer is quiet sends nothing any more.
+    /// Returns until when it leads; a process whose writer is quiet sends nothing any more.
     fn until(&self) -> Option<Now> {
         if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
@@ -284,7 +284,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     assert!(one.leads());
     one.at(at(30));
     assert_eq!(one.standing, Standing::Standby);
-    // The API server is back, and no other client has come: a new term, with most recent lists.
+    // The API server is back, and no other process came: a new term, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
@@ -358,7 +358,7 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // Awaits that were given up have no answer.
+    // A watch that was given up has no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
     server.carry_out(&ask);
@@ -506,19 +506,19 @@ fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
     assert!(two.confirms.is_empty());
 }
 
-/// The request that is under way.
+/// The request in flight.
 fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
     drive.asked.back().map(|(_, ask)| ask)
 }
 
-/// Answers the await that is under way.
+/// Answers the watch in flight.
 fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
     let (call, ask) = drive.asked.pop_back().expect("something is asked");
     assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
     drive.tell(In::Lease(call, answer));
 }
 
-/// A standby that has seen a renewal of "one" at second 5, and the first state, that of second 0.
+/// A standby that has observed a renewal of "one" at second 5, and the first state, that of second 0.
 fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
     let mut one = leading("one", server);
     let first = server.facts().expect("it is held");
@@ -565,7 +565,7 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         awaited(&mut two, old);
         assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
         assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
-        // A look that fails leaves things as they are.
+        // A read that fails changes nothing.
         two.at(at(27));
         two.served(&mut server);
         two.served(&mut server);
@@ -764,7 +764,7 @@ fn renewed_twice(server: &mut Server) -> Drive {
     one
 }
 
-/// The versions that prove that the storage was set back.
+/// The versions that prove that the storage was restored.
 fn proof(known: u64, read: u64) -> Option<SetBack> {
     let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
     Some(SetBack { known: version(known), read: version(read) })
@@ -776,7 +776,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It wants to renew, another client seems to have been faster, and it looks.
+    // It tries to renew, another client seems to have been faster, and it reads.
     one.served(&mut server);
     assert_eq!(one.set_back, proof(3_000, 1_000));
     assert!(!one.leads(), "nothing is written by what it knows of another past");
@@ -826,7 +826,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     two.served(&mut server);
     server.set_back(0);
     drop(one);
-    // Another process leads, and renews, before the standby looks.
+    // Another process leads, and renews, before the standby reads.
     let mut fresh = Drive::elected("fresh");
     for second in 0..=80 {
         fresh.at(at(second));
@@ -905,29 +905,29 @@ fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_set_back() {
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
-/// What happens in a world of several processes.
+/// An event in a world of several processes.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Pass(u64),
-    /// The API server carries out the oldest request of a process, and whether the answer arrives.
+    /// The API server executes the oldest request of a process; the flag says whether the answer arrives.
     Serve(usize, bool),
     /// The oldest request of a process is lost before it arrives.
     Lose(usize),
-    /// The await of a process is answered by an API server that lags behind, with the state of so many versions ago
-    /// or, where there was none, by telling that it was deleted.
+    /// A lagging API server answers the watch of a process with the state of this many versions ago or, where there was
+    /// none, with a deletion.
     Lag(usize, usize),
     /// The Directory of a process opens its term.
     Open(usize),
-    /// A process stands still, or goes on.
+    /// A process freezes, or continues.
     Stop(usize, bool),
-    /// A process ends in good order.
+    /// A process shuts down.
     End(usize),
-    /// A process vanishes, and another one starts in its place.
+    /// A process crashes, and another one starts in its place.
     Crash(usize),
     /// No request of this process, or of none, reaches the API server from now on.
     Cut(Option<usize>),
-    /// The API server is down for 41 s, and its storage is set back to the state of so many versions ago.
+    /// The API server is down for 41 s, and its storage is restored to the state of this many versions ago.
     SetBack(usize),
 }
 
@@ -953,9 +953,9 @@ struct World {
     now: Now,
     processes: Vec<(Drive, bool)>,
     started: usize,
-    /// Whose requests do not reach the API server.
+    /// The process whose requests do not reach the API server.
     cut: Option<usize>,
-    /// Until when the last PUT of a process that has crashed may arrive.
+    /// Until when the last PUT of a crashed process may arrive.
     last_put_until: Now,
 }
 
@@ -1031,7 +1031,7 @@ impl World {
             Event::Stop(who, stop) => {
                 let (drive, stopped) = &mut self.processes[who];
                 if std::mem::replace(stopped, stop) && !stop {
-                    // It goes on with the clock as it is: what was due meanwhile is done now.
+                    // It continues with the present clock: everything that became due meanwhile is done now.
                     drive.now = self.now;
                     drive.at(self.now);
                 }
@@ -1053,7 +1053,7 @@ impl World {
         self.check();
     }
 
-    /// The API server is down for a while, and its storage is set back.
+    /// The API server is down for a while, and its storage is restored.
     fn set_back(&mut self, back: usize) {
         self.happen(Event::Pass(41_000));
         self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
@@ -1062,7 +1062,7 @@ impl World {
         }
     }
 
-    /// The kubelet starts a process again that has ended because the storage was set back.
+    /// The kubelet restarts a process that ended because the storage was restored.
     fn restart_ended(&mut self) {
         for who in 0..self.processes.len() {
             if self.processes[who].0.set_back.is_some() {
@@ -1079,7 +1079,7 @@ impl World {
         }
     }
 
-    /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
+    /// Checks safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
     fn check(&mut self) {
         let may_send =
             |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
@@ -1113,7 +1113,7 @@ proptest! {
         for event in events {
             world.happen(event);
         }
-        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
+        // Liveness: all continue, the API server answers everything, and a replica leads within 45 + 20 + 15 s.
         world.happen(Event::Cut(None));
         for who in 0..3 {
             world.happen(Event::Stop(who, false));
@@ -1152,7 +1152,7 @@ fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
     let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
     for second in 1..=40 {
         one.at(at(second));
-        // What the port says of a request that is not answered.
+        // What the port reports of a request without an answer.
         for (call, since) in std::mem::take(&mut under_way) {
             if at(since).plus(ANSWER_WITHIN) > one.now {
                 under_way.push((call, since));
@@ -1180,7 +1180,7 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     one.at(at(31));
     assert!(!one.leads());
     one.asked.clear();
-    // Two leads meanwhile, and lets go in good order.
+    // Another process leads meanwhile, and shuts down.
     let mut two = Drive::elected("two");
     for second in [0, 46, 70] {
         two.at(at(second));
@@ -1192,7 +1192,7 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     two.tell(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     assert!(two.done);
-    // One is back; the answer of its taking is lost, so that it finds the Lease its own.
+    // The first process is back; the answer to its take is lost, so that it finds that it holds the Lease already.
     let mut lost = false;
     for second in 100..120 {
         one.at(at(second));

@@ -1,4 +1,4 @@
-//! Pauses on the test's clock, against a ConfigMap that others write too.
+//! Pauses on the test's clock, against a ConfigMap that other clients write too.
 
 mod off;
 mod properties;
@@ -26,7 +26,7 @@ fn pool(name: &str) -> PoolId {
     PoolId::new(LbName::new("kubernetes"), PoolName::new(name))
 }
 
-/// The ConfigMap as the API server has it; a time is written `@` and its microseconds.
+/// The ConfigMap in the API server; a time is written as `@` and its microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     data: Option<BTreeMap<Arc<str>, Arc<str>>>,
@@ -64,7 +64,7 @@ impl Server {
             let Value::Since { head, at, tail } = value else { panic!("no pause: {value:?}") };
             data.insert(Arc::clone(key), format!("{head}\nsince: @{}\n{tail}", at.as_micros()).into());
         }
-        // A write that changes nothing makes no new version, as at the API server.
+        // A write that changes nothing makes no new version, as in the API server.
         if before != self.data {
             self.version += 1;
         }
@@ -99,7 +99,7 @@ struct Bench {
     answers: Vec<(RequestId, Answer)>,
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     view: Option<PolicyView>,
-    /// Whether the pauses could be read last, and whether a term waits for them, as it is measured.
+    /// Metrics: whether the last read of the pauses succeeded, and whether a term waits for them.
     measured: Option<(bool, bool)>,
 }
 
@@ -113,7 +113,7 @@ impl Bench {
         bench
     }
 
-    /// One whose first look was answered.
+    /// A process whose first read was answered.
     fn begun(server: Server) -> Bench {
         let mut bench = Bench::new(server, Keeping::ConfigMap);
         bench.serve();
@@ -153,12 +153,12 @@ impl Bench {
         self.now = until;
     }
 
-    /// The next request, and what it asks.
+    /// Returns the next request.
     fn next(&mut self) -> (CallId, ConfigMapAsk) {
         self.asked.pop_front().expect("something is asked")
     }
 
-    /// Carries out what is asked, and answers, until nothing is asked any more.
+    /// Executes and answers requests until there are none.
     fn serve(&mut self) {
         while let Some((call, ask)) = self.asked.pop_front() {
             let answer = self.server.carry_out(self.now, &ask);
@@ -270,7 +270,7 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
     assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
-/// A write that begins between the two would be one that the operator was told cannot begin.
+/// A write that begins between the two would be one of which the operator was told that it cannot begin.
 #[test]
 fn g6_a_pause_is_told_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
@@ -461,7 +461,7 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
     assert_eq!(looks, 40);
 }
 
-/// A process that restores, after its first look.
+/// A process that restores pre-images, after its first read.
 fn restoring(how: Restoring) -> Bench {
     let params =
         Params { mode: Mode::Enforce, keeping: Keeping::ConfigMap, heeding: Heeding::Restoring(how) };

@@ -1,4 +1,4 @@
-//! What the Directory assigns, driven on the test's clock.
+//! Tests of the Directory's assignments, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -60,7 +60,7 @@ fn part(required: &[u8], tolerated: &[u8]) -> Part {
     }
 }
 
-/// A fact whose slices and endpoints, as many as it says, count for each family.
+/// Gives each family of a fact the fact's number of slices and endpoints.
 fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
     for part in fact.parts.values_mut() {
         (part.slices, part.endpoints) = (fact.slices, fact.endpoints);
@@ -68,13 +68,13 @@ fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
     Arc::new(fact)
 }
 
-/// A fact of which what was known is not to be used any more.
+/// Marks all parts of a fact as dropped by configuration.
 fn dropped(mut fact: ServiceFact) -> ServiceFact {
     fact.parts.values_mut().for_each(|part| part.is_dropped = true);
     fact
 }
 
-/// A part with these required members; what else it releases among nodes 1 to 9 has the label that leaves it out.
+/// A part with these required members; the other nodes among 1 to 9 have the label that leaves them out.
 fn labelled(required: &[u8]) -> Part {
     let node = |n: u8| {
         let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
@@ -84,7 +84,7 @@ fn labelled(required: &[u8]) -> Part {
     Part { left_out, ..part(required, &[]) }
 }
 
-/// A candidate `shop/<name>` whose IPv4 part is this.
+/// A candidate `shop/<name>` with this IPv4 part.
 fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
     let part = Part { slices: 1, endpoints: 1, ..part };
     ServiceFact {
@@ -111,7 +111,7 @@ fn rule(n: u32, pool: &str) -> RuleFacts {
     RuleFacts { name: name.into(), pool: Some(PoolName::new(pool)), probed: true }
 }
 
-/// A pool that holds these members, before its rules are known.
+/// A pool with these members, before its rules are known.
 fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
     let entry = |n: &u8| Entry {
         name: format!("node-{n}").into(),
@@ -157,18 +157,18 @@ fn params() -> Params {
 struct Bench {
     machine: Directory,
     now: Now,
-    /// What was said since it was last taken.
+    /// Outputs since they were last taken.
     said: Vec<Out>,
-    /// The newest assignment of each pool that was not forgotten.
+    /// The newest assignment of each pool that was not dropped.
     assigned: BTreeMap<PoolId, Arc<Assignment>>,
-    /// What lasts and was told in this term.
+    /// Reports of lasting conditions in this term.
     told: Vec<Report>,
-    /// The conditions that were reported, and of which no end was.
+    /// The reported conditions that have not ended.
     open: BTreeSet<Condition>,
 }
 
 impl Bench {
-    /// A Directory that knows nothing yet.
+    /// A Directory without facts.
     fn waiting() -> Bench {
         Bench::with(params())
     }
@@ -181,7 +181,7 @@ impl Bench {
         bench
     }
 
-    /// The same, which has not heard yet what operators wish.
+    /// The same, without an operator policy.
     fn unwished(params: Params) -> Bench {
         let mut bench = Bench {
             machine: Directory::new(params),
@@ -195,7 +195,7 @@ impl Bench {
         bench
     }
 
-    /// Its reports are told in this term.
+    /// Sets the term of the reports.
     fn reporting(&mut self, term: Option<u64>) {
         let term = term.map(Epoch);
         if term.is_some() && term != self.machine.reporting {
@@ -207,7 +207,8 @@ impl Bench {
         self.tell(In::Reporting(term));
     }
 
-    /// Whether what was told lasts, and is to be told: in a pause it is not, and is told again when that ends (G6).
+    /// Reports whether the condition lasts and is reportable: during a pause it is not, and is reported again
+    /// afterwards (G6).
     fn lasts(&self, report: &Report) -> bool {
         let of = |pool| self.assigned.get(pool);
         let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
@@ -249,10 +250,10 @@ impl Bench {
         }
     }
 
-    /// Each condition is told once while it lasts, and only where it is received.
+    /// Checks that each condition is reported once while it lasts, and only in a term.
     fn on_report(&mut self, report: &Report) {
         let alike = |told: &Report| match (&told.what, &report.what) {
-            // Which Services and how many members that concerns may change meanwhile.
+            // The Services and the number of members may change meanwhile.
             (EventKind::Held { pool: one, reason, .. }, EventKind::Held { pool: other, reason: why, .. }) => {
                 (one, reason) == (other, why)
             }
@@ -284,12 +285,12 @@ impl Bench {
         self.hear(out);
     }
 
-    /// The operator asks to let go; gives the one answer.
+    /// Sends the operator's request for a release, and returns the one answer.
     fn ask(&mut self, scope: Scope) -> Answer {
         self.ask_after(scope, &[])
     }
 
-    /// The same where the admin state has let these nodes go for the same request.
+    /// The same, where the admin state released these nodes for the same request.
     fn ask_after(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
         self.take();
         self.tell(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
@@ -354,7 +355,7 @@ impl Bench {
         assert!(quiet || self.open == told, "ended, or not: {:?}, and {told:?}", self.open);
     }
 
-    /// How many conditions there are to be told.
+    /// Returns the number of reportable conditions.
     fn conditions(&self) -> usize {
         let pools = self.machine.pools.values();
         let refused = pools.filter(|pool| pool.refused().is_some_and(|refusal| !refusal.paused)).count();
@@ -368,7 +369,7 @@ impl Bench {
         refused + shared + stopped + assigned().filter(held).count()
     }
 
-    /// The watchers have made every second read that was asked for; how many that were.
+    /// Completes every requested second read, and returns their number.
     fn reread(&mut self) -> usize {
         let asked = |said: &Out| match said {
             Out::Reread(read) => Some(*read),
@@ -393,7 +394,7 @@ impl Bench {
         reads.len()
     }
 
-    /// All of these facts in one turn.
+    /// Sends all of these facts in one turn.
     fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
         let mut out = Vec::new();
         for fact in facts {
@@ -423,7 +424,7 @@ impl Bench {
         self.observe_at(self.now, facts);
     }
 
-    /// The same where the GET began at that moment.
+    /// Sends the observation of a GET that began at that moment.
     fn observe_at(&mut self, began: Now, facts: &Arc<LbFacts>) {
         let facts = Arc::clone(facts);
         self.tell(In::Lb(LbObservation {
@@ -434,12 +435,12 @@ impl Bench {
         }));
     }
 
-    /// An attempt that has just ended has left these members in a pool.
+    /// Sends the members that an attempt, which has just ended, left in a pool.
     fn holds(&mut self, lb: &str, name: &str, members: &[u8]) {
         self.holds_at(self.now, lb, name, members);
     }
 
-    /// The same where it ended at that moment.
+    /// The same, where the attempt ended at that moment.
     fn holds_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
         self.tell(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
     }
@@ -501,7 +502,7 @@ impl Bench {
     }
 }
 
-/// Whether it tells of an xDS source: when that is told does not follow from what is assigned.
+/// Reports whether a report is about an xDS source: its time does not follow from the assignments.
 fn is_of_source(report: &Report) -> bool {
     matches!(report.what, EventKind::SourceFailing { .. } | EventKind::SourceRecovered { .. })
 }
@@ -619,7 +620,7 @@ fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
 #[should_panic(expected = "an assignment is not of the term that opens")]
 fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
     let mut bench = settled(&[1]);
-    // No pool hears of this term.
+    // No pool learns of this term.
     bench.machine.term.epoch = Epoch(7);
     bench.machine.opening = true;
     bench.machine.tick(bench.now, &mut Vec::new());
@@ -885,7 +886,7 @@ fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
     bench.take();
     bench.tell(In::Retired(shop_web.clone()));
     assert!(matches!(&bench.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
-    // Twice let go, one answer: it may be the one to the first, so the pool is asked once more.
+    // Released twice, one answer: it may belong to the first release, so the pool is asked once more.
     bench.tell(In::Service(uid(1), None));
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.tell(In::Service(uid(1), None));

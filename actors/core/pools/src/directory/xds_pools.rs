@@ -245,7 +245,7 @@ impl XdsPools {
 
 /// Returns the members of a pool in the form of a Service's part. Endpoints of which none is usable do not mean an
 /// empty pool, unless all of them drain (D6). Nor does an empty assignment from before an error beside it (G2).
-fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
+fn part(membership: &membership::PoolMembership, assignment: &LoadAssignment, stands: bool) -> Part {
     let is_said = if assignment.has_endpoints {
         assignment.only_drains && !membership.draining.is_empty()
     } else {
@@ -312,7 +312,7 @@ impl ListedPool {
     }
 
     /// Limits the draining members to the available room; those that are, or may be, in the pool stay first.
-    fn make_room(&mut self, membership: &mut membership::Membership, seen: &BalancerPool, at: Now) {
+    fn make_room(&mut self, membership: &mut membership::PoolMembership, seen: &BalancerPool, at: Now) {
         if self.seen_at < at {
             (self.seen_at, self.asked) = (at, std::mem::take(&mut self.last));
         }
@@ -331,12 +331,12 @@ impl ListedPool {
         &mut self,
         now: Now,
         id: &PoolId,
-        membership: &membership::Membership,
+        membership: &membership::PoolMembership,
         seen: &BalancerPool,
         at: Now,
         draining_nodes: &DrainingAddresses,
     ) -> States {
-        let membership::Membership { members, draining, drains, remarks: _ } = membership;
+        let membership::PoolMembership { members, draining, drains, remarks: _ } = membership;
         let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,

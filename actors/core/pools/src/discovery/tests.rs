@@ -1,4 +1,4 @@
-//! When Discovery reads what, driven on the test's clock.
+//! When Discovery reads load balancers, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,12 +77,12 @@ fn lacks(code: &str) -> Arc<Failure> {
     Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
 }
 
-/// How ARM answers reads of one load balancer.
+/// ARM's answer to reads of one load balancer.
 #[derive(Clone, Debug)]
 enum Answer {
     Is(Arc<LbFacts>),
     Fails(FailureKind),
-    /// A 404 with this code; with none it is not ARM's own.
+    /// A 404 with this code; without a code it is not from ARM.
     Lacks(&'static str),
     Never,
 }
@@ -91,7 +91,7 @@ enum Answer {
 struct Bench {
     machine: Discovery,
     now: Now,
-    /// How reads of each load balancer are answered; the others are not there.
+    /// The answers of load balancers; the others do not exist.
     arm: BTreeMap<LbName, Answer>,
     latency: Duration,
     /// Whether reads wait for a gate or for the budget, and the waiting reads.
@@ -100,7 +100,7 @@ struct Bench {
     /// The reads in flight, and when they were requested.
     open: BTreeMap<LbName, (CallId, Now)>,
     answers: BTreeMap<Now, Vec<(CallId, LbName, Now)>>,
-    /// What was read, and when.
+    /// The reads, each with its time.
     reads: Vec<(u64, String)>,
     said: Vec<Out>,
 }
@@ -131,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// One whose load balancers have all been looked at, at a time when no regular read is near.
+    /// A bench that has read all load balancers, at a time when no regular read is near.
     fn synced(load_balancers: &[&str]) -> Bench {
         let mut bench = Bench::new(load_balancers);
         bench.tell(In::ListsSynced);
@@ -217,7 +217,7 @@ impl Bench {
         self.now = end;
     }
 
-    /// The times, in milliseconds, at which this load balancer was read.
+    /// Returns the times, in milliseconds, at which this load balancer was read.
     fn reads_of(&self, lb: &str) -> Vec<u64> {
         self.reads.iter().filter(|(_, read)| read == lb).map(|(at, _)| *at).collect()
     }

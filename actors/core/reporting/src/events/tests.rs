@@ -1,4 +1,4 @@
-//! Drives the emitter on the test's clock, in the place of the reporters and the kubernetes port.
+//! Drives the emitter on the test's clock, in place of the reporting machines and the kubernetes port.
 
 mod conditions;
 mod messages;
@@ -69,12 +69,12 @@ struct Drive {
     posts: VecDeque<(CallId, Arc<Event>)>,
     samples: Vec<Metric>,
     dropped: Vec<Dropped>,
-    /// The terms that the reporters were told of.
+    /// The terms sent to the reporting machines.
     terms: Vec<Option<Epoch>>,
 }
 
 impl Drive {
-    /// A leader's emitter.
+    /// The emitter of a leader.
     fn new(params: Params) -> Drive {
         let mut drive = Drive::standby(params);
         drive.step(leading());
@@ -115,14 +115,14 @@ impl Drive {
         self.step(In::Posted { call, answer });
     }
 
-    /// Answers the oldest post and tells what it was.
+    /// Answers the oldest post and returns it.
     fn answer_next(&mut self, answer: Result<Arc<str>, PostFailure>) -> Arc<Event> {
         let (call, event) = self.posts.pop_front().expect("posted");
         self.answer(call, answer);
         event
     }
 
-    /// The API server takes the oldest post.
+    /// The API server accepts the oldest post.
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
         let name = match &event.place {
@@ -132,7 +132,7 @@ impl Drive {
         self.answer_next(Ok(name))
     }
 
-    /// The API server takes everything that is posted, also what follows from the answers.
+    /// The API server accepts all posts, including those that follow from the answers.
     fn take_all(&mut self) -> Vec<Arc<Event>> {
         let mut taken = Vec::new();
         while !self.posts.is_empty() {

@@ -91,7 +91,7 @@ fn admin_state(records: usize) -> In {
     })
 }
 
-/// The snapshots among what was said.
+/// Returns the published snapshots.
 fn published(said: Vec<Out>) -> Vec<Arc<Snapshot>> {
     let snapshot = |said| match said {
         Out::Publish(snapshot) => Some(snapshot),

@@ -51,7 +51,7 @@ fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
     bench.serve();
     live(&mut bench, at(2_000));
     assert!(!is_off(&bench));
-    // One that is made again counts again.
+    // A new note counts from its own first observation.
     somebody(&mut bench, |data| drop(data.remove(KEY)));
     live(&mut bench, at(2_020));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire".into())));

@@ -1,5 +1,5 @@
-//! What is promised over conflicts, lost and late requests, crashes and terms: a pause that was answered for is in
-//! force in every later term, until the operator resumes (docs/design/pools.md, G6).
+//! The promise over conflicts, lost and late requests, crashes and terms: a confirmed pause applies in every later
+//! term, until the operator resumes (docs/design/pools.md, G6).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     lands_after: Option<u64>,
@@ -56,7 +56,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     (lands, answer).prop_map(|(lands_after, answer_after)| Fate { lands_after, answer_after })
 }
 
-/// The operator's request, from when it came to when it was answered, or its process crashed.
+/// The operator's request, from its arrival until its answer or the crash of its process.
 #[derive(Clone, Debug)]
 struct Op {
     process: usize,
@@ -162,8 +162,8 @@ impl World {
         }
     }
 
-    /// Whether this must be paused in whatever is read after a moment: an operator was told so before, and there was no
-    /// request to resume since.
+    /// Reports whether the scope must be paused in everything read after a moment: its pause was confirmed to the
+    /// operator before, and no resume was requested since.
     fn must_be_paused(&self, scope: &Scope, read_after: Now) -> bool {
         self.ops.iter().filter(|op| op.paused && op.scope == *scope).any(|pause| {
             let ends_it =
@@ -196,7 +196,7 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            // What was sent lands, whatever has become of its sender.
+            // A sent request arrives, whatever happened to its sender.
             Event::Land(p, life, call, ask, fate) => {
                 let answer = self.server.carry_out(self.now, &ask);
                 if let Some(after) = fate.answer_after {
@@ -295,7 +295,7 @@ proptest! {
         world.run(world.now.plus(Duration::from_secs(40)));
         (0..PROCESSES).for_each(|p| world.term(p));
         world.run(world.now.plus(Duration::from_secs(1)));
-        // Liveness: all know what is noted, all requests were answered.
+        // Liveness: every process knows the notes, and all requests were answered.
         let noted = world.server.facts(world.now).map(|facts| PauseNotes::of(&facts)).unwrap_or_default();
         for process in &world.processes {
             let policy = process.policy.as_ref().expect("it was read");

@@ -1,4 +1,4 @@
-//! The breaker alone, on a test's clock (G4).
+//! Tests of the breaker alone, on the test's clock (G4).
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Now {
     Now::from_millis(seconds * 1_000)
 }
 
-/// So many members are asked for and were just seen.
+/// The size of a pool with this many required members, all just observed.
 fn asked(members: usize) -> PoolSize {
     let (seen, present, seen_at) = (members, members, Now::NEVER);
     let paused = PauseScope::No;
@@ -31,7 +31,7 @@ fn asked(members: usize) -> PoolSize {
     }
 }
 
-/// So many pools that have had ten members for long.
+/// A breaker with this many pools that have had ten members for a long time.
 fn settled(pools: usize) -> RemovalBreaker {
     let mut breaker = RemovalBreaker::default();
     for n in 0..pools {
@@ -41,7 +41,7 @@ fn settled(pools: usize) -> RemovalBreaker {
     breaker
 }
 
-/// These pools are to have so many, and so many are in them.
+/// Gives these pools `size` members to have, while `present` are in them. Returns whether the breaker is tripped.
 fn held(
     breaker: &mut RemovalBreaker,
     seconds: u64,
@@ -58,7 +58,7 @@ fn held(
     breaker.tripped().is_some()
 }
 
-/// These pools are to have so many; what goes is gone at once unless it is stopped.
+/// Gives these pools `size` members to have; the others go at once unless removals are stopped.
 fn shrink(breaker: &mut RemovalBreaker, seconds: u64, pools: std::ops::Range<usize>, size: usize) -> bool {
     for n in pools.clone() {
         let present = breaker.pools[&id(n)].newest().max(size);
@@ -198,7 +198,7 @@ fn g4_what_strangers_add_was_not_had() {
     assert_eq!(breaker.counted(), (0, 10));
 }
 
-/// These pools are to have so many, and are paused with so many in them.
+/// Gives these pools `size` members to have, while they are paused with `present` members.
 fn paused(
     breaker: &mut RemovalBreaker,
     (seconds, paused): (u64, PauseScope),
@@ -236,7 +236,7 @@ fn g4_what_is_put_back_during_a_pause_was_had_when_the_pause_ends() {
         assert!(!held(&mut breaker, 9_010 + n as u64, n..n + 1, 1, 1));
     }
     assert!(held(&mut breaker, 9_200, 5..6, 1, 10));
-    // What is in a pool, and not what it is asked to have and never got.
+    // The observed members count, not the required ones that never arrived.
     let mut breaker = settled(10);
     paused(&mut breaker, (100, PauseScope::Alone), 0..10, 30, 10);
     assert!(!held(&mut breaker, 500, 0..10, 5, 10), "a half of the ten that were there");
@@ -350,7 +350,7 @@ fn g4_what_is_gone_counts_though_it_is_paused_afterwards() {
 
 #[test]
 fn g4_what_was_asked_for_and_never_written_was_not_had() {
-    // Azure takes nothing for an hour, in which all Services scale up and down again.
+    // Azure accepts nothing for an hour, in which all Services scale up and down again.
     let mut breaker = settled(10);
     for (seconds, wanted) in [(100, 25), (2_000, 12)] {
         let unwritten = PoolSize { seen: 10, present: 40, seen_at: at(50), ..asked(wanted) };
@@ -398,7 +398,7 @@ fn g4_what_goes_when_levels_end_it_counts_for_five_minutes_from_then() {
 
 #[test]
 fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
-    // Ten more each: 200 seconds before it trips, then 15 and 5 seconds before, then while it is.
+    // Ten more each: 200 seconds before the trip, then 15 and 5 seconds before it, then during it.
     for added in [100, 285, 295, 400] {
         let mut breaker = settled(20);
         assert!(added > 300 || !shrink(&mut breaker, added, 0..10, 20));
@@ -407,11 +407,11 @@ fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
         assert!(!held(&mut breaker, 9_000, 10..20, 10, 10));
         assert!(held(&mut breaker, 9_001, 0..10, 9, 20), "added at {added} s");
     }
-    // What went long before is gone: five minutes later it was not had any more.
+    // Members that left long before do not count: they left more than five minutes ago.
     let mut breaker = settled(20);
     assert!(!shrink(&mut breaker, 200, 0..10, 6) && held(&mut breaker, 300, 10..20, 0, 10));
     assert!(!held(&mut breaker, 9_000, 10..20, 10, 10) && !held(&mut breaker, 9_001, 0..10, 4, 6));
-    // However often a pool changes meanwhile, only the last five minutes are kept of it.
+    // However often a pool changes meanwhile, only the last five minutes are kept.
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 300, 10..20, 0, 10));
     for n in 0..1_000 {
@@ -421,7 +421,7 @@ fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
     assert!(!held(&mut breaker, 30_000, 10..20, 10, 10));
 }
 
-/// So many pools that were found empty and are given their first members.
+/// A breaker with this many pools that were found empty and receive their first members.
 fn given(pools: usize, members: usize) -> RemovalBreaker {
     let mut breaker = RemovalBreaker::default();
     (0..pools).for_each(|n| breaker.record(at(1), &id(n), PoolSize { seen: 0, ..asked(members) }));
@@ -436,14 +436,14 @@ fn g4_the_first_members_of_an_empty_pool_count_once_they_have_stood() {
         assert_eq!(shrink(&mut given(10, 10), seconds, 0..10, 4), trips, "{seconds} s");
         assert!(!shrink(&mut given(10, 10), seconds, 0..10, 5), "a half stays");
     }
-    // While there come more, none of them have stood; but not for longer than five minutes.
+    // While more members arrive, none of them are steady; but not for longer than five minutes.
     for (seconds, trips) in [(300, false), (301, true)] {
         let mut breaker = given(10, 1);
         (1..=14).for_each(|n| assert!(!shrink(&mut breaker, 1 + 20 * n, 0..10, 1 + n as usize)));
         assert!(!shrink(&mut breaker, 290, 0..10, 20));
         assert_eq!(shrink(&mut breaker, seconds, 0..10, 0), trips, "{seconds} s");
     }
-    // What was given and taken away again at once was never had.
+    // Members that were added and removed again at once never counted.
     let mut breaker = given(10, 10);
     assert!(!shrink(&mut breaker, 20, 0..10, 0) && !shrink(&mut breaker, 60, 0..10, 0));
     assert!(!shrink(&mut breaker, 61, 0..10, 3) && !shrink(&mut breaker, 80, 0..10, 0));
@@ -535,11 +535,11 @@ fn g4_it_is_said_when_it_changes_and_told_once_in_each_term() {
     assert!(shrink(&mut breaker, 102, 0..10, 0) && breaker.take_due_report(), "and when it trips again");
 }
 
-/// Pools whose members really go when nothing holds them back.
+/// Pools whose members go immediately when nothing holds them back.
 struct Cluster {
     breaker: RemovalBreaker,
     wanted: Vec<usize>,
-    /// How many members each pool has had, and from when on.
+    /// The number of members of each pool, each with the second from which it applies.
     had: Vec<Vec<(u64, usize)>>,
 }
 
@@ -552,7 +552,7 @@ impl Cluster {
         self.had[n].last().map_or(0, |(_, members)| *members)
     }
 
-    /// The least that a pool had about five minutes ago.
+    /// The least number of members that a pool had about five minutes ago.
     fn before(&self, n: usize, seconds: u64) -> usize {
         let had = &self.had[n];
         let (from, to) = (seconds.saturating_sub(311), seconds.saturating_sub(289));
@@ -561,7 +561,7 @@ impl Cluster {
         then.map(|(_, members)| *members).min().unwrap_or(0)
     }
 
-    /// What is asked for is told, with what is in each pool.
+    /// Records the required and the present members of each pool.
     fn look(&mut self, seconds: u64) {
         for n in 0..self.wanted.len() {
             let (seen, wanted) = (self.now(n), self.wanted[n]);
@@ -586,8 +586,8 @@ impl Cluster {
         self.look(seconds);
     }
 
-    /// How many pools have lost most of their members, where one of them has lost some just now. What pools had five
-    /// minutes ago changes with time as well, and then nothing goes.
+    /// Returns how many pools have lost most of their members, if one of them has lost some just now. The former number
+    /// of members changes with time too, and then nothing goes.
     fn lost(&self, seconds: u64) -> usize {
         let shrunk = |n: &usize| 2 * self.now(*n) < self.before(*n, seconds);
         let lost: Vec<usize> = (0..self.wanted.len()).filter(shrunk).collect();
@@ -607,12 +607,12 @@ proptest! {
         let mut cluster = Cluster::of(12);
         let mut seconds = 1;
         for (later, pools, others, members) in steps {
-            // What changes faster counts as one change.
+            // Faster changes count as one change.
             seconds += MERGE_WITHIN.as_secs() + if later % 3 == 0 { later } else { later % 40 };
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
             prop_assert!(cluster.lost(seconds) <= POOLS_ALLOWED, "at {} s", seconds);
         }
-        // And it does not hold forever what is no loss.
+        // Afterwards it does not hold a removal that is no loss.
         cluster.step(seconds + 1, u32::MAX, 30);
         prop_assert!(cluster.breaker.tripped().is_none());
     }

@@ -3,7 +3,7 @@
 use super::*;
 use model::level::Keeps;
 
-/// The fact of the `n`-th Service, of which nodes with a label are left out.
+/// The fact of the `n`-th Service, whose other nodes are left out by their label.
 fn of(n: u32, required: &[u8]) -> ServiceFact {
     fact(n, &format!("s{n}"), labelled(required))
 }
@@ -18,7 +18,7 @@ fn all_with(count: u32, members: &[u8]) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// A running Directory with so many pools, each with these members.
+/// A running Directory with this many pools, each with these members.
 fn cluster_with(params: Params, count: u32, members: &[u8]) -> Bench {
     let mut bench = Bench::with(params);
     bench.tell(In::ListsSynced);
@@ -33,7 +33,7 @@ fn cluster(count: u32, members: &[u8]) -> Bench {
     cluster_with(params(), count, members)
 }
 
-/// How many members go, over all pools that were seen with these.
+/// Returns how many members go, over all pools observed with these members.
 fn going(bench: &Bench, observed: &[u8]) -> usize {
     bench.assigned.values().map(|said| said.level.surplus(&ips(observed)).count()).sum()
 }
@@ -185,14 +185,14 @@ fn g4_the_ordinary_life_of_a_cluster_does_not_trip_it() {
     bench.pass(60_000);
     assert!(!is_stopped(&bench));
     assert!(going(&bench, &[1, 2]) > 0);
-    // All nodes are exchanged for as many others.
+    // All nodes are replaced by as many others.
     let mut bench = cluster(30, &[1, 2, 3]);
     bench.together((0..30).map(|n| fact(n, &format!("s{n}"), part(&[4, 5, 6], &[1, 2, 3]))));
     bench.pass(10_000);
     bench.together((0..30).map(|n| of(n, &[4, 5, 6])));
     bench.pass(60_000);
     assert!(!is_stopped(&bench) && going(&bench, &[1, 2, 3, 4, 5, 6]) == 90);
-    // One Service is scaled to nothing; and all are recreated, within the time of G2.
+    // One Service is scaled to nothing; then all are recreated, within the time of G2.
     let mut bench = cluster(30, &[1, 2]);
     bench.service(of(3, &[]));
     bench.together((4..30).map(|n| of(n, &[])));
@@ -212,7 +212,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
     bench.pass(600_000);
     assert!(is_stopped(&bench), "the second list was empty as well");
     assert_eq!(going(&bench, &[1, 2]), 0);
-    // Most nodes are labelled to be left out, as a watch tells.
+    // Most nodes get the label that leaves them out, as seen on a watch.
     let mut bench = cluster(30, &[1, 2, 3, 4]);
     bench.together((0..30).map(|n| of(n, &[4])));
     bench.pass(31_000);
@@ -310,7 +310,7 @@ fn g4_a_process_that_starts_while_all_is_broken_stops_removals_at_once() {
             bench.reread();
             bench.pass(1_000);
             if second == 10 {
-                // It leads from now on.
+                // The process leads from now on.
                 bench.reporting(Some(7));
                 bench.tell(In::Confirmed(Epoch(7)));
             }
@@ -345,7 +345,7 @@ fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
     let alerts = bench.reports().into_iter().filter(|what| matches!(what, EventKind::RemovalsStopped { .. }));
     assert_eq!(alerts.count(), 1);
-    // What others have taken out shortly before the term counts in it.
+    // Members that other clients removed shortly before the term count in it.
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.reporting(None);
     bench.together((0..5).map(|n| of(n, &[1])));
@@ -462,7 +462,7 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
     }
 }
 
-/// Told what operators wish.
+/// The input with this operator policy.
 fn wish(policy: OperatorPolicy) -> In {
     In::OperatorPolicy { term: Some(Epoch(u64::MAX)), policy: Arc::new(policy) }
 }
@@ -499,7 +499,7 @@ fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
 #[test]
 fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    // Azure answers nothing for an hour, in which few pools at a time lose their members.
+    // Azure does not answer for an hour, in which few pools at a time lose their members.
     for n in 0..5 {
         bench.service(of(n, &[1]));
         bench.pass(600_000);

@@ -1,4 +1,4 @@
-//! Doubt about what a list releases, the fraction of a pool that it may take, and the second read (G1, G3).
+//! Doubts about removals that a list caused, the fraction of a pool that may be in doubt, and the second read (G1, G3).
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn g3_what_our_own_write_has_removed_is_no_member() {
     bench.holds("lb", "shop-web", &[1, 2]);
     bench.service(asks(&[1], Provenance::Relist));
     assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[2])), "one of two");
-    // Whatever a read shows that had begun before the write ended.
+    // Whatever a read shows that began before the write ended.
     let mut bench = undelayed(&[1, 2, 3]);
     bench.service(asks(&[1, 2], Provenance::Relist));
     let began = bench.now;
@@ -87,7 +87,7 @@ fn g3_a_read_that_begins_after_a_write_says_what_is_there() {
     bench.observe(&web(&[1, 2, 3, 4]));
     bench.service(asks(&[1], Provenance::Relist));
     assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
-    // An older word of the pool changes nothing.
+    // An older observation of the pool changes nothing.
     bench.holds_at(Now::from_millis(2_000), "lb", "shop-web", &[1, 2]);
     assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
 }

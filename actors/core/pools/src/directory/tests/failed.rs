@@ -21,7 +21,7 @@ fn running() -> Bench {
     bench
 }
 
-/// Lets so many minutes pass, in each of which the load balancer is seen so; the pools that are written, and when.
+/// Lets this many minutes pass, with one observation in each. Returns the pools that are written, each with its minute.
 fn pass(bench: &mut Bench, minutes: u64, facts: &Arc<LbFacts>) -> Vec<(u64, String)> {
     let mut written = Vec::new();
     for minute in 0..minutes {

@@ -1,4 +1,4 @@
-//! Pools of one address family, in which nodes that host endpoints of the other one were put (D4).
+//! Pools of one address family that contain nodes which host endpoints of the other family (D4).
 
 use super::*;
 use model::view::LeftOutView;

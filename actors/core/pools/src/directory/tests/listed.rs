@@ -22,7 +22,7 @@ const UP: Standing = Standing::Healthy;
 const DRAINS: Standing = Standing::Draining;
 const OUT: Standing = Standing::Out;
 
-/// What the pools of most tests are filled from.
+/// The source that fills the pools of most tests.
 fn shop() -> Name {
     Name::Endpoints("shop".into())
 }
@@ -31,8 +31,8 @@ fn listing(pool: &str, source: Name, family: Family) -> Listing {
     Listing { pool: id("lb", pool), source, family, membership: membership::Params::default() }
 }
 
-/// A running Directory that has heard nothing of sources and seen no load balancer. `lb/edge` and `lb6/edge-v6` are filled
-/// from one source.
+/// A running Directory without facts of sources and load balancers. `lb/edge` and `lb6/edge-v6` are filled from one
+/// source.
 fn unknown() -> Bench {
     let v6 = Listing { pool: id("lb6", "edge-v6"), ..listing("", shop(), Family::V6) };
     let listed = vec![listing("edge", shop(), Family::V4), v6];
@@ -47,7 +47,7 @@ fn started(params: Params) -> Bench {
     bench
 }
 
-/// The same, where these are assigned and `lb/edge` holds them.
+/// The same, where these members are assigned and `lb/edge` holds them.
 fn filled(members: &[u8]) -> Bench {
     let mut bench = unknown();
     bench.source(all(members));
@@ -107,7 +107,7 @@ fn all(members: &[u8]) -> SourceFact {
     with(&members.iter().map(|n| (*n, UP)).collect::<Vec<_>>())
 }
 
-/// A valid assignment of nothing.
+/// A valid assignment without endpoints.
 fn empty() -> SourceFact {
     usable(assignment(&[]))
 }
@@ -120,7 +120,7 @@ fn waited_for(fault: Option<Fault>) -> SourceFact {
     SourceFact { assigned: Assigned::Unknown(fault), provenance: Provenance::Watch, note: node() }
 }
 
-/// The same fact, with something wrong beside it.
+/// The same fact, with an error beside it.
 fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
@@ -134,7 +134,7 @@ fn add_only() -> OperatorPolicy {
 }
 
 impl Bench {
-    /// What is known of the source `shop`.
+    /// Sends the state of the source `shop`.
     fn source(&mut self, fact: SourceFact) {
         self.tell(In::Source(shop(), fact));
     }
@@ -149,12 +149,12 @@ impl Bench {
         (level.required.keys().copied().collect(), level.tolerated.clone())
     }
 
-    /// How many members `lb/edge` is to lose that was seen with these.
+    /// Returns how many members `lb/edge`, observed with these, is to lose.
     fn going(&self, seen: &[u8]) -> usize {
         self.edge().level.surplus(&ips(seen)).count()
     }
 
-    /// Why a removal from `lb/edge` is held back.
+    /// Returns why a removal from `lb/edge` is held back.
     fn held(&self) -> Option<HeldReason> {
         self.edge().held.as_ref().map(|held| held.reason)
     }
@@ -163,19 +163,19 @@ impl Bench {
         self.assigned.get(&id("lb", "edge")).is_some_and(|said| !said.services.is_empty())
     }
 
-    /// This load balancer was read; `None`: it does not exist.
+    /// Sends a read of this load balancer; `None`: it does not exist.
     fn read(&mut self, lb: &str, facts: Option<Arc<LbFacts>>) {
         let (lb, began) = (LbName::new(lb), self.now);
         self.tell(In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
-    /// What was reported since it was last asked.
+    /// Returns the reports since the last call.
     fn told_since(&mut self) -> Vec<Report> {
         let reported = |out| if let Out::Report(report) = out { Some(report) } else { None };
         self.take().into_iter().filter_map(reported).collect()
     }
 
-    /// The assignments since it was last asked.
+    /// Returns the assignments since the last call.
     fn assigned_since(&mut self) -> Vec<Arc<Assignment>> {
         let assigned = |out| if let Out::Assign(assignment) = out { Some(assignment) } else { None };
         self.take().into_iter().filter_map(assigned).collect()

@@ -1,4 +1,4 @@
-//! What operators set and ask for: the mode, pauses, and the release of what is held back (D1, G6, H3).
+//! The operator's settings and requests: the mode, pauses, and the release of what is held back (D1, G6, H3).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -220,7 +220,7 @@ fn g6_all_that_pauses_a_pool_is_listed() {
     assert_eq!(paused(&bench), [annotation]);
 }
 
-/// Twenty pools of four members each, of which all but one are to go: all removals are stopped.
+/// Twenty pools of four members each, of which all but one would go: all removals are stopped.
 fn stopped() -> Bench {
     let name = |n: u32| format!("s{n}");
     let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
@@ -288,7 +288,7 @@ fn n5_nodes_that_were_let_go_for_the_same_request_are_in_the_one_answer() {
     assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
     assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes, "no removal is held, and it is done");
 
-    // The two machines need not hear at the same moment that operators let nothing be written.
+    // The two machines may learn at different times that no writes are permitted.
     bench.reporting(None);
     assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::NotLeading));
     assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes);

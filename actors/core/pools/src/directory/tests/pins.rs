@@ -1,4 +1,4 @@
-//! What pools are assigned while pre-images are put back (docs/design/surface.md, commands).
+//! Assignments of pools while pre-images are restored (docs/design/surface.md, commands).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -12,7 +12,7 @@ fn pin(members: &[u8]) -> Pin {
     Pin { members: members.iter().map(|n| (ip(*n), name(n))).collect(), ..Pin::default() }
 }
 
-/// A Directory that puts `shop-web` back to this, with this Service behind it and its pool seen.
+/// A Directory that restores this pin of `shop-web`, with this Service behind the pool and these members observed.
 fn restoring(pin: Pin, service: ServiceFact, seen: &[u8]) -> Bench {
     let pins = Pins([(id("lb", "shop-web"), pin)].into());
     let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });

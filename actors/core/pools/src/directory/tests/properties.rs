@@ -5,37 +5,35 @@ use proptest::prelude::*;
 use super::*;
 use model::policy::Mode;
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A Service asks for this; `candidate: false`: its policy is not `Local`.
-    /// `listed`: that came with a list.
+    /// A Service asks for this. `candidate: false`: its policy is not `Local`. `listed`: the fact came with a list.
     Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool, listed: bool },
     /// A Service is gone.
     Gone { service: u32 },
-    /// The load balancer is read.
+    /// A read of the load balancer.
     Read { first: Seen, second: Seen },
     /// A pool is written as it was last assigned.
     Write { pool: usize },
-    /// The load balancer is found absent.
+    /// A read that finds the load balancer absent.
     Absent,
-    /// Time passes.
     Pass { millis: u64 },
-    /// A pool that was assigned without an owner answers, or one answers out of turn.
+    /// An answer of a pool that was assigned without an owner, or an unexpected answer.
     Answer { pool: usize },
     /// A new term of leadership.
     Term(u64),
-    /// Whether and in which term reports are told.
+    /// The term of the reports, if any.
     Reporting(Option<u64>),
-    /// The second read that was asked for is made, if one was.
+    /// The requested second read completes, if there is one.
     Reread,
-    /// The mode removes no member, or does.
+    /// Whether the mode removes no member.
     AddOnly(bool),
     /// The operator releases everything.
     Release,
 }
 
-/// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
+/// A pool in a read: the Services whose rules send to it, its members, and what prevents a proof.
 #[derive(Clone, Debug)]
 struct Seen {
     exists: bool,
@@ -87,12 +85,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an outsider knows, worked out from the events alone.
+/// What an observer knows from the events alone.
 struct World {
     bench: Bench,
     facts: BTreeMap<ServiceUid, ServiceFact>,
     read: [Option<Seen>; 2],
-    /// What was said to each pool last, with Services.
+    /// The last assignment with Services of each pool.
     last: [Option<Arc<Assignment>>; 2],
     /// Since when nothing is asked of each pool while it is assigned.
     empty_since: [Option<Now>; 2],
@@ -101,10 +99,10 @@ struct World {
     /// Since when each pool has been assigned to each Service.
     owned: [BTreeMap<ServiceUid, Now>; 2],
     add_only: bool,
-    /// Whether the operator has released what each pool held back, and the reason for that may last.
+    /// Whether the operator released what each pool held back, while the reason may last.
     released: [bool; 2],
-    /// The members that each pool was required to have at its last read or since, and when last: they may have been
-    /// written.
+    /// The members that each pool was required to have at its last read or since, with the last time: they may have
+    /// been written.
     recent: [BTreeMap<IpAddr, Now>; 2],
     /// When each address was last found absent from each pool: if another client adds it later, it counts as first seen then.
     absent: [BTreeMap<IpAddr, Now>; 2],
@@ -127,7 +125,7 @@ impl World {
         }
     }
 
-    /// What this fact releases is in doubt where it came with a list, unless it cannot be used.
+    /// Records doubts about what this fact releases, if it came with a list and is usable.
     fn doubt(&mut self, fact: &ServiceFact) {
         let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
             let part = &fact.parts[&Family::V4];
@@ -144,7 +142,7 @@ impl World {
         }
     }
 
-    /// The addresses that a list has released, for a Service whose pool it was then, and no second read has since.
+    /// Returns the addresses that a list released for a Service that owned the pool then, without a second read since.
     fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
         let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
         let delay = if probed { params().removal_delay } else { Duration::ZERO };
@@ -156,7 +154,7 @@ impl World {
         doubts.map(|((_, ip), _)| *ip).collect()
     }
 
-    /// What the guards owe a pool for what is in doubt (G2, G3).
+    /// Checks the guards' rules for doubtful removals (G2, G3).
     fn judge_doubt(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
         let goes: BTreeSet<IpAddr> = said.level.surplus(seen).copied().collect();
         assert!(!self.add_only || goes.is_empty(), "add-only removes nothing");
@@ -240,7 +238,7 @@ impl World {
         self.judge();
     }
 
-    /// The load balancer is read.
+    /// Reads the load balancer.
     fn see(&mut self, first: Seen, second: Seen) {
         self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
         let began = self.bench.now;
@@ -252,7 +250,7 @@ impl World {
         self.bench.observe(&self.balancer());
     }
 
-    /// A pool that is there and assigned is brought to its level.
+    /// Brings an assigned and existing pool to its level.
     fn write(&mut self, place: usize) {
         let pool = id("lb", POOLS[place]);
         let said = self.bench.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
@@ -284,8 +282,8 @@ impl World {
         balancer("lb", pools, rules)
     }
 
-    /// The Services that a pool should be assigned to: those of its rules, if they are all candidates and one
-    /// of them gave it its name.
+    /// Returns the Services to which a pool should be assigned: those of its rules, if they are all candidates and one
+    /// of them has the pool's name.
     fn owners(&self, pool: usize) -> BTreeMap<ServiceUid, &Part> {
         let Some(seen) = &self.read[pool] else { return BTreeMap::new() };
         let rules: Vec<u32> = (0..3).filter(|n| seen.rules & (1 << n) != 0).collect();
@@ -298,7 +296,7 @@ impl World {
         all.filter(|_| named && !seen.foreign_rule).unwrap_or_default()
     }
 
-    /// Safety, after every event.
+    /// Checks safety, after every event.
     fn judge(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let owners = self.owners(place);
@@ -308,7 +306,7 @@ impl World {
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
                 self.owned[place].clear();
-                // Whatever is assigned next is judged by what is seen.
+                // The next assignment is compared with what is observed.
                 self.recent[place].clear();
                 continue;
             };
@@ -362,7 +360,7 @@ impl World {
         }
     }
 
-    /// Liveness: once nothing happens any more, everything is as if there were no guards, and nothing waits.
+    /// Checks liveness: after the last event, everything is as if there were no guards, and nothing waits.
     fn come_to_rest(&mut self) {
         self.happen(Event::AddOnly(false));
         for _ in 0..4 {

@@ -1,9 +1,9 @@
-//! Conditions that are told once in each term, on the test's clock.
+//! Conditions that are reported once in each term, on the test's clock.
 
 use super::*;
 use model::policy::Pause;
 
-/// Pools that are shared, held, not manageable and right, while nothing is reported.
+/// Pools that are shared, held, not manageable and in sync, while nothing is reported.
 fn conditions() -> Bench {
     let mut bench = Bench::running();
     bench.reporting(None);
@@ -34,7 +34,7 @@ fn all_pools(outbound: bool) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// What was told, by pool, in order.
+/// Returns the reports, by pool, in order.
 fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
     let told = |what| match what {
         EventKind::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),

@@ -1,4 +1,4 @@
-//! How often an absent load balancer is read that only internal Services use (D3).
+//! How often an absent load balancer that only internal Services use is read (D3).
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn d3_a_service_whose_rule_goes_could_use_an_absent_one() {
     bench.service(internal(1));
     bench.pass(359_500);
     assert_eq!(bench.reads_of("a-internal"), [1_000, 3_000], "it has a rule");
-    // Nothing of the Service changes, and the cloud-controller-manager moves it to a load balancer that it makes late.
+    // The Service does not change, and the cloud-controller-manager moves it to a load balancer that it creates late.
     bench.set("a", Answer::Is(balancer("a", &[])));
     bench.pass(120_000);
     assert_eq!(bench.reads_of("a-internal")[2..], [420_000, 480_000]);

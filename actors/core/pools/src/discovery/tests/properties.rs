@@ -7,7 +7,7 @@ use super::*;
 /// More load balancers than places.
 const LBS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Lists,
@@ -75,7 +75,7 @@ fn happen(bench: &mut Bench, event: Event) {
             bench.arm.remove(&LbName::new(LBS[lb]));
         }
         Event::Latency { millis } => bench.latency = Duration::from_millis(millis),
-        // An answer that is not the one waited for: lost and found, or twice.
+        // An answer that is not expected: lost and found, or repeated.
         Event::Throttled(throttled) => {
             bench.throttled = throttled;
             if !throttled {
@@ -94,8 +94,8 @@ fn happen(bench: &mut Bench, event: Event) {
     judge(bench);
 }
 
-/// Safety, over all outputs and reads in flight: Synced is sent once, when one load balancer was read, and no more
-/// reads than places are in flight, apart from late ones.
+/// Checks safety, over all outputs and reads in flight: Synced is sent once, when one load balancer was read, and no
+/// more reads than places are in flight, apart from late ones.
 fn judge(bench: &Bench) {
     let (mut seen, mut synced) = (0, 0);
     for said in &bench.said {

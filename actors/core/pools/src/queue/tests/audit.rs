@@ -1,4 +1,4 @@
-//! What a pool shows of its last attempt, and what its event has: what was changed, why, and the correlation id (E1, H3).
+//! The view and the event of a pool's last attempt: the changes, the reason, and the correlation id (E1, H3).
 
 use super::*;
 use model::operator_request::RequestId;
@@ -14,7 +14,7 @@ impl Drive {
         self.last().record.map(|record| (*record).clone()).expect("it was answered")
     }
 
-    /// The trigger that the next grant brings.
+    /// Returns the trigger of the next granted attempt.
     fn trigger(&mut self) -> Trigger {
         let id = self.take();
         self.taken(id).expect("a level").trigger

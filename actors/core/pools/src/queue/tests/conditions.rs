@@ -4,7 +4,7 @@ use super::*;
 use model::assignment::PausedBy;
 use model::report::{Condition, Ended};
 
-/// A pool whose write was denied, of which two Services have heard.
+/// A pool whose write was denied, with two Services that got the report.
 fn denied() -> Drive {
     let mut drive = Drive::right(params());
     drive.want("api", &[2]).want("web", &[1, 3]).at(10_000).attempt(forbidden());
@@ -18,7 +18,7 @@ fn failed() -> Ended {
 }
 
 impl Drive {
-    /// What has ended since the last question.
+    /// Returns what has ended since the last call.
     fn ended(&mut self) -> Vec<Ended> {
         let ended = |said| if let Out::Ended(ended) = said { Some(ended) } else { None };
         std::mem::take(&mut self.said).into_iter().filter_map(ended).collect()

@@ -1,10 +1,10 @@
-//! W11's back-offs, and what `compatibility: upstream` leaves out (C2).
+//! The back-offs of W11, and what `compatibility: upstream` leaves out (C2).
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
 
 impl Drive {
-    /// Another client adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
+    /// Another client adds member 9 to a pool in sync, and the drift check observes it `after` ms from now.
     fn foreign_addition(&mut self, after: u64) -> &mut Drive {
         let ms = self.ms() + after;
         self.at(ms).see(&[1, 9])
@@ -22,7 +22,7 @@ impl Drive {
         })
     }
 
-    /// Member 1 is seen missing at this moment.
+    /// Member 1 is observed missing at this moment.
     fn lose(&mut self, ms: u64) -> &mut Drive {
         self.at(ms).see(&[])
     }
@@ -44,7 +44,7 @@ impl Drive {
         self.samples.iter().filter(|sample| **sample == Metric::Fight).count()
     }
 
-    /// The level that the next grant brings.
+    /// Returns the level of the next grant.
     fn taken_level(&mut self) -> (AttemptId, Level) {
         let id = self.take();
         let level = self.taken(id).expect("a level").level;
@@ -369,7 +369,7 @@ fn alert_above() -> usize {
     rest.split('`').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Two more than the alert asks for: `increase` estimates, and discovery may be slower than once a minute.
+/// Two more than the alert needs: `increase` estimates, and discovery may be slower than once a minute.
 #[test]
 fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
     let mut drive = Drive::right(params());
@@ -435,7 +435,7 @@ fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
 }
 
 impl Drive {
-    /// Lets the back-off of a pool that is not there grow, where it has one.
+    /// Lets the back-off of a pool that is not found grow, where it has one.
     fn attempt_stale_again_later(&mut self) {
         for _ in 0..5 {
             self.see(&[1]);

@@ -1,4 +1,4 @@
-//! Random histories of one pool: what never happens, and what always happens in the end.
+//! Random histories of one pool: safety and liveness.
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -6,7 +6,7 @@ use proptest::sample::subsequence;
 use super::*;
 use model::assignment::PausedBy;
 
-/// One thing that happens to the pool.
+/// An event of the pool.
 #[derive(Clone, Debug)]
 enum Op {
     Want {
@@ -18,7 +18,7 @@ enum Op {
     Leave(&'static str),
     Pause(bool),
     NewTerm,
-    /// A look that began this many milliseconds ago.
+    /// A GET that began this many milliseconds ago.
     See {
         age: u64,
     },
@@ -105,18 +105,18 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The writer, Azure and the bookkeeping that judges what the pool says.
+/// The writer, Azure, and the account that checks the pool's outputs.
 struct World {
     drive: Drive,
     real: BTreeSet<IpAddr>,
-    /// The running attempt and what it took.
+    /// The running attempt and its level.
     running: Option<(AttemptId, Taken)>,
     last_written: Option<AttemptId>,
     state: Option<PoolState>,
-    /// Before which moment the next attempt would be too early.
+    /// The earliest time of the next attempt.
     not_before: Now,
     heard: usize,
-    /// The conditions that were reported, and of which no end was.
+    /// The reported conditions that have not ended.
     open: BTreeSet<Condition>,
     ms: u64,
     max_retries: u32,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Judges everything said since the last call, which one input caused.
+    /// Checks all outputs since the last call, which one input caused.
     fn judge(&mut self, finished: bool) {
         let said = self.drive.said.split_off(self.heard);
         let mut told: BTreeSet<(String, Subject)> = BTreeSet::new();
@@ -243,7 +243,7 @@ impl World {
         self.judge(false);
     }
 
-    /// Azure carries the taken level out.
+    /// Azure applies the level.
     fn carry_out(&mut self, taken: &Taken) -> Outcome {
         let before = self.real.clone();
         self.real.retain(|ip| taken.level.allows(ip));
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// A try with an unclear end: it went through, or not.
+    /// A try with an unclear result: Azure applied it, or not.
     fn carry_out_if(&mut self, applied: bool, taken: &Taken) {
         if applied {
             self.carry_out(taken);
@@ -416,18 +416,18 @@ impl World {
         }
     }
 
-    /// From here on all cooperate: each due pool is granted and written, Discovery looks once a minute.
+    /// From here on everything cooperates: each due pool is granted and written, and Discovery reads once a minute.
     fn cooperate(&mut self) {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
         if let LastResult::Withheld { .. } = self.drive.queue.last_result {
-            // A dry run has said all it can about what is there; only news makes it look again (C4).
+            // A dry run has reported everything about the present members; only a change makes it look again (C4).
             self.real.insert(ip(9));
         }
         let params = &self.drive.queue.params;
         let asks_again = params.after_failure.is_none() || self.max_retries == 0;
-        // Where nothing is compared by itself, a Service's change brings the pool back (C2).
+        // Where nothing is compared by time, a change of a Service brings the pool back (C2).
         let changes = !params.drift || !params.compare_after_stale;
         self.drive.edit(|a| {
             a.paused = [].into();
@@ -454,7 +454,7 @@ impl World {
 }
 
 proptest! {
-    /// Safety in every history, and then: with a writer that cooperates the pool becomes right and quiet.
+    /// Safety in every history; then, with a writer that cooperates, the pool becomes in sync and quiet.
     #[test]
     fn q1_to_q8_hold_in_every_history_and_the_pool_becomes_right_in_the_end(
         ops in prop::collection::vec(op(), 1..80),

@@ -1,20 +1,20 @@
-//! A pool that breaks an invariant of its own (A4): each test breaks a real one, on purpose.
+//! A pool that breaks an invariant (A4): each test breaks a real one, on purpose.
 
 use super::*;
 use crate::queue::changes::ChangeOwner;
 
-/// What is broken here: a Service that the pool is not given has a change in it.
+/// The broken invariant: the pool has a change of a Service that it does not have.
 const BROKEN: &str = "a change without an owner waits";
 
 impl Drive {
-    /// From the next step on an invariant does not hold.
+    /// Breaks an invariant from the next step on.
     fn break_it(&mut self) -> &mut Drive {
         self.queue.broken_on_purpose = true;
         self.queue.waiting.add(ChangeOwner::Service(ServiceUid::new("nobody")), self.now);
         self
     }
 
-    /// Breaks it by a step that does nothing else.
+    /// Breaks the invariant with a step that does nothing else.
     fn quarantine(&mut self) -> &mut Drive {
         self.break_it().step(In::Pace(Duration::ZERO))
     }

@@ -1,4 +1,5 @@
-//! A pool that is right and whose provisioning state stays `Failed`: it is out of sync, and written once more.
+//! A pool that is in sync and whose provisioning state stays `Failed`: it counts as out of sync, and is written once
+//! more.
 
 use super::*;
 use model::assignment::{Held, HeldReason, PausedBy, Waits};

@@ -1,4 +1,4 @@
-//! The rules of the contract, Q1-Q8 and what belongs to them.
+//! The rules Q1 to Q8 of the contract, and related ones.
 
 use super::*;
 use model::assignment::PausedBy;
@@ -48,12 +48,12 @@ fn q2_the_window_counts_from_when_changes_were_read() {
     read(&mut drive, &[3], 9_900);
     assert!(drive.at(10_399).due.is_none());
     assert_eq!(drive.at(10_400).due.map(|due| due.since), Some(Now::from_millis(10_400)));
-    // One that was on its way for longer than the window is due at once.
+    // A change that was on its way for longer than the window is due at once.
     let mut drive = Drive::right(params());
     drive.at(10_000);
     read(&mut drive, &[2], 9_000);
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(9_500)));
-    // What time alone changes is not as old as the last change that was read.
+    // A change by time alone is not as old as the last change that was read.
     let mut drive = Drive::right(params());
     drive.at(10_000);
     read(&mut drive, &[1], 9_990);
@@ -281,7 +281,7 @@ fn q4_missing_rules_are_reported_only_if_still_mapped() {
 #[test]
 fn q4_rules_that_go_again_are_read_again_before_a_report() {
     let no_rule = || Outcome::NotManageable(NotManageable::NoRule);
-    // Meanwhile another client made the pool right, or a new term began.
+    // Meanwhile another client corrected the pool, or a new term began.
     let ends: [fn(&mut Drive); 2] = [
         |drive| {
             drive.see(&[2]);
@@ -444,13 +444,13 @@ fn g3_the_directory_hears_what_attempts_leave_in_the_pool() {
     let id = drive.take();
     drive.at(700).finish(id, written(&[2]));
     assert_eq!(heard(&mut drive), [holds(Now::from_millis(700), &[2])]);
-    // A write that was lost has removed nothing.
+    // A lost write has removed nothing.
     let began = Now::from_millis(4_600);
     drive.at(4_700).step(In::Verified(WriteFate::Lost { attempt: id, facts: facts(&[1]), began }));
     assert_eq!(heard(&mut drive), [holds(began, &[1])]);
     drive.at(5_700).attempt(Outcome::Unchanged { members: ips(&[2]) });
     assert_eq!(heard(&mut drive), [holds(Now::from_millis(5_700), &[2])]);
-    // What has failed says nothing of it.
+    // A failed attempt says nothing about the members.
     drive.want("web", &[3]).at(10_700).attempt(Outcome::Interrupted);
     assert!(heard(&mut drive).is_empty());
 }
@@ -701,7 +701,7 @@ fn q8_a_failed_pool_seen_right_during_a_write_waits_for_the_next_read() {
     // Longer than the pause before the comparison.
     drive.at(110_000).see(&[2]);
     assert_eq!(drive.state(), PoolState::Right);
-    // What it leaves may also be wrong.
+    // Its result may also be out of sync.
     drive.want("web", &[3]).at(120_000).attempt(forbidden());
     drive.at(130_000).see_updating(&[3]).at(400_000).see(&[2]).at(401_000);
     assert!(drive.due.is_some(), "the moment of the comparison has passed");

@@ -157,7 +157,7 @@ fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
     assert!(!retries.contains_key("web"));
 }
 
-/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor is it reported.
+/// S0 "Metrics": stale changes record no observation; S0 "Event Behavior": they are not reported either.
 #[test]
 fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
     let unchanged = Outcome::Unchanged { members: ips(&[1]) };

@@ -1,10 +1,10 @@
-//! What the source of a level says of admin states, and what is told of a pool that is filled from one (X2, X4, D3).
+//! Admin states that a source sets, and reports of a pool that is filled from one (X2, X4, D3).
 
 use super::*;
 use model::level::States;
 use model::xds::name::Name;
 
-/// The UID under which the source stands.
+/// The UID of the source.
 const SOURCE: &str = "eds:shop";
 
 fn source(note: &str) -> Source {
@@ -23,7 +23,7 @@ impl Drive {
         drive
     }
 
-    /// The source asks for these members and says this of them.
+    /// The source asks for these members and these admin states.
     fn word(&mut self, required: &[u8], tolerated: &[u8], states: States) -> &mut Drive {
         let key = ServiceKey::of_source(SOURCE);
         let share = Share { key, tolerated: ips(tolerated), ..share("", required) };
@@ -205,7 +205,8 @@ fn w11_states_are_set_right_while_foreign_additions_are_left_there() {
 }
 
 impl Drive {
-    /// What was reported since the last question; each of it to the controller, with what is known of the source.
+    /// Returns the reports since the last call; checks that each is about the controller and carries the text about the
+    /// source.
     fn events_of_source(&mut self) -> Vec<&'static str> {
         let reports = self.reports.drain(..);
         let reports = reports.map(|report| {
@@ -261,7 +262,7 @@ fn q8_after_a_told_failure_a_changed_assignment_restarts_the_pool() {
 }
 
 impl Drive {
-    /// Something else is known to be wrong beside the assignment.
+    /// The source has another error beside its assignment.
     fn edit_source(&mut self, note: &str) -> &mut Drive {
         self.assignment.source = source(note);
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

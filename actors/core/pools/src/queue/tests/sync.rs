@@ -5,7 +5,8 @@ use model::assignment::{Held, HeldReason, PausedBy, Waits};
 use model::view::OutOfSync;
 
 impl Drive {
-    /// Since how many milliseconds after the start, and whether at least since then.
+    /// Returns since how many milliseconds after the start the pool is out of sync, and whether it may have begun
+    /// earlier.
     fn out_of_sync(&self) -> Option<(u64, bool)> {
         let out = self.view.as_ref().expect("a view was shown").out_of_sync;
         out.map(|OutOfSync { since, at_least }| (since.as_micros() / 1_000, at_least))

@@ -1,5 +1,5 @@
-//! What a term of leadership means for one pool (W8): nothing that was seen before it was opened is believed, and no
-//! level older than its first is handed out.
+//! What a term of leadership means for one pool (W8): no observation from before its opening counts, and no level older
+//! than its first is handed out.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ impl Drive {
         self.edit(|a| (a.epoch, a.opened) = (Epoch(epoch), opened))
     }
 
-    /// A Take of this term; what it brought.
+    /// Sends a Take of this term, and returns the answer.
     fn grant_of(&mut self, epoch: u64) -> Option<Taken> {
         self.attempts += 1;
         let id = AttemptId { epoch: Epoch(epoch), n: self.attempts };
@@ -156,18 +156,18 @@ fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
 }
 
-/// What happens around one pool, whose Directory and whose writer learn of terms at different times.
+/// An event around one pool, whose Directory and writer learn of terms at different times.
 #[derive(Clone, Debug)]
 enum Op {
-    /// The Directory says a newer level.
+    /// The Directory sends a newer level.
     Say,
     /// The Directory opens the next term.
     Open,
     /// The oldest message of the Directory arrives.
     Deliver,
-    /// A look that began this many milliseconds ago is on its way from the Directory.
+    /// An observation that began this many milliseconds ago is on its way from the Directory.
     See(u64),
-    /// The writer hears of the newest term.
+    /// The writer learns of the newest term.
     Lead,
     /// The writer grants the lane, whether the pool is due or not.
     Grant,
@@ -188,7 +188,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The Directory and the writer of one pool, and what an outsider knows of its terms.
+/// The Directory and the writer of one pool, and what an observer knows of its terms.
 struct World {
     drive: Drive,
     on_its_way: std::collections::VecDeque<In>,
@@ -197,10 +197,10 @@ struct World {
     term: (u64, Now),
     /// The level at the opening of each term.
     floors: BTreeMap<u64, u8>,
-    /// What the pool has been told: the term with its opening, and the youngest look.
+    /// What the pool has received: the term with its opening, and the newest observation.
     told: (u64, Now),
     looked: Option<Now>,
-    /// The term that the writer works in, and the newest of which it has granted.
+    /// The term in which the writer works, and the newest term of its grants.
     leads: u64,
     granted: u64,
     running: Option<(AttemptId, Taken)>,
@@ -288,7 +288,7 @@ impl World {
             Op::Deliver => self.deliver(),
             Op::See(age) => self.see(*age),
             Op::Lead => {
-                // What it has in flight of an older term does not count.
+                // Attempts of an older term do not count.
                 if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {
                     self.running = None;
                 }
@@ -311,7 +311,8 @@ impl World {
 
 proptest! {
     /// Safety: no level older than the term's first is handed out, no level of another term, and nothing is due before
-    /// the pool was seen in the term. Liveness: when messages arrive and looks are made, the newest level is written.
+    /// the pool was observed in the term. Liveness: when messages arrive and reads are made, the newest level is
+    /// written.
     #[test]
     fn w8_no_level_of_an_older_term_is_handed_out(
         ops in prop::collection::vec(op(), 1..120),

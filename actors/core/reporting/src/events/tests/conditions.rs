@@ -1,11 +1,11 @@
-//! What becomes of a report whose post is dropped, delayed or refused, and of one that is over budget (E1).
+//! Reports whose post is dropped, delayed or refused, and reports over budget (E1).
 
 use super::messages::rows;
 use super::*;
 use model::report::{Condition, Ended};
 
-/// Whether the newest report is posted again until the API server has accepted it. A new kind of report does not compile
-/// before this says so.
+/// Reports whether the newest report is posted again until the API server accepts it. A new kind of report does not
+/// compile without an entry here.
 fn is_posted_again(what: &EventKind) -> bool {
     match what {
         EventKind::Updated { .. }
@@ -33,7 +33,7 @@ fn is_posted_again(what: &EventKind) -> bool {
     }
 }
 
-/// What the API server does with a post.
+/// The API server's treatment of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Dropped,
@@ -41,7 +41,7 @@ enum Fate {
     Refused,
 }
 
-/// Lets the API server do that with every post for so many seconds.
+/// Treats every post so for this many seconds.
 fn suffer(drive: &mut Drive, fate: Fate, seconds: u64) {
     for _ in 0..seconds {
         for (call, _) in std::mem::take(&mut drive.posts) {
@@ -62,7 +62,7 @@ fn wait(drive: &mut Drive, seconds: u64) {
     drive.at(now + seconds * 1_000);
 }
 
-/// What the API server accepts within so many seconds.
+/// Returns what the API server accepts within this many seconds.
 fn accepted(drive: &mut Drive, seconds: u64) -> Vec<String> {
     let mut messages = Vec::new();
     for _ in 0..seconds {

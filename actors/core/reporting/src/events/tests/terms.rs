@@ -1,4 +1,4 @@
-//! Terms of leadership: the reporters are told of each once, and what they report then is posted.
+//! Terms of leadership: the reporting machines receive each once, and their reports in it are posted.
 
 use super::*;
 use model::policy::{Mode, OperatorPolicy};

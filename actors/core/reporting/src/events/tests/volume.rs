@@ -1,4 +1,4 @@
-//! The volume rules of E1: series, similar events, each object's budget, and what is remembered.
+//! The volume rules of E1: series, similar events, each object's budget, and bounded memory.
 
 use proptest::prelude::*;
 
@@ -183,7 +183,7 @@ fn e1_at_most_4096_of_each_are_remembered() {
     assert!(matches!(told[1].place, Place::Existing(_)) && told[1].count == 2);
 }
 
-/// What an API server holds: each Event object's subject, message and count.
+/// The content of an API server: each Event object's subject, message and count.
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<Arc<str>, (Subject, Arc<str>, u64)>,
@@ -192,7 +192,7 @@ struct Server {
 }
 
 impl Server {
-    /// Carries a post out as the real one does.
+    /// Executes a post as the real server does.
     fn take(&mut self, event: &Event) -> Result<Arc<str>, PostFailure> {
         let content = (event.subject.clone(), Arc::clone(&event.message), event.count);
         let name = match &event.place {
@@ -231,9 +231,9 @@ fn something(kind: u8, n: u8) -> EventKind {
 }
 
 proptest! {
-    /// Safety, with an API server that accepts everything: no object gets more than its budget, no count goes back, and
-    /// nothing is remembered beyond its bounds. Liveness: in the end nothing waits, and where nothing was dropped the
-    /// server knows of every occurrence.
+    /// Safety, with an API server that accepts everything: no object gets more than its budget, no count decreases, and
+    /// memory stays within its bounds. Liveness: in the end nothing waits, and where nothing was dropped the server
+    /// knows every occurrence.
     #[test]
     fn e1_no_object_gets_more_than_its_budgets(
         steps in prop::collection::vec((0..3_u8, 0..14_u8, 0..3_u8, 0..90_000_u64, 0..4_usize), 1..250),
@@ -262,7 +262,7 @@ proptest! {
             };
             prop_assert!(server.writes.iter().all(within), "{:?}", server.writes);
             prop_assert_eq!(drive.emitter.check(), Ok(()));
-            // Late answers, but none so late that the post counts as lost.
+            // Late answers, but none so late that the post counts as failed.
             let end = ms + pause;
             loop {
                 let sent: Vec<_> = drive.posts.drain(..).collect();
@@ -297,8 +297,8 @@ proptest! {
         }
     }
 
-    /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and what is told once all is
-    /// well again arrives.
+    /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and a report after recovery
+    /// arrives.
     #[test]
     fn e1_the_bounds_hold_whatever_the_api_server_answers(
         steps in prop::collection::vec((0..9_u8, 0..12_u8, 0..20_000_u64), 1..200),

@@ -1,8 +1,8 @@
-//! What operators are told of listed pools and of their sources (D2, X4, E1).
+//! Events about listed pools and their sources (D2, X4, E1).
 
 use super::*;
 
-/// What takes the proof from a pool, and the reason that is told.
+/// A change that removes the proof of a pool, and the reported reason.
 type Case = (fn(&mut PoolFacts), NotManageable);
 
 fn refusal(bench: &mut Bench) -> Option<NotManageable> {
@@ -75,7 +75,7 @@ fn absences() -> [(Option<Arc<LbFacts>>, NotManageable); 2] {
     ]
 }
 
-/// Why `lb/edge` was shown to be refused since it was last asked, the newest last.
+/// Returns the published reasons of refusal of `lb/edge`, the newest last.
 fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
     let of = |out: &Out| {
         let Out::Refused(pool, reason) = out else { return None };
@@ -174,7 +174,7 @@ fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
     sources.iter().copied().map(Arc::from).collect()
 }
 
-/// What was said of the source since it was last asked: `None` is that nothing is wrong any more.
+/// Returns the reports about the source since the last call: `None` is a recovery.
 fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
     for Report { subjects, what, note } in bench.told_since() {
