@@ -41,14 +41,14 @@ pub struct Params {
     /// `mode`.
     pub mode: Mode,
     /// Where pauses are stored.
-    pub keeping: Keeping,
+    pub keeping: PauseStorage,
     /// How this process applies them.
-    pub heeding: Heeding,
+    pub heeding: PauseEffect,
 }
 
 /// How a process applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heeding {
+pub enum PauseEffect {
     /// It does not write what is paused.
     Pauses,
     /// It restores pre-images.
@@ -62,12 +62,12 @@ pub struct Restoring {
     /// immediately. Otherwise it ignores a pause of everything.
     pub reversed: bool,
     /// Whether it respects pauses of single pools and Services. It does not if the operator has named the pools.
-    pub heeds_single: bool,
+    pub respects_single: bool,
 }
 
 /// Where pauses are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeping {
+pub enum PauseStorage {
     /// In our ConfigMap.
     ConfigMap,
     /// Nowhere: in a dry run only the mode applies (C4).
@@ -206,9 +206,9 @@ impl Pauses {
 
     fn on_start(&mut self, now: Now) {
         match self.params.keeping {
-            Keeping::ConfigMap if self.client.is_idle() => self.client.look_at(now),
-            Keeping::ConfigMap => {}
-            Keeping::Nothing => self.state = Some(ReadState::of(now, None, None)),
+            PauseStorage::ConfigMap if self.client.is_idle() => self.client.look_at(now),
+            PauseStorage::ConfigMap => {}
+            PauseStorage::Nothing => self.state = Some(ReadState::of(now, None, None)),
         }
     }
 
@@ -219,8 +219,8 @@ impl Pauses {
         }
         self.begun = Some(epoch);
         match self.params.keeping {
-            Keeping::ConfigMap => self.client.look_anew(now),
-            Keeping::Nothing => self.term = self.begun,
+            PauseStorage::ConfigMap => self.client.look_anew(now),
+            PauseStorage::Nothing => self.term = self.begun,
         }
     }
 
@@ -230,11 +230,11 @@ impl Pauses {
             return;
         }
         match self.params.keeping {
-            Keeping::ConfigMap => {
+            PauseStorage::ConfigMap => {
                 self.requests.push_back(request);
                 self.client.hurry(now);
             }
-            Keeping::Nothing => out.push(Out::Answer(request.id, Answer::Refused(Refusal::DryRun))),
+            PauseStorage::Nothing => out.push(Out::Answer(request.id, Answer::Refused(Refusal::DryRun))),
         }
     }
 
@@ -242,10 +242,10 @@ impl Pauses {
     fn effective_policy(&self) -> Option<OperatorPolicy> {
         let notes = self.policy()?;
         Some(match self.params.heeding {
-            Heeding::Pauses => notes,
-            Heeding::Restoring(Restoring { reversed, heeds_single }) => {
+            PauseEffect::Pauses => notes,
+            PauseEffect::Restoring(Restoring { reversed, respects_single }) => {
                 let others_write = reversed && notes.everything.is_none();
-                let single = if heeds_single {
+                let single = if respects_single {
                     notes
                 } else {
                     OperatorPolicy { mode: notes.mode, ..OperatorPolicy::default() }
@@ -318,8 +318,8 @@ impl Pauses {
             (Some((_, policy)), Some(state)) => {
                 let unreadable = state.notes.unreadable.clone();
                 let notes = match self.params.heeding {
-                    Heeding::Pauses => Some(Arc::clone(policy)),
-                    Heeding::Restoring(_) => self.policy().map(Arc::new),
+                    PauseEffect::Pauses => Some(Arc::clone(policy)),
+                    PauseEffect::Restoring(_) => self.policy().map(Arc::new),
                 };
                 (notes, unreadable.into_iter().collect())
             }
@@ -329,7 +329,7 @@ impl Pauses {
             mode: self.params.mode,
             policy,
             unreadable,
-            term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
+            term_waits: self.params.keeping == PauseStorage::ConfigMap && self.begun > self.term,
             last_error: self.client.last_error().cloned(),
         };
         if self.shown.as_ref() == Some(&view) {

@@ -62,7 +62,7 @@ pub struct Params {
     /// Whether a pool that was not found is compared again by time alone; off in `compatibility: upstream` (C2).
     pub compare_after_stale: bool,
     /// Whether the back-offs of W11 are on; off in `compatibility: upstream` (C2).
-    pub fights: bool,
+    pub contention_backoff: bool,
 }
 
 impl Params {
@@ -79,7 +79,7 @@ impl Params {
             after_failure: None,
             drift: false,
             compare_after_stale: false,
-            fights: false,
+            contention_backoff: false,
         }
     }
 }

@@ -259,7 +259,7 @@ impl Emitter {
 
 /// Returns the reason and the message of the events for a report.
 #[must_use]
-pub fn words_of(report: &Report) -> (&'static str, String) {
+pub fn text_of(report: &Report) -> (&'static str, String) {
     (messages::reason(&report.what), messages::full_message(report))
 }
 

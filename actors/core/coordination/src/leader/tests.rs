@@ -91,7 +91,7 @@ impl Server {
     }
 
     /// Executes a request; returns `None` for a watch whose state is still the newest.
-    fn carry_out(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
+    fn execute(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
         let newest = self.facts();
         Some(match (ask, newest) {
             (LeaseAsk::Get, Some(facts)) => LeaseAnswer::Seen(facts),
@@ -157,11 +157,11 @@ impl Drive {
 
     fn elected(identity: &str) -> Drive {
         let mut drive = Drive::new(identity, Contest::Elected(TIMES));
-        drive.tell(In::Start);
+        drive.send(In::Start);
         drive
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         self.leader.check().expect("the invariants hold");
         for said in out {
             match said {
@@ -185,10 +185,10 @@ impl Drive {
         }
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.leader.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
     fn at(&mut self, now: Now) {
@@ -196,7 +196,7 @@ impl Drive {
             self.now = self.now.max(due);
             let mut out = Vec::new();
             self.leader.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = self.now.max(now);
     }
@@ -205,8 +205,8 @@ impl Drive {
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
         while let Some((call, ask)) = self.asked.pop_front() {
-            match server.carry_out(&ask) {
-                Some(answer) => self.tell(In::Lease(call, answer)),
+            match server.execute(&ask) {
+                Some(answer) => self.send(In::Lease(call, answer)),
                 None => waiting.push_back((call, ask)),
             }
         }
@@ -216,7 +216,7 @@ impl Drive {
     /// The Directory opens the newest requested term.
     fn opened(&mut self) {
         if let Some((epoch, _)) = self.confirms.last().copied() {
-            self.tell(In::Opened(epoch));
+            self.send(In::Opened(epoch));
         }
     }
 
@@ -315,9 +315,9 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     assert!(one.leads(), "what is sent is still waited for");
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(Free { own: true, shared: true }));
@@ -361,8 +361,8 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     // A watch that was given up has no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
-    server.carry_out(&ask);
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+    server.execute(&ask);
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
     two.at(at(50));
     two.served(&mut server);
     two.served(&mut server);
@@ -382,9 +382,9 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.served(&mut server);
     two.at(at(50));
     two.served(&mut server);
-    two.tell(In::Shutdown);
+    two.send(In::Shutdown);
     two.asked.clear();
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
     assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
     assert_eq!(two.free, Some(Free { own: false, shared: true }));
@@ -408,8 +408,8 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
         assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
     }
     let mut two = Drive::elected("two");
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     two.served(&mut server);
     assert_eq!(two.confirms.last(), Some(&(Epoch(5), true)));
@@ -458,7 +458,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
 }
 
 #[test]
-fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
+fn w8_a_lease_emptied_by_the_operator_is_no_release_of_its_holder() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -478,7 +478,7 @@ fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
 }
 
 #[test]
-fn w8_an_absurd_duration_keeps_nobody_out_for_ever() {
+fn w8_an_absurd_duration_keeps_nobody_out_forever() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     server.lease.as_mut().expect("it exists").duration = Duration::from_secs(i32::MAX.unsigned_abs().into());
@@ -515,7 +515,7 @@ fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
 fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
     let (call, ask) = drive.asked.pop_back().expect("something is asked");
     assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
-    drive.tell(In::Lease(call, answer));
+    drive.send(In::Lease(call, answer));
 }
 
 /// A standby that has observed a renewal of "one" at second 5, and the first state, that of second 0.
@@ -531,7 +531,7 @@ fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
 }
 
 #[test]
-fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
+fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
     for second in [20, 30, 40, 49] {
@@ -617,7 +617,7 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     two.at(at(70));
     two.opened();
     assert!(two.leads());
-    two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
+    two.send(In::Lease(call, LeaseAnswer::Seen(older)));
     assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
 }
 
@@ -626,11 +626,11 @@ fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
-    one.tell(In::Gates(gates));
+    one.send(In::Gates(gates));
     one.at(at(5));
     one.served(&mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
@@ -638,8 +638,8 @@ fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     assert_eq!(two.remembered, [gates]);
     let mut late = Drive::elected("late");
     late.now = at(501);
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     late.served(&mut server);
     late.opened();
@@ -652,14 +652,14 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
     let mut one = leading("one", &mut server);
     let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
     let late: OutOfSyncTimes = Arc::new([(pool, at(3))].into());
-    one.tell(In::OutOfSync(Arc::clone(&late)));
+    one.send(In::OutOfSync(Arc::clone(&late)));
     one.at(at(5));
     one.served(&mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let mut two = Drive::elected("two");
-    two.tell(In::OutOfSync(Arc::default()));
+    two.send(In::OutOfSync(Arc::default()));
     two.served(&mut server);
     two.opened();
     assert_eq!(two.out_of_sync, [late], "what a standby believes is not noted before");
@@ -673,23 +673,23 @@ fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     let (call, ask) = one.asked.pop_front().expect("it looks");
-    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
     let (call, ask) = one.asked.pop_front().expect("it takes");
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert!(!one.done, "the Lease may be ours");
-    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
     one.served(&mut server);
     assert!(one.done && one.confirms.is_empty());
     assert_eq!(server.lease.and_then(|lease| lease.holder), None);
 }
 
 #[test]
-fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
+fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_released() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.at(Now::from_millis(2_999));
     assert!(!one.done);
     one.at(at(3));
@@ -699,13 +699,13 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
 }
 
 #[test]
-fn w8_a_lease_that_was_lost_for_want_of_renewals_is_not_told_to_be_free() {
+fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(at(25));
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     one.at(Now::from_millis(29_000));
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.at(at(32));
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(Free { own: false, shared: true }));
@@ -718,8 +718,8 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: false });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: false });
     assert!(two.done);
     assert_eq!(
         two.free,
@@ -731,14 +731,14 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
 #[test]
 fn c4_a_dry_run_leads_without_a_lease() {
     let mut alone = Drive::new("alone", Contest::Alone);
-    alone.tell(In::Start);
+    alone.send(In::Start);
     assert_eq!(alone.confirms, [(Epoch(1), false)]);
     alone.opened();
     assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
     alone.at(at(1_000));
     assert!(alone.asked.is_empty());
-    alone.tell(In::Shutdown);
-    alone.tell(In::WriterQuiet { shared_is_free: true });
+    alone.send(In::Shutdown);
+    alone.send(In::WriterQuiet { shared_is_free: true });
     assert!(alone.done);
 }
 
@@ -746,9 +746,9 @@ fn c4_a_dry_run_leads_without_a_lease() {
 fn a3_answers_that_nobody_waits_for_change_nothing() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    one.tell(In::Lease(CallId(99), LeaseAnswer::Absent));
-    one.tell(In::Opened(Epoch(7)));
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Lease(CallId(99), LeaseAnswer::Absent));
+    one.send(In::Opened(Epoch(7)));
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.unmatched, 3);
     assert!(one.leads() && !one.done);
 }
@@ -787,7 +787,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
 }
 
 #[test]
-fn w8_a_process_after_a_storage_was_set_back_waits_for_the_last_hold() {
+fn w8_a_process_after_a_storage_was_restored_waits_for_the_last_hold() {
     let mut server = Server::default();
     let _gone = renewed_twice(&mut server);
     server.set_back(0);
@@ -811,7 +811,7 @@ fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
     server.set_back(1);
     let (call, ask) = two.asked.pop_front().expect("it awaits");
     assert!(matches!(ask, LeaseAsk::Await(..)));
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(5));
     two.served(&mut server);
     assert_eq!(two.set_back, proof(3_000, 2_000));
@@ -835,7 +835,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     }
     assert!(fresh.leads());
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
     assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists again for a term of its own");
@@ -858,7 +858,7 @@ fn w8_another_state_of_the_same_version_is_of_another_past() {
     }
     assert_eq!(server.version, known, "the new term's Lease has the version of before");
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(45));
     two.served(&mut server);
     assert_eq!(two.set_back, proof(known, known));
@@ -871,14 +871,14 @@ fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
+    two.send(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
     two.at(at(5));
     two.served(&mut server);
     assert_eq!(two.set_back, None, "the server lagged behind");
 }
 
 #[test]
-fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
+fn w8_a_lease_made_again_proves_something_only_by_an_older_version() {
     for (version, proves) in [(500, true), (7_000, false)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
@@ -892,15 +892,15 @@ fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
 }
 
 #[test]
-fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_set_back() {
+fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_restored() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     server.set_back(0);
     one.at(at(15));
     one.served(&mut server);
     assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.free, Some(Free { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
@@ -980,11 +980,11 @@ impl World {
         self.started += 1;
         let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
         drive.now = self.now;
-        drive.tell(In::Start);
+        drive.send(In::Start);
         drive
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Pass(millis) => {
                 let end = self.now.plus(Duration::from_millis(millis));
@@ -1004,9 +1004,9 @@ impl World {
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
                 let Some((call, ask)) = drive.asked.pop_front() else { return };
-                match self.server.carry_out(&ask) {
+                match self.server.execute(&ask) {
                     None => drive.asked.push_back((call, ask)),
-                    Some(answer) if answered && !*stopped => drive.tell(In::Lease(call, answer)),
+                    Some(answer) if answered && !*stopped => drive.send(In::Lease(call, answer)),
                     Some(_) => {}
                 }
             }
@@ -1019,7 +1019,7 @@ impl World {
                 let waits = matches!(drive.asked.front(), Some((_, LeaseAsk::Await(..))));
                 if let Some((call, _)) = drive.asked.pop_front_if(|_| waits && !*stopped) {
                     let old = self.server.history.iter().rev().nth(behind).cloned();
-                    drive.tell(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
+                    drive.send(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
                 }
             }
             Event::Open(who) => {
@@ -1039,8 +1039,8 @@ impl World {
             Event::End(who) => {
                 let (drive, stopped) = &mut self.processes[who];
                 if !*stopped {
-                    drive.tell(In::Shutdown);
-                    drive.tell(In::WriterQuiet { shared_is_free: true });
+                    drive.send(In::Shutdown);
+                    drive.send(In::WriterQuiet { shared_is_free: true });
                 }
             }
             Event::Crash(who) => {
@@ -1055,7 +1055,7 @@ impl World {
 
     /// The API server is down for a while, and its storage is restored.
     fn set_back(&mut self, back: usize) {
-        self.happen(Event::Pass(41_000));
+        self.apply(Event::Pass(41_000));
         self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
         if let Some(to) = self.server.history.len().checked_sub(1 + back) {
             self.server.set_back(to);
@@ -1111,24 +1111,24 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
         // Liveness: all continue, the API server answers everything, and a replica leads within 45 + 20 + 15 s.
-        world.happen(Event::Cut(None));
+        world.apply(Event::Cut(None));
         for who in 0..3 {
-            world.happen(Event::Stop(who, false));
+            world.apply(Event::Stop(who, false));
             if world.processes[who].0.leader.shutdown != Shutdown::Not {
-                world.happen(Event::Crash(who));
+                world.apply(Event::Crash(who));
             }
         }
         for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
             for who in 0..3 {
                 for _ in 0..4 {
-                    world.happen(Event::Serve(who, true));
+                    world.apply(Event::Serve(who, true));
                 }
-                world.happen(Event::Open(who));
+                world.apply(Event::Open(who));
             }
-            world.happen(Event::Pass(1_000));
+            world.apply(Event::Pass(1_000));
         }
         let leaders = world.processes.iter().filter(|(drive, _)| drive.leads()).count();
         prop_assert_eq!(leaders, 1, "{:?}", world.processes.iter().map(|(d, _)| &d.leader).collect::<Vec<_>>());
@@ -1138,10 +1138,10 @@ proptest! {
 #[test]
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
     let mut drive = Drive::new("a", Contest::Elected(TIMES));
-    drive.tell(In::Shutdown);
-    drive.tell(In::WriterQuiet { shared_is_free: true });
+    drive.send(In::Shutdown);
+    drive.send(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done);
-    drive.tell(In::Start);
+    drive.send(In::Start);
     assert!(drive.asked.is_empty());
 }
 
@@ -1158,7 +1158,7 @@ fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
                 under_way.push((call, since));
                 continue;
             }
-            one.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+            one.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
             one.at(at(second));
         }
         sent.extend(one.asked.drain(..).map(|(call, _)| {
@@ -1188,8 +1188,8 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     }
     two.opened();
     assert!(two.leads());
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     assert!(two.done);
     // The first process is back; the answer to its take is lost, so that it finds that it holds the Lease already.
@@ -1197,11 +1197,11 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     for second in 100..120 {
         one.at(at(second));
         while let Some((call, ask)) = one.asked.pop_front() {
-            let Some(answer) = server.carry_out(&ask) else { continue };
+            let Some(answer) = server.execute(&ask) else { continue };
             let loses = !lost && matches!(ask, LeaseAsk::Replace(..));
             lost |= loses;
             let failure = || LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
-            one.tell(In::Lease(call, if loses { failure() } else { answer }));
+            one.send(In::Lease(call, if loses { failure() } else { answer }));
         }
     }
     assert!(lost && one.confirms.len() == 2, "{:?}", one.confirms);
@@ -1221,10 +1221,10 @@ fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
                 assert!(requests < 100, "a storm of requests");
                 let answer = match ask {
                     LeaseAsk::Replace(..) | LeaseAsk::Create(_) => Some(LeaseAnswer::Conflict),
-                    LeaseAsk::Get | LeaseAsk::Await(..) => server.carry_out(&ask),
+                    LeaseAsk::Get | LeaseAsk::Await(..) => server.execute(&ask),
                 };
                 let Some(answer) = answer else { continue };
-                one.tell(In::Lease(call, answer));
+                one.send(In::Lease(call, answer));
             }
         }
         assert!(requests <= 45, "{requests} in 20 s");
@@ -1239,7 +1239,7 @@ fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
         one.at(at(second));
         let (call, ask) = one.asked.pop_front().expect("it renews");
         assert!(matches!(ask, LeaseAsk::Replace(..)));
-        one.tell(In::Lease(call, LeaseAnswer::Conflict));
+        one.send(In::Lease(call, LeaseAnswer::Conflict));
         one.at(at(second));
         assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Get))), "at second {second}");
         one.served(&mut server);
@@ -1264,8 +1264,8 @@ fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
         let shown = error(&two);
         assert_eq!(shown.as_deref(), (second > 5).then_some("the watch ended without a line"), "{second}");
     }
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let failed = RequestFailure::Other("the watch ended without a line".into());
     awaited(&mut two, LeaseAnswer::Failed(failed));

@@ -156,7 +156,7 @@ fn x2_a_pool_fails_over_immediately_and_back_after_30_s() {
 }
 
 #[test]
-fn x2_a_better_priority_that_flaps_is_waited_for_anew_each_time() {
+fn x2_a_better_priority_that_flaps_is_waited_for_again_each_time() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     for seconds in 1..100 {
@@ -239,7 +239,7 @@ fn x2_draining_endpoints_take_no_room_from_members() {
 }
 
 #[test]
-fn x2_people_are_told_what_a_pool_cannot_heed() {
+fn x2_what_a_pool_cannot_apply_is_reported() {
     let weighty = EndpointFacts { weight: Some(3), ..endpoint("10.0.0.1", HEALTHY) };
     let further = vec![endpoint("10.0.0.9", HEALTHY).address];
     let several = EndpointFacts { additional: further, ..endpoint("10.0.0.2", HEALTHY) };
@@ -254,7 +254,7 @@ fn x2_people_are_told_what_a_pool_cannot_heed() {
 }
 
 #[test]
-fn each_note_has_a_word_and_a_sentence_of_its_own() {
+fn each_diagnostic_has_its_own_label_and_sentence() {
     let all = [
         Diagnostic::NothingUsable,
         Diagnostic::PriorityUsed(1),

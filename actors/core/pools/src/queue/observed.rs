@@ -59,7 +59,7 @@ impl PoolQueue {
             return false;
         };
         out.push(Out::Metric(Metric::Drift));
-        let until = match (self.params.drift, self.params.fights) {
+        let until = match (self.params.drift, self.params.contention_backoff) {
             (false, _) => None,
             (true, false) => Some(now),
             (true, true) => Some(self.contention.record_drift(&assignment.level, &observed.members)),
@@ -92,7 +92,7 @@ impl PoolQueue {
                 self.written = None;
                 self.losses.total += 1;
                 self.losses.last_write_lost = true;
-                let delay = self.losses.repeats.count(now).filter(|_| self.params.fights);
+                let delay = self.losses.repeats.count(now).filter(|_| self.params.contention_backoff);
                 self.status_view.dirty = true;
                 let what = EventKind::WritesLost {
                     pool: self.pool.clone(),

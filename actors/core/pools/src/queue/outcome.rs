@@ -112,7 +112,9 @@ impl PoolQueue {
             let took = now.since(attempt.began);
             out.push(Out::Metric(Metric::Attempt { took, failed: false }));
         }
-        if let Some(ContentionBackoff { members, left_for }) = backoff.filter(|_| self.params.fights) {
+        if let Some(ContentionBackoff { members, left_for }) =
+            backoff.filter(|_| self.params.contention_backoff)
+        {
             out.push(Out::Metric(Metric::Fight));
             let what = EventKind::Fight { pool: self.pool.clone(), members, left_for };
             self.report([&ChangeOwner::Pool].into_iter(), what, out);

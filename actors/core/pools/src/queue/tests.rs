@@ -1,9 +1,9 @@
 //! Drives one pool on the test's clock, in place of its Directory, Discovery and writer.
 
-mod asked;
 mod audit;
 mod conditions;
-mod fights;
+mod contention;
+mod manual_attempt;
 mod properties;
 mod quarantine;
 mod rewrite;
@@ -39,7 +39,7 @@ fn params() -> Params {
         after_failure: Some(Duration::from_secs(60)),
         drift: true,
         compare_after_stale: true,
-        fights: true,
+        contention_backoff: true,
     }
 }
 
@@ -184,22 +184,22 @@ impl Drive {
     }
 
     /// A pool of the Service `web` that holds member 1 and is in sync, at 0 s.
-    fn right(params: Params) -> Drive {
+    fn in_sync(params: Params) -> Drive {
         let mut drive = Drive::new(params);
-        drive.want("web", &[1]);
-        drive.see(&[1]);
+        drive.require("web", &[1]);
+        drive.observe(&[1]);
         assert_eq!(drive.state(), PoolState::Right);
-        drive.take_said();
+        drive.take_outputs();
         drive
     }
 
     fn step(&mut self, input: In) -> &mut Drive {
         let mut out = Vec::new();
         self.queue.step(self.now, input, &mut out);
-        self.hear(out)
+        self.receive(out)
     }
 
-    fn hear(&mut self, out: Vec<Out>) -> &mut Drive {
+    fn receive(&mut self, out: Vec<Out>) -> &mut Drive {
         for said in &out {
             match said {
                 Out::Due(_, due) => self.due = Some(*due),
@@ -232,14 +232,14 @@ impl Drive {
             self.now = self.now.max(next);
             let mut out = Vec::new();
             self.queue.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = end;
         self
     }
 
     /// The Service asks for these members; the pool's level is the union of all shares.
-    fn want(&mut self, service: &str, members: &[u8]) -> &mut Drive {
+    fn require(&mut self, service: &str, members: &[u8]) -> &mut Drive {
         self.assignment.services.insert(ServiceUid::new(service), share(service, members));
         self.assign()
     }
@@ -266,13 +266,13 @@ impl Drive {
     }
 
     /// A GET that begins now sees these members.
-    fn see(&mut self, members: &[u8]) -> &mut Drive {
+    fn observe(&mut self, members: &[u8]) -> &mut Drive {
         let began = self.now;
         self.step(In::Observed(Observation { began, facts: facts(members) }))
     }
 
     /// A GET that begins now sees these members, while an operation runs on the load balancer.
-    fn see_updating(&mut self, members: &[u8]) -> &mut Drive {
+    fn observe_updating(&mut self, members: &[u8]) -> &mut Drive {
         let (began, mut facts) = (self.now, facts(members));
         Arc::make_mut(&mut facts).provisioning = Provisioning::Updating;
         self.step(In::Observed(Observation { began, facts }))
@@ -318,7 +318,7 @@ impl Drive {
     }
 
     /// Drops the outputs so far, and returns them.
-    fn take_said(&mut self) -> Vec<Out> {
+    fn take_outputs(&mut self) -> Vec<Out> {
         self.reports.clear();
         self.samples.clear();
         std::mem::take(&mut self.said)
@@ -361,7 +361,7 @@ impl Drive {
         self.view.as_ref().expect("a view was shown").state
     }
 
-    fn said_any(&self, test: impl Fn(&Out) -> bool) -> bool {
+    fn sent_any(&self, test: impl Fn(&Out) -> bool) -> bool {
         self.said.iter().any(test)
     }
 }

@@ -128,7 +128,7 @@ fn g4_what_only_drains_is_there_and_was_not_had() {
 }
 
 #[test]
-fn g4_time_alone_does_not_end_it_and_levels_and_people_do() {
+fn g4_time_alone_does_not_end_it_and_levels_and_operators_do() {
     let mut breaker = settled(10);
     assert!(shrink(&mut breaker, 100, 0..10, 0));
     assert!(!breaker.evaluate(at(100_000)) && breaker.tripped() == Some(at(100)));
@@ -162,7 +162,7 @@ fn g4_what_is_gone_already_does_not_trip_it() {
 }
 
 #[test]
-fn g4_it_ends_when_somebody_else_has_taken_out_all_that_it_counts() {
+fn g4_it_ends_when_another_client_has_taken_out_all_that_it_counts() {
     let mut breaker = settled(10);
     assert!(held(&mut breaker, 100, 0..10, 1, 10) && !breaker.evaluate(at(1_000)));
     assert!(held(&mut breaker, 1_001, 0..9, 1, 1), "one is left");
@@ -192,7 +192,7 @@ fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
 }
 
 #[test]
-fn g4_what_strangers_add_was_not_had() {
+fn g4_what_other_clients_add_was_not_had() {
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..10, 10, 30) && !held(&mut breaker, 500, 0..10, 10, 30));
     assert_eq!(breaker.counted(), (0, 10));
@@ -217,7 +217,7 @@ fn paused(
 }
 
 #[test]
-fn g4_what_is_put_back_during_a_pause_was_had_when_the_pause_ends() {
+fn g4_what_is_restored_during_a_pause_was_had_when_the_pause_ends() {
     for kind in [PauseScope::Alone, PauseScope::WithAll] {
         let mut breaker = settled(10);
         assert!(held(&mut breaker, 100, 0..10, 1, 10));
@@ -275,7 +275,7 @@ fn g4_what_was_paused_before_it_tripped_does_not_keep_it_from_ending() {
 }
 
 #[test]
-fn g4_what_is_put_back_counts_though_it_was_not_seen_before_the_resume() {
+fn g4_what_is_restored_counts_though_it_was_not_seen_before_the_resume() {
     let mut breaker = settled(10);
     paused(&mut breaker, (100, PauseScope::WithAll), 0..10, 1, 1);
     paused(&mut breaker, (9_000, PauseScope::WithAll), 0..10, 1, 1);
@@ -313,7 +313,7 @@ fn g4_a_released_but_unwritten_member_can_be_held_after_it_is_asked_again() {
 }
 
 #[test]
-fn g4_a_release_lets_nothing_go_that_only_begins_to_drain() {
+fn g4_a_release_releases_nothing_that_only_begins_to_drain() {
     let mut breaker = settled(40);
     assert!(held(&mut breaker, 30, 0..9, 1, 10));
     let drains = PoolSize { asked: 1, ..asked(10) };
@@ -324,7 +324,7 @@ fn g4_a_release_lets_nothing_go_that_only_begins_to_drain() {
 }
 
 #[test]
-fn g4_what_trips_it_as_a_person_releases_it_is_told_as_another_time() {
+fn g4_what_trips_it_at_its_release_is_reported_as_a_new_stop() {
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 100, 0..10, 1, 10) && breaker.take_due_report());
     breaker.release(at(200));
@@ -361,7 +361,7 @@ fn g4_what_was_asked_for_and_never_written_was_not_had() {
 }
 
 #[test]
-fn g4_pools_that_are_let_go_count_neither_as_shrunk_nor_at_all() {
+fn g4_pools_that_are_released_count_neither_as_shrunk_nor_at_all() {
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 2, 0..20, 0));
     (0..20).for_each(|n| breaker.forget(&id(n)));
@@ -506,7 +506,7 @@ fn g4_what_drains_while_something_goes_was_not_had_either() {
 }
 
 #[test]
-fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
+fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_left_out_once() {
     let let_go = || {
         let mut breaker = settled(10);
         assert!((0..10).all(|n| breaker.release_pool(&id(n))));
@@ -520,7 +520,7 @@ fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
 }
 
 #[test]
-fn g4_it_is_said_when_it_changes_and_told_once_in_each_term() {
+fn g4_it_is_said_when_it_changes_and_reported_once_in_each_term() {
     let mut breaker = settled(10);
     assert_eq!(
         (breaker.take_change(), breaker.take_change(), breaker.take_due_report()),

@@ -61,7 +61,7 @@ fn a_pool_that_failed_alone_is_the_one_that_is_written() {
 }
 
 #[test]
-fn a_load_balancer_that_recovers_begins_anew() {
+fn a_load_balancer_that_recovers_begins_again() {
     let mut bench = running();
     assert_eq!(pass(&mut bench, 9, &balancer_in(Provisioning::Failed, FINE)), []);
     assert_eq!(pass(&mut bench, 1, &balancer_in(Provisioning::Succeeded, FINE)), []);
@@ -87,7 +87,7 @@ fn a_paused_or_held_pool_and_a_standby_write_none() {
 }
 
 #[test]
-fn a_pool_hears_that_its_load_balancer_failed() {
+fn a_pool_learns_that_its_load_balancer_failed() {
     let mut bench = running();
     bench.observe(&balancer_in(Provisioning::Failed, FINE));
     bench.pass(1_000);

@@ -22,7 +22,7 @@ fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
 }
 
 #[test]
-fn d4_a_member_that_comes_back_counts_anew_when_it_leaves_again() {
+fn d4_a_member_that_comes_back_counts_again_when_it_leaves_again() {
     let mut bench = settled(&[1, 2]);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.pass(20_000);
@@ -47,7 +47,7 @@ fn d4_a_pool_with_a_rule_without_a_probe_has_no_removal_delay() {
 }
 
 #[test]
-fn d4_a_member_nobody_knows_stays_for_the_delay_since_it_was_first_seen() {
+fn d4_an_unknown_member_stays_for_the_delay_since_it_was_first_seen() {
     let mut bench = settled(&[1]);
     bench.observe(&web(&[1, 9]));
     bench.pass(20_000);
@@ -83,7 +83,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
     let said = bench.take();
     let held_pools = |pools| Metric::Held { reason: HeldReason::EmptyConfirm, pools };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
-    bench.said = said;
+    bench.outputs = said;
     assert!(matches!(&bench.reports()[..], [EventKind::Held { members: 2, .. }]));
     bench.pass(40_000);
     bench.observe(&web(&[1, 2]));
@@ -98,7 +98,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
 }
 
 #[test]
-fn g2_emptiness_that_was_interrupted_starts_anew() {
+fn g2_emptiness_that_was_interrupted_starts_again() {
     let mut bench = settled(&[1]);
     bench.service(fact(1, "web", part(&[], &[])));
     bench.pass(50_000);
@@ -163,7 +163,7 @@ fn g2_a_pool_that_never_had_a_member_is_not_held() {
 #[test]
 fn g2_a_deleted_service_is_not_held() {
     let mut bench = settled(&[1]);
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     let said = bench.assignment("lb", "shop-web");
     assert!(said.services.is_empty() && said.held.is_none());
     assert!(bench.machine.deadline().is_none());
@@ -182,7 +182,7 @@ fn d6_a_part_without_a_usable_node_holds_what_the_pool_had() {
     let said = bench.take();
     let held_pools = |pools| Metric::Held { reason: HeldReason::NoUsableNode, pools };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
-    bench.said = said;
+    bench.outputs = said;
     assert_eq!(bench.reports().len(), 1);
     bench.service(fact(1, "web", part(&[3], &[])));
     assert_eq!(bench.web(), (ips(&[3]), ips(&[])));
@@ -228,8 +228,8 @@ fn unconfirmed() -> Bench {
 /// The same, with this removal delay.
 fn unconfirmed_after(removal_delay: Duration) -> Bench {
     let mut bench = Bench::with(Params { removal_delay, empty_confirm: Duration::ZERO, ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&web(&[1]));
     bench
@@ -393,8 +393,8 @@ fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
         let none = ServiceFact { slices: 0, endpoints: 0, ..fact(1, "web", part(&[], &[])) };
         bench.service(ServiceFact { provenance: Provenance::FirstList, ..none });
         bench.observe(&web(&[1, 2]));
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count();
         let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
         assert_eq!((held.reason, held.members, goes(&bench)), (HeldReason::EmptyConfirm, ips(&[1, 2]), 0));
@@ -426,8 +426,8 @@ fn unguarded(empty_confirm: Duration) -> Bench {
         guards: GuardMode::Off,
         ..params()
     });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&web(&[1]));
     bench

@@ -218,19 +218,19 @@ fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
     bench.pass(31_000);
     assert!(is_stopped(&bench), "thirteen pools within five minutes");
     // Much later they have nothing left to lose.
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     bench.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
     bench.pass(400_000);
     assert!(!is_stopped(&bench));
 }
 
 #[test]
-fn g4_what_a_person_has_let_go_of_counts_no_more() {
+fn g4_what_the_operator_has_released_counts_no_more() {
     let mut bench = cluster();
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(31_000);
     assert!(is_stopped(&bench));
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     assert!(!is_stopped(&bench) && going(&bench) == 60 * 3);
     bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
     bench.pass(61_000);

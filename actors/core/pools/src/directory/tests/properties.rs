@@ -9,18 +9,36 @@ use model::policy::Mode;
 #[derive(Clone, Debug)]
 enum Event {
     /// A Service asks for this. `candidate: false`: its policy is not `Local`. `listed`: the fact came with a list.
-    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool, listed: bool },
+    Asks {
+        service: u32,
+        required: u8,
+        tolerated: u8,
+        unusable: bool,
+        candidate: bool,
+        listed: bool,
+    },
     /// A Service is gone.
-    Gone { service: u32 },
+    Gone {
+        service: u32,
+    },
     /// A read of the load balancer.
-    Read { first: Seen, second: Seen },
+    Read {
+        first: Seen,
+        second: Seen,
+    },
     /// A pool is written as it was last assigned.
-    Write { pool: usize },
+    Write {
+        pool: usize,
+    },
     /// A read that finds the load balancer absent.
     Absent,
-    Pass { millis: u64 },
+    Pass {
+        millis: u64,
+    },
     /// An answer of a pool that was assigned without an owner, or an unexpected answer.
-    Answer { pool: usize },
+    Answer {
+        pool: usize,
+    },
     /// A new term of leadership.
     Term(u64),
     /// The term of the reports, if any.
@@ -155,7 +173,7 @@ impl World {
     }
 
     /// Checks the guards' rules for doubtful removals (G2, G3).
-    fn judge_doubt(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
+    fn check_doubts(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
         let goes: BTreeSet<IpAddr> = said.level.surplus(seen).copied().collect();
         assert!(!self.add_only || goes.is_empty(), "add-only removes nothing");
         let doubted = goes.intersection(&self.in_doubt(pool)).count();
@@ -166,7 +184,7 @@ impl World {
         assert!(seen.len() < 3 || doubted * 2 <= all, "{doubted} of {all} go in doubt");
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Asks { service, required, tolerated, unusable, candidate, listed } => {
                 let asked = if unusable {
@@ -188,30 +206,30 @@ impl World {
             Event::Gone { service } => {
                 self.doubts.retain(|(uid, _), _| *uid != self::uid(service));
                 self.facts.remove(&uid(service));
-                self.bench.tell(In::Service(uid(service), None));
+                self.bench.send(In::Service(uid(service), None));
             }
-            Event::Read { first, second } => self.see(first, second),
+            Event::Read { first, second } => self.read_balancer(first, second),
             Event::Write { pool } => {
                 // A write ends after the beginning of each read that came before it.
-                self.happen(Event::Pass { millis: 1 });
+                self.apply(Event::Pass { millis: 1 });
                 self.write(pool);
             }
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
                 let absent = LbObservation { lb, began, facts: None, puts: Default::default() };
-                self.bench.tell(In::Lb(absent));
+                self.bench.send(In::Lb(absent));
             }
             Event::Pass { millis } => {
                 let end = self.bench.now.plus(Duration::from_millis(millis));
                 while let Some(at) = self.bench.machine.deadline().filter(|at| *at <= end) {
                     self.bench.pass(at.since(self.bench.now).as_millis() as u64);
-                    self.judge();
+                    self.check_safety();
                 }
                 self.bench.pass(end.since(self.bench.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
             Event::Reread => {
                 let asked_at = self.bench.machine.second_read.under_way();
@@ -224,7 +242,7 @@ impl World {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
                 self.add_only = add_only;
-                self.bench.tell(In::OperatorPolicy { term: None, policy });
+                self.bench.send(In::OperatorPolicy { term: None, policy });
             }
             Event::Release => {
                 if self.bench.machine.reporting.is_some() {
@@ -232,14 +250,14 @@ impl World {
                     self.doubts.clear();
                     self.released = [true, true];
                 }
-                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
-        self.judge();
+        self.check_safety();
     }
 
     /// Reads the load balancer.
-    fn see(&mut self, first: Seen, second: Seen) {
+    fn read_balancer(&mut self, first: Seen, second: Seen) {
         self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
         let began = self.bench.now;
         self.recent.iter_mut().for_each(|recent| recent.retain(|_, at| *at >= began));
@@ -263,7 +281,7 @@ impl World {
         seen.members = (0..4).filter(|n| members.contains(&ip(*n))).map(|n| 1 << n).sum();
         self.recent[place].retain(|_, at| *at >= now);
         self.absent[place].extend(ips(&bits(15 & !seen.members)).into_iter().map(|ip| (ip, now)));
-        self.bench.tell(In::Members(pool, PoolMembers { at: now, members }));
+        self.bench.send(In::Members(pool, PoolMembers { at: now, members }));
     }
 
     fn balancer(&self) -> Arc<LbFacts> {
@@ -297,7 +315,7 @@ impl World {
     }
 
     /// Checks safety, after every event.
-    fn judge(&mut self) {
+    fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let owners = self.owners(place);
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
@@ -355,17 +373,17 @@ impl World {
             for uid in uids {
                 self.owned[place].entry(uid).or_insert(now);
             }
-            self.judge_doubt(place, &said, &seen);
+            self.check_doubts(place, &said, &seen);
             self.last[place] = Some(said);
         }
     }
 
     /// Checks liveness: after the last event, everything is as if there were no guards, and nothing waits.
-    fn come_to_rest(&mut self) {
-        self.happen(Event::AddOnly(false));
+    fn run_to_rest(&mut self) {
+        self.apply(Event::AddOnly(false));
         for _ in 0..4 {
-            self.happen(Event::Pass { millis: 60_001 });
-            self.happen(Event::Reread);
+            self.apply(Event::Pass { millis: 60_001 });
+            self.apply(Event::Reread);
         }
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
@@ -373,7 +391,7 @@ impl World {
                 let over =
                     self.bench.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
                 if over {
-                    self.bench.tell(In::Retired(id("lb", name)));
+                    self.bench.send(In::Retired(id("lb", name)));
                 }
             }
         }
@@ -415,8 +433,8 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
-        world.come_to_rest();
+        world.run_to_rest();
     }
 }

@@ -269,7 +269,8 @@ impl World {
             self.pool = self.begin();
         }
         self.shown = self.show();
-        let PoolMembership { members, draining, drains: all, remarks } = self.pool.members(self.now, &self.shown);
+        let PoolMembership { members, draining, drains: all, remarks } =
+            self.pool.members(self.now, &self.shown);
         self.account();
         prop_assert_eq!(self.pool.used(), self.used);
         prop_assert_eq!(self.pool.deadline(), self.deadline());

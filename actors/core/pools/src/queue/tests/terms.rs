@@ -23,25 +23,25 @@ impl Drive {
 }
 
 #[test]
-fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn w8_a_newer_term_releases_the_attempt_of_the_older_one() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.open(2).take_said();
+    drive.open(2).take_outputs();
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
-    drive.at(5_000).see(&[1]).at(5_500);
+    drive.at(5_000).observe(&[1]).at(5_500);
     assert!(drive.due.is_some());
 }
 
 #[test]
 fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(900_000));
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(900_000));
     drive.events();
     drive.at(40_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "no longer parked");
-    drive.at(41_000).see(&[1]);
+    drive.at(41_000).observe(&[1]);
     let view = drive.view.clone().expect("a view");
     assert_eq!(view.retries[&ServiceUid::new("web")], [0], "a fresh budget");
     assert_eq!(view.state, PoolState::Waiting);
@@ -52,37 +52,37 @@ fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
 
 #[test]
 fn w8_in_a_newer_term_a_pool_is_not_due_before_it_is_seen_again() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "who led before may have written it");
-    drive.want("web", &[2]).at(20_000);
+    drive.require("web", &[2]).at(20_000);
     assert!(drive.due.is_none());
     let began = Now::from_millis(9_999);
     drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(30_000);
     assert!(drive.due.is_none(), "a look that began before the term is not believed");
-    drive.see(&[3]).at(30_500);
+    drive.observe(&[3]).at(30_500);
     assert!(drive.due.is_some());
 }
 
 #[test]
 fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     assert!(drive.due.is_some());
     drive.open(2);
-    assert!(drive.due.is_none() && drive.said_any(|said| matches!(said, Out::Withdraw(_))));
-    drive.at(2_000).see(&[2]);
+    assert!(drive.due.is_none() && drive.sent_any(|said| matches!(said, Out::Withdraw(_))));
+    drive.at(2_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::Right, "another client has done it");
     drive.at(60_000);
     assert!(drive.due.is_none());
 }
 
 #[test]
-fn w8_a_look_that_began_in_the_term_and_overtook_its_assignment_counts() {
-    let mut drive = Drive::right(params());
-    drive.at(10_000).see(&[1]).open(2);
+fn w8_a_read_that_began_in_the_term_and_overtook_its_assignment_counts() {
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).observe(&[1]).open(2);
     assert_eq!(drive.state(), PoolState::Right);
-    drive.at(20_000).see(&[3]).want("web", &[2]);
+    drive.at(20_000).observe(&[3]).require("web", &[2]);
     let opened = Now::from_millis(20_000);
     drive.edit(|a| (a.epoch, a.opened) = (Epoch(3), opened)).at(20_500);
     assert!(drive.due.is_some());
@@ -90,8 +90,8 @@ fn w8_a_look_that_began_in_the_term_and_overtook_its_assignment_counts() {
 
 #[test]
 fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.at(3_000);
     let opened = drive.now;
@@ -102,12 +102,12 @@ fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
 
 #[test]
 fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     assert!(drive.grant_of(2).is_none());
-    drive.at(10_000).see(&[1]).want("web", &[3]).at(20_000);
+    drive.at(10_000).observe(&[1]).require("web", &[3]).at(20_000);
     assert!(drive.due.is_none(), "the level may be older than the term's");
-    drive.at(30_000).open(2).at(31_000).see(&[1]).at(31_500);
+    drive.at(30_000).open(2).at(31_000).observe(&[1]).at(31_500);
     assert!(drive.due.is_some());
     let taken = drive.grant_of(2).expect("it is due");
     assert!(taken.level.required.keys().eq(&ips(&[3])));
@@ -115,8 +115,8 @@ fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
 
 #[test]
 fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
-    let mut drive = Drive::right(params());
-    drive.open(2).want("web", &[2]).see(&[1]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.open(2).require("web", &[2]).observe(&[1]).at(500);
     assert!(drive.due.is_some());
     assert!(drive.grant_of(1).is_none());
     let due = drive.due.expect("posted again");
@@ -126,31 +126,31 @@ fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
 
 #[test]
 fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
-    let mut drive = Drive::right(params());
-    drive.open(3).see(&[1]);
-    drive.edit(|a| a.epoch = Epoch(2)).want("web", &[2]).at(10_000);
+    let mut drive = Drive::in_sync(params());
+    drive.open(3).observe(&[1]);
+    drive.edit(|a| a.epoch = Epoch(2)).require("web", &[2]).at(10_000);
     assert!(drive.due.is_none());
     assert_eq!(drive.state(), PoolState::Right);
 }
 
 #[test]
 fn w8_a_pool_that_ends_with_a_term_retires_without_an_answer() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     drive.take();
     drive.drop_service("web");
-    assert!(!drive.said_any(|said| matches!(said, Out::Retired(_))), "the attempt is still to be answered");
+    assert!(!drive.sent_any(|said| matches!(said, Out::Retired(_))), "the attempt is still to be answered");
     drive.open(2);
-    assert!(drive.said_any(|said| matches!(said, Out::Retired(_))));
+    assert!(drive.sent_any(|said| matches!(said, Out::Retired(_))));
 }
 
 #[test]
 fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let attempt = drive.take();
     drive.finish(attempt, written(&[2]));
-    drive.open(2).take_said();
+    drive.open(2).take_outputs();
     let (facts, began) = (facts(&[1]), drive.now);
     drive.step(In::Verified(WriteFate::Lost { attempt, facts, began }));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    fn say(&mut self) {
+    fn send_level(&mut self) {
         self.level += 1;
         let assignment = &mut self.drive.assignment;
         (assignment.epoch, assignment.opened) = (Epoch(self.term.0), self.term.1);
@@ -245,7 +245,7 @@ impl World {
         self.drive.step(input);
     }
 
-    fn see(&mut self, age: u64) {
+    fn observe(&mut self, age: u64) {
         let began = self.drive.now.minus(Duration::from_millis(age));
         self.on_its_way.push_back(In::Observed(Observation { began, facts: facts(&[self.real]) }));
     }
@@ -279,14 +279,14 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Say => self.say(),
+            Op::Say => self.send_level(),
             Op::Open => {
                 self.term = (self.term.0 + 1, self.drive.now);
-                self.say();
+                self.send_level();
                 self.floors.insert(self.term.0, self.level);
             }
             Op::Deliver => self.deliver(),
-            Op::See(age) => self.see(*age),
+            Op::See(age) => self.observe(*age),
             Op::Lead => {
                 // Attempts of an older term do not count.
                 if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {

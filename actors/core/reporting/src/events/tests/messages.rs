@@ -430,12 +430,12 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
+fn e1_everything_that_can_be_reported_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
     for (what, reason, severity, message) in self::rows() {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
-        drive.tell(&["web"], what);
+        drive.report(&["web"], what);
         let event = drive.take_next();
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
@@ -444,7 +444,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
 }
 
 #[test]
-fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
+fn e1_what_this_process_reports_of_itself_is_attached_to_itself() {
     let mut drive = Drive::new(params());
     let what = EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
@@ -481,7 +481,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
         let failure = Failure { kind, code: None, correlation_id: None, ..(*failure("")).clone() };
         let mut drive = Drive::new(params());
         let compared_again_in = Some(Duration::from_secs(60));
-        drive.tell(
+        drive.report(
             &["web"],
             EventKind::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
         );
@@ -503,7 +503,7 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     };
     let mut drive = Drive::new(params());
     for retries in 0..10 {
-        drive.tell(&["web"], what(retries));
+        drive.report(&["web"], what(retries));
     }
     let all = drive.take_all();
     assert!(

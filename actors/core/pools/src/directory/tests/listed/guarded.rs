@@ -51,8 +51,8 @@ fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
     let of_pool =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
-    for wish in [pause_of_everything(), of_pool] {
-        policy(&mut bench, wish);
+    for policy_input in [pause_of_everything(), of_pool] {
+        policy(&mut bench, policy_input);
         assert!(bench.edge().is_paused(), "nothing is written");
         policy(&mut bench, OperatorPolicy::default());
         assert!(!bench.edge().is_paused());
@@ -193,7 +193,7 @@ fn g2_emptiness_that_ends_before_it_is_confirmed_removes_nothing() {
 }
 
 #[test]
-fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
+fn g2_the_operator_releases_the_last_members_of_a_source() {
     let mut bench = filled(&[1, 2]);
     bench.source(empty());
     bench.pass(31_000);
@@ -201,7 +201,7 @@ fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
     let pool = id("lb", "edge");
     let released = Released { pool: pool.clone(), reason: HeldReason::EmptyConfirm, still: None };
     let answer = Answer::Done(Done::Released { pools: vec![released], nodes: Vec::new() });
-    assert_eq!(bench.ask(Scope::Pool(pool)), answer);
+    assert_eq!(bench.request_release(Scope::Pool(pool)), answer);
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
 
@@ -398,7 +398,7 @@ fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 2));
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.ask(Scope::Pool(id("lb", "edge")));
+    bench.request_release(Scope::Pool(id("lb", "edge")));
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
 }
 
@@ -511,11 +511,11 @@ fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
 }
 
 #[test]
-fn d6_g5_a_person_lets_members_go_while_no_endpoint_can_be_used() {
+fn d6_g5_the_operator_releases_members_while_no_endpoint_can_be_used() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, OUT)]));
     bench.pass(31_000);
-    bench.ask(Scope::Pool(id("lb", "edge")));
+    bench.request_release(Scope::Pool(id("lb", "edge")));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
 

@@ -9,20 +9,32 @@ use crate::directory::tests::properties::bits;
 #[derive(Clone, Debug)]
 enum Event {
     /// The state of a source. After the first assignment, "never known" does not occur any more.
-    Knows { source: usize, assigned: Known, listed: bool, ambient: bool },
+    Knows {
+        source: usize,
+        assigned: Known,
+        listed: bool,
+        ambient: bool,
+    },
     /// A read of the load balancer.
     Read([Seen; 2]),
     /// A read that finds the load balancer absent.
     Absent,
-    Pass { millis: u64 },
+    Pass {
+        millis: u64,
+    },
     /// An answer of a pool that was assigned without an owner, or an unexpected answer.
-    Answer { pool: usize },
+    Answer {
+        pool: usize,
+    },
     /// A new term of leadership.
     Term(u64),
     /// The term of the reports, if any.
     Reporting(Option<u64>),
     /// The mode, and whether the first pool is paused.
-    OperatorPolicy { add_only: bool, paused: bool },
+    OperatorPolicy {
+        add_only: bool,
+        paused: bool,
+    },
     /// The operator releases everything.
     Release,
 }
@@ -170,7 +182,7 @@ impl World {
         World { bench, watched: Default::default(), exists: None, add_only: false }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Knows { source, assigned, listed, ambient } => {
                 self.knows(source, assigned, listed, ambient)
@@ -192,12 +204,12 @@ impl World {
                 let end = self.bench.now.plus(Duration::from_millis(millis));
                 while let Some(next) = self.bench.machine.deadline().filter(|next| *next <= end) {
                     self.bench.pass(next.since(self.bench.now).as_millis() as u64);
-                    self.judge();
+                    self.check_safety();
                 }
                 self.bench.pass(end.since(self.bench.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
             Event::OperatorPolicy { add_only, paused } => {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
@@ -212,11 +224,11 @@ impl World {
                 if self.bench.machine.reporting.is_some() {
                     self.watched.iter_mut().for_each(|watched| watched.released = true);
                 }
-                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
-        self.judge();
-        self.judge_reports();
+        self.check_safety();
+        self.check_reports();
     }
 
     fn knows(&mut self, source: usize, assigned: Known, listed: bool, ambient: bool) {
@@ -247,7 +259,7 @@ impl World {
         let fact = SourceFact { provenance: watched.provenance, ..fact };
         let fact = if ambient { beside(fact, "timed out") } else { fact };
         let before = self.bench.assigned.get(&id("lb", POOLS[source])).cloned();
-        self.bench.tell(In::Source(sources()[source].clone(), fact));
+        self.bench.send(In::Source(sources()[source].clone(), fact));
         if let (Some(before), true) = (before, is_note) {
             let said = &self.bench.assigned[&id("lb", POOLS[source])];
             assert!(said.level.same_members(&before.level) && said.services == before.services);
@@ -276,7 +288,7 @@ impl World {
     }
 
     /// Checks safety, after every event.
-    fn judge(&mut self) {
+    fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
@@ -316,15 +328,15 @@ impl World {
                 }
                 Known::Usable(endpoints) => {
                     let (endpoints, probed) = (*endpoints, seen.probed);
-                    watched.judge_usable(self.bench.now, &endpoints, probed, &members, said);
+                    watched.check_usable(self.bench.now, &endpoints, probed, &members, said);
                 }
             }
         }
     }
 
     /// Every report about a pool carries the text about its source.
-    fn judge_reports(&mut self) {
-        for report in self.bench.told_since() {
+    fn check_reports(&mut self) {
+        for report in self.bench.reports_since() {
             let (EventKind::NotManageable { pool, .. } | EventKind::Held { pool, .. }) = &report.what else {
                 assert!(is_of_source(&report), "{report:?}");
                 continue;
@@ -336,15 +348,15 @@ impl World {
     }
 
     /// Checks liveness: after the last event, each pool reaches the members of the best choice, and nothing waits.
-    fn come_to_rest(&mut self) {
-        self.happen(Event::OperatorPolicy { add_only: false, paused: false });
-        self.happen(Event::Pass { millis: 240_000 });
+    fn run_to_rest(&mut self) {
+        self.apply(Event::OperatorPolicy { add_only: false, paused: false });
+        self.apply(Event::Pass { millis: 240_000 });
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
             for _ in 0..2 {
                 let said = self.bench.assigned.get(&id("lb", name));
                 if said.is_some_and(|said| said.services.is_empty()) {
-                    self.bench.tell(In::Retired(id("lb", name)));
+                    self.bench.send(In::Retired(id("lb", name)));
                 }
             }
         }
@@ -381,7 +393,7 @@ impl World {
                 }
             }
         }
-        self.happen(Event::Read(
+        self.apply(Event::Read(
             self.watched.each_ref().map(|watched| watched.read.clone().unwrap_or(ABSENT)),
         ));
         for (name, watched) in POOLS.iter().zip(&self.watched) {
@@ -416,7 +428,7 @@ impl Watched {
         (self.empty_since, self.released) = (None, false);
     }
 
-    fn judge_usable(
+    fn check_usable(
         &mut self,
         now: Now,
         endpoints: &[[Standing; 3]; 2],
@@ -463,8 +475,8 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
-        world.come_to_rest();
+        world.run_to_rest();
     }
 }

@@ -165,7 +165,7 @@ fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
 }
 
 #[test]
-fn n4_what_was_seen_before_an_endpoint_was_back_says_nothing_of_its_down() {
+fn n4_a_read_before_an_endpoint_was_back_says_nothing_of_its_down() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, UP), (2, DRAINS)]));
     // The pool is written, and not read before the endpoint is in service again.
