@@ -129,7 +129,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// That of a pool that has used nothing yet.
+    /// Creates the failover of a pool without history.
     #[must_use]
     pub fn new(family: Family, params: Params) -> Failover {
         Failover { family, params, used: None, better: BTreeMap::new() }

@@ -323,8 +323,9 @@ impl PoolQueue {
         } else {
             return;
         };
-        let stays = matches!((&self.last_result, &last_result), (LastResult::InSync, LastResult::InSync))
-            || matches!((&self.last_result, &last_result), (LastResult::LeftAlone(old), LastResult::LeftAlone(new)) if old == new);
+        let results = (&self.last_result, &last_result);
+        let stays = matches!(results, (LastResult::InSync, LastResult::InSync))
+            || matches!(results, (LastResult::LeftAlone(old), LastResult::LeftAlone(new)) if old == new);
         if !self.waiting.take().is_empty() || !stays {
             self.status_view.dirty = true;
         }

@@ -319,17 +319,16 @@ impl Pool {
     }
 
     /// Sends the assignment of this turn if it differs from the last one.
-    pub(super) fn send(&mut self, id: &PoolId, now: Now, removal_policy: RemovalPolicy, out: &mut Vec<Out>) {
+    pub(super) fn send(&mut self, id: &PoolId, now: Now, policy: RemovalPolicy, out: &mut Vec<Out>) {
         let Some(computed) = self.computed.take().map(|computed| *computed) else {
             return;
         };
         self.refused = None;
         (self.deadline, self.read_from) = (computed.deadline, computed.read_from);
         let before = self.assignment().cloned();
-        let removal_policy =
-            RemovalPolicy { breaker: removal_policy.breaker && !computed.is_unguarded, ..removal_policy };
+        let policy = RemovalPolicy { breaker: policy.breaker && !computed.is_unguarded, ..policy };
         let mut new = computed.assignment;
-        hold_back(&mut new, removal_policy, now, before.as_deref(), &computed.present);
+        hold_back(&mut new, policy, now, before.as_deref(), &computed.present);
         debug_assert!(new.is_sound(), "what is held back may stay");
         if !before.as_ref().is_some_and(|before| same(before, &new)) {
             let new = Arc::new(new);
@@ -552,7 +551,7 @@ fn paused(by: &BTreeSet<PausedBy>) -> PauseScope {
 /// guard.
 fn hold_back(
     new: &mut Assignment,
-    removal_policy: RemovalPolicy,
+    policy: RemovalPolicy,
     now: Now,
     before: Option<&Assignment>,
     present: &BTreeSet<IpAddr>,
@@ -563,14 +562,14 @@ fn hold_back(
         let since = lasting.map_or(now, |held| held.since);
         (!going.is_empty()).then(|| Held { reason, since, waits: Waits::Facts, members: going.clone() })
     };
-    if removal_policy.breaker && removal_policy.observes {
+    if policy.breaker && policy.observes {
         let would_hold = || held(HeldReason::Breaker, |sent| sent.would_hold.as_ref());
         new.would_hold = new.would_hold.take().or_else(would_hold);
-    } else if removal_policy.breaker {
+    } else if policy.breaker {
         new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |sent| sent.held.as_ref()));
         new.level.keeps = Keeps::All;
     }
-    if removal_policy.add_only {
+    if policy.add_only {
         new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |sent| sent.held.as_ref()));
         new.level.keeps = Keeps::All;
     }

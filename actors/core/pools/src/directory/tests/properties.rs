@@ -122,7 +122,8 @@ struct World {
     /// The members that each pool was required to have at its last read or since, with the last time: they may have
     /// been written.
     recent: [BTreeMap<IpAddr, Now>; 2],
-    /// When each address was last found absent from each pool: if another client adds it later, it counts as first seen then.
+    /// When each address was last found absent from each pool. If another client adds it later, it counts as first seen
+    /// then.
     absent: [BTreeMap<IpAddr, Now>; 2],
 }
 
