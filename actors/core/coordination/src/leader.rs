@@ -259,7 +259,7 @@ impl Leader {
             Contest::Elected(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
-                self.request = LeaseStep::look(now);
+                self.request = LeaseStep::read(now);
             }
         }
     }

@@ -68,7 +68,7 @@ pub enum In {
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
     /// The admin state requests a read of every load balancer soon (N2). Requests in quick succession share one round.
-    Look,
+    ReadSoon,
     /// The operator requests a read of this load balancer, or of all, now (H3).
     Compare(RequestId, Option<LbName>),
 }
@@ -479,7 +479,7 @@ impl Machine for Discovery {
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),
-            In::Look => self.on_read_soon(now),
+            In::ReadSoon => self.on_read_soon(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }
         self.process_due(now, out);

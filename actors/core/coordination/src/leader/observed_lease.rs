@@ -36,7 +36,7 @@ enum LeaseState {
     /// The Lease does not exist.
     Absent,
     /// The content, and when it was first observed.
-    Seen(Arc<LeaseFacts>, Now),
+    Known(Arc<LeaseFacts>, Now),
 }
 
 /// Reports whether two states of a Lease describe the same hold.
@@ -87,7 +87,7 @@ impl ObservedLease {
     pub(super) fn is_older_than(&self, facts: &LeaseFacts) -> bool {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => true,
-            LeaseState::Seen(before, _) => before.version.is_older_than(&facts.version),
+            LeaseState::Known(before, _) => before.version.is_older_than(&facts.version),
         }
     }
 
@@ -98,7 +98,7 @@ impl ObservedLease {
     pub(super) fn set_back(&self, facts: &LeaseFacts) -> Option<SetBack> {
         let is_another = match &self.state {
             // One version of an object has one content; but a restored storage may reach the same version again.
-            LeaseState::Seen(before, _) => before.version == facts.version && !is_same_hold(before, facts),
+            LeaseState::Known(before, _) => before.version == facts.version && !is_same_hold(before, facts),
             LeaseState::Unknown | LeaseState::Absent => false,
         };
         (is_another || facts.version.is_older_than(&self.last))
@@ -106,8 +106,8 @@ impl ObservedLease {
     }
 
     /// Records a state that was read, that our write made, or that is newer than the known one.
-    pub(super) fn seen(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
-        if let LeaseState::Seen(before, _) = &self.state
+    pub(super) fn record(&mut self, now: Now, facts: Arc<LeaseFacts>, times: Times) {
+        if let LeaseState::Known(before, _) = &self.state
             && before.version == facts.version
         {
             return;
@@ -120,11 +120,11 @@ impl ObservedLease {
         self.had_other_writer |= facts.holder.as_ref() != Some(&self.identity);
         self.transitions = self.transitions.max(facts.transitions);
         self.last = facts.version.clone();
-        self.state = LeaseState::Seen(facts, now);
+        self.state = LeaseState::Known(facts, now);
     }
 
     /// Records that the Lease does not exist, whichever process held it.
-    pub(super) fn absent(&mut self, times: Times) {
+    pub(super) fn record_absent(&mut self, times: Times) {
         self.expect_late_put(times);
         self.state = LeaseState::Absent;
     }
@@ -132,7 +132,7 @@ impl ObservedLease {
     /// Handles a holder other than the observed one, which did not see it release, unless it is the same one again.
     fn handle_successor(&mut self, facts: &LeaseFacts, times: Times) {
         let same = match &self.state {
-            LeaseState::Seen(before, _) => before.holder == facts.holder,
+            LeaseState::Known(before, _) => before.holder == facts.holder,
             LeaseState::Unknown | LeaseState::Absent => true,
         };
         if !same {
@@ -150,7 +150,7 @@ impl ObservedLease {
     fn foreign(&self, times: Times) -> Option<ForeignHold> {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => None,
-            LeaseState::Seen(facts, first_seen) => {
+            LeaseState::Known(facts, first_seen) => {
                 let holder = facts.holder.as_ref()?;
                 let lasts = facts.duration.unwrap_or_default().clamp(times.duration, LONGEST_HOLD);
                 (*holder != self.identity).then_some(ForeignHold { first_seen: *first_seen, lasts })
@@ -163,7 +163,7 @@ impl ObservedLease {
         match &self.state {
             LeaseState::Unknown => LeaseAvailability::Unknown,
             LeaseState::Absent => LeaseAvailability::Absent,
-            LeaseState::Seen(facts, _) => match self.foreign(times).map(|foreign| foreign.expires()) {
+            LeaseState::Known(facts, _) => match self.foreign(times).map(|foreign| foreign.expires()) {
                 Some(expires) if expires > now => LeaseAvailability::Held(Arc::clone(facts), expires),
                 Some(_) | None => LeaseAvailability::Free(Arc::clone(facts)),
             },
@@ -174,7 +174,7 @@ impl ObservedLease {
     pub(super) fn ours(&self) -> Option<Arc<LeaseFacts>> {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => None,
-            LeaseState::Seen(facts, _) => {
+            LeaseState::Known(facts, _) => {
                 (facts.holder.as_ref() == Some(&self.identity)).then(|| Arc::clone(facts))
             }
         }
@@ -199,7 +199,7 @@ impl ObservedLease {
     pub(super) fn gates(&self) -> GateTimes {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => GateTimes::default(),
-            LeaseState::Seen(facts, _) => facts.gates,
+            LeaseState::Known(facts, _) => facts.gates,
         }
     }
 
@@ -207,7 +207,7 @@ impl ObservedLease {
     pub(super) fn out_of_sync(&self) -> OutOfSyncTimes {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => OutOfSyncTimes::default(),
-            LeaseState::Seen(facts, _) => Arc::clone(&facts.out_of_sync),
+            LeaseState::Known(facts, _) => Arc::clone(&facts.out_of_sync),
         }
     }
 
@@ -215,7 +215,7 @@ impl ObservedLease {
     pub(super) fn holder(&self) -> Option<Arc<str>> {
         match &self.state {
             LeaseState::Unknown | LeaseState::Absent => None,
-            LeaseState::Seen(facts, _) => facts.holder.clone(),
+            LeaseState::Known(facts, _) => facts.holder.clone(),
         }
     }
 }

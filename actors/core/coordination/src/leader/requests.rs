@@ -18,7 +18,7 @@ use super::observed_lease::LeaseAvailability;
 use super::{Leader, Out, Shutdown, Times};
 
 /// Maximum duration of one watch of the Lease.
-const AWAIT: Duration = Duration::from_secs(60);
+const WATCH_FOR: Duration = Duration::from_secs(60);
 /// Least time between two watches without a result, and between two tries to release.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
@@ -31,26 +31,26 @@ pub(super) enum LeaseStep {
     /// No request.
     None,
     /// A read of the Lease. `after_take`: the Lease may be ours already.
-    Look { at: Now, after_take: bool },
+    Read { at: Now, after_take: bool },
     /// Whatever the state requires: take, renew, watch, or release.
     Act { at: Now },
     /// A request was sent.
-    Asked { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
+    InFlight { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
 }
 
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseRequest {
-    Look { after_take: bool },
-    Await,
+    Read { after_take: bool },
+    Watch,
     Take,
     Renew,
     Release,
 }
 
 impl LeaseStep {
-    pub(super) fn look(at: Now) -> LeaseStep {
-        LeaseStep::Look { at, after_take: false }
+    pub(super) fn read(at: Now) -> LeaseStep {
+        LeaseStep::Read { at, after_take: false }
     }
 }
 
@@ -59,11 +59,11 @@ impl Leader {
     pub(super) fn may_become_ours(&self) -> bool {
         match &self.request {
             LeaseStep::None | LeaseStep::Act { .. } => false,
-            LeaseStep::Look { after_take, .. } => *after_take,
-            LeaseStep::Asked { what, .. } => match what {
-                LeaseRequest::Look { after_take } => *after_take,
+            LeaseStep::Read { after_take, .. } => *after_take,
+            LeaseStep::InFlight { what, .. } => match what {
+                LeaseRequest::Read { after_take } => *after_take,
                 LeaseRequest::Take => true,
-                LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
+                LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
             },
         }
     }
@@ -72,10 +72,10 @@ impl Leader {
     pub(super) fn request_deadline(&self, times: Times) -> Option<Now> {
         match &self.request {
             LeaseStep::None => None,
-            LeaseStep::Look { at, .. } | LeaseStep::Act { at } => Some(*at),
-            LeaseStep::Asked { give_up, what, .. } => match what {
-                LeaseRequest::Await => earliest(Some(*give_up), self.expiry(times)),
-                LeaseRequest::Look { .. }
+            LeaseStep::Read { at, .. } | LeaseStep::Act { at } => Some(*at),
+            LeaseStep::InFlight { give_up, what, .. } => match what {
+                LeaseRequest::Watch => earliest(Some(*give_up), self.expiry(times)),
+                LeaseRequest::Read { .. }
                 | LeaseRequest::Take
                 | LeaseRequest::Renew
                 | LeaseRequest::Release => Some(*give_up),
@@ -93,10 +93,10 @@ impl Leader {
 
     /// Sends the next request if it is due.
     pub(super) fn send_due(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        if let LeaseStep::Asked { give_up, what, sent, .. } = self.request {
+        if let LeaseStep::InFlight { give_up, what, sent, .. } = self.request {
             if give_up <= now {
                 self.on_failed(now, sent, what, "no answer in time".into(), times);
-            } else if what == LeaseRequest::Await
+            } else if what == LeaseRequest::Watch
                 && (self.expiry(times).is_none_or(|expires| expires <= now) || self.shutdown != Shutdown::Not)
             {
                 // The result of the watch does not matter any more.
@@ -107,18 +107,19 @@ impl Leader {
             *at = now;
         }
         match self.request {
-            LeaseStep::Look { at, after_take } if at <= now => {
-                self.send(now, LeaseRequest::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
+            LeaseStep::Read { at, after_take } if at <= now => {
+                self.send(now, LeaseRequest::Read { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
             }
             LeaseStep::Act { at } if at <= now => self.act_on_state(now, times, out),
-            LeaseStep::None | LeaseStep::Look { .. } | LeaseStep::Act { .. } | LeaseStep::Asked { .. } => {}
+            LeaseStep::None | LeaseStep::Read { .. } | LeaseStep::Act { .. } | LeaseStep::InFlight { .. } => {
+            }
         }
     }
 
     fn send(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
         self.calls += 1;
         let call = CallId(self.calls);
-        self.request = LeaseStep::Asked { call, sent: now, give_up: now.plus(within), what };
+        self.request = LeaseStep::InFlight { call, sent: now, give_up: now.plus(within), what };
         out.push(Out::Lease(call, ask));
     }
 
@@ -129,14 +130,14 @@ impl Leader {
                     let edit = self.edit(&facts, times);
                     (LeaseRequest::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             (true, Shutdown::Releasing { .. }) => match self.observed.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
                     (LeaseRequest::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
             // A process that ends takes no Lease.
             (false, Shutdown::Begun | Shutdown::Releasing { .. }) => {
@@ -145,7 +146,7 @@ impl Leader {
             }
             (false, Shutdown::Not) => match self.observed.availability(now, times) {
                 LeaseAvailability::Unknown => {
-                    (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER)
+                    (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER)
                 }
                 LeaseAvailability::Absent => {
                     (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
@@ -156,9 +157,9 @@ impl Leader {
                     (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
                 LeaseAvailability::Held(facts, expires) => {
-                    let span = AWAIT.min(expires.since(now));
+                    let span = WATCH_FOR.min(expires.since(now));
                     (
-                        LeaseRequest::Await,
+                        LeaseRequest::Watch,
                         LeaseAsk::Await(facts.version.clone(), span),
                         span.saturating_add(WATCH_MARGIN),
                     )
@@ -198,7 +199,7 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        let LeaseStep::Asked { call: open, sent, what, .. } = self.request else {
+        let LeaseStep::InFlight { call: open, sent, what, .. } = self.request else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
@@ -208,18 +209,18 @@ impl Leader {
         }
         let failed = matches!(answer, LeaseAnswer::Failed(_));
         // The holder does not watch the Lease.
-        if !failed && !matches!(what, LeaseRequest::Look { .. }) {
+        if !failed && !matches!(what, LeaseRequest::Read { .. }) {
             self.watch_failures.clear();
         }
         match answer {
             LeaseAnswer::Seen(facts)
-                if what != LeaseRequest::Await || self.observed.is_older_than(&facts) =>
+                if what != LeaseRequest::Watch || self.observed.is_older_than(&facts) =>
             {
-                self.on_seen(now, sent, what, facts, times, out);
+                self.on_state(now, sent, what, facts, times, out);
             }
-            LeaseAnswer::Absent if what != LeaseRequest::Await => {
+            LeaseAnswer::Absent if what != LeaseRequest::Watch => {
                 self.last_error = None;
-                self.observed.absent(times);
+                self.observed.record_absent(times);
                 self.confirmed = false;
                 self.end_term(now, out);
                 self.request = LeaseStep::Act { at: now };
@@ -227,7 +228,7 @@ impl Leader {
             // A watch may lag, and return a state or a deletion that newer states have followed. It counts only if it
             // is certainly newer than the known state. Otherwise a read decides, because it is most recent.
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
-                self.request = LeaseStep::look(now.max(sent.plus(MIN_INTERVAL)));
+                self.request = LeaseStep::read(now.max(sent.plus(MIN_INTERVAL)));
             }
             // One conflict is a lost race. Several in a row mean a server that refuses, or a client that writes all the
             // time.
@@ -235,14 +236,14 @@ impl Leader {
                 let after_take = what == LeaseRequest::Take;
                 let at = if self.conflicts == 0 { now } else { now.max(sent.plus(MIN_INTERVAL)) };
                 self.conflicts = self.conflicts.saturating_add(1);
-                self.request = LeaseStep::Look { at, after_take };
+                self.request = LeaseStep::Read { at, after_take };
             }
             LeaseAnswer::Unchanged => self.request = LeaseStep::Act { at: now.max(sent.plus(MIN_INTERVAL)) },
             LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
         }
     }
 
-    fn on_seen(
+    fn on_state(
         &mut self,
         now: Now,
         sent: Now,
@@ -256,17 +257,17 @@ impl Leader {
             return;
         }
         self.last_error = None;
-        self.observed.seen(now, facts, times);
+        self.observed.record(now, facts, times);
         let ours = self.observed.ours().is_some();
         self.confirmed &= ours;
         match what {
-            LeaseRequest::Look { .. } | LeaseRequest::Await => {}
+            LeaseRequest::Read { .. } | LeaseRequest::Watch => {}
             LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.conflicts = 0,
         }
         let next = now.max(sent.plus(times.retry));
         self.request = LeaseStep::Act { at: now };
         match what {
-            LeaseRequest::Look { .. } | LeaseRequest::Await => {
+            LeaseRequest::Read { .. } | LeaseRequest::Watch => {
                 if self.renewed.is_some() && !ours {
                     self.end_term(now, out);
                 }
@@ -295,21 +296,21 @@ impl Leader {
     }
 
     fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, why: Arc<str>, times: Times) {
-        if what == LeaseRequest::Await {
+        if what == LeaseRequest::Watch {
             self.watch_failures.failed(Arc::clone(&why));
         }
         self.last_error = Some(why);
         let pause = match what {
             LeaseRequest::Release => MIN_INTERVAL,
-            LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => {
+            LeaseRequest::Read { .. } | LeaseRequest::Watch | LeaseRequest::Take | LeaseRequest::Renew => {
                 times.retry
             }
         };
         let after_take = match what {
             LeaseRequest::Take => true,
-            LeaseRequest::Look { after_take } => after_take,
-            LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
+            LeaseRequest::Read { after_take } => after_take,
+            LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
         };
-        self.request = LeaseStep::Look { at: now.max(sent.plus(pause)), after_take };
+        self.request = LeaseStep::Read { at: now.max(sent.plus(pause)), after_take };
     }
 }

@@ -3,8 +3,8 @@
 //! that a member without endpoints gets no traffic anyway.
 //!
 //! The cause is known when an address leaves, and is kept with the address until it is gone from the pool
-//! (`removal_guard::FormerMember`). If the endpoints of a node leave their slices first and the node is deleted within the
-//! removal delay, the loss does not count. If the node was deleted or left out first, the loss counts, even if its
+//! (`removal_guard::FormerMember`). If the endpoints of a node leave their slices first and the node is deleted within
+//! the removal delay, the loss does not count. If the node was deleted or left out first, the loss counts, even if its
 //! endpoints leave later.
 
 use std::collections::{BTreeMap, BTreeSet};

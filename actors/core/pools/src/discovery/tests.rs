@@ -567,11 +567,11 @@ fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
 #[test]
 fn n2_reads_for_the_admin_state_are_rounds_at_least_2_seconds_apart() {
     let mut bench = Bench::synced(&["a", "b"]);
-    bench.step(In::Look);
-    bench.step(In::Look);
+    bench.step(In::ReadSoon);
+    bench.step(In::ReadSoon);
     bench.pass(500);
-    bench.step(In::Look);
-    bench.step(In::Look);
+    bench.step(In::ReadSoon);
+    bench.step(In::ReadSoon);
     bench.pass(10_000);
     let expected = [(1_000, "a"), (1_000, "b"), (3_000, "a"), (3_000, "b")];
     assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
@@ -580,9 +580,9 @@ fn n2_reads_for_the_admin_state_are_rounds_at_least_2_seconds_apart() {
 #[test]
 fn n2_a_read_that_is_under_way_when_one_is_requested_is_made_again() {
     let mut bench = Bench::synced(&["a"]);
-    bench.step(In::Look);
+    bench.step(In::ReadSoon);
     bench.pass(50);
-    bench.step(In::Look);
+    bench.step(In::ReadSoon);
     bench.pass(10_000);
     assert_eq!(bench.reads_of("a"), [1_000, 3_000]);
 }

@@ -56,14 +56,14 @@ impl Emitter {
     /// Ends a post that was accepted or is not retried; later occurrences are sent next. The report of a lasting
     /// condition is posted again until its newest message is accepted.
     fn on_post_ended(&mut self, now: Now, key: SeriesKey, accepted: bool, out: &mut Vec<Out>) {
-        let tells = self.may_report(&key.class.subject);
+        let may_report = self.may_report(&key.class.subject);
         let Some(post) = self.open.get_mut(&key) else { return };
-        let again = tells && matches!(post.stage, PostStage::Sent { again: true });
+        let again = may_report && matches!(post.stage, PostStage::Sent { again: true });
         post.paid = again || !accepted;
         let is_newest = post.series.count == post.series.posted;
         if accepted && is_newest {
             self.outstanding.accepted(&key);
-        } else if tells && !again && self.outstanding.holds(&key) {
+        } else if may_report && !again && self.outstanding.holds(&key) {
             return self.park(now, key);
         }
         if !accepted {

@@ -30,19 +30,19 @@ struct CarriedTime {
 
 impl PredecessorRecord {
     /// Creates the record when a term begins.
-    pub(super) fn new(now: Now, noted: &OutOfSyncTimes) -> PredecessorRecord {
-        let late =
+    pub(super) fn new(now: Now, recorded: &OutOfSyncTimes) -> PredecessorRecord {
+        let carried =
             |(pool, since): (&PoolId, &Now)| (pool.clone(), CarriedTime { since: *since, found: false });
-        PredecessorRecord { pools: noted.iter().map(late).collect(), until: now.plus(FOUND_WITHIN) }
+        PredecessorRecord { pools: recorded.iter().map(carried).collect(), until: now.plus(FOUND_WITHIN) }
     }
 
     /// Returns the pool's view with the carried time; drops a pool that is in sync.
     pub(super) fn applied(&mut self, now: Now, view: Arc<PoolView>) -> Arc<PoolView> {
-        let Some(late) = self.pools.get_mut(&view.pool) else { return view };
+        let Some(carried) = self.pools.get_mut(&view.pool) else { return view };
         match view.out_of_sync {
-            Some(out) if late.found || now <= self.until => {
-                late.found = true;
-                let out_of_sync = Some(OutOfSync { since: out.since.min(late.since), at_least: true });
+            Some(out) if carried.found || now <= self.until => {
+                carried.found = true;
+                let out_of_sync = Some(OutOfSync { since: out.since.min(carried.since), at_least: true });
                 Arc::new(PoolView { out_of_sync, ..(*view).clone() })
             }
             Some(_) | None => {

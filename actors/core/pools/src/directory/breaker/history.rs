@@ -52,8 +52,8 @@ pub(super) struct History {
     /// The number of members five minutes ago, unless removals are stopped, or the operator or the end of a pause has
     /// set it.
     base: usize,
-    /// The members that an empty pool has received, and since when, once they have lasted for [`STEADY_AFTER`]. Kept for
-    /// five minutes.
+    /// The members that an empty pool has received, and since when, once they have lasted for [`STEADY_AFTER`]. Kept
+    /// for five minutes.
     steady: Option<(Now, usize)>,
     /// Later numbers, each with the time from which it applies, in order.
     pub(super) later: VecDeque<(Now, usize)>,

@@ -29,7 +29,7 @@ fn d3_extra_rounds_skip_unusable_internal_ones() {
     let mut bench = without_internal();
     bench.service(candidate(1));
     bench.step(In::ForeignRelease);
-    bench.step(In::Look);
+    bench.step(In::ReadSoon);
     bench.pass(50_000);
     assert!(bench.reads_of("a").len() > 4, "{:?}", bench.reads);
     assert!(bench.reads_of("a-internal").is_empty());

@@ -69,7 +69,7 @@ fn apply(bench: &mut Bench, event: Event) {
         }
         Event::ForeignRelease => bench.step(In::ForeignRelease),
         Event::Round => bench.step(In::Round),
-        Event::Look => bench.step(In::Look),
+        Event::Look => bench.step(In::ReadSoon),
         Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {
             bench.arm.remove(&LbName::new(LBS[lb]));
