@@ -130,8 +130,12 @@ pub fn machines(config: &Config, instance: &Instance) -> Machines {
                 Mode::AddOnly => policy::Mode::AddOnly,
                 Mode::Enforce => policy::Mode::Enforce,
             },
-            keeping: if instance.dry_run { pauses::Keeping::Nothing } else { pauses::Keeping::ConfigMap },
-            heeding: pauses::Heeding::Pauses,
+            keeping: if instance.dry_run {
+                pauses::PauseStorage::Nothing
+            } else {
+                pauses::PauseStorage::ConfigMap
+            },
+            heeding: pauses::PauseEffect::Pauses,
         },
         events: events::Params {
             capacity: EVENTS_WAITING,
@@ -162,10 +166,10 @@ impl Machines {
         self.admin_state.role = model::node::Role::Silent;
         self.pauses.mode = policy::Mode::Enforce;
         // A dry run reads it too: an operator who looks first is to see what is paused.
-        self.pauses.keeping = pauses::Keeping::ConfigMap;
-        self.pauses.heeding = pauses::Heeding::Restoring(pauses::Restoring {
+        self.pauses.keeping = pauses::PauseStorage::ConfigMap;
+        self.pauses.heeding = pauses::PauseEffect::Restoring(pauses::Restoring {
             reversed: restoring.pauses,
-            heeds_single: !restoring.named,
+            respects_single: !restoring.named,
         });
         self
     }
@@ -311,7 +315,7 @@ fn queue(config: &Config) -> queue::Params {
         after_failure: (!after_failure.is_zero() && max_retries > 0).then_some(after_failure),
         drift: beyond,
         compare_after_stale: beyond,
-        fights: beyond,
+        contention_backoff: beyond,
     }
 }
 

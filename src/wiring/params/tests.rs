@@ -48,7 +48,7 @@ fn c2_compatibility_upstream_reaches_every_machine() {
 fn c2_without_compatibility_everything_beyond_upstream_is_on() {
     let (_, machines) = of("", "", false);
     let (queue, writer) = (machines.queue, machines.writer);
-    assert_eq!((queue.drift, queue.compare_after_stale, queue.fights), (true, true, true));
+    assert_eq!((queue.drift, queue.compare_after_stale, queue.contention_backoff), (true, true, true));
     assert_eq!(queue.after_failure, Some(Duration::from_secs(60)));
     assert_eq!((writer.gates_delay_grants, writer.breaker, writer.retry_throttled), (true, true, false));
     assert_eq!(writer.throttling, writer::Throttling::Bounded);

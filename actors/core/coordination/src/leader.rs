@@ -1,9 +1,9 @@
-//! Leader election: owns our own Lease, the terms of leadership, and who may write until when
+//! Leader election: owns our own Lease, the terms of leadership, and the time until which a process may write
 //! (docs/design/coordination.md, W8).
 //!
-//! What a term means for writes in flight is the writer's business; what it means for levels, the Directory's. This
-//! file holds the machine and its terms; the requests about the Lease stand in `leader/contest.rs`, what is known of
-//! the Lease in `leader/sight.rs`.
+//! The writer decides what a term means for writes in flight, the Directory what it means for levels. This file holds
+//! the machine and its terms; `leader/requests.rs` holds the requests about the Lease, `leader/observed_lease.rs` its
+//! known state.
 
 mod observed_lease;
 mod requests;
@@ -24,39 +24,39 @@ use model::view::LeadershipView;
 use observed_lease::ObservedLease;
 use requests::LeaseStep;
 
-/// What the Leader is told once, at start.
+/// Settings of the Leader, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// Who this process is: unique among all replicas and all their restarts.
+    /// Identity of this process: unique among all replicas and all their restarts.
     pub identity: Arc<str>,
-    /// Whether it competes for the Lease at all.
+    /// Whether it competes for the Lease.
     pub contest: Contest,
 }
 
 /// Whether a process competes for leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contest {
-    /// It does not, and acts as the leader without touching the Lease: a dry run (C4).
+    /// It does not compete, and acts as the leader without touching the Lease: a dry run (C4).
     Alone,
-    /// It does.
+    /// It competes with these times.
     Elected(Times),
 }
 
 /// The times of the election (W8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// How long a hold lasts without renewal: 45 s.
+    /// Time that a hold lasts without renewal: 45 s.
     pub duration: Duration,
-    /// How long after the last renewal that succeeded leadership is given up: 30 s.
+    /// Time after the last successful renewal at which leadership is given up: 30 s.
     pub renew_deadline: Duration,
-    /// The time between two tries: 5 s.
+    /// Time between two tries: 5 s.
     pub retry: Duration,
-    /// How long after the end of an unreleased hold its holder's last PUT may still arrive: 20 s.
+    /// Time after the end of an unreleased hold within which its holder's last PUT may still arrive: 20 s.
     pub settle: Duration,
 }
 
 impl Times {
-    /// Those of W8.
+    /// The times of W8.
     pub const W8: Times = Times {
         duration: Duration::from_secs(45),
         renew_deadline: Duration::from_secs(30),
@@ -65,54 +65,54 @@ impl Times {
     };
 }
 
-/// What the Leader can be told.
+/// Inputs of the Leader.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; after the first time it does nothing.
+    /// The start; a repetition has no effect.
     Start,
     /// The answer to a request about our own Lease.
     Lease(CallId, LeaseAnswer),
-    /// The Directory works in this term from now on: most recent lists of everything were taken in (W8).
+    /// The Directory works in this term from now on: it has processed most recent lists of everything (W8).
     Opened(Epoch),
-    /// Until when ARM's gates are closed; noted in the Lease with the next renewal.
+    /// Until when ARM's gates are closed; recorded in the Lease with the next renewal.
     Gates(GateTimes),
-    /// The pools that have been out of sync for longest; noted in the Lease with the next renewal.
+    /// The pools that have been out of sync longest; recorded in the Lease with the next renewal.
     OutOfSync(OutOfSyncTimes),
-    /// Nothing new is begun; the Lease is released when the writer is quiet.
+    /// Begin nothing new, and release the Lease when the writer is quiet.
     Shutdown,
-    /// After a shutdown, nothing that the writer has sent is unanswered any more. The shared Lease is given back or not
-    /// ours, or was given up and lapses.
+    /// After a shutdown, every request that the writer sent is answered. The shared Lease is released or not ours, or
+    /// was given up and lapses.
     WriterQuiet {
-        /// Whether it is given back, or not ours.
+        /// Whether the shared Lease is released, or not ours.
         shared_is_free: bool,
     },
 }
 
-/// What the Leader can say.
+/// Outputs of the Leader.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port, about our own Lease.
+    /// To the kubernetes port: a request about our own Lease.
     Lease(CallId, LeaseAsk),
-    /// To the watchers that levels rest on, and to Pauses: read most recent data for this term; the Directory opens the
-    /// term when it has them.
+    /// To the watchers on which levels depend, and to Pauses: read most recent data for this term. The Directory opens
+    /// the term when it has them.
     Confirm {
         /// The term.
         epoch: Epoch,
-        /// Whether a list that began before this moment does not count: another client has led before.
+        /// Whether a list that began before this moment does not count, because another process has led before.
         anew: bool,
     },
-    /// To the process: the API server's storage was set back to an earlier state. The process logs this and ends; a fresh
+    /// To the process: the API server's storage was restored to an earlier state. The process logs this and ends; a new
     /// one lists everything (W8).
     SetBack(SetBack),
     /// To the writer, the admin state and the event emitter: whether this process may write.
     Standing(Standing),
-    /// To the writer: the gate times that the predecessor has noted.
+    /// To the writer: the gate times that the predecessor recorded.
     Remembered(GateTimes),
-    /// To the board: the pools that the predecessor has noted as out of sync.
+    /// To the snapshot: the pools that the predecessor recorded as out of sync.
     OutOfSync(OutOfSyncTimes),
     /// To Discovery: a term has begun; read every load balancer now.
     Round,
-    /// To the board.
+    /// To the snapshot.
     View(LeadershipView),
     /// To the metrics.
     Metric(Metric),
@@ -120,102 +120,102 @@ pub enum Out {
     Done(Free),
 }
 
-/// Which Leases are known not to be this process's at its end; the others lapse by themselves.
+/// The Leases that this process certainly does not hold at its end; the others lapse by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Free {
     /// Our own Lease.
     pub own: bool,
-    /// The Lease that is shared with the cloud-controller-manager.
+    /// The Lease shared with the cloud-controller-manager.
     pub shared: bool,
 }
 
-/// What proves that the API server's storage was set back: our own Lease is older than it was. Where both versions are the
-/// same, it is another state of that version.
+/// Evidence that the API server's storage was restored: our own Lease is older than before. If both versions are equal,
+/// the same version has another content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetBack {
-    /// The newest version that this process has seen.
+    /// The newest version that this process has observed.
     pub known: ResourceVersion,
-    /// The version that was read after it.
+    /// The version that was read afterwards.
     pub read: ResourceVersion,
 }
 
-/// How long the process waits, after the writer has become quiet, for the Lease to be released.
+/// Time that the process waits, after the writer has become quiet, for the release of the Lease.
 const RELEASE_WITHIN: Duration = Duration::from_secs(3);
 
-/// Who may write until when (W8).
+/// The election of the one process that may write (W8).
 #[derive(Debug)]
 pub struct Leader {
     params: Params,
     phase: Phase,
-    /// Since when it is in the phase.
+    /// Start of the phase.
     since: Now,
     /// The present term, or the last one.
     epoch: Epoch,
-    /// When the renewal was sent that was the last one to succeed; `None`: the Lease is not ours.
+    /// When the last successful renewal was sent; `None`: the Lease is not ours.
     renewed: Option<Now>,
-    errand: LeaseStep,
+    request: LeaseStep,
     calls: u64,
-    /// How many terms this process has won.
+    /// Number of terms that this process has won.
     terms: u64,
-    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never set
-    /// back, and never expired: then no other process has held it. After it has expired, etcd may be restored to the
-    /// hold that this process knows, whichever process has held the Lease in the meantime.
+    /// Whether this process has opened a term, and in every observation since then the Lease was ours, was never
+    /// restored to an older state, and never expired: then no other process has held it. After an expiry, etcd may be
+    /// restored to the hold that this process knows, whichever process has held the Lease in the meantime.
     confirmed: bool,
     /// When the hold of the last term expires or has expired, by the clock of this process.
     expires: Now,
-    /// Writes of the Lease that another client came before, one after another.
+    /// Number of consecutive conflicts with other writers of the Lease.
     conflicts: u32,
-    sight: ObservedLease,
-    /// The newest gate times, to be noted in the Lease.
+    observed: ObservedLease,
+    /// The newest gate times, to be recorded in the Lease.
     gates: GateTimes,
-    /// The newest pools that are out of sync, to be noted in the Lease.
+    /// The newest out-of-sync pools, to be recorded in the Lease.
     out_of_sync: OutOfSyncTimes,
-    ending: Ending,
+    shutdown: Shutdown,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
     shown: Option<LeadershipView>,
 }
 
-/// How far a term has come.
+/// Progress of a term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Not begun.
+    /// Not started.
     Idle,
     /// The Lease is not ours.
     Standby,
-    /// Won; the last writes of predecessors that did not let go may arrive until this moment.
+    /// Won; the last writes of predecessors that did not release the Lease may arrive until this moment.
     Settling { until: Now },
-    /// Won; most recent data are being read.
+    /// Won; reading most recent data.
     Confirming,
-    /// May write.
+    /// This process may write.
     Leading,
-    /// Over, after a shutdown or because the API server's storage was set back.
+    /// Ended, after a shutdown or because the API server's storage was restored.
     Done,
 }
 
-/// How far a shutdown has come.
+/// Progress of a shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ending {
-    /// There is none.
+enum Shutdown {
+    /// No shutdown.
     Not,
-    /// The writer waits for what it has sent.
+    /// The writer waits for the answers to its requests.
     Begun,
-    /// The Lease is released, until this moment at the latest.
+    /// The Lease is being released, until this moment at the latest.
     Releasing { until: Now, shared_is_free: bool },
 }
 
 impl Leader {
-    /// One that has not begun.
+    /// Creates a Leader that has not started.
     #[must_use]
     pub fn new(params: Params) -> Leader {
         Leader {
-            sight: ObservedLease::new(Arc::clone(&params.identity)),
+            observed: ObservedLease::new(Arc::clone(&params.identity)),
             params,
             phase: Phase::Idle,
             since: Now::ZERO,
             epoch: Epoch::default(),
             renewed: None,
-            errand: LeaseStep::None,
+            request: LeaseStep::None,
             calls: 0,
             terms: 0,
             confirmed: false,
@@ -223,7 +223,7 @@ impl Leader {
             conflicts: 0,
             gates: GateTimes::default(),
             out_of_sync: OutOfSyncTimes::default(),
-            ending: Ending::Not,
+            shutdown: Shutdown::Not,
             last_error: None,
             watch_failures: WatchFailures::default(),
             shown: None,
@@ -259,18 +259,18 @@ impl Leader {
             Contest::Elected(_) => {
                 out.push(Out::Metric(Metric::Leading(false)));
                 self.enter(now, Phase::Standby, out);
-                self.errand = LeaseStep::look(now);
+                self.request = LeaseStep::read(now);
             }
         }
     }
 
-    /// A term begins: the Lease has become ours with a request that was sent at `sent`.
-    fn win(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
+    /// Begins a term: the Lease has become ours with a request that was sent at `sent`.
+    fn begin_term(&mut self, now: Now, sent: Now, out: &mut Vec<Out>) {
         self.confirmed &= now < self.expires;
         self.renewed = Some(sent);
         self.terms += 1;
-        self.epoch = Epoch(self.epoch.0.max(self.sight.transitions()) + 1);
-        let until = self.sight.quiet_at();
+        self.epoch = Epoch(self.epoch.0.max(self.observed.transitions()) + 1);
+        let until = self.observed.quiet_at();
         if until > now {
             self.enter(now, Phase::Settling { until }, out);
         } else {
@@ -280,39 +280,39 @@ impl Leader {
 
     fn confirm(&mut self, now: Now, out: &mut Vec<Out>) {
         self.enter(now, Phase::Confirming, out);
-        // Where no other client has led since our data were confirmed, no write is missing from them.
-        let anew = !self.confirmed && (self.sight.has_had_a_holder() || self.terms > 1);
+        // If no other process has led since our data were confirmed, they lack no write.
+        let anew = !self.confirmed && (self.observed.had_other_writer() || self.terms > 1);
         out.push(Out::Confirm { epoch: self.epoch, anew });
     }
 
-    /// Whether this process may write.
+    /// Reports whether this process may write.
     fn is_leading(&self) -> bool {
         self.phase == Phase::Leading
     }
 
     fn on_opened(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
-        if self.phase != Phase::Confirming || epoch != self.epoch || self.ending != Ending::Not {
+        if self.phase != Phase::Confirming || epoch != self.epoch || self.shutdown != Shutdown::Not {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
-        let noted = self.sight.gates();
+        let noted = self.observed.gates();
         let later = |at: Option<Now>| at.filter(|at| *at > now);
         let remembered =
             GateTimes { reads_until: later(noted.reads_until), writes_until: later(noted.writes_until) };
         if remembered != GateTimes::default() {
             out.push(Out::Remembered(remembered));
         }
-        let out_of_sync = self.sight.out_of_sync();
+        let out_of_sync = self.observed.out_of_sync();
         if !out_of_sync.is_empty() {
             out.push(Out::OutOfSync(out_of_sync));
         }
         self.confirmed = true;
         self.enter(now, Phase::Leading, out);
-        self.say_standing(out);
+        self.send_standing(out);
         out.push(Out::Round);
     }
 
-    /// Until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
+    /// Returns until when leadership is certain (W8); [`Now::NEVER`] where there is no other replica.
     fn until(&self) -> Now {
         match self.params.contest {
             Contest::Alone => Now::NEVER,
@@ -320,14 +320,14 @@ impl Leader {
         }
     }
 
-    fn say_standing(&self, out: &mut Vec<Out>) {
+    fn send_standing(&self, out: &mut Vec<Out>) {
         if self.phase == Phase::Leading {
             out.push(Out::Standing(Standing::Leading { epoch: self.epoch, until: self.until() }));
         }
     }
 
-    /// The Lease is not ours any more, or that is not known: whatever was begun under it is over.
-    fn lose(&mut self, now: Now, out: &mut Vec<Out>) {
+    /// Gives up the term: the Lease is not ours any more, or may not be.
+    fn end_term(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.renewed.is_some() {
             self.expires = self.until();
         }
@@ -340,28 +340,28 @@ impl Leader {
         }
     }
 
-    /// The Lease is older than it was: the API server's storage was set back to an earlier state, or this is another one.
-    /// What this process knows is of another past, so it ends, as in a crash: the Lease stays as it is, and a fresh process
-    /// waits until a hold in it has ended.
+    /// Ends the process, as in a crash, because the API server's storage was restored to an earlier state or is another
+    /// one: what this process knows may never have happened there. The Lease stays as it is, and a new process waits
+    /// until a hold in it has ended.
     fn on_set_back(&mut self, now: Now, set_back: SetBack, out: &mut Vec<Out>) {
         self.last_error = Some("the storage of the API server was set back".into());
-        self.lose(now, out);
-        self.errand = LeaseStep::None;
-        match self.ending {
-            Ending::Not => {
+        self.end_term(now, out);
+        self.request = LeaseStep::None;
+        match self.shutdown {
+            Shutdown::Not => {
                 self.enter(now, Phase::Done, out);
                 out.push(Out::SetBack(set_back));
             }
-            // It ends anyway.
-            Ending::Begun | Ending::Releasing { .. } => {}
+            // The process ends anyway.
+            Shutdown::Begun | Shutdown::Releasing { .. } => {}
         }
     }
 
     fn on_shutdown(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.ending != Ending::Not || self.phase == Phase::Done {
+        if self.shutdown != Shutdown::Not || self.phase == Phase::Done {
             return;
         }
-        self.ending = Ending::Begun;
+        self.shutdown = Shutdown::Begun;
         match self.phase {
             // Nothing was begun in this term, and nothing will be.
             Phase::Settling { .. } | Phase::Confirming => self.enter(now, Phase::Standby, out),
@@ -370,64 +370,64 @@ impl Leader {
     }
 
     fn on_writer_quiet(&mut self, now: Now, shared_is_free: bool, out: &mut Vec<Out>) {
-        match self.ending {
-            Ending::Begun => {
-                self.ending = Ending::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
+        match self.shutdown {
+            Shutdown::Begun => {
+                self.shutdown = Shutdown::Releasing { until: now.plus(RELEASE_WITHIN), shared_is_free };
             }
-            Ending::Not | Ending::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
+            Shutdown::Not | Shutdown::Releasing { .. } => out.push(Out::Metric(Metric::UnmatchedAnswer)),
         }
     }
 
-    /// Whether nothing is left to do in a process that ends.
+    /// Reports whether a process that ends has nothing left to do.
     fn is_over(&self, now: Now) -> bool {
-        match self.ending {
-            Ending::Not | Ending::Begun => false,
-            Ending::Releasing { until, .. } => {
-                // A replica that took a release for the end of all writes would not wait for those of a predecessor
-                // that did not let go: the Lease is left to lapse.
-                let held_too_early = self.renewed.is_some() && self.sight.quiet_at() > now;
+        match self.shutdown {
+            Shutdown::Not | Shutdown::Begun => false,
+            Shutdown::Releasing { until, .. } => {
+                // A replica that takes a release for the end of all writes would not wait for those of a predecessor
+                // that did not release: the Lease is left to lapse.
+                let held_too_early = self.renewed.is_some() && self.observed.quiet_at() > now;
                 until <= now || held_too_early || (self.renewed.is_none() && !self.may_become_ours())
             }
         }
     }
 
-    /// Does what time and the last input allow; the end of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
+    /// Does everything that is due now; the last part of every step and tick.
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Contest::Elected(times) = self.params.contest {
             if self.renewed.is_some_and(|sent| sent.plus(times.renew_deadline) <= now) {
                 self.last_error.get_or_insert_with(|| "the Lease could not be renewed in time".into());
-                self.lose(now, out);
+                self.end_term(now, out);
             }
             if let Phase::Settling { until } = self.phase
                 && until <= now
             {
                 self.confirm(now, out);
             }
-            // A process that ends without a release must not have asked for one in the same step.
+            // A process that ends without a release must not have requested one in the same step.
             if !self.is_over(now) {
-                self.go_on(now, times, out);
+                self.send_due(now, times, out);
             }
         }
-        if let Ending::Releasing { shared_is_free: shared, .. } = self.ending
+        if let Shutdown::Releasing { shared_is_free: shared, .. } = self.shutdown
             && self.phase != Phase::Done
             && self.is_over(now)
         {
-            // A term that has ended for want of a renewal leaves the Lease in our name.
-            let own = self.sight.ours().is_none() && !self.may_become_ours();
+            // A term that ended for lack of a renewal leaves the Lease in our name.
+            let own = self.observed.ours().is_none() && !self.may_become_ours();
             self.renewed = None;
-            self.errand = LeaseStep::None;
+            self.request = LeaseStep::None;
             self.enter(now, Phase::Done, out);
             out.push(Out::Done(Free { own, shared }));
         }
-        self.show(out);
+        self.publish_view(out);
         let broken = self.check().err();
         assert!(broken.is_none(), "{}: nothing may be written (A4, W8)", broken.unwrap_or_default());
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
     /// # Errors
-    /// The one that does not hold.
+    /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let elected = matches!(self.params.contest, Contest::Elected(_));
@@ -436,34 +436,34 @@ impl Leader {
                 rule(!elected || self.renewed.is_some(), "a term without the Lease")?;
             }
             Phase::Idle | Phase::Standby | Phase::Done => {
-                let ends = self.ending != Ending::Not;
+                let ends = self.shutdown != Shutdown::Not;
                 rule(ends || self.renewed.is_none(), "the Lease without a term")?;
             }
         }
         let at_work = !matches!(self.phase, Phase::Idle | Phase::Done);
-        let idle = matches!(self.errand, LeaseStep::None);
+        let idle = matches!(self.request, LeaseStep::None);
         rule(
-            !elected || !at_work || self.ending != Ending::Not || !idle,
+            !elected || !at_work || self.shutdown != Shutdown::Not || !idle,
             "nothing is asked and nothing will be",
         )
     }
 
-    fn show(&mut self, out: &mut Vec<Out>) {
+    fn publish_view(&mut self, out: &mut Vec<Out>) {
         let elected = matches!(self.params.contest, Contest::Elected(_));
-        let role = match (self.phase, self.ending) {
+        let role = match (self.phase, self.shutdown) {
             (Phase::Idle, _) => return,
-            (Phase::Done, _) | (_, Ending::Begun | Ending::Releasing { .. }) => "stopping",
-            (Phase::Standby, Ending::Not) => "standby",
-            (Phase::Settling { .. }, Ending::Not) => "settling",
-            (Phase::Confirming, Ending::Not) => "confirming",
-            (Phase::Leading, Ending::Not) if elected => "leader",
-            (Phase::Leading, Ending::Not) => "alone",
+            (Phase::Done, _) | (_, Shutdown::Begun | Shutdown::Releasing { .. }) => "stopping",
+            (Phase::Standby, Shutdown::Not) => "standby",
+            (Phase::Settling { .. }, Shutdown::Not) => "settling",
+            (Phase::Confirming, Shutdown::Not) => "confirming",
+            (Phase::Leading, Shutdown::Not) if elected => "leader",
+            (Phase::Leading, Shutdown::Not) => "alone",
         };
         let leads = elected && self.phase == Phase::Leading;
         let view = LeadershipView {
             identity: Arc::clone(&self.params.identity),
             role,
-            holder: self.sight.holder(),
+            holder: self.observed.holder(),
             epoch: self.epoch,
             since: self.since,
             until: leads.then(|| self.until()),
@@ -493,29 +493,29 @@ impl Machine for Leader {
             In::Shutdown => self.on_shutdown(now, out),
             In::WriterQuiet { shared_is_free } => self.on_writer_quiet(now, shared_is_free, out),
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         if matches!(self.phase, Phase::Idle | Phase::Done) {
             return None;
         }
-        let ending = match self.ending {
-            Ending::Not | Ending::Begun => None,
-            Ending::Releasing { until, .. } => Some(until),
+        let shutdown = match self.shutdown {
+            Shutdown::Not | Shutdown::Begun => None,
+            Shutdown::Releasing { until, .. } => Some(until),
         };
-        let Contest::Elected(times) = self.params.contest else { return ending };
+        let Contest::Elected(times) = self.params.contest else { return shutdown };
         let loss = self.renewed.map(|sent| sent.plus(times.renew_deadline));
         let settled = match self.phase {
             Phase::Settling { until } => Some(until),
             Phase::Idle | Phase::Standby | Phase::Confirming | Phase::Leading | Phase::Done => None,
         };
-        earliest(earliest(loss, settled), earliest(ending, self.errand_deadline(times)))
+        earliest(earliest(loss, settled), earliest(shutdown, self.request_deadline(times)))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if !matches!(self.phase, Phase::Idle | Phase::Done) {
-            self.advance(now, out);
+            self.process_due(now, out);
         }
     }
 }

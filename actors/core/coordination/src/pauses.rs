@@ -1,17 +1,16 @@
-//! The pauses that operators have made, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them
-//! at the start, again for each term and every 15 s, and carries out requests to pause and to resume
-//! (docs/design/pools.md, G6; D1).
+//! The operator's pauses, and the configured mode: owns the keys `pause.*` of our ConfigMap, reads them at start, for
+//! each term and every 15 s, and executes requests to pause and to resume (docs/design/pools.md, G6; D1).
 //!
-//! What it knows is sent as a whole, with the term for which it was read: no component writes in a new term before it
-//! has received the current pauses, so a pause that was noted holds for every leader that follows. What a pause means
-//! for writes is the Informer's, the Directory's, the writer's and the emitter's business. What a note says stands in
-//! `pauses/notes.rs`, the requests in `pauses/asking.rs`.
+//! The policy is sent as a whole, with the term for which it was read. No component writes in a new term before it has
+//! received the current pauses, so a recorded pause applies under every later leader. The Informer, the Directory, the
+//! writer and the event emitter decide what a pause means for writes. `pauses/notes.rs` holds the format of a note,
+//! `pauses/requests.rs` the requests.
 //!
-//! The note by which the admin state is switched off is read with them, and heeded for ten minutes at most: what has written
-//! it may never come to take it away.
+//! The note that switches the admin state off is read with them. It applies for ten minutes at most, because the
+//! process that wrote it may never remove it.
 //!
-//! A pause is always written, even where there is one already: a write that was lost on its way names an older state
-//! from then on, so that it cannot end a pause that was answered for.
+//! A pause is always written, even if one exists already. A write that was lost on its way then names an older state,
+//! and cannot end a pause that was already confirmed to the operator.
 
 mod notes;
 mod requests;
@@ -30,57 +29,57 @@ use model::operator_request::{Answer, Refusal, RequestId, Scope};
 use model::policy::{Mode, OperatorPolicy, Pause};
 use model::sample::Metric;
 use model::view::PolicyView;
-use notes::Noted;
-use requests::{ANSWERED_WITHIN, Work};
+use notes::PauseNotes;
+use requests::{ANSWERED_WITHIN, PauseRequest};
 
-/// How long the note is heeded that switches the admin state off, from when it was first seen.
+/// Time for which the note applies that switches the admin state off, from its first observation.
 const HEEDS_OFF_FOR: Duration = Duration::from_secs(600);
 
-/// What the machine is told once, at start.
+/// Settings of the machine, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// `mode`.
     pub mode: Mode,
-    /// Where pauses are kept.
-    pub keeping: Keeping,
-    /// How this process goes by them.
-    pub heeding: Heeding,
+    /// Where pauses are stored.
+    pub keeping: PauseStorage,
+    /// How this process applies them.
+    pub heeding: PauseEffect,
 }
 
-/// How a process goes by pauses.
+/// How a process applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heeding {
+pub enum PauseEffect {
     /// It does not write what is paused.
     Pauses,
-    /// It puts pre-images back.
+    /// It restores pre-images.
     Restoring(Restoring),
 }
 
-/// How a process goes by pauses that puts pre-images back.
+/// How a process that restores pre-images applies pauses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Restoring {
-    /// Whether it writes only while everything is paused for all others, so that no other replica undoes immediately
-    /// what it has done. Otherwise a pause of everything does not count for it.
+    /// Whether it writes only while everything is paused for all others, so that no other replica undoes its writes
+    /// immediately. Otherwise it ignores a pause of everything.
     pub reversed: bool,
-    /// Whether it leaves alone what is paused by itself. It does not where the operator has named the pools.
-    pub heeds_single: bool,
+    /// Whether it respects pauses of single pools and Services. It does not if the operator has named the pools.
+    pub respects_single: bool,
 }
 
-/// Where pauses are kept.
+/// Where pauses are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeping {
+pub enum PauseStorage {
     /// In our ConfigMap.
     ConfigMap,
-    /// Nowhere: in a dry run the mode alone counts (C4).
+    /// Nowhere: in a dry run only the mode applies (C4).
     Nothing,
 }
 
-/// What the machine can be told.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin.
+    /// The start.
     Start,
-    /// A term begins: what operators wish in it is to be read after this moment (W8).
+    /// A term begins: its policy must be read after this moment (W8).
     Confirm(Epoch),
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
@@ -88,197 +87,198 @@ pub enum In {
     Pause {
         /// The id of the request.
         id: RequestId,
-        /// What.
+        /// The scope of the pause.
         scope: Scope,
-        /// Who.
+        /// The operator's name.
         by: Option<Arc<str>>,
-        /// Why.
+        /// The reason.
         reason: Option<Arc<str>>,
     },
     /// The operator ends a pause.
     Resume {
         /// The id of the request.
         id: RequestId,
-        /// Of what.
+        /// The scope of the pause.
         scope: Scope,
     },
 }
 
-/// What the machine can say.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port, about our ConfigMap.
+    /// To the kubernetes port: a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
-    /// To the writer, the admin state, the event emitter, the Informer and the Directory: all that operators wish, as it
-    /// was after this term had begun.
+    /// To the writer, the admin state, the event emitter, the Informer and the Directory: the complete policy, as read
+    /// after this term had begun.
     OperatorPolicy {
-        /// The newest term that had begun when it was read; `None`: none had.
+        /// The newest term that had begun when the policy was read; `None`: none had.
         term: Option<Epoch>,
-        /// All of it.
+        /// The complete policy.
         policy: Arc<OperatorPolicy>,
     },
-    /// To the process, by way of the writer, who has then heeded what was said before: the answer to the operator's request.
+    /// To the process, through the writer, which has then applied all earlier outputs: the answer to the operator's
+    /// request.
     Answer(RequestId, Answer),
-    /// To the board.
+    /// To the snapshot.
     View(PolicyView),
     /// To the metrics.
     Metric(Metric),
 }
 
-/// What operators wish, and where that is kept (G6).
+/// The operator's policy and its storage (G6).
 #[derive(Debug)]
 pub struct Pauses {
     params: Params,
-    /// What was read last; `None`: nothing yet.
-    known: Option<Known>,
+    /// The last read state; `None`: none yet.
+    state: Option<ReadState>,
     /// The newest term that has begun.
     begun: Option<Epoch>,
-    /// The newest one that had begun when what is known was asked for.
+    /// The newest term that had begun when `state` was requested.
     term: Option<Epoch>,
-    /// What was said last.
+    /// The last sent policy and its term.
     said: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
-    /// Its requests carry the newest term that had begun when they were made.
-    errand: ConfigMapClient<Option<Epoch>>,
-    /// Operators' requests, in the order in which they came; the first is worked on.
-    work: VecDeque<Work>,
+    /// Each of its requests carries the newest term that had begun at that time.
+    client: ConfigMapClient<Option<Epoch>>,
+    /// The operator's requests in the order of arrival; the first is being processed.
+    requests: VecDeque<PauseRequest>,
     shown: Option<PolicyView>,
 }
 
-/// A state of the ConfigMap.
+/// A read state of the ConfigMap.
 #[derive(Clone, Debug)]
-struct Known {
-    /// `None`: there is none.
+struct ReadState {
+    /// `None`: there is no ConfigMap.
     facts: Option<Arc<ConfigMapFacts>>,
-    noted: Noted,
-    /// The note in it that switches the admin state off.
-    off: Option<Off>,
+    notes: PauseNotes,
+    /// The note that switches the admin state off.
+    off: Option<OffSwitch>,
 }
 
 /// The note that switches the admin state off.
 #[derive(Clone, Copy, Debug)]
-enum Off {
-    /// It is heeded; it was first seen then.
-    Heeded { since: Now },
-    /// It has stood for too long.
-    Outlived,
+enum OffSwitch {
+    /// The note applies; `since` is its first observation.
+    Active { since: Now },
+    /// The note is too old and no longer applies.
+    Expired,
 }
 
-impl Known {
-    fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&Known>) -> Known {
-        let noted = facts.as_deref().map(Noted::of).unwrap_or_default();
-        let stood = before.and_then(|before| before.off).unwrap_or(Off::Heeded { since: now });
-        let off = noted.admin_state_off.then_some(stood);
-        Known { facts, noted, off }
+impl ReadState {
+    fn of(now: Now, facts: Option<Arc<ConfigMapFacts>>, before: Option<&ReadState>) -> ReadState {
+        let notes = facts.as_deref().map(PauseNotes::of).unwrap_or_default();
+        let stood = before.and_then(|before| before.off).unwrap_or(OffSwitch::Active { since: now });
+        let off = notes.admin_state_off.then_some(stood);
+        ReadState { facts, notes, off }
     }
 
-    /// Until when the admin state is switched off; `None`: it is not.
+    /// Returns until when the admin state is switched off; `None`: it is not.
     fn off_until(&self) -> Option<Now> {
         match self.off {
-            Some(Off::Heeded { since }) => Some(since.plus(HEEDS_OFF_FOR)),
-            Some(Off::Outlived) | None => None,
+            Some(OffSwitch::Active { since }) => Some(since.plus(HEEDS_OFF_FOR)),
+            Some(OffSwitch::Expired) | None => None,
         }
     }
 }
 
-/// The pauses that a state of our ConfigMap says, under the default mode, and the keys that cannot be read, with the
-/// reason: for those who look at it beside the machine.
+/// Returns the pauses in a state of our ConfigMap, under the default mode, and the unreadable keys with the reason. For
+/// readers other than the machine.
 #[must_use]
 pub fn noted(facts: &ConfigMapFacts) -> (OperatorPolicy, BTreeMap<Arc<str>, &'static str>) {
-    let Noted { everything, pools, services, admin_state_off, unreadable, .. } = Noted::of(facts);
+    let PauseNotes { everything, pools, services, admin_state_off, unreadable, .. } = PauseNotes::of(facts);
     (OperatorPolicy { mode: Mode::default(), everything, pools, services, admin_state_off }, unreadable)
 }
 
 impl Pauses {
-    /// One that knows nothing yet.
+    /// Creates a machine that knows nothing yet.
     #[must_use]
     pub fn new(params: Params) -> Pauses {
         Pauses {
             params,
-            known: None,
+            state: None,
             begun: None,
             term: None,
             said: None,
-            errand: ConfigMapClient::default(),
-            work: VecDeque::new(),
+            client: ConfigMapClient::default(),
+            requests: VecDeque::new(),
             shown: None,
         }
     }
 
     fn on_start(&mut self, now: Now) {
         match self.params.keeping {
-            Keeping::ConfigMap if self.errand.is_idle() => self.errand.look_at(now),
-            Keeping::ConfigMap => {}
-            Keeping::Nothing => self.known = Some(Known::of(now, None, None)),
+            PauseStorage::ConfigMap if self.client.is_idle() => self.client.look_at(now),
+            PauseStorage::ConfigMap => {}
+            PauseStorage::Nothing => self.state = Some(ReadState::of(now, None, None)),
         }
     }
 
-    /// A term begins. What was asked before does not count for it: a look that is under way is asked again.
+    /// Begins a term. Earlier requests do not count for it: a read in flight is repeated.
     fn on_confirm(&mut self, now: Now, epoch: Epoch) {
         if self.begun >= Some(epoch) {
             return;
         }
         self.begun = Some(epoch);
         match self.params.keeping {
-            Keeping::ConfigMap => self.errand.look_anew(now),
-            Keeping::Nothing => self.term = self.begun,
+            PauseStorage::ConfigMap => self.client.look_anew(now),
+            PauseStorage::Nothing => self.term = self.begun,
         }
     }
 
-    fn on_request(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
-        if work.is_of_a_node() {
-            out.push(Out::Answer(work.id, Answer::Refused(Refusal::Unknown)));
+    fn on_request(&mut self, now: Now, request: PauseRequest, out: &mut Vec<Out>) {
+        if request.is_of_a_node() {
+            out.push(Out::Answer(request.id, Answer::Refused(Refusal::Unknown)));
             return;
         }
         match self.params.keeping {
-            Keeping::ConfigMap => {
-                self.work.push_back(work);
-                self.errand.hurry(now);
+            PauseStorage::ConfigMap => {
+                self.requests.push_back(request);
+                self.client.hurry(now);
             }
-            Keeping::Nothing => out.push(Out::Answer(work.id, Answer::Refused(Refusal::DryRun))),
+            PauseStorage::Nothing => out.push(Out::Answer(request.id, Answer::Refused(Refusal::DryRun))),
         }
     }
 
-    /// What operators wish, as this process goes by it, as far as it is known.
-    fn heeded(&self) -> Option<OperatorPolicy> {
-        let noted = self.policy()?;
+    /// Returns the policy as this process applies it, if it is known.
+    fn effective_policy(&self) -> Option<OperatorPolicy> {
+        let notes = self.policy()?;
         Some(match self.params.heeding {
-            Heeding::Pauses => noted,
-            Heeding::Restoring(Restoring { reversed, heeds_single }) => {
-                let others_write = reversed && noted.everything.is_none();
-                let single = if heeds_single {
-                    noted
+            PauseEffect::Pauses => notes,
+            PauseEffect::Restoring(Restoring { reversed, respects_single }) => {
+                let others_write = reversed && notes.everything.is_none();
+                let single = if respects_single {
+                    notes
                 } else {
-                    OperatorPolicy { mode: noted.mode, ..OperatorPolicy::default() }
+                    OperatorPolicy { mode: notes.mode, ..OperatorPolicy::default() }
                 };
                 OperatorPolicy { everything: others_write.then(Pause::default), ..single }
             }
         })
     }
 
-    /// What operators wish, as far as it is known.
+    /// Returns the operator's policy, if it is known.
     fn policy(&self) -> Option<OperatorPolicy> {
-        let known = self.known.as_ref()?;
-        let Noted { everything, pools, services, .. } = &known.noted;
+        let state = self.state.as_ref()?;
+        let PauseNotes { everything, pools, services, .. } = &state.notes;
         Some(OperatorPolicy {
             mode: self.params.mode,
             everything: everything.clone(),
             pools: pools.clone(),
             services: services.clone(),
-            admin_state_off: known.off_until().is_some(),
+            admin_state_off: state.off_until().is_some(),
         })
     }
 
-    /// A note that has stood for too long switches nothing off any more.
-    fn outlive_off(&mut self, now: Now) {
-        if let Some(known) = self.known.as_mut().filter(|known| known.off_until().is_some_and(|at| at <= now))
+    /// Ends the effect of a note that is too old.
+    fn expire_off(&mut self, now: Now) {
+        if let Some(state) = self.state.as_mut().filter(|state| state.off_until().is_some_and(|at| at <= now))
         {
-            known.off = Some(Off::Outlived);
+            state.off = Some(OffSwitch::Expired);
         }
     }
 
-    /// Says what has changed for those who act by it.
-    fn say(&mut self, out: &mut Vec<Out>) {
-        let Some(policy) = self.heeded() else { return };
+    /// Sends the policy if it or its term changed.
+    fn send_policy(&mut self, out: &mut Vec<Out>) {
+        let Some(policy) = self.effective_policy() else { return };
         let same = self.said.as_ref().is_some_and(|(_, said)| **said == policy);
         if same && self.said.as_ref().is_some_and(|(term, _)| *term == self.term) {
             return;
@@ -291,37 +291,37 @@ impl Pauses {
         out.push(Out::OperatorPolicy { term: self.term, policy });
     }
 
-    /// Does what time and the last input allow; the end of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.outlive_off(now);
+    /// Does everything that is due now; the last part of every step and tick.
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.expire_off(now);
         self.give_up_overdue(now, out);
-        self.go_on(now, out);
-        self.say(out);
-        self.show(out);
+        self.send_due(now, out);
+        self.send_policy(out);
+        self.publish_view(out);
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
     /// # Errors
-    /// The one that does not hold.
+    /// Returns the broken invariant.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         rule(self.term <= self.begun, "what is known is of a term that has not begun")?;
-        rule(self.work.is_empty() || !self.errand.is_idle(), "the operator waits and nothing is asked")?;
+        rule(self.requests.is_empty() || !self.client.is_idle(), "the operator waits and nothing is asked")?;
         let said = self.said.as_ref().and_then(|(term, _)| *term);
-        rule(said == self.term || self.known.is_none(), "a term was not told of")
+        rule(said == self.term || self.state.is_none(), "a term was not told of")
     }
 
-    fn show(&mut self, out: &mut Vec<Out>) {
-        let (policy, unreadable) = match (&self.said, &self.known) {
-            (Some((_, policy)), Some(known)) => {
-                let unreadable = known.noted.unreadable.clone();
-                let noted = match self.params.heeding {
-                    Heeding::Pauses => Some(Arc::clone(policy)),
-                    Heeding::Restoring(_) => self.policy().map(Arc::new),
+    fn publish_view(&mut self, out: &mut Vec<Out>) {
+        let (policy, unreadable) = match (&self.said, &self.state) {
+            (Some((_, policy)), Some(state)) => {
+                let unreadable = state.notes.unreadable.clone();
+                let notes = match self.params.heeding {
+                    PauseEffect::Pauses => Some(Arc::clone(policy)),
+                    PauseEffect::Restoring(_) => self.policy().map(Arc::new),
                 };
-                (noted, unreadable.into_iter().collect())
+                (notes, unreadable.into_iter().collect())
             }
             (Some(_) | None, _) => (None, Vec::new()),
         };
@@ -329,8 +329,8 @@ impl Pauses {
             mode: self.params.mode,
             policy,
             unreadable,
-            term_waits: self.params.keeping == Keeping::ConfigMap && self.begun > self.term,
-            last_error: self.errand.last_error().cloned(),
+            term_waits: self.params.keeping == PauseStorage::ConfigMap && self.begun > self.term,
+            last_error: self.client.last_error().cloned(),
         };
         if self.shown.as_ref() == Some(&view) {
             return;
@@ -341,7 +341,7 @@ impl Pauses {
             pools: count(view.policy.as_ref().map_or(0, |policy| policy.pools.len())),
             services: count(view.policy.as_ref().map_or(0, |policy| policy.services.len())),
             unreadable: count(view.unreadable.len()),
-            fresh: self.known.is_some() && view.last_error.is_none(),
+            fresh: self.state.is_some() && view.last_error.is_none(),
             term_waits: view.term_waits,
         }));
         self.shown = Some(view.clone());
@@ -363,23 +363,23 @@ impl Machine for Pauses {
             In::Confirm(epoch) => self.on_confirm(now, epoch),
             In::ConfigMap(call, answer) => self.on_answer(now, call, answer, out),
             In::Pause { id, scope, by, reason } => {
-                let work = Work::pause(id, scope, by, reason, now, self.errand.calls());
-                self.on_request(now, work, out);
+                let request = PauseRequest::pause(id, scope, by, reason, now, self.client.calls());
+                self.on_request(now, request, out);
             }
             In::Resume { id, scope } => {
-                self.on_request(now, Work::resume(id, scope, now, self.errand.calls()), out);
+                self.on_request(now, PauseRequest::resume(id, scope, now, self.client.calls()), out);
             }
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        let waits = self.work.front().map(|work| work.received.plus(ANSWERED_WITHIN));
-        let off = self.known.as_ref().and_then(Known::off_until);
-        earliest(off, earliest(self.errand.deadline(), waits))
+        let waits = self.requests.front().map(|request| request.received.plus(ANSWERED_WITHIN));
+        let off = self.state.as_ref().and_then(ReadState::off_until);
+        earliest(off, earliest(self.client.deadline(), waits))
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 }

@@ -1,5 +1,6 @@
-//! Joins levels, mapping and the one active source of each pool, judges removals by the guards, and assigns each pool
-//! its level (docs/design/pools.md, D2, G1-G6; A2, D1, D4, D6). When a level is written is the pool's business.
+//! Owns the level of each pool: joins parts, rules and the one active source of each pool, applies the guards to
+//! removals, and assigns each pool its level (docs/design/pools.md, D2, G1-G6; A2, D1, D4, D6). The PoolQueue decides
+//! when a level is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,115 +41,116 @@ mod tests;
 mod unconfirmed_removals;
 mod xds_pools;
 
-use breaker::Breaker;
+use breaker::RemovalBreaker;
 use failed::FailedBalancers;
 use gauges::DirectoryGauges;
-use mapping::{Balancer, Services};
+use mapping::{ObservedBalancer, Services};
 use operator::DirectoryPolicy;
 use pool::Pool;
 use second_read::SecondRead;
 pub use xds_pools::Listing;
 use xds_pools::XdsPools;
 
-/// What the Directory is told once, at start.
+/// Settings of the Directory, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// `members.removalDelay`, 30 s; pools with a rule without a probe have none (D4).
     pub removal_delay: Duration,
     /// `guards.emptyConfirm`, 60 s (G2).
     pub empty_confirm: Duration,
-    /// `guards.mode` (G5); off in `compatibility: upstream` unless it was set (C2). What `empty_confirm` says holds
-    /// all the same: it is zero there unless it was set.
+    /// `guards.mode` (G5); off in `compatibility: upstream` unless it is set (C2). `empty_confirm` applies in every
+    /// mode: in `compatibility: upstream` it is zero unless it is set.
     pub guards: GuardMode,
     /// `guards.maxRemovalFraction`, a half (G3).
     pub max_removal: Fraction,
     /// `clusterName`: pools of that name, with or without `-IPv6`, are never written (D2).
     pub cluster_name: Arc<str>,
-    /// Pre-images that are put back: they take the place of what endpoints, delays and guards would make of levels.
-    /// `None`, as in `run`: nothing is put back.
+    /// Pre-images to restore. They replace the levels that endpoints, delays and guards would make. `None`, as in
+    /// `run`: nothing is restored.
     pub pins: Option<Arc<Pins>>,
     /// The pools that are filled from xDS sources (X2).
     pub listed: Vec<Listing>,
-    /// The load balancers that only these name: all other pools there are another client's (D1).
+    /// Load balancers that only `pools` of the configuration names: all other pools on them belong to another client
+    /// (D1).
     pub only_listed: BTreeSet<LbName>,
-    /// Whether this process only shows what it would do (C4): nothing is released here.
+    /// Whether this process only shows what it would do (C4). The Directory then releases nothing.
     pub shows_only: bool,
 }
 
-/// What the Directory can be told.
+/// Inputs of the Directory.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// The first complete lists are in.
+    /// The first lists are complete.
     ListsSynced,
-    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// Discovery read at least one managed load balancer. Each other one was read, failed, or did not answer within 1
     /// s.
     DiscoverySynced,
-    /// A Service changed or is gone.
+    /// A Service changed, or is gone (`None`).
     Service(ServiceUid, Option<Arc<ServiceFact>>),
-    /// What is known of an xDS source (X2).
+    /// The current state of an xDS source (X2).
     Source(Name, SourceFact),
-    /// Which addresses the admin state of nodes has a word on (X2, N4).
+    /// Addresses whose admin state is set because their node leaves service (X2, N4).
     DrainingAddresses(Arc<DrainingAddresses>),
-    /// A load balancer was read.
+    /// Discovery read a load balancer.
     Lb(LbObservation),
-    /// Which members a pool has after an attempt or its verification: what our own write has removed counts no more,
-    /// though no read of the load balancer has shown it yet.
+    /// The members of a pool after an attempt or its verification. A member that our own write removed no longer
+    /// counts, even before a read of the load balancer shows it.
     Members(PoolId, PoolMembers),
-    /// The lists that this term needs are in: it begins (W8).
+    /// The lists that this term needs are complete: the term begins (W8).
     Confirmed(Epoch),
     /// A pool without an owner has released everything.
     Retired(PoolId),
-    /// The term in which its reports become Events; `None`, as at first: this process does not lead, or the operator
-    /// wishes that it writes nothing. They would be dropped, so it makes none. What lasts is told once in each term.
+    /// The term in which reports become Events. `None`, the initial value: this process does not lead, or the operator
+    /// stopped all writes. Without a term the Directory makes no reports. Each new term reports the lasting conditions
+    /// once.
     Reporting(Option<Epoch>),
-    /// A second read was made, and all facts that rest on it were told (G1).
+    /// A second read is complete, and all facts that rest on it have arrived (G1).
     Reread(ReadId),
-    /// The EndpointSlices that were read until this moment were taken in, and all facts that rest on them were told.
+    /// The EndpointSlices read until this moment are processed, and all facts that rest on them have arrived.
     ReadUpTo(Now),
-    /// What operators wish; a term opens only after what they wish in it is known (G6).
+    /// The operator's policy. A term opens only after the policy that applies in it is known (G6).
     OperatorPolicy {
-        /// The newest term that had begun when it was read.
+        /// The newest term that had begun when the policy was read.
         term: Option<Epoch>,
-        /// All of it.
+        /// The complete policy.
         policy: Arc<OperatorPolicy>,
     },
-    /// The operator releases what is held back there; answered in this turn (H3), and done by who leads alone. The names
-    /// are those of the nodes that the admin state has let go for the same request: they are in the answer.
+    /// The operator releases what is held back in this scope. The Directory answers in this turn (H3); only the leader
+    /// releases. The names are the nodes that the admin state released for the same request; the answer lists them.
     Ask(RequestId, Scope, Vec<NodeName>),
 }
 
-/// What the Directory can say.
+/// Outputs of the Directory.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To a pool: its level. Empty `services` means that it has no owner.
+    /// To a pool: its level. Empty `services` means that the pool has no owner.
     Assign(Arc<Assignment>),
-    /// To a pool: what discovery saw of it.
+    /// To a pool: what discovery observed of it.
     Observe(PoolId, Observation),
-    /// To the admin state: what the source of a listed pool says of admin states; `None`: it is not known, or it has no
-    /// say (X2).
+    /// To the admin state: the admin states that the source of a listed pool sets. `None`: not known, or the source
+    /// sets none (X2).
     SourceAdminStates(PoolId, Option<Arc<SourceAdminStates>>),
-    /// To a pool: write it once more although it is right, because its provisioning state stays `Failed`.
+    /// To a pool: write it once more although it is in sync, because its provisioning state stays `Failed`.
     Rewrite(PoolId),
-    /// To the registry of pools: drop this one; it has retired and has no owner.
+    /// To the registry of pools: drop this pool. It has retired and has no owner.
     Forget(PoolId),
-    /// To the admin state, which passes it on to the Leader: every assignment from now on is of this term (W8).
+    /// To the admin state, which passes it on to the Leader: every assignment from now on belongs to this term (W8).
     Opened(Epoch),
-    /// To the watchers of all three kinds: what is in doubt needs lists that are begun after this word (G1).
+    /// To the watchers of all three kinds: the doubtful removals need lists that begin after this request (G1).
     Reread(ReadId),
-    /// To the writer, after all assignments that rest on them: the EndpointSlices that were read until this moment were
-    /// taken in.
+    /// To the writer, after all assignments that rest on them: the EndpointSlices read until this moment are processed.
     ReadUpTo(Now),
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
-    /// To the event emitter: a condition that was reported holds no longer.
+    /// To the event emitter: a reported condition no longer holds.
     Ended(Ended),
-    /// To the board: why a listed pool is not written, or that nothing blocks it any more (D2, X2).
+    /// To the snapshot: the reason why a listed pool is not written; `None` when nothing blocks it any more (D2, X2).
     Refused(PoolId, Option<NotManageable>),
-    /// To the board: the guards.
+    /// To the snapshot: the state of the guards.
     Guards(GuardsView),
-    /// To the board: a Service, or that it is gone.
+    /// To the snapshot: a Service; `None` when it is gone.
     Service(ServiceUid, model::ids::ServiceKey, Option<Arc<ServiceView>>),
     /// To the metrics.
     Metric(Metric),
@@ -157,18 +159,18 @@ pub enum Out {
 /// Assigns each pool of a managed Service its level (A2).
 pub struct Directory {
     params: Params,
-    /// The cluster's own pools, of both families: never written for membership (D2).
+    /// The cluster's own pools, of both families; their membership is never written (D2).
     cluster_pools: [PoolName; 2],
     phase: Phase,
     term: Term,
-    /// A term has begun, and its Leader has yet to hear that every assignment is of it.
+    /// Whether a term has begun that the Leader does not yet know to be open.
     opening: bool,
-    /// The term in which its reports are told.
+    /// The term in which the Directory makes reports.
     reporting: Option<Epoch>,
-    /// Whether that has begun since the last turn, so that all that lasts is to be told.
-    tell_all: bool,
+    /// Whether `reporting` began since the last turn, so that all lasting conditions are due.
+    report_all: bool,
     services: Services,
-    balancers: BTreeMap<LbName, Balancer>,
+    balancers: BTreeMap<LbName, ObservedBalancer>,
     rules: RuleIndex,
     /// Every pool that is assigned, retires, or is refused.
     pools: BTreeMap<PoolId, Pool>,
@@ -178,48 +180,48 @@ pub struct Directory {
     gauges: DirectoryGauges,
     /// The load balancers whose provisioning state stays `Failed`.
     failed: FailedBalancers,
-    breaker: Breaker,
+    breaker: RemovalBreaker,
     second_read: SecondRead,
-    /// Until when the EndpointSlices were read that were taken in, where that was not passed on.
+    /// The moment until which the processed EndpointSlices were read, if it was not yet passed on.
     read_up_to: Option<Now>,
     policy: DirectoryPolicy,
     listed: XdsPools,
-    /// What was last shown of the guards.
-    shown: Option<GuardsView>,
-    /// How many levels were worked out since the start.
+    /// The guards as last published.
+    published: Option<GuardsView>,
+    /// Number of levels computed since the start.
     #[cfg(test)]
-    worked_out: usize,
+    computed_levels: usize,
 }
 
-/// Whether everything that must be known before the first assignment is known (D6).
+/// Progress towards the facts that the first assignment needs (D6).
 #[derive(Clone, Copy)]
 enum Phase {
-    /// Neither the first lists nor the first discovery.
+    /// Neither the first lists nor the first discovery are complete.
     Waiting,
-    /// The lists, not the discovery.
-    XdsPools,
-    /// The discovery, not the lists.
+    /// The lists are complete, the discovery is not.
+    ListsSynced,
+    /// The discovery is complete, the lists are not.
     Discovered,
-    /// Both.
+    /// Both are complete.
     Running,
 }
 
-/// The term of leadership that every assignment is of. Before the first, on a standby, it is none's.
+/// The term of leadership of every assignment. On a standby it is the default before the first term.
 #[derive(Clone, Copy, Default)]
 struct Term {
     epoch: Epoch,
-    /// When it was opened.
+    /// When the term opened.
     opened: Now,
 }
 
-/// What is to be worked out at the end of this turn.
+/// The work to do at the end of this turn.
 #[derive(Default)]
 struct Dirty {
     pools: BTreeSet<PoolId>,
     services: BTreeSet<ServiceUid>,
     /// Pools whose newest observation was not passed on.
     unseen: BTreeSet<PoolId>,
-    /// When the first of them became so.
+    /// When the first item was added.
     since: Option<Now>,
 }
 
@@ -236,7 +238,7 @@ impl Dirty {
 }
 
 impl Directory {
-    /// Knows nothing yet, and assigns nothing before it does.
+    /// Creates a Directory that assigns nothing until the first lists and the first discovery are complete.
     #[must_use]
     pub fn new(mut params: Params) -> Directory {
         if params.pins.is_some() {
@@ -248,7 +250,7 @@ impl Directory {
             term: Term::default(),
             opening: false,
             reporting: None,
-            tell_all: false,
+            report_all: false,
             services: Services::default(),
             balancers: BTreeMap::new(),
             rules: RuleIndex::default(),
@@ -257,21 +259,21 @@ impl Directory {
             dirty: Dirty::default(),
             gauges: DirectoryGauges::new(),
             failed: FailedBalancers::default(),
-            breaker: Breaker::default(),
+            breaker: RemovalBreaker::default(),
             second_read: SecondRead::default(),
             read_up_to: None,
             policy: DirectoryPolicy::default(),
             listed: XdsPools::new(if params.pins.is_some() { &[] } else { &params.listed }),
-            shown: None,
+            published: None,
             #[cfg(test)]
-            worked_out: 0,
+            computed_levels: 0,
             params,
         }
     }
 
     fn is_running(&self) -> bool {
         match self.phase {
-            Phase::Waiting | Phase::XdsPools | Phase::Discovered => false,
+            Phase::Waiting | Phase::ListsSynced | Phase::Discovered => false,
             Phase::Running => true,
         }
     }
@@ -313,7 +315,7 @@ impl Directory {
         }
         self.dirty.services.remove(&uid);
         if let Some(entry) = self.services.remove(&uid)
-            && entry.shown.is_some()
+            && entry.published.is_some()
         {
             out.push(Out::Service(uid, entry.fact.key.clone(), None));
         }
@@ -323,7 +325,7 @@ impl Directory {
         self.services.get(uid).is_some_and(|entry| entry.fact.candidacy == Candidacy::Candidate)
     }
 
-    /// The pools that the rules of a Service send to.
+    /// Returns the pools to which the rules of a Service send.
     fn pools_of(&self, uid: &ServiceUid) -> BTreeSet<PoolId> {
         let Some(entry) = self.services.get(uid) else {
             return BTreeSet::new();
@@ -359,8 +361,8 @@ impl Directory {
                 }
             }
         }
-        let mut balancer = Balancer::seen(began, facts);
-        self.failed.saw(now, &lb, balancer.facts.as_deref());
+        let mut balancer = ObservedBalancer::new(began, facts);
+        self.failed.observe(now, &lb, balancer.facts.as_deref());
         if let Some(old) = self.balancers.get(&lb) {
             balancer.keep_newer_members(old);
         }
@@ -380,7 +382,7 @@ impl Directory {
         self.balancers.insert(lb, balancer);
     }
 
-    /// A pool has these members after an attempt, unless a read that began later shows others.
+    /// Takes over the members after an attempt, unless a read that began later shows others.
     fn on_members(&mut self, now: Now, id: &PoolId, members: PoolMembers) {
         let pool = self.balancers.get_mut(&id.lb).and_then(|balancer| balancer.pools.get_mut(&id.pool));
         let Some(pool) = pool.filter(|pool| pool.at < members.at) else { return };
@@ -393,8 +395,8 @@ impl Directory {
         }
     }
 
-    /// A term begins. That it is open is said at the end of the turn, when all facts that came before it are worked
-    /// out and every assignment has been said again (W8). An older one is over.
+    /// Begins a newer term. The end of the turn opens it, after all earlier facts are processed and every assignment is
+    /// sent again (W8). Ignores an older term.
     fn on_confirmed(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         if epoch <= self.term.epoch {
             return;
@@ -403,7 +405,7 @@ impl Directory {
         self.opening = true;
         self.dirty.since.get_or_insert(now);
         for (id, pool) in &mut self.pools {
-            if pool.new_term(self.term, out) {
+            if pool.begin_term(self.term, out) {
                 self.dirty.pool(now, id.clone());
             }
         }
@@ -422,34 +424,34 @@ impl Directory {
         }
     }
 
-    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
-    /// more, at the end of the turn, when all that came before is worked out (E1).
+    /// Reports lasting conditions once more at the end of the turn: in a new term another client may read them, or an
+    /// earlier report was dropped (E1).
     fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;
         }
-        self.pools.values_mut().for_each(Pool::forget_told);
-        self.tell_all = true;
-        self.forget_sources_told();
-        self.breaker.forget_told();
-        // Some remarks on listed pools are the leader's alone.
-        self.look_at_listed(now);
+        self.pools.values_mut().for_each(Pool::reset_reports);
+        self.report_all = true;
+        self.reset_source_reports();
+        self.breaker.reset_reports();
+        // Only the leader emits some of the diagnostics of listed pools.
+        self.mark_listed_dirty(now);
     }
 
-    /// The invariant of an open term: every assignment that was said is of it. Costs as much as there are pools.
+    /// Checks the invariant of an open term: every assignment belongs to it. Costs O(pools).
     fn is_open(&self) -> bool {
-        self.pools.values().flat_map(Pool::last_said).all(|said| said.epoch == self.term.epoch)
+        self.pools.values().flat_map(Pool::last_sent).all(|sent| sent.epoch == self.term.epoch)
     }
 
-    /// What is kept of the guards besides each pool is what a recount gives.
+    /// Compares the indexes of the guards with a recount.
     #[cfg(test)]
     fn check_guards(&self) -> bool {
         let wants = self.pools.iter().filter_map(|(id, pool)| Some((pool.read_from?, id.clone())));
-        let assigned = self.pools.iter().filter(|(_, pool)| pool.said().is_some()).map(|(id, _)| id);
+        let assigned = self.pools.iter().filter(|(_, pool)| pool.assignment().is_some()).map(|(id, _)| id);
         let known = assigned.clone().all(|id| self.breaker.size(id).is_some());
-        wants.collect::<BTreeSet<_>>() == *self.second_read.wanted()
+        wants.collect::<BTreeSet<_>>() == *self.second_read.needed()
             && known
-            && self.breaker.known() == assigned.count()
+            && self.breaker.pools_known() == assigned.count()
             && self.breaker.check()
     }
 
@@ -458,7 +460,7 @@ impl Directory {
         let timers = self.pools.iter().filter_map(|(id, pool)| Some((pool.deadline?, id.clone())));
         let mut counted = DirectoryGauges::new();
         for pool in self.pools.values() {
-            counted.moved(gauges::Counted::default(), pool.counted());
+            counted.move_pool(gauges::GaugeReasons::default(), pool.gauge_reasons());
         }
         let ((held, refused), (all_held, mut all_refused)) = (counted.counted(), self.gauges.counted());
         all_refused.retain(|_, pools| *pools > 0);
@@ -466,7 +468,7 @@ impl Directory {
             && (held, refused) == (all_held, all_refused)
             && self.pools.values().all(|pool| !pool.is_over())
             && (self.opening || self.is_open())
-            && (self.reporting.is_none() || self.tell_all || self.pools.values().all(Pool::has_told))
+            && (self.reporting.is_none() || self.report_all || self.pools.values().all(Pool::has_reported))
             && self.check_guards()
     }
 }
@@ -479,7 +481,7 @@ impl Machine for Directory {
         match input {
             In::ListsSynced => {
                 let phase = match self.phase {
-                    Phase::Waiting | Phase::XdsPools => Phase::XdsPools,
+                    Phase::Waiting | Phase::ListsSynced => Phase::ListsSynced,
                     Phase::Discovered | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
@@ -487,13 +489,13 @@ impl Machine for Directory {
             In::DiscoverySynced => {
                 let phase = match self.phase {
                     Phase::Waiting | Phase::Discovered => Phase::Discovered,
-                    Phase::XdsPools | Phase::Running => Phase::Running,
+                    Phase::ListsSynced | Phase::Running => Phase::Running,
                 };
                 self.on_synced(now, phase);
             }
             In::Service(uid, fact) => self.on_service(now, uid, fact, out),
             In::Source(name, fact) => self.on_source(now, name, fact),
-            In::DrainingAddresses(leaving) => self.on_leaving(now, leaving),
+            In::DrainingAddresses(draining) => self.on_draining(now, draining),
             In::Lb(observation) => self.on_balancer(now, observation),
             In::Members(pool, members) => self.on_members(now, &pool, members),
             In::Confirmed(epoch) => self.on_confirmed(now, epoch, out),
@@ -526,29 +528,29 @@ impl Machine for Directory {
             }
             self.dirty.pool(now, id);
         }
-        self.turn(now, out);
+        self.reconcile(now, out);
         for uid in std::mem::take(&mut self.dirty.services) {
-            self.settle_service(uid, out);
+            self.publish_service(uid, out);
         }
-        if std::mem::take(&mut self.tell_all) && self.reporting.is_some() {
+        if std::mem::take(&mut self.report_all) && self.reporting.is_some() {
             for (id, pool) in &mut self.pools {
-                pool.tell(id, out);
+                pool.report(id, out);
             }
         }
-        self.tell_breaker(out);
-        self.tell_sources(out);
-        if let Some(read) = self.second_read.ask(now) {
+        self.report_breaker(out);
+        self.report_sources(out);
+        if let Some(read) = self.second_read.request_due(now) {
             out.push(Out::Reread(read));
             out.push(Out::Metric(Metric::SecondRead));
         }
         self.rewrite_failed(now, out);
-        self.show_guards(out);
+        self.publish_guards(out);
         out.extend(self.read_up_to.take().map(Out::ReadUpTo));
         self.dirty.since = None;
         if self.is_running() {
-            self.gauges.say(out);
+            self.gauges.emit(out);
         }
-        if self.opening && self.knows_policy() {
+        if self.opening && self.is_policy_known() {
             self.opening = false;
             assert!(
                 self.is_open(),

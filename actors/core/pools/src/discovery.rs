@@ -1,6 +1,6 @@
 //! Owns what is known of the managed load balancers: reads up to 8 of them at once, at start, at an interval, after
-//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides to which Service a pool
-//! belongs.
+//! changes of candidates and after a 404 (docs/design/pools.md, D3; D1). The Directory decides which Service owns a
+//! pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
 
-use balancer::Balancer;
-use followup::{Followups, Wanted};
-use foreign::Foreign;
+use balancer::ManagedBalancer;
+use followup::{ExpectedRules, Followups};
+use foreign::ForeignReleases;
 use reads::{Reading, Reads};
 use rules::RuleIndex;
 
-/// What Discovery is told once, at start.
+/// Settings of Discovery, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// The managed load balancers (docs/design/glossary.md).
@@ -37,16 +37,16 @@ pub struct Params {
     /// The managed load balancers that only internal Services use. The cloud-controller-manager creates one for the
     /// first internal Service.
     pub internal: BTreeSet<LbName>,
-    /// `discovery.interval`: how often each is read, 60 s.
+    /// `discovery.interval`: the time between two reads of one load balancer, 60 s.
     pub interval: Duration,
 }
 
-/// What Discovery can be told.
+/// Inputs of Discovery.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// The first complete lists are in.
+    /// The first lists are complete.
     ListsSynced,
-    /// A Service changed or is gone.
+    /// A Service changed, or is gone (`None`).
     Service(ServiceUid, Option<Arc<ServiceFact>>),
     /// A read has passed gates and budget, and its GET is sent.
     Sent(CallId),
@@ -56,81 +56,80 @@ pub enum In {
         call: CallId,
         /// When the GET began.
         began: Now,
-        /// What it saw.
+        /// The result of the GET.
         result: Result<Arc<LbFacts>, Arc<Failure>>,
-        /// What our own PUTs may have to do with that.
+        /// Our own PUTs that may explain the result.
         puts: OurPuts,
     },
-    /// A pool or its load balancer was not there when it was to be written (Q6 Stale).
+    /// A pool or its load balancer was not found when it was to be written (Q6 Stale).
     Missing(PoolId),
-    /// Another holder has released the shared Lease: it may just have written (D3).
+    /// Another holder released the shared Lease: it may just have written (D3).
     ForeignRelease,
     /// A term of leadership begins: read every load balancer now (W8).
     Round,
-    /// The admin state asks for a look at every load balancer soon (N2): looks that are asked for one after another are
-    /// one.
-    Look,
-    /// The operator asks for a look at this load balancer, or at all, now (H3).
+    /// The admin state requests a read of every load balancer soon (N2). Requests in quick succession share one round.
+    ReadSoon,
+    /// The operator requests a read of this load balancer, or of all, now (H3).
     Compare(RequestId, Option<LbName>),
 }
 
-/// What Discovery can say.
+/// Outputs of Discovery.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the writer: read this load balancer, through the gates and the budget (W9).
     Read {
         /// The id that the answer carries.
         call: CallId,
-        /// Which.
+        /// The load balancer to read.
         lb: LbName,
     },
-    /// To the admin state and the Directory: a load balancer as it is; `facts: None` means that it does not exist.
+    /// To the admin state and the Directory: a load balancer as read. `facts: None` means that it does not exist.
     Lb(LbObservation),
-    /// To the Directory and the board: at least one managed load balancer was read, and each other one was read, has
-    /// failed, or has not answered within 1 s of that.
+    /// To the Directory and the snapshot: at least one managed load balancer was read. Each other one was read, failed,
+    /// or did not answer within 1 s of that.
     Synced,
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
-    /// To the board.
+    /// To the snapshot.
     View(LbView),
     /// To the metrics.
     Metric(Metric),
 }
 
-/// How long Discovery waits for the other load balancers after it has read the first one, so that guards count as many
+/// Time that Discovery waits for the other load balancers after it has read the first one, so that guards count as many
 /// pools as possible at the start (G4).
 const INITIAL_WAIT: Duration = Duration::from_secs(1);
-/// The least time between two extra rounds.
+/// Least time between two extra rounds.
 const ROUND_EVERY: Duration = Duration::from_secs(2);
 
 /// Reads the managed load balancers, up to 8 at once (A2, D3).
 pub struct Discovery {
     interval: Duration,
     phase: Phase,
-    /// In the order of the configuration; the other fields name them by their place here.
-    balancers: Vec<Balancer>,
+    /// In the order of the configuration; the other fields refer to them by index.
+    balancers: Vec<ManagedBalancer>,
     by_name: BTreeMap<LbName, usize>,
-    /// When each load balancer is read next. Those in flight are not in it.
+    /// When each load balancer is read next. Excludes those in flight.
     due: BTreeSet<(Now, usize)>,
     reads: Reads,
     candidates: BTreeMap<ServiceUid, Candidate>,
-    /// The Services whose pools are on internal load balancers, and their exposure.
+    /// The Services whose pools are on internal load balancers, with their exposure.
     internal: BTreeMap<ServiceUid, u64>,
     rules: RuleIndex,
     followups: Followups,
-    foreign: Foreign,
-    /// When the next extra round begins, and when the last one did.
+    foreign: ForeignReleases,
+    /// When the next extra round begins.
     round_at: Option<Now>,
     last_round: Option<Now>,
 }
 
-/// How far start-up has come.
+/// Progress of start-up.
 enum Phase {
-    /// The first complete lists are not in; nothing is read.
+    /// The first lists are not complete; nothing is read.
     Waiting,
-    /// Not every load balancer has been looked at yet.
-    FirstLook {
-        /// Those of which no read has ended, not even in failure.
+    /// Not every load balancer has been read yet.
+    InitialReads {
+        /// Load balancers whose first read has not ended, not even in failure.
         untried: BTreeSet<usize>,
         /// The end of the wait for the others, once one load balancer was read or found absent.
         until: Option<Now>,
@@ -140,14 +139,14 @@ enum Phase {
     Synced,
 }
 
-/// What is known of a candidate.
+/// A Service that qualifies for a pool of its own.
 struct Candidate {
     key: ServiceKey,
     exposure: u64,
 }
 
 impl Discovery {
-    /// Knows which load balancers to read; reads none before the first complete lists are in.
+    /// Creates a Discovery that reads nothing before the first lists are complete.
     #[must_use]
     pub fn new(params: Params) -> Discovery {
         let interval = params.interval.max(Duration::from_secs(1));
@@ -157,7 +156,7 @@ impl Discovery {
             if !by_name.contains_key(&name) {
                 by_name.insert(name.clone(), balancers.len());
                 let internal = params.internal.contains(&name);
-                balancers.push(Balancer::new(name, interval, internal));
+                balancers.push(ManagedBalancer::new(name, interval, internal));
             }
         }
         Discovery {
@@ -171,7 +170,7 @@ impl Discovery {
             internal: BTreeMap::new(),
             rules: RuleIndex::default(),
             followups: Followups::default(),
-            foreign: Foreign::default(),
+            foreign: ForeignReleases::default(),
             round_at: None,
             last_round: None,
         }
@@ -180,24 +179,24 @@ impl Discovery {
     fn on_lists(&mut self, now: Now, out: &mut Vec<Out>) {
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => return,
+            Phase::InitialReads { .. } | Phase::Synced => return,
         }
         let all: BTreeSet<usize> = (0..self.balancers.len()).collect();
         let count = u32::try_from(self.balancers.len()).unwrap_or(u32::MAX).max(1);
         let step = self.interval / count;
         let mut regular = now;
-        for (place, balancer) in self.balancers.iter_mut().enumerate() {
+        for (index, balancer) in self.balancers.iter_mut().enumerate() {
             regular = regular.plus(step);
-            balancer.place(regular);
-            balancer.want(now);
-            self.due.insert((balancer.next_at(), place));
+            balancer.set_regular(regular);
+            balancer.request(now);
+            self.due.insert((balancer.next_at(), index));
             out.push(Out::View(balancer.view()));
         }
         for (uid, candidate) in &self.candidates {
             self.followups.found_at_start(uid, &candidate.key, now);
         }
         let until = all.is_empty().then_some(now);
-        self.phase = Phase::FirstLook { untried: all, until };
+        self.phase = Phase::InitialReads { untried: all, until };
     }
 
     fn on_service(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
@@ -206,11 +205,11 @@ impl Discovery {
         let before = self.candidates.get(uid);
         let change = match (before, fact) {
             (Some(before), Some(fact)) if before.exposure == fact.exposure => None,
-            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), Wanted::OwnPool)),
-            (Some(before), None) => Some((before.key.clone(), Wanted::NoOwnPool)),
+            (Some(_) | None, Some(fact)) => Some((fact.key.clone(), ExpectedRules::OwnPool)),
+            (Some(before), None) => Some((before.key.clone(), ExpectedRules::NoOwnPool)),
             (None, None) => None,
         };
-        let Some((key, wanted)) = change else { return };
+        let Some((key, expected)) = change else { return };
         match fact {
             Some(fact) => {
                 self.candidates.insert(uid.clone(), Candidate { key: key.clone(), exposure: fact.exposure });
@@ -221,12 +220,12 @@ impl Discovery {
         }
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.followups.changed(uid, &key, wanted, now),
+            Phase::InitialReads { .. } | Phase::Synced => self.followups.changed(uid, &key, expected, now),
         }
     }
 
-    /// Reads absent internal load balancers when a Service that could use them is created, or when its exposure
-    /// changes: the cloud-controller-manager may have created them for it. It need not be a candidate, because nodes go
+    /// Reads absent internal load balancers when a Service that could use them is created or changes its exposure: the
+    /// cloud-controller-manager may have created them for it. The Service need not be a candidate, because nodes go
     /// Down in all pools (N2).
     fn read_absent_internal(&mut self, now: Now, uid: &ServiceUid, fact: Option<&ServiceFact>) {
         let is_user = |fact: &&ServiceFact| fact.internal && fact.candidacy != Candidacy::NotLoadBalancer;
@@ -237,31 +236,32 @@ impl Discovery {
         if self.internal.insert(uid.clone(), fact.exposure) == Some(fact.exposure) {
             return;
         }
-        for place in 0..self.balancers.len() {
-            if self.balancers[place].is_absent_internal() {
-                self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        for index in 0..self.balancers.len() {
+            if self.balancers[index].is_absent_internal() {
+                self.reschedule(index, |balancer| balancer.request_rate_limited(now));
             }
         }
     }
 
-    /// Whether an internal Service has no rule on any load balancer: one that is absent may be made for it at any time.
+    /// Reports whether an internal Service has no rule on any load balancer: an absent one may be created for it at any
+    /// time.
     fn lacks_internal(&self) -> bool {
         self.internal.keys().any(|uid| self.rules.of(&RulePrefix::of(uid)).next().is_none())
     }
 
-    /// Begins an extra round. Absent load balancers that no Service could use are left out.
+    /// Begins an extra round. Skips absent load balancers that no Service could use.
     fn begin_round(&mut self, now: Now) {
         (self.round_at, self.last_round) = (None, Some(now));
-        for place in 0..self.balancers.len() {
-            if !self.internal.is_empty() || !self.balancers[place].is_absent_internal() {
-                self.reschedule(place, |balancer| balancer.want(now));
+        for index in 0..self.balancers.len() {
+            if !self.internal.is_empty() || !self.balancers[index].is_absent_internal() {
+                self.reschedule(index, |balancer| balancer.request(now));
             }
         }
     }
 
     fn on_missing(&mut self, now: Now, lb: &LbName) {
-        if let Some(&place) = self.by_name.get(lb) {
-            self.reschedule(place, |balancer| balancer.request_rate_limited(now));
+        if let Some(&index) = self.by_name.get(lb) {
+            self.reschedule(index, |balancer| balancer.request_rate_limited(now));
         }
     }
 
@@ -269,48 +269,47 @@ impl Discovery {
     /// read without that wait.
     fn on_round(&mut self, now: Now) {
         match self.phase {
-            // The first look serves.
+            // The initial reads suffice.
             Phase::Waiting => return,
-            Phase::FirstLook { .. } | Phase::Synced => {}
+            Phase::InitialReads { .. } | Phase::Synced => {}
         }
         (self.round_at, self.last_round) = (None, Some(now));
-        for place in 0..self.balancers.len() {
-            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        for index in 0..self.balancers.len() {
+            self.reschedule(index, |balancer| balancer.request_now(now));
         }
     }
 
-    fn on_look(&mut self, now: Now) {
+    fn on_read_soon(&mut self, now: Now) {
         match self.phase {
-            // The first look serves: nothing is written before it is over.
+            // The initial reads suffice: nothing is written before they end.
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.ask_round(now),
+            Phase::InitialReads { .. } | Phase::Synced => self.schedule_round(now),
         }
     }
 
-    /// Has an extra round begin, as soon as may be after the last one.
-    fn ask_round(&mut self, now: Now) {
+    /// Schedules an extra round, as soon as the interval since the last one allows.
+    fn schedule_round(&mut self, now: Now) {
         let last = self.last_round;
         self.round_at.get_or_insert_with(|| last.map_or(now, |last| now.max(last.plus(ROUND_EVERY))));
     }
 
-    /// The operator requests a comparison: the load balancers are read at once, and what that shows is compared as
-    /// always.
+    /// Reads the load balancers now on the operator's request. The results are compared as always.
     fn on_compare(&mut self, now: Now, id: RequestId, lb: Option<&LbName>, out: &mut Vec<Out>) {
-        let places: Vec<usize> = match lb {
+        let indexes: Vec<usize> = match lb {
             None => (0..self.balancers.len()).collect(),
             Some(lb) => self.by_name.get(lb).copied().into_iter().collect(),
         };
         let refusal = match self.phase {
             Phase::Waiting => Some(Refusal::Failed("the first lists of the cluster are not complete".into())),
-            Phase::FirstLook { .. } | Phase::Synced => places.is_empty().then_some(Refusal::Unknown),
+            Phase::InitialReads { .. } | Phase::Synced => indexes.is_empty().then_some(Refusal::Unknown),
         };
         if let Some(refusal) = refusal {
             out.push(Out::Answer(id, Answer::Refused(refusal)));
             return;
         }
-        let names = places.iter().map(|place| self.balancers[*place].name.clone()).collect();
-        for place in places {
-            self.reschedule(place, |balancer| balancer.want_at_once(now));
+        let names = indexes.iter().map(|index| self.balancers[*index].name.clone()).collect();
+        for index in indexes {
+            self.reschedule(index, |balancer| balancer.request_now(now));
         }
         out.push(Out::Answer(id, Answer::Done(Done::Comparing(names))));
     }
@@ -318,17 +317,17 @@ impl Discovery {
     fn on_foreign_release(&mut self, now: Now) {
         match self.phase {
             Phase::Waiting => {}
-            Phase::FirstLook { .. } | Phase::Synced => self.foreign.released(now),
+            Phase::InitialReads { .. } | Phase::Synced => self.foreign.released(now),
         }
     }
 
-    /// Changes when a load balancer is read, and keeps the order of reads in step.
-    fn reschedule(&mut self, place: usize, change: impl FnOnce(&mut Balancer)) {
-        let balancer = &mut self.balancers[place];
-        let listed = self.due.remove(&(balancer.next_at(), place));
+    /// Changes when a load balancer is read, and keeps `due` consistent.
+    fn reschedule(&mut self, index: usize, change: impl FnOnce(&mut ManagedBalancer)) {
+        let balancer = &mut self.balancers[index];
+        let listed = self.due.remove(&(balancer.next_at(), index));
         change(balancer);
         if listed {
-            self.due.insert((balancer.next_at(), place));
+            self.due.insert((balancer.next_at(), index));
         }
     }
 
@@ -345,114 +344,114 @@ impl Discovery {
             return;
         };
         match result {
-            Ok(facts) => self.seen(now, reading.balancer, (began, puts), Some(facts), out),
+            Ok(facts) => self.record_read(now, reading.balancer, (began, puts), Some(facts), out),
             Err(failure) if failure.says_absent() => {
-                self.seen(now, reading.balancer, (began, puts), None, out);
+                self.record_read(now, reading.balancer, (began, puts), None, out);
             }
-            Err(failure) => self.failed(now, &reading, Arc::from(failure.to_string()), out),
+            Err(failure) => self.record_failure(now, &reading, Arc::from(failure.to_string()), out),
         }
     }
 
-    fn seen(
+    fn record_read(
         &mut self,
         now: Now,
-        place: usize,
+        index: usize,
         (began, puts): (Now, OurPuts),
         facts: Option<Arc<LbFacts>>,
         out: &mut Vec<Out>,
     ) {
-        let balancer = &mut self.balancers[place];
+        let balancer = &mut self.balancers[index];
         self.rules.replace(&balancer.name, balancer.facts.as_deref(), facts.as_deref());
-        balancer.seen(now, facts.clone());
+        balancer.record_read(now, facts.clone());
         out.push(Out::Lb(LbObservation { lb: balancer.name.clone(), began, facts, puts }));
-        self.read_ended(place, Some(now), out);
+        self.read_ended(index, Some(now), out);
     }
 
-    fn failed(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
-        self.balancers[reading.balancer].failed(now, error, reading.is_late());
+    fn record_failure(&mut self, now: Now, reading: &Reading, error: Arc<str>, out: &mut Vec<Out>) {
+        self.balancers[reading.balancer].record_failure(now, error, reading.is_late());
         self.read_ended(reading.balancer, None, out);
     }
 
-    fn read_ended(&mut self, place: usize, seen: Option<Now>, out: &mut Vec<Out>) {
-        let balancer = &self.balancers[place];
-        self.due.insert((balancer.next_at(), place));
+    fn read_ended(&mut self, index: usize, seen: Option<Now>, out: &mut Vec<Out>) {
+        let balancer = &self.balancers[index];
+        self.due.insert((balancer.next_at(), index));
         out.push(Out::View(balancer.view()));
         match &mut self.phase {
             Phase::Waiting | Phase::Synced => {}
-            Phase::FirstLook { untried, until } => {
-                untried.remove(&place);
+            Phase::InitialReads { untried, until } => {
+                untried.remove(&index);
                 *until = until.or(seen.map(|seen| seen.plus(INITIAL_WAIT)));
             }
         }
     }
 
-    fn settle_phase(&mut self, now: Now, out: &mut Vec<Out>) {
+    fn update_phase(&mut self, now: Now, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::FirstLook { untried, until: Some(until) }
+            Phase::InitialReads { untried, until: Some(until) }
                 if *until <= now || untried.is_empty() && self.reads.is_idle() =>
             {
                 self.phase = Phase::Synced;
                 out.push(Out::Synced);
             }
-            Phase::Waiting | Phase::FirstLook { .. } | Phase::Synced => {}
+            Phase::Waiting | Phase::InitialReads { .. } | Phase::Synced => {}
         }
     }
 
-    /// Whether changes of Services may ask for rounds: the first look serves all who ask during it.
-    fn follows(&self) -> bool {
+    /// Reports whether changes of Services may request rounds. During the initial reads they need none.
+    fn may_follow_up(&self) -> bool {
         match &self.phase {
             Phase::Waiting => false,
-            Phase::FirstLook { untried, .. } => untried.is_empty(),
+            Phase::InitialReads { untried, .. } => untried.is_empty(),
             Phase::Synced => true,
         }
     }
 
-    /// Does all that this moment allows; the end of every step and tick.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        for reading in self.reads.pass(now) {
-            self.failed(now, &reading, Arc::from(reading.unanswered()), out);
+    /// Does everything that is due now; the last part of every step and tick.
+    fn process_due(&mut self, now: Now, out: &mut Vec<Out>) {
+        for reading in self.reads.expire(now) {
+            self.record_failure(now, &reading, Arc::from(reading.unanswered()), out);
         }
-        let follows = self.follows() && self.followups.ask(now, &self.rules);
-        if self.foreign.asks(now) || follows {
-            self.ask_round(now);
+        let follows = self.may_follow_up() && self.followups.requests_round(now, &self.rules);
+        if self.foreign.requests_round(now) || follows {
+            self.schedule_round(now);
         }
         if self.round_at.is_some_and(|at| at <= now) {
             self.begin_round(now);
         }
         self.read_next(now, out);
-        self.settle_phase(now, out);
+        self.update_phase(now, out);
         debug_assert!(self.check(), "discovery's order of reads is consistent");
     }
 
-    /// The first due load balancer for whose read there is room, and when it is due.
+    /// Returns the first due load balancer whose read fits the limits, and when it is due.
     fn next_read(&self) -> Option<(Now, usize)> {
         let room = [false, true].map(|slow| self.reads.has_room(slow));
-        let has_room = |place: usize| room[usize::from(self.balancers[place].is_slow())];
-        self.due.iter().find(|(_, place)| has_room(*place)).copied()
+        let has_room = |index: usize| room[usize::from(self.balancers[index].is_slow())];
+        self.due.iter().find(|(_, index)| has_room(*index)).copied()
     }
 
     fn read_next(&mut self, now: Now, out: &mut Vec<Out>) {
-        while let Some((at, place)) = self.next_read().filter(|(at, _)| *at <= now) {
-            self.due.remove(&(at, place));
-            if self.balancers[place].may_stay_unread(now) && !self.lacks_internal() {
-                self.balancers[place].regular_after(now);
-                self.due.insert((self.balancers[place].next_at(), place));
+        while let Some((at, index)) = self.next_read().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, index));
+            if self.balancers[index].may_skip_read(now) && !self.lacks_internal() {
+                self.balancers[index].regular_after(now);
+                self.due.insert((self.balancers[index].next_at(), index));
                 continue;
             }
-            let balancer = &mut self.balancers[place];
+            let balancer = &mut self.balancers[index];
             balancer.begin(now);
-            let call = self.reads.begin(now, place, balancer.is_slow());
+            let call = self.reads.begin(now, index, balancer.is_slow());
             out.push(Out::Read { call, lb: balancer.name.clone() });
         }
     }
 
-    /// The invariants: each load balancer is either being read or has exactly one due time, and none before the lists
-    /// are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
+    /// Checks the invariants: each load balancer is either being read or has exactly one due time, and none before the
+    /// lists are complete; the limit of concurrent reads holds; and each followed Service has exactly one due time.
     fn check(&self) -> bool {
         let reading: BTreeSet<usize> = self.reads.balancers().collect();
         let started = match self.phase {
             Phase::Waiting => false,
-            Phase::FirstLook { .. } | Phase::Synced => true,
+            Phase::InitialReads { .. } | Phase::Synced => true,
         };
         let waiting = self.due.len() + self.reads.balancers().count();
         waiting == if started { self.balancers.len() } else { 0 }
@@ -461,7 +460,7 @@ impl Discovery {
             && self
                 .due
                 .iter()
-                .all(|(at, place)| *at == self.balancers[*place].next_at() && !reading.contains(place))
+                .all(|(at, index)| *at == self.balancers[*index].next_at() && !reading.contains(index))
     }
 }
 
@@ -480,24 +479,24 @@ impl Machine for Discovery {
             In::Missing(pool) => self.on_missing(now, &pool.lb),
             In::ForeignRelease => self.on_foreign_release(now),
             In::Round => self.on_round(now),
-            In::Look => self.on_look(now),
+            In::ReadSoon => self.on_read_soon(now),
             In::Compare(id, lb) => self.on_compare(now, id, lb.as_ref(), out),
         }
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         let read = earliest(self.reads.deadline(), self.next_read().map(|(at, _)| at));
         let look = match self.phase {
-            Phase::FirstLook { until, .. } => until,
+            Phase::InitialReads { until, .. } => until,
             Phase::Waiting | Phase::Synced => None,
         };
-        let asked = if self.follows() { self.followups.next_at() } else { None };
-        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), asked));
+        let followup = if self.may_follow_up() { self.followups.next_at() } else { None };
+        let rounds = earliest(self.round_at, earliest(self.foreign.next_at(), followup));
         earliest(earliest(read, look), rounds)
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.advance(now, out);
+        self.process_due(now, out);
     }
 }

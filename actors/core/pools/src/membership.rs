@@ -1,6 +1,6 @@
-//! Which members a pool gets of a load assignment, and when it goes over to another priority and back (X2).
+//! The members that a pool gets from a load assignment, and when it fails over to another priority and back (X2).
 //!
-//! Whether the pool may be written, and how fast what is left out may go, is judged elsewhere (G1-G6).
+//! The Directory decides whether the pool may be written, and how fast members may go (G1-G6).
 
 #[cfg(test)]
 mod tests;
@@ -14,30 +14,30 @@ use model::machine::Now;
 use model::xds::assignment::{Limits, LoadAssignment, Standing};
 use model::xds::remark::Diagnostic;
 
-/// What membership goes by.
+/// Membership settings of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// What becomes of draining endpoints.
+    /// Treatment of draining endpoints.
     pub admin_states: AdminStates,
-    /// For how long a better priority must have been usable before the pool goes back to it.
+    /// Time for which a better priority must have been usable before the pool fails back to it.
     pub failback: Duration,
-    /// How large the pool may be.
+    /// Size limits of the pool.
     pub limits: Limits,
 }
 
-/// Whether admin states are written in a pool, and so what becomes of draining endpoints.
+/// Whether admin states are written in a pool, which decides the treatment of draining endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdminStates {
-    /// They are: draining endpoints stay in the pool, Down, so that what they have begun can end.
+    /// Admin states are written: draining endpoints stay in the pool, Down, so that open connections can end.
     On,
-    /// They are switched off: draining endpoints are out, and what is Down of them is taken back when they return (N4).
+    /// Admin states are off: draining endpoints are removed, and their Downs are lifted when they return (N4).
     Off,
-    /// The pool is left out (`adminState.excludePools`): draining endpoints are out, and what is Down is left alone (N2).
+    /// The pool is excluded (`adminState.excludePools`): draining endpoints are removed, and their Downs stay (N2).
     Excluded,
 }
 
 impl Params {
-    /// How long a better priority is waited for where nothing else is configured.
+    /// Default of `failback`.
     pub const FAILBACK: Duration = Duration::from_secs(30);
 }
 
@@ -47,17 +47,17 @@ impl Default for Params {
     }
 }
 
-/// The endpoints that make the members: those of one priority that stand alike. The order is that of preference: what
-/// is degraded comes after everything healthy, of whatever priority, as in Envoy.
+/// A set of endpoints that can form the members: those of one priority with the same health. Ordered by preference:
+/// everything degraded comes after everything healthy, of any priority, as in Envoy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Choice {
-    /// Whether they are degraded; else they are healthy.
+pub struct EndpointSet {
+    /// Whether the endpoints are degraded; otherwise they are healthy.
     pub degraded: bool,
-    /// Their priority.
+    /// The priority of the endpoints.
     pub priority: usize,
 }
 
-impl Choice {
+impl EndpointSet {
     fn standing(self) -> Standing {
         if self.degraded { Standing::Degraded } else { Standing::Healthy }
     }
@@ -66,30 +66,31 @@ impl Choice {
         assignment.with(family, self.priority, self.standing())
     }
 
-    /// All that an assignment leaves to a pool of this family.
-    fn usable(assignment: &LoadAssignment, family: Family) -> BTreeSet<Choice> {
+    /// Returns all sets of endpoints that an assignment offers to a pool of this family.
+    fn usable(assignment: &LoadAssignment, family: Family) -> BTreeSet<EndpointSet> {
         let priorities = 0..assignment.priorities.len();
-        let all = priorities.flat_map(|priority| [false, true].map(|degraded| Choice { degraded, priority }));
+        let all =
+            priorities.flat_map(|priority| [false, true].map(|degraded| EndpointSet { degraded, priority }));
         all.filter(|choice| choice.addresses(assignment, family).next().is_some()).collect()
     }
 }
 
-/// What a pool gets of an assignment.
+/// The members that a pool gets from an assignment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Membership {
-    /// The addresses that must be in the pool.
+pub struct PoolMembership {
+    /// Addresses that must be in the pool.
     pub members: BTreeSet<IpAddr>,
-    /// The addresses that take nothing new: those of them that are in the pool stay there, Down, and none is added.
+    /// Draining addresses: those in the pool stay, Down, and none is added.
     pub draining: BTreeSet<IpAddr>,
-    /// All that the source calls draining, be it in the pool or out, where that has to do with admin states.
+    /// All addresses that the source calls draining, in the pool or not, where admin states matter.
     pub drains: BTreeSet<IpAddr>,
-    /// What operators are told of it.
+    /// Diagnostics for operators.
     pub remarks: BTreeSet<Diagnostic>,
 }
 
-impl Membership {
-    /// Keeps of the draining addresses as many as a pool of `most` members has room for beside the others. Those that are
-    /// not in the pool go first, which are not missed; `is_there` tells which are.
+impl PoolMembership {
+    /// Limits the draining addresses to the room that a pool of `most` members has beside the others. Addresses that
+    /// are not in the pool go first, because they are not missed; `is_there` returns which are in it.
     pub fn make_room(&mut self, most: usize, is_there: impl Fn(&IpAddr) -> bool) {
         let room = most.saturating_sub(self.members.len());
         if self.draining.len() <= room {
@@ -103,8 +104,8 @@ impl Membership {
     }
 }
 
-/// The name of an address entry in a pool: the address, with `-` for each `.` and `:` (X2). Azure wants a letter or
-/// a digit at both ends, so that `::` there is written with a 0.
+/// Returns the name of an address entry in a pool: the address, with `-` for each `.` and `:` (X2). Azure requires a
+/// letter or a digit at both ends, so `::` there is written with a 0.
 #[must_use]
 pub fn address_name(ip: IpAddr) -> AddressName {
     let plain = ip.to_string().replace(['.', ':'], "-");
@@ -113,37 +114,37 @@ pub fn address_name(ip: IpAddr) -> AddressName {
     AddressName::new(format!("{before}{plain}{after}"))
 }
 
-/// What one pool uses of its assignment, from one assignment to the next.
+/// The endpoints that one pool uses, from one assignment to the next.
 ///
-/// It fails over at once, because what cannot be used serves no traffic, and back only after the better priority has
-/// been usable for a while, so that a flapping one does not drag the pool along. It begins with the best that can be
-/// used: nothing of this outlives the process.
+/// Fails over immediately, because unusable endpoints serve no traffic. Fails back only after the better priority has
+/// been usable for a while, so that a flapping priority does not move the pool each time. Starts with the best usable
+/// endpoints, because no state outlives the process.
 #[derive(Clone, Debug)]
 pub struct Failover {
     family: Family,
     params: Params,
-    used: Option<Choice>,
-    /// Better ones than the one that is used, of the same standing, and since when each has been usable.
-    better: BTreeMap<Choice, Now>,
+    used: Option<EndpointSet>,
+    /// Better choices than the used one, of the same health, with the time since when each has been usable.
+    better: BTreeMap<EndpointSet, Now>,
 }
 
 impl Failover {
-    /// That of a pool that has used nothing yet.
+    /// Creates the failover of a pool without history.
     #[must_use]
     pub fn new(family: Family, params: Params) -> Failover {
         Failover { family, params, used: None, better: BTreeMap::new() }
     }
 
-    /// What is used; `None`: nothing can be.
+    /// Returns the used choice; `None`: nothing is usable.
     #[cfg(test)]
-    fn used(&self) -> Option<Choice> {
+    fn used(&self) -> Option<EndpointSet> {
         self.used
     }
 
-    /// What the pool gets of an assignment: of a new one, or of the same one again at the deadline. Asking more often
-    /// is harmless.
-    pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> Membership {
-        self.choose(now, &Choice::usable(assignment, self.family));
+    /// Returns the members for an assignment: for a new one, or for the same one at the deadline. Extra calls are
+    /// harmless.
+    pub fn members(&mut self, now: Now, assignment: &LoadAssignment) -> PoolMembership {
+        self.update_used(now, &EndpointSet::usable(assignment, self.family));
         debug_assert!(self.is_sound(), "{self:?}");
         let used = self.used.into_iter();
         let members: BTreeSet<IpAddr> =
@@ -155,19 +156,19 @@ impl Failover {
             AdminStates::Off => (BTreeSet::new(), drains),
             AdminStates::Excluded => (BTreeSet::new(), BTreeSet::new()),
         };
-        Membership { members, draining, drains, remarks: self.remarks(assignment) }
+        PoolMembership { members, draining, drains, remarks: self.remarks(assignment) }
     }
 
-    /// When time alone changes what is used; `None`: it does not.
+    /// Returns when time alone changes the used choice; `None`: never.
     #[must_use]
     pub fn deadline(&self) -> Option<Now> {
         self.better.values().map(|since| since.plus(self.params.failback)).min()
     }
 
-    fn choose(&mut self, now: Now, usable: &BTreeSet<Choice>) {
+    fn update_used(&mut self, now: Now, usable: &BTreeSet<EndpointSet>) {
         let best = usable.first().copied();
-        // What is degraded is used only while nothing is healthy: nothing healthy is waited for.
-        let alike = |used: &Choice| best.is_some_and(|best| best.degraded == used.degraded);
+        // Degraded endpoints are used only while none is healthy: the pool never waits for healthy ones.
+        let alike = |used: &EndpointSet| best.is_some_and(|best| best.degraded == used.degraded);
         let Some(used) = self.used.filter(|used| usable.contains(used) && alike(used)) else {
             self.used = best;
             self.better.clear();
@@ -185,7 +186,7 @@ impl Failover {
         }
     }
 
-    /// The draining endpoints of all priorities: also of one that is left for another, or was.
+    /// Returns the draining endpoints of all priorities, including one that the pool leaves or has left.
     fn draining(&self, assignment: &LoadAssignment) -> BTreeSet<IpAddr> {
         let all = assignment.priorities.iter();
         all.flat_map(|priority| priority.with(self.family, Standing::Draining)).collect()
@@ -210,9 +211,9 @@ impl Failover {
         .collect()
     }
 
-    /// The invariant: what is waited for is better than what is used, and of the same standing.
+    /// Checks the invariant: the waiting choices are better than the used one, and of the same health.
     fn is_sound(&self) -> bool {
-        let better = |used: Choice| self.better.keys().all(|b| *b < used && b.degraded == used.degraded);
+        let better = |used: EndpointSet| self.better.keys().all(|b| *b < used && b.degraded == used.degraded);
         self.used.map_or(self.better.is_empty(), better)
     }
 }

@@ -1,7 +1,7 @@
 //! One pool's waiting changes, their retry budgets, and when the pool may next take part (docs/design/pools.md, Q1-Q8).
 //!
-//! It decides when membership is due and what each outcome means for the changes. Whose turn it is in a lane, and
-//! how a level is written, is the writer's business; what the level is, the Directory's.
+//! Decides when membership is due and what each outcome means for the changes. The Directory decides the level; the
+//! writer decides whose turn it is in a lane, and how a level is written.
 
 mod assigned;
 mod attempt;
@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Waiting};
-use crate::queue::conditions::Reported;
+use crate::queue::changes::{Changes, WaitingChanges};
+use crate::queue::conditions::ReportedConditions;
 use crate::queue::contention::Contention;
-use crate::queue::last_result::{LastResult, Left, Losses};
+use crate::queue::last_result::{LastResult, LeftDifference, LostWrites};
 use crate::queue::observed_pool::ObservedPool;
 use crate::queue::quarantine::Quarantine;
 use crate::queue::status::QueueStatus;
@@ -42,31 +42,32 @@ use model::sample::Metric;
 use model::view::{OutOfSync, PoolView};
 use model::write_record::Trigger;
 
-/// What every PoolQueue is told once, at start.
+/// Settings of every PoolQueue, fixed at start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Params {
     /// `batching.quietPeriod`, 500 ms.
     pub quiet_period: Duration,
     /// `batching.maxDelay`, 2 s.
     pub max_delay: Duration,
-    /// `batching.minInterval`, 5 s, since the last attempt's outcome.
+    /// `batching.minInterval`, 5 s since the last attempt's outcome.
     pub min_interval: Duration,
-    /// `batching.retryInterval`, 30 s, since a failed attempt's outcome.
+    /// `batching.retryInterval`, 30 s since a failed attempt's outcome.
     pub retry_interval: Duration,
-    /// `loadBalancerBackendPoolUpdateMaxRetries` after Q7: extra tries after the first.
+    /// `loadBalancerBackendPoolUpdateMaxRetries` after Q7: tries after the first one.
     pub max_retries: u32,
-    /// `resync.afterFailure`, 1 min, doubling to 10 min; `None` switches the comparison after failure off (Q8).
+    /// `resync.afterFailure`, 1 min, doubling to 10 min. `None` switches the comparison after a failure off (Q8).
     pub after_failure: Option<Duration>,
     /// Whether drift is a change of its own; off in `compatibility: upstream`, where it is only reported (C2).
     pub drift: bool,
-    /// Whether a pool that was not there is compared again by itself; off in `compatibility: upstream` (C2).
+    /// Whether a pool that was not found is compared again by time alone; off in `compatibility: upstream` (C2).
     pub compare_after_stale: bool,
-    /// Whether W11's back-offs are on; off in `compatibility: upstream` (C2).
-    pub fights: bool,
+    /// Whether the back-offs of W11 are on; off in `compatibility: upstream` (C2).
+    pub contention_backoff: bool,
 }
 
 impl Params {
-    /// `compatibility: upstream` (C2): everything waits for the tick, and nothing is done that S0 does not do.
+    /// Settings of `compatibility: upstream` (C2): everything waits for the tick, and the queue does nothing that S0
+    /// does not do.
     #[must_use]
     pub fn upstream(tick: Duration, max_retries: u32) -> Params {
         Params {
@@ -78,25 +79,25 @@ impl Params {
             after_failure: None,
             drift: false,
             compare_after_stale: false,
-            fights: false,
+            contention_backoff: false,
         }
     }
 }
 
-/// What a PoolQueue can be told.
+/// Inputs of a PoolQueue.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Its level.
+    /// The pool's level.
     Assigned(Arc<Assignment>),
-    /// What a GET outside its own attempts saw.
+    /// The result of a GET outside of the pool's own attempts.
     Observed(Observation),
-    /// The lane was granted: answer with the newest relevant level (Q3).
+    /// The writer granted the lane: answer with the newest relevant level (Q3).
     Take(AttemptId),
-    /// The operator asks for an attempt now (H3).
+    /// The operator requests an attempt now (H3).
     Attempt(RequestId),
-    /// Write it once more although it is right, because its provisioning state stays `Failed`.
+    /// Write the pool once more although it is in sync, because its provisioning state stays `Failed`.
     Rewrite,
-    /// The attempts of this pool are to be this far apart at least, from the outcome that follows on (Q2).
+    /// The least interval between attempts of this pool, from the next outcome on (Q2).
     Pace(Duration),
     /// The attempt ended.
     Finished(AttemptId, Outcome),
@@ -104,32 +105,32 @@ pub enum In {
     Verified(WriteFate),
 }
 
-/// What a PoolQueue can say.
+/// Outputs of a PoolQueue.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the writer: membership is due; again when the class changes.
+    /// To the writer: membership is due. Sent again when the class changes.
     Due(PoolId, Due),
-    /// To the writer: it is no longer due.
+    /// To the writer: the pool is no longer due.
     Withdraw(PoolId),
-    /// To the writer: the answer to a Take; `None` is `Nothing`.
+    /// To the writer: the answer to a Take; `None` if there is nothing to write.
     Taken(PoolId, AttemptId, Option<Taken>),
-    /// To the Directory: an empty assignment was taken in and nothing is in flight.
+    /// To the Directory: the queue processed an empty assignment, and nothing is in flight.
     Retired(PoolId),
-    /// To the Directory: which members the pool has after an attempt or its verification.
+    /// To the Directory: the members of the pool after an attempt or its verification.
     Members(PoolId, PoolMembers),
-    /// To Discovery: the pool or its load balancer was not there.
+    /// To Discovery: the pool or its load balancer was not found.
     Missing(PoolId),
     /// To the process: the answer to the operator's request.
     Answer(RequestId, Answer),
     /// To the event emitter.
     Report(Report),
-    /// To the event emitter: a condition that was reported holds no longer.
+    /// To the event emitter: a reported condition no longer holds.
     Ended(Ended),
-    /// To the board.
+    /// To the snapshot.
     View(Arc<PoolView>),
-    /// To the board: it is gone.
+    /// To the snapshot: the pool is gone.
     Gone(PoolId),
-    /// To the log: it is quarantined, for this invariant of it does not hold (A4).
+    /// To the log: the pool is quarantined because this invariant of it does not hold (A4).
     Quarantined(PoolId, &'static str),
     /// To the metrics.
     Metric(Metric),
@@ -141,80 +142,81 @@ pub struct PoolQueue {
     pool: PoolId,
     params: Params,
     phase: Phase,
-    /// The newest accepted one; without Services while the pool retires, `None` while it has no owner.
+    /// The newest accepted assignment; without Services while the pool retires, `None` while it has no owner.
     assignment: Option<Arc<Assignment>>,
-    /// The newest term of leadership that it has heard of.
+    /// The newest known term of leadership.
     epoch: Epoch,
-    /// `None`: not known yet.
-    content: Option<ObservedPool>,
-    waiting: Waiting,
-    rest: LastResult,
+    /// The members as last observed; `None` while they are not known.
+    observed: Option<ObservedPool>,
+    waiting: WaitingChanges,
+    last_result: LastResult,
     /// The time of the last outcome, or of the last change if drift is only reported. Earlier observations are outdated
     /// (D3, C2).
     ended: Option<Now>,
     /// The end of the interval since the last outcome, or of a back-off (Q2).
     not_before: Now,
-    /// Whether the operator has asked for an attempt that has not begun.
-    asked: bool,
-    /// Whether the next attempt writes a pool that is right.
-    rewrites: bool,
-    /// The last write, which verification is about.
+    /// Whether the operator requested an attempt that has not begun.
+    attempt_requested: bool,
+    /// Whether the next attempt writes a pool that is in sync.
+    rewrite_requested: bool,
+    /// The last write, to which a verification refers.
     written: Option<AttemptId>,
-    losses: Losses,
-    fights: Contention,
-    /// How far the next outcome is to be from what follows it at least (Q2); the writer says it before each
-    /// outcome for which the budget is low.
+    losses: LostWrites,
+    contention: Contention,
+    /// The least interval between the next outcome and the attempt after it (Q2). The writer sends it before each
+    /// outcome while the budget is low.
     pace: Duration,
-    /// Reasons of missing proof that were reported and not overcome since.
-    told_not_manageable: BTreeSet<ReasonLabel>,
-    /// The conditions that were reported and hold (E1).
-    reported: Reported,
-    /// Whether an attempt found other rules than those of the pool's Services, and Discovery has to read them again.
+    /// Reasons of missing proof that were reported and still apply.
+    reported_reasons: BTreeSet<ReasonLabel>,
+    /// The reported conditions that still hold (E1).
+    reported: ReportedConditions,
+    /// Whether an attempt found other rules than those of the pool's Services, so that Discovery has to read them
+    /// again.
     rules_in_doubt: bool,
-    /// Since when the pool has not matched its level.
+    /// Since when the pool is out of sync.
     out_of_sync: Option<OutOfSync>,
     /// When the last pause ended.
     resumed: Option<Now>,
-    /// The newest endpoint change of each Service whose way into the pool was measured, or not needed.
+    /// The newest endpoint change of each Service whose latency to the pool was measured, or needs no measurement.
     programmed: BTreeMap<ServiceUid, Now>,
-    shown: QueueStatus,
-    /// Whether a test breaks it on purpose, to see it quarantined.
+    status_view: QueueStatus,
+    /// Whether a test broke an invariant on purpose, to see the quarantine.
     broken_on_purpose: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Nothing waits.
+    /// No changes wait.
     Quiet,
     /// Changes wait: in their window, for an interval, parked, paused, or for the first observation.
     Open,
-    /// Posted to the lane, nothing taken.
+    /// Posted to the lane; the writer has not sent Take.
     Due(Due),
     /// An attempt is under way.
     Attempting(Attempt),
-    /// An attempt is under way and the pool has no owner any more.
+    /// An attempt is under way, and the pool has no owner any more.
     Retiring(Attempt),
-    /// An invariant of it was broken: nothing is done any more until it has no owner (A4).
+    /// An invariant of the pool is broken: the queue does nothing until the pool has no owner (A4).
     Quarantined(Quarantine),
 }
 
 #[derive(Debug)]
 struct Attempt {
     id: AttemptId,
-    /// When it was taken.
+    /// When the attempt began, at Take.
     began: Now,
-    /// Since when it had been due.
+    /// Since when the pool had been due.
     due_since: Now,
     /// The changes that share its outcome.
     changes: Changes,
-    /// What it took.
+    /// The assignment that the attempt writes.
     assignment: Arc<Assignment>,
-    /// What started it.
+    /// The reason of the attempt.
     trigger: Trigger,
 }
 
 impl PoolQueue {
-    /// The queue of a pool that has no owner yet.
+    /// Creates the queue of a pool that has no owner yet.
     #[must_use]
     pub fn new(pool: PoolId, params: Params) -> PoolQueue {
         PoolQueue {
@@ -223,24 +225,24 @@ impl PoolQueue {
             phase: Phase::Quiet,
             assignment: None,
             epoch: Epoch::default(),
-            content: None,
-            waiting: Waiting::default(),
-            rest: LastResult::Unknown,
+            observed: None,
+            waiting: WaitingChanges::default(),
+            last_result: LastResult::Unknown,
             ended: None,
             not_before: Now::ZERO,
-            asked: false,
-            rewrites: false,
+            attempt_requested: false,
+            rewrite_requested: false,
             written: None,
-            losses: Losses::default(),
-            fights: Contention::default(),
+            losses: LostWrites::default(),
+            contention: Contention::default(),
             pace: Duration::ZERO,
-            told_not_manageable: BTreeSet::new(),
-            reported: Reported::default(),
+            reported_reasons: BTreeSet::new(),
+            reported: ReportedConditions::default(),
             rules_in_doubt: false,
             out_of_sync: None,
             resumed: None,
             programmed: BTreeMap::new(),
-            shown: QueueStatus::default(),
+            status_view: QueueStatus::default(),
             broken_on_purpose: false,
         }
     }
@@ -252,9 +254,9 @@ impl PoolQueue {
         }
     }
 
-    /// Brings the phase in line with what waits and what the time is, and says what changed by that.
-    fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.settle_if_right(now);
+    /// Brings the phase in line with the waiting changes and the time, and sends what changed.
+    fn update_phase(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.drop_satisfied_changes(now);
         match self.phase {
             Phase::Attempting(_) | Phase::Retiring(_) | Phase::Quarantined(_) => {}
             Phase::Due(due) => {
@@ -279,51 +281,56 @@ impl PoolQueue {
     fn post(&mut self, since: Now, class: Class, out: &mut Vec<Out>) {
         let due = Due { since, class };
         self.phase = Phase::Due(due);
-        self.shown.dirty = true;
+        self.status_view.dirty = true;
         out.push(Out::Due(self.pool.clone(), due));
     }
 
     fn class(&self) -> Option<Class> {
         let level = &self.assignment.as_ref()?.level;
-        self.content.as_ref().map(|content| content.class(level))
+        self.observed.as_ref().map(|observed| observed.class(level))
     }
 
-    /// A level that the verified content satisfies needs no write: untried changes vanish, and it counts as right
-    /// (Q2). A change that was tried goes on, so that operators hear how it ended. While we back off from a fight,
-    /// what another client has added to the pool makes no write necessary either (W11).
-    fn settle_if_right(&mut self, now: Now) {
-        let (Some(assignment), Some(content)) = (&self.assignment, &self.content) else {
+    /// Drops untried changes when the verified content satisfies the level; the pool is then in sync (Q2). A change
+    /// that was tried goes on, so that its result is reported. During a back-off from contention, members that another
+    /// client added do not make a write necessary either (W11).
+    fn drop_satisfied_changes(&mut self, now: Now) {
+        let (Some(assignment), Some(observed)) = (&self.assignment, &self.observed) else {
             return;
         };
-        self.fights.keep_current(&assignment.level, &content.members);
-        if self.in_flight() || self.asked || self.rewrites || !self.waiting.changes.all_fresh() {
-            return;
-        }
-        // The operation that runs may be a predecessor's, or one whose end we did not see: what it leaves is for the
-        // next look to say, unless the pool was known to be right before it (W8).
-        if !content.at_rest && !self.rest.is_known() {
-            return;
-        }
-        let rest = if content.is_right(&assignment.level) {
-            // The pool is right: what earlier attempts reported is over.
-            self.rules_in_doubt = false;
-            self.told_not_manageable.clear();
-            LastResult::Right
-        } else if let Some(level) = self.fights.loosened(now, &assignment.level)
-            && content.is_right(&level)
+        self.contention.keep_current(&assignment.level, &observed.members);
+        if self.in_flight()
+            || self.attempt_requested
+            || self.rewrite_requested
+            || !self.waiting.changes.all_fresh()
         {
-            let until = Some(self.fights.left_until());
-            LastResult::Left(Left { members: content.members.clone(), until })
+            return;
+        }
+        // The running operation may be a predecessor's, or one whose end we did not see. The next observation shows its
+        // result, unless the pool was known to be in sync before it (W8).
+        if !observed.at_rest && !self.last_result.is_known() {
+            return;
+        }
+        let last_result = if observed.is_in_sync(&assignment.level) {
+            // The pool is in sync: what earlier attempts reported is over.
+            self.rules_in_doubt = false;
+            self.reported_reasons.clear();
+            LastResult::InSync
+        } else if let Some(level) = self.contention.relaxed(now, &assignment.level)
+            && observed.is_in_sync(&level)
+        {
+            let until = Some(self.contention.backoff_until());
+            LastResult::LeftAlone(LeftDifference { members: observed.members.clone(), until })
         } else {
             return;
         };
-        let stays = matches!((&self.rest, &rest), (LastResult::Right, LastResult::Right))
-            || matches!((&self.rest, &rest), (LastResult::Left(old), LastResult::Left(new)) if old == new);
+        let results = (&self.last_result, &last_result);
+        let stays = matches!(results, (LastResult::InSync, LastResult::InSync))
+            || matches!(results, (LastResult::LeftAlone(old), LastResult::LeftAlone(new)) if old == new);
         if !self.waiting.take().is_empty() || !stays {
-            self.shown.dirty = true;
+            self.status_view.dirty = true;
         }
-        self.rest = rest;
-        self.shown.withheld = None;
+        self.last_result = last_result;
+        self.status_view.withheld = None;
         for (uid, share) in &assignment.services {
             if let Some(triggered) = share.triggered {
                 self.programmed.insert(uid.clone(), triggered);
@@ -331,42 +338,45 @@ impl PoolQueue {
         }
     }
 
-    /// When what waits may take part, windows apart; `None`: no moment is known (Q2, Q5, D1, D6, W8).
+    /// Returns when the waiting changes may take part, apart from their window; `None` while no moment is known (Q2,
+    /// Q5, D1, D6, W8).
     fn ready_at(&self) -> Option<Now> {
         let assignment = self.assignment.as_ref().filter(|assignment| !assignment.is_paused())?;
         if assignment.epoch < self.epoch {
             return None;
         }
-        if self.content.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
+        if self.observed.is_none() || assignment.services.is_empty() || self.waiting.changes.is_empty() {
             return None;
         }
-        let not_before = if self.asked { Now::ZERO } else { self.not_before };
+        let not_before = if self.attempt_requested { Now::ZERO } else { self.not_before };
         Some(not_before.max(self.waiting.changes.eligible_at().unwrap_or(Now::ZERO)))
     }
 
-    /// When what waits becomes due.
+    /// Returns when the waiting changes become due.
     fn due_at(&self) -> Option<Now> {
-        if self.asked {
+        if self.attempt_requested {
             return self.ready_at();
         }
         let closes = self.waiting.closes(self.params.quiet_period, self.params.max_delay);
         self.ready_at().map(|at| at.max(closes).max(self.waiting.changes.since().unwrap_or(Now::ZERO)))
     }
 
-    /// When a pool at rest is compared by the clock; `None` while it was last seen right: the next look at it at rest
-    /// says so for good (Q6, Q8).
+    /// Returns when a quiet pool is compared by time alone. Returns `None` while it was last observed in sync: the next
+    /// observation without a running operation confirms that (Q6, Q8).
     fn compare_at(&self) -> Option<Now> {
-        let (Phase::Quiet, Some(content)) = (&self.phase, &self.content) else {
+        let (Phase::Quiet, Some(observed)) = (&self.phase, &self.observed) else {
             return None;
         };
-        if content.is_right(&self.assignment.as_ref()?.level) {
+        if observed.is_in_sync(&self.assignment.as_ref()?.level) {
             return None;
         }
-        match &self.rest {
+        match &self.last_result {
             LastResult::Failed(failed) => failed.compare_at,
-            LastResult::Left(left) => left.until,
-            LastResult::Backoff(backoff) => content.certain.then_some(backoff.until),
-            LastResult::Unknown | LastResult::Right | LastResult::Gone | LastResult::Withheld { .. } => None,
+            LastResult::LeftAlone(left) => left.until,
+            LastResult::Backoff(backoff) => observed.certain.then_some(backoff.until),
+            LastResult::Unknown | LastResult::InSync | LastResult::NotFound | LastResult::Withheld { .. } => {
+                None
+            }
         }
     }
 }
@@ -386,35 +396,35 @@ impl Machine for PoolQueue {
             In::Assigned(assignment) => self.on_assigned(now, assignment, out),
             In::Observed(seen) => self.on_observed(now, &seen.facts, seen.began, out),
             In::Take(id) => self.on_take(now, id, out),
-            In::Attempt(id) => self.on_attempt_asked(now, id, out),
+            In::Attempt(id) => self.on_attempt_requested(now, id, out),
             In::Rewrite => self.on_rewrite(now),
             In::Pace(interval) => self.pace = interval,
             In::Finished(id, outcome) => self.on_finished(now, id, outcome, out),
             In::Verified(verdict) => self.on_verified(now, verdict, out),
         }
-        self.advance(now, out);
-        self.note_sync(now, by_level);
-        self.conclude(now, sound, from, out);
+        self.update_phase(now, out);
+        self.record_sync(now, by_level);
+        self.finish_step(now, sound, from, out);
     }
 
     fn deadline(&self) -> Option<Now> {
         if let Phase::Quarantined(quarantine) = &self.phase {
-            return quarantine.tell_at;
+            return quarantine.report_at;
         }
         let due_at = if let Phase::Open = self.phase { self.due_at() } else { None };
-        earliest(earliest(due_at, self.compare_at()), self.shown_parked_until())
+        earliest(earliest(due_at, self.compare_at()), self.parked_state_until())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         let from = out.len();
         if let Phase::Quarantined(_) = self.phase {
-            return self.tell_again(now, out);
+            return self.report_again(now, out);
         }
         if self.compare_at().is_some_and(|at| at <= now) {
             self.compare(now, out);
         }
-        self.advance(now, out);
-        self.note_sync(now, false);
-        self.conclude(now, true, from, out);
+        self.update_phase(now, out);
+        self.record_sync(now, false);
+        self.finish_step(now, true, from, out);
     }
 }

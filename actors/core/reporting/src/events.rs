@@ -1,5 +1,5 @@
-//! Kubernetes Events: the words for each report, how many become of many, and a bounded queue towards the API server
-//! (docs/design/reporting.md, E1).
+//! Kubernetes Events: the text of each report, the combination of similar events, and a bounded queue towards the API
+//! server (docs/design/reporting.md, E1).
 //!
 //! The machine that reports a fact decides whether it is worth an Event; the port creates and patches Event objects.
 
@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::conditions::{Early, Outstanding};
-use crate::events::correlator::{Correlator, Key, Kin, News, Series};
+use crate::events::conditions::{EarlyReports, OutstandingReports};
+use crate::events::correlator::{Correlator, EventClass, NewEvent, Series, SeriesKey};
 use mechanisms::bucket::Bucket;
 use model::ids::{CallId, Epoch};
 use model::leadership::Standing;
@@ -31,15 +31,15 @@ pub use protocol::{DropReason, Dropped, Event, In, Out, Params, Place, PostFailu
 /// The source component of every event.
 pub const COMPONENT: &str = "azure-backend-pool-controller";
 
-/// How many posts may be unanswered at once.
+/// Maximum number of unanswered posts.
 const IN_FLIGHT: usize = 8;
-/// The waits before the second, third and fourth try of a post.
+/// Delays before the second, third and fourth try of a post.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(15)];
 /// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
-/// A post that was not answered by then counts as failed without an answer.
+/// Time after which a post without an answer counts as failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long after its last try the report of a condition that holds is posted again.
+/// Time after its last try at which the report of a lasting condition is posted again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The queue of events towards the API server (E1).
@@ -47,55 +47,55 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 pub struct Emitter {
     params: Params,
     bucket: Bucket,
-    /// The term in which this process leads; `None`: it does not.
+    /// The term in which this process leads; `None`: it does not lead.
     leads: Option<Epoch>,
-    /// The newest term for which operators' wishes are known, and whether they let Services and Nodes be told.
+    /// The newest term for which the policy is known, and whether the policy permits events about Services and Nodes.
     known_policy: (Option<Epoch>, bool),
-    /// The term in which Services and Nodes are told; `None`: they are not.
+    /// The term in which Services and Nodes get events; `None`: they get none.
     term: Option<Epoch>,
     correlator: Correlator,
-    /// Every series that is to be written, or is being written.
-    open: BTreeMap<Key, Letter>,
-    /// Those that wait, in the order in which they will be posted.
-    waiting: VecDeque<Key>,
-    /// Those that failed, by the moment of their next try.
-    delayed: BTreeMap<(Now, u64), Key>,
-    /// Reports of conditions that could not be posted, by the moment at which that is tried again.
-    parked: BTreeMap<(Now, u64), Key>,
+    /// Every series that waits for a write or is being written.
+    open: BTreeMap<SeriesKey, PendingPost>,
+    /// Those that wait, in the order of posting.
+    waiting: VecDeque<SeriesKey>,
+    /// Those that failed, by the time of their next try.
+    delayed: BTreeMap<(Now, u64), SeriesKey>,
+    /// Reports of conditions that could not be posted, by the time of their next try.
+    parked: BTreeMap<(Now, u64), SeriesKey>,
     /// The newest report of each condition that holds, until the API server has accepted it.
-    outstanding: Outstanding,
-    /// Reports of conditions that came before the emitter heard of the term.
-    early: Early,
-    /// Posts without an answer, and when they were sent. Calls are numbered in the order of sending.
-    in_flight: BTreeMap<CallId, (Now, Key)>,
+    outstanding: OutstandingReports,
+    /// Reports of conditions that arrived before the emitter knew the term.
+    early: EarlyReports,
+    /// Unanswered posts, with the time at which each was sent. Calls are numbered in that order.
+    in_flight: BTreeMap<CallId, (Now, SeriesKey)>,
     /// The number of the next call, delay or Event object.
     next: u64,
 }
 
-/// A series that is to be written.
+/// A series that waits for a write.
 #[derive(Debug)]
-struct Letter {
+struct PendingPost {
     series: Series,
-    stage: Stage,
-    /// How often writing it failed.
+    stage: PostStage,
+    /// Number of failed writes.
     tries: usize,
-    /// Whether the next post of it was taken out of its budget.
+    /// Whether the next post was taken out of the budget of its object.
     paid: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// For its turn, or the time of its next try; it is written as it is then.
+enum PostStage {
+    /// Its turn, or the time of its next try; it is written as it is then.
     Waiting,
-    /// For an answer.
+    /// An answer.
     Sent {
-        /// Whether it has occurred again since, and is to be written once more.
+        /// Whether it occurred again since it was sent, so that it is written once more.
         again: bool,
     },
 }
 
 impl Emitter {
-    /// An emitter of a process that does not lead, with nothing to tell.
+    /// Creates the emitter of a process that does not lead.
     #[must_use]
     pub fn new(params: Params) -> Emitter {
         Emitter {
@@ -109,8 +109,8 @@ impl Emitter {
             waiting: VecDeque::new(),
             delayed: BTreeMap::new(),
             parked: BTreeMap::new(),
-            outstanding: Outstanding::default(),
-            early: Early::default(),
+            outstanding: OutstandingReports::default(),
+            early: EarlyReports::default(),
             in_flight: BTreeMap::new(),
             next: 0,
         }
@@ -120,45 +120,45 @@ impl Emitter {
         let severity = messages::severity(&report.what);
         let reason = messages::reason(&report.what);
         let condition = report.what.condition();
-        let message: Arc<str> = messages::told(&report).into();
+        let message: Arc<str> = messages::full_message(&report).into();
         for subject in report.subjects {
-            let kin = Kin { subject, severity, reason, condition: condition.clone() };
-            let news = News { kin, message: Arc::clone(&message) };
-            if self.may_tell(&news.kin.subject) {
-                self.on_news(now, news, out);
-            } else if news.kin.condition.is_some() {
-                self.early.keep(news);
+            let class = EventClass { subject, severity, reason, condition: condition.clone() };
+            let event = NewEvent { class, message: Arc::clone(&message) };
+            if self.may_report(&event.class.subject) {
+                self.add_event(now, event, out);
+            } else if event.class.condition.is_some() {
+                self.early.keep(event);
             } else if self.leads.is_some() {
-                drop_event(&news.kin, news.message, DropReason::NotAllowed, out);
+                drop_event(&event.class, event.message, DropReason::NotAllowed, out);
             }
         }
     }
 
-    /// An occurrence that costs no write of its own is always added; one that does, only while its object may have more
-    /// and there is room. The count rises in any case. The report of a condition is posted later, then.
-    fn on_news(&mut self, now: Now, news: News, out: &mut Vec<Out>) {
-        let (key, message) = self.correlator.place(now, news);
+    /// Adds an occurrence. One that needs a write of its own is added only if the object's budget and the queue have
+    /// room. The count rises in any case. Without room, the report of a condition is posted later.
+    fn add_event(&mut self, now: Now, event: NewEvent, out: &mut Vec<Out>) {
+        let (key, message) = self.correlator.series_of(now, event);
         self.outstanding.began(&key);
-        if let Some(letter) = self.open.get_mut(&key) {
-            letter.series.occurred(now, Arc::clone(&message));
-            if let Stage::Sent { again: again @ false } = &mut letter.stage {
-                *again = self.correlator.may_write(now, &key.kin);
-                if !*again && key.kin.condition.is_none() {
-                    drop_event(&key.kin, message, DropReason::OverBudget, out);
+        if let Some(post) = self.open.get_mut(&key) {
+            post.series.occurred(now, Arc::clone(&message));
+            if let PostStage::Sent { again: again @ false } = &mut post.stage {
+                *again = self.correlator.may_write(now, &key.class);
+                if !*again && key.class.condition.is_none() {
+                    drop_event(&key.class, message, DropReason::OverBudget, out);
                 }
             }
             return;
         }
         let series = self.correlator.recall(now, &key, Arc::clone(&message));
         let room = self.has_room();
-        let paid = room && self.correlator.may_write(now, &key.kin);
-        if !paid && key.kin.condition.is_none() {
+        let paid = room && self.correlator.may_write(now, &key.class);
+        if !paid && key.class.condition.is_none() {
             let why = if room { DropReason::OverBudget } else { DropReason::QueueFull };
-            drop_event(&key.kin, message, why, out);
+            drop_event(&key.class, message, why, out);
             self.correlator.remember(key, series);
             return;
         }
-        self.open.insert(key.clone(), Letter { series, stage: Stage::Waiting, tries: 0, paid });
+        self.open.insert(key.clone(), PendingPost { series, stage: PostStage::Waiting, tries: 0, paid });
         if paid {
             self.waiting.push_back(key);
         } else {
@@ -170,8 +170,8 @@ impl Emitter {
         self.waiting.len() + self.delayed.len() < self.params.capacity
     }
 
-    /// What waits when a term ends is dropped: what of it lasts is told again in the next one, by the next leader. The
-    /// end of a term may not be heard of before the next one begins; a renewal changes nothing.
+    /// Drops what waits when a term ends: the next leader reports lasting conditions again. The next term may begin
+    /// before the end of this one is known; a renewal changes nothing.
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
         let leads = standing.term();
         if std::mem::replace(&mut self.leads, leads) == leads {
@@ -179,23 +179,23 @@ impl Emitter {
         }
         self.outstanding.clear();
         if leads.is_none() {
-            self.early = Early::default();
+            self.early = EarlyReports::default();
         }
         for key in self.take_waiting(|_| true) {
-            if let Some(letter) = self.open.get(&key) {
-                let message = Arc::clone(&letter.series.message);
-                out.push(Out::Dropped(dropped(&key.kin, message, DropReason::NotAllowed)));
+            if let Some(post) = self.open.get(&key) {
+                let message = Arc::clone(&post.series.message);
+                out.push(Out::Dropped(dropped(&key.class, message, DropReason::NotAllowed)));
             }
             self.close(key);
         }
-        self.settle_term(now, out);
+        self.update_term(now, out);
     }
 
-    /// What operators wish: Services and Nodes are told as long as something may be written. What waits for them when that
-    /// ends is dropped and counted; what of it lasts is told again when it begins.
+    /// Applies the policy: Services and Nodes get events while writes are permitted. When that ends, waiting events are
+    /// dropped and counted; lasting conditions are reported again when it begins.
     fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: &OperatorPolicy, out: &mut Vec<Out>) {
         self.known_policy = (self.known_policy.0.max(term), !policy.only_observes());
-        self.settle_term(now, out);
+        self.update_term(now, out);
         if self.term.is_none() {
             self.outstanding.clear();
             for key in self.take_waiting(|subject| !is_controller(subject)) {
@@ -204,37 +204,37 @@ impl Emitter {
         }
     }
 
-    fn settle_term(&mut self, now: Now, out: &mut Vec<Out>) {
-        let (known, lets) = self.known_policy;
-        let term = self.leads.filter(|_| lets && known >= self.leads);
+    fn update_term(&mut self, now: Now, out: &mut Vec<Out>) {
+        let (known, permits) = self.known_policy;
+        let term = self.leads.filter(|_| permits && known >= self.leads);
         if std::mem::replace(&mut self.term, term) != term {
             out.push(Out::Reporting(term));
         }
-        for news in self.early.take(|subject| may_tell(self.leads, self.term, subject)) {
-            self.on_news(now, news, out);
+        for event in self.early.take(|subject| may_report(self.leads, self.term, subject)) {
+            self.add_event(now, event, out);
         }
     }
 
-    /// Whether this one is told anything now.
-    fn may_tell(&self, subject: &Subject) -> bool {
-        may_tell(self.leads, self.term, subject)
+    /// Reports whether this subject gets events now.
+    fn may_report(&self, subject: &Subject) -> bool {
+        may_report(self.leads, self.term, subject)
     }
 
-    /// Takes out those of these subjects that wait: for their turn, for their next try, or to be posted again.
-    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<Key> {
-        let (mut taken, waiting): (Vec<Key>, VecDeque<Key>) = {
+    /// Removes and returns the waiting series of these subjects: for their turn, for their next try, or parked.
+    fn take_waiting(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<SeriesKey> {
+        let (mut taken, waiting): (Vec<SeriesKey>, VecDeque<SeriesKey>) = {
             let all = std::mem::take(&mut self.waiting);
-            let (taken, left): (VecDeque<Key>, VecDeque<Key>) =
-                all.into_iter().partition(|key| of(&key.kin.subject));
+            let (taken, left): (VecDeque<SeriesKey>, VecDeque<SeriesKey>) =
+                all.into_iter().partition(|key| of(&key.class.subject));
             (taken.into(), left)
         };
         self.waiting = waiting;
-        taken.extend(self.delayed.extract_if(.., |_, key| of(&key.kin.subject)).map(|(_, key)| key));
-        taken.extend(self.parked.extract_if(.., |_, key| of(&key.kin.subject)).map(|(_, key)| key));
+        taken.extend(self.delayed.extract_if(.., |_, key| of(&key.class.subject)).map(|(_, key)| key));
+        taken.extend(self.parked.extract_if(.., |_, key| of(&key.class.subject)).map(|(_, key)| key));
         taken
     }
 
-    /// The invariants of the queue.
+    /// Checks the invariants of the queue.
     fn check(&self) -> Result<(), &'static str> {
         let waiting = self.waiting.len() + self.delayed.len();
         if self.open.len() != waiting + self.parked.len() + self.in_flight.len() {
@@ -250,17 +250,17 @@ impl Emitter {
             return Err("the report of a condition was not accepted, and is not posted again");
         }
         let all = self.waiting.iter().chain(self.delayed.values()).chain(self.parked.values());
-        if all.into_iter().any(|key| !self.may_tell(&key.kin.subject)) {
+        if all.into_iter().any(|key| !self.may_report(&key.class.subject)) {
             return Err("an Event is pending for an object that may get none");
         }
         self.correlator.check()
     }
 }
 
-/// The reason and the message of the events by which a report is made.
+/// Returns the reason and the message of the events for a report.
 #[must_use]
-pub fn words_of(report: &Report) -> (&'static str, String) {
-    (messages::reason(&report.what), messages::told(report))
+pub fn text_of(report: &Report) -> (&'static str, String) {
+    (messages::reason(&report.what), messages::full_message(report))
 }
 
 fn is_controller(subject: &Subject) -> bool {
@@ -270,19 +270,20 @@ fn is_controller(subject: &Subject) -> bool {
     }
 }
 
-/// Whether a subject is told anything by a process that leads in the one term, and tells Services and Nodes in the other.
-fn may_tell(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> bool {
+/// Reports whether a subject gets events from a process that leads in `leads`, and reports about Services and Nodes in
+/// `term`.
+fn may_report(leads: Option<Epoch>, term: Option<Epoch>, subject: &Subject) -> bool {
     term.is_some() || (leads.is_some() && is_controller(subject))
 }
 
 /// Counts and logs an event that is not posted.
-fn drop_event(kin: &Kin, message: Arc<str>, why: DropReason, out: &mut Vec<Out>) {
+fn drop_event(class: &EventClass, message: Arc<str>, why: DropReason, out: &mut Vec<Out>) {
     out.push(Out::Metric(Metric::EventDropped));
-    out.push(Out::Dropped(dropped(kin, message, why)));
+    out.push(Out::Dropped(dropped(class, message, why)));
 }
 
-fn dropped(kin: &Kin, message: Arc<str>, why: DropReason) -> Dropped {
-    Dropped { subject: kin.subject.clone(), severity: kin.severity, reason: kin.reason, message, why }
+fn dropped(class: &EventClass, message: Arc<str>, why: DropReason) -> Dropped {
+    Dropped { subject: class.subject.clone(), severity: class.severity, reason: class.reason, message, why }
 }
 
 fn overdue_at(sent: Now) -> Now {

@@ -1,7 +1,7 @@
 //! Collects the machines' views into one snapshot, published at most every 250 ms (docs/design/model-and-mechanisms.md,
 //! A2).
 //!
-//! It decides nothing about what it shows.
+//! The board makes no decisions about the views.
 
 mod carried;
 #[cfg(test)]
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carried::Carried;
+use carried::PredecessorRecord;
 use model::error::NotManageable;
 use model::ids::{NodeName, PoolId, ServiceKey, ServiceUid};
 use model::lease::OutOfSyncTimes;
@@ -24,87 +24,87 @@ use model::view::{
 };
 use model::xds::dump::XdsView;
 
-/// How many pools that are out of sync are noted in our Lease.
-const NOTED: usize = 20;
-/// The shortest time between two snapshots.
+/// Number of out-of-sync pools that our Lease records.
+const MOST_RECORDED: usize = 20;
+/// Least time between two snapshots.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the board can be told.
+/// Inputs of the board.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A pool.
+    /// The view of a pool.
     Pool(Arc<PoolView>),
-    /// A pool is gone.
+    /// A pool that is gone.
     PoolGone(PoolId),
-    /// A Service, or that it is gone. The UID tells a re-created Service from its predecessor.
+    /// A Service; `None` when it is gone. The UID tells a re-created Service from its predecessor.
     Service(ServiceUid, ServiceKey, Option<Arc<ServiceView>>),
-    /// A lane.
+    /// The view of a lane.
     Lane(LaneView),
-    /// A gate.
+    /// The view of a gate.
     Gate(GateClass, GateView),
-    /// A source.
+    /// The view of a source.
     Source(SourceView),
-    /// A load balancer.
+    /// The view of a load balancer.
     Lb(LbView),
-    /// Since when the predecessor of this leader has found pools out of sync.
+    /// Since when the previous leader has found pools out of sync.
     OutOfSync(OutOfSyncTimes),
-    /// Who leads.
+    /// The state of leadership.
     Leadership(LeadershipView),
-    /// The shared Lease.
+    /// The state of the shared Lease.
     SharedLease(SharedLeaseView),
-    /// Why a listed pool is not written; `None`: nothing prevents it any more.
+    /// The reason why a listed pool is not written; `None`: nothing blocks it any more.
     Refused(PoolId, Option<NotManageable>),
-    /// What is known of xDS control planes.
+    /// The state of the xDS control planes.
     Xds(Arc<XdsView>),
-    /// The guards.
+    /// The state of the guards.
     Guards(GuardsView),
     /// The mode and the pauses.
     OperatorPolicy(PolicyView),
-    /// A node that leaves service or comes back, or that nothing is left of that under this name.
+    /// A node that leaves service or comes back; `None`: nothing remains under this name.
     Node(NodeName, Option<NodeView>),
-    /// A node that there is, or that there is none of this name any more.
+    /// An existing node; `None`: no node has this name any more.
     Known(NodeName, Option<Arc<NodeFact>>),
     /// The admin state as a whole.
     Admin(AdminView),
-    /// The first complete lists are in.
+    /// The first lists are complete.
     ListsSynced,
-    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
+    /// Discovery read at least one managed load balancer. Each other one was read, failed, or did not answer within 1
     /// s.
     DiscoverySynced,
 }
 
-/// What the board can say.
+/// Outputs of the board.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the published cell.
     Publish(Arc<Snapshot>),
-    /// To the Leader: the pools that have been out of sync for longest.
+    /// To the Leader: the pools that have been out of sync longest.
     OutOfSync(OutOfSyncTimes),
 }
 
-/// The newest view of everything, and when it was last published.
+/// The newest view of everything, and the time of the last publication.
 #[derive(Debug, Default)]
 pub struct Board {
     newest: Snapshot,
-    /// Whether something changed since the last publication.
+    /// Whether anything changed since the last publication.
     dirty: bool,
-    /// When that was.
+    /// Time of the last publication.
     published: Option<Now>,
-    /// Since when the predecessor of this leader has found pools out of sync.
-    carried: Carried,
-    /// The pools that were last said to be out of sync.
+    /// Since when the previous leader has found pools out of sync.
+    carried: PredecessorRecord,
+    /// The pools last reported out of sync.
     out_of_sync: OutOfSyncTimes,
 }
 
 impl Board {
-    /// An empty board.
+    /// Creates an empty board.
     #[must_use]
     pub fn new() -> Board {
         Board::default()
     }
 
-    /// Takes a view in; says whether something visible changed.
-    fn take_in(&mut self, now: Now, input: In) -> bool {
+    /// Records a view. Returns whether anything visible changed.
+    fn record(&mut self, now: Now, input: In) -> bool {
         let newest = &mut self.newest;
         match input {
             In::Pool(view) => {
@@ -116,7 +116,7 @@ impl Board {
                 newest.pools.remove(&pool).is_some()
             }
             In::OutOfSync(pools) => {
-                self.carried = Carried::new(now, &pools);
+                self.carried = PredecessorRecord::new(now, &pools);
                 for view in newest.pools.values_mut().filter(|view| view.out_of_sync.is_some()) {
                     *view = self.carried.applied(now, Arc::clone(view));
                 }
@@ -150,11 +150,11 @@ impl Board {
             }
             In::Refused(pool, Some(why)) => newest.refused.insert(pool, why.clone()) != Some(why),
             In::Refused(pool, None) => newest.refused.remove(&pool).is_some(),
-            In::Leadership(view) => put(&mut newest.leadership, view),
-            In::Xds(view) => put(&mut newest.xds, view),
-            In::SharedLease(view) => put(&mut newest.shared_lease, view),
-            In::Guards(view) => put(&mut newest.guards, view),
-            In::OperatorPolicy(view) => put(&mut newest.policy, view),
+            In::Leadership(view) => replace_view(&mut newest.leadership, view),
+            In::Xds(view) => replace_view(&mut newest.xds, view),
+            In::SharedLease(view) => replace_view(&mut newest.shared_lease, view),
+            In::Guards(view) => replace_view(&mut newest.guards, view),
+            In::OperatorPolicy(view) => replace_view(&mut newest.policy, view),
             In::Node(name, Some(view)) => {
                 let same = newest.nodes.get(&name).is_some_and(|known| **known == view);
                 newest.nodes.insert(name, Arc::new(view));
@@ -180,22 +180,22 @@ impl Board {
         self.published.map_or(Now::ZERO, |published| published.plus(INTERVAL))
     }
 
-    /// Publishes what is new when the interval has passed. Only this copies the maps, and those hold `Arc`s.
+    /// Publishes changes once the interval has passed. Only this copies the maps, and those hold `Arc`s.
     fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.dirty && self.next_publication() <= now {
             self.dirty = false;
             self.published = Some(now);
             self.newest.at = now;
-            self.tell_out_of_sync(out);
+            self.send_out_of_sync(out);
             out.push(Out::Publish(Arc::new(self.newest.clone())));
         }
     }
 }
 
 impl Board {
-    /// Tells the Leader which pools have been out of sync for longest, when that changes.
-    fn tell_out_of_sync(&mut self, out: &mut Vec<Out>) {
-        let longest = self.newest.longest_out_of_sync(NOTED);
+    /// Sends the pools that have been out of sync longest to the Leader, when they change.
+    fn send_out_of_sync(&mut self, out: &mut Vec<Out>) {
+        let longest = self.newest.longest_out_of_sync(MOST_RECORDED);
         let longest: BTreeMap<PoolId, Now> =
             longest.into_iter().map(|(since, view)| (view.pool.clone(), since)).collect();
         if longest != *self.out_of_sync {
@@ -205,8 +205,8 @@ impl Board {
     }
 }
 
-/// Puts a view in the place of what was there. Says whether it is another one.
-fn put<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
+/// Replaces a view. Returns whether it differs from the former one.
+fn replace_view<V: PartialEq>(place: &mut Option<V>, view: V) -> bool {
     let same = place.as_ref() == Some(&view);
     *place = Some(view);
     !same
@@ -217,7 +217,7 @@ impl Machine for Board {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        self.dirty |= self.take_in(now, input);
+        self.dirty |= self.record(now, input);
         self.publish(now, out);
     }
 

@@ -22,7 +22,7 @@ impl Delivery {
                 | discovery::In::Missing(_)
                 | discovery::In::Compare(..)
                 | discovery::In::ForeignRelease
-                | discovery::In::Look
+                | discovery::In::ReadSoon
                 | discovery::In::Round => None,
             },
             Delivery::Pool(pool, PoolMessage::In(input)) => match input {

@@ -65,7 +65,7 @@ fn params() -> queue::Params {
         after_failure: Some(Duration::from_secs(60)),
         drift: true,
         compare_after_stale: true,
-        fights: true,
+        contention_backoff: true,
     }
 }
 

@@ -38,7 +38,7 @@ impl Profile {
                 after_failure: Some(Duration::from_secs(60)),
                 drift: true,
                 compare_after_stale: true,
-                fights: true,
+                contention_backoff: true,
             },
             Profile::Upstream => queue::Params::upstream(tick, max_retries),
         }

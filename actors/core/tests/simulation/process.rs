@@ -244,8 +244,8 @@ fn params(plant: Option<Plant>, settings: Settings, identity: Arc<str>) -> Param
         },
         pauses: pauses::Params {
             mode: model::policy::Mode::Enforce,
-            keeping: pauses::Keeping::ConfigMap,
-            heeding: pauses::Heeding::Pauses,
+            keeping: pauses::PauseStorage::ConfigMap,
+            heeding: pauses::PauseEffect::Pauses,
         },
         admin_state: admin_state_params(settings),
         leader: leader::Params {
@@ -346,6 +346,6 @@ fn queue_params(plant: Option<Plant>, upstream: bool) -> queue::Params {
         after_failure: Some(seconds(60)),
         drift: true,
         compare_after_stale: true,
-        fights: true,
+        contention_backoff: true,
     }
 }

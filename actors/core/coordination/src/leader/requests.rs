@@ -1,9 +1,9 @@
-//! The requests about our own Lease: when it is looked at, taken, renewed, awaited and released
-//! (docs/design/coordination.md, W8).
+//! Requests about our own Lease: when it is read, taken, renewed, watched and released (docs/design/coordination.md,
+//! W8).
 //!
-//! One request is under way at a time. A write whose answer is lost may have been carried out: the Lease is looked
-//! at, and what stands in it decides. Only a write that was answered counts as a renewal. What a watch brings may be
-//! older than what is known; the answers to all other requests are most recent when they are sent.
+//! At most one request is in flight. A write whose answer is lost may have succeeded: the Lease is read, and its
+//! content decides. Only an answered write counts as a renewal. A watch may return an older state than the known one;
+//! the answers to all other requests are most recent when they are sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,68 +14,68 @@ use model::machine::{Now, earliest};
 use model::object::GIVE_UP_AFTER;
 use model::sample::Metric;
 
-use super::observed_lease::Chance;
-use super::{Ending, Leader, Out, Times};
+use super::observed_lease::LeaseAvailability;
+use super::{Leader, Out, Shutdown, Times};
 
-/// How long the Lease is awaited at a time.
-const AWAIT: Duration = Duration::from_secs(60);
-/// The least time between two awaits that bring nothing, and between two tries to let go.
-const BREATH: Duration = Duration::from_secs(1);
-/// The duration in a Lease without a holder: the least that the API allows, and what tells our release from
-/// an emptied Lease.
+/// Maximum duration of one watch of the Lease.
+const WATCH_FOR: Duration = Duration::from_secs(60);
+/// Least time between two watches without a result, and between two tries to release.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The duration in a Lease without a holder: the least that the API permits. It distinguishes our release from an
+/// emptied Lease.
 pub(super) const RELEASED_FOR: Duration = Duration::from_secs(1);
 
-/// The request that is under way, or the next one.
+/// The request in flight, or the next one.
 #[derive(Clone, Debug)]
 pub(super) enum LeaseStep {
-    /// Nothing is asked.
+    /// No request.
     None,
-    /// The Lease is looked at. `after_take`: it may be ours already.
-    Look { at: Now, after_take: bool },
-    /// Whatever its state calls for is done: it is taken, renewed, awaited, or released.
+    /// A read of the Lease. `after_take`: the Lease may be ours already.
+    Read { at: Now, after_take: bool },
+    /// Whatever the state requires: take, renew, watch, or release.
     Act { at: Now },
     /// A request was sent.
-    Asked { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
+    InFlight { call: CallId, sent: Now, give_up: Now, what: LeaseRequest },
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseRequest {
-    Look { after_take: bool },
-    Await,
+    Read { after_take: bool },
+    Watch,
     Take,
     Renew,
     Release,
 }
 
 impl LeaseStep {
-    pub(super) fn look(at: Now) -> LeaseStep {
-        LeaseStep::Look { at, after_take: false }
+    pub(super) fn read(at: Now) -> LeaseStep {
+        LeaseStep::Read { at, after_take: false }
     }
 }
 
 impl Leader {
-    /// Whether a request may have made the Lease ours without our knowing.
+    /// Reports whether a request may have made the Lease ours without our knowledge.
     pub(super) fn may_become_ours(&self) -> bool {
-        match &self.errand {
+        match &self.request {
             LeaseStep::None | LeaseStep::Act { .. } => false,
-            LeaseStep::Look { after_take, .. } => *after_take,
-            LeaseStep::Asked { what, .. } => match what {
-                LeaseRequest::Look { after_take } => *after_take,
+            LeaseStep::Read { after_take, .. } => *after_take,
+            LeaseStep::InFlight { what, .. } => match what {
+                LeaseRequest::Read { after_take } => *after_take,
                 LeaseRequest::Take => true,
-                LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
+                LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
             },
         }
     }
 
-    /// When the next request is made, or the one under way is given up.
-    pub(super) fn errand_deadline(&self, times: Times) -> Option<Now> {
-        match &self.errand {
+    /// Returns when the next request is made, or the one in flight is given up.
+    pub(super) fn request_deadline(&self, times: Times) -> Option<Now> {
+        match &self.request {
             LeaseStep::None => None,
-            LeaseStep::Look { at, .. } | LeaseStep::Act { at } => Some(*at),
-            LeaseStep::Asked { give_up, what, .. } => match what {
-                LeaseRequest::Await => earliest(Some(*give_up), self.expiry(times)),
-                LeaseRequest::Look { .. }
+            LeaseStep::Read { at, .. } | LeaseStep::Act { at } => Some(*at),
+            LeaseStep::InFlight { give_up, what, .. } => match what {
+                LeaseRequest::Watch => earliest(Some(*give_up), self.expiry(times)),
+                LeaseRequest::Read { .. }
                 | LeaseRequest::Take
                 | LeaseRequest::Renew
                 | LeaseRequest::Release => Some(*give_up),
@@ -83,87 +83,90 @@ impl Leader {
         }
     }
 
-    /// When the hold of another client ends by itself.
+    /// Returns when the hold of another process expires.
     fn expiry(&self, times: Times) -> Option<Now> {
-        match self.sight.chance(Now::ZERO, times) {
-            Chance::Held(_, expires) => Some(expires),
-            Chance::Unknown | Chance::Absent | Chance::Free(_) => None,
+        match self.observed.availability(Now::ZERO, times) {
+            LeaseAvailability::Held(_, expires) => Some(expires),
+            LeaseAvailability::Unknown | LeaseAvailability::Absent | LeaseAvailability::Free(_) => None,
         }
     }
 
-    /// Does what is due about the Lease.
-    pub(super) fn go_on(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        if let LeaseStep::Asked { give_up, what, sent, .. } = self.errand {
+    /// Sends the next request if it is due.
+    pub(super) fn send_due(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
+        if let LeaseStep::InFlight { give_up, what, sent, .. } = self.request {
             if give_up <= now {
                 self.on_failed(now, sent, what, "no answer in time".into(), times);
-            } else if what == LeaseRequest::Await
-                && (self.expiry(times).is_none_or(|expires| expires <= now) || self.ending != Ending::Not)
+            } else if what == LeaseRequest::Watch
+                && (self.expiry(times).is_none_or(|expires| expires <= now) || self.shutdown != Shutdown::Not)
             {
-                // What its answer would bring is not waited for any more.
-                self.errand = LeaseStep::Act { at: now };
+                // The result of the watch does not matter any more.
+                self.request = LeaseStep::Act { at: now };
             }
         }
-        if let (Ending::Releasing { .. }, LeaseStep::Act { at }) = (self.ending, &mut self.errand) {
+        if let (Shutdown::Releasing { .. }, LeaseStep::Act { at }) = (self.shutdown, &mut self.request) {
             *at = now;
         }
-        match self.errand {
-            LeaseStep::Look { at, after_take } if at <= now => {
-                self.ask(now, LeaseRequest::Look { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
+        match self.request {
+            LeaseStep::Read { at, after_take } if at <= now => {
+                self.send(now, LeaseRequest::Read { after_take }, LeaseAsk::Get, GIVE_UP_AFTER, out);
             }
-            LeaseStep::Act { at } if at <= now => self.act(now, times, out),
-            LeaseStep::None | LeaseStep::Look { .. } | LeaseStep::Act { .. } | LeaseStep::Asked { .. } => {}
+            LeaseStep::Act { at } if at <= now => self.act_on_state(now, times, out),
+            LeaseStep::None | LeaseStep::Read { .. } | LeaseStep::Act { .. } | LeaseStep::InFlight { .. } => {
+            }
         }
     }
 
-    fn ask(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
+    fn send(&mut self, now: Now, what: LeaseRequest, ask: LeaseAsk, within: Duration, out: &mut Vec<Out>) {
         self.calls += 1;
         let call = CallId(self.calls);
-        self.errand = LeaseStep::Asked { call, sent: now, give_up: now.plus(within), what };
+        self.request = LeaseStep::InFlight { call, sent: now, give_up: now.plus(within), what };
         out.push(Out::Lease(call, ask));
     }
 
-    fn act(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
-        let (what, ask, within) = match (self.renewed.is_some(), self.ending) {
-            (true, Ending::Not | Ending::Begun) => match self.sight.ours() {
+    fn act_on_state(&mut self, now: Now, times: Times, out: &mut Vec<Out>) {
+        let (what, ask, within) = match (self.renewed.is_some(), self.shutdown) {
+            (true, Shutdown::Not | Shutdown::Begun) => match self.observed.ours() {
                 Some(facts) => {
                     let edit = self.edit(&facts, times);
                     (LeaseRequest::Renew, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
-            (true, Ending::Releasing { .. }) => match self.sight.ours() {
+            (true, Shutdown::Releasing { .. }) => match self.observed.ours() {
                 Some(facts) => {
                     let edit = LeaseEdit { holder: None, duration: RELEASED_FOR, ..self.edit(&facts, times) };
                     (LeaseRequest::Release, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                None => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
+                None => (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
             },
-            // Nothing is taken by a process that ends.
-            (false, Ending::Begun | Ending::Releasing { .. }) => {
-                self.errand = LeaseStep::None;
+            // A process that ends takes no Lease.
+            (false, Shutdown::Begun | Shutdown::Releasing { .. }) => {
+                self.request = LeaseStep::None;
                 return;
             }
-            (false, Ending::Not) => match self.sight.chance(now, times) {
-                Chance::Unknown => (LeaseRequest::Look { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER),
-                Chance::Absent => {
+            (false, Shutdown::Not) => match self.observed.availability(now, times) {
+                LeaseAvailability::Unknown => {
+                    (LeaseRequest::Read { after_take: false }, LeaseAsk::Get, GIVE_UP_AFTER)
+                }
+                LeaseAvailability::Absent => {
                     (LeaseRequest::Take, LeaseAsk::Create(self.first_edit(times)), GIVE_UP_AFTER)
                 }
-                Chance::Free(facts) => {
-                    // Also where the holder stays: each term has its own number.
+                LeaseAvailability::Free(facts) => {
+                    // Also if the holder stays the same: each term has its own number.
                     let edit = LeaseEdit { acquired: true, transition: true, ..self.edit(&facts, times) };
                     (LeaseRequest::Take, LeaseAsk::Replace(facts, edit), GIVE_UP_AFTER)
                 }
-                Chance::Held(facts, expires) => {
-                    let span = AWAIT.min(expires.since(now));
+                LeaseAvailability::Held(facts, expires) => {
+                    let span = WATCH_FOR.min(expires.since(now));
                     (
-                        LeaseRequest::Await,
+                        LeaseRequest::Watch,
                         LeaseAsk::Await(facts.version.clone(), span),
                         span.saturating_add(WATCH_MARGIN),
                     )
                 }
             },
         };
-        self.ask(now, what, ask, within, out);
+        self.send(now, what, ask, within, out);
     }
 
     fn first_edit(&self, times: Times) -> LeaseEdit {
@@ -179,7 +182,7 @@ impl Leader {
         }
     }
 
-    /// A renewal; gate times and pools out of sync are noted by the leader, because standbys know of none.
+    /// Returns a renewal. The leader records gate times and out-of-sync pools, because standbys know none.
     fn edit(&self, facts: &LeaseFacts, times: Times) -> LeaseEdit {
         let gates = self.is_leading().then_some(self.gates).filter(|gates| *gates != facts.gates);
         let changed = self.is_leading() && self.out_of_sync != facts.out_of_sync;
@@ -187,7 +190,7 @@ impl Leader {
         LeaseEdit { acquired: false, gates, out_of_sync, ..self.first_edit(times) }
     }
 
-    /// Takes in the answer to the request that is under way.
+    /// Processes the answer to the request in flight.
     pub(super) fn on_answer(
         &mut self,
         now: Now,
@@ -196,7 +199,7 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        let LeaseStep::Asked { call: open, sent, what, .. } = self.errand else {
+        let LeaseStep::InFlight { call: open, sent, what, .. } = self.request else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
@@ -206,39 +209,41 @@ impl Leader {
         }
         let failed = matches!(answer, LeaseAnswer::Failed(_));
         // The holder does not watch the Lease.
-        if !failed && !matches!(what, LeaseRequest::Look { .. }) {
+        if !failed && !matches!(what, LeaseRequest::Read { .. }) {
             self.watch_failures.clear();
         }
         match answer {
-            LeaseAnswer::Seen(facts) if what != LeaseRequest::Await || self.sight.is_older_than(&facts) => {
-                self.on_seen(now, sent, what, facts, times, out);
+            LeaseAnswer::Seen(facts)
+                if what != LeaseRequest::Watch || self.observed.is_older_than(&facts) =>
+            {
+                self.on_state(now, sent, what, facts, times, out);
             }
-            LeaseAnswer::Absent if what != LeaseRequest::Await => {
+            LeaseAnswer::Absent if what != LeaseRequest::Watch => {
                 self.last_error = None;
-                self.sight.absent(times);
+                self.observed.record_absent(times);
                 self.confirmed = false;
-                self.lose(now, out);
-                self.errand = LeaseStep::Act { at: now };
+                self.end_term(now, out);
+                self.request = LeaseStep::Act { at: now };
             }
-            // A watch may lag behind, and tell of a state or a deletion that others have followed: what it brings
-            // counts only where it is certainly newer than what is known. Else a read, which is most recent, tells.
+            // A watch may lag, and return a state or a deletion that newer states have followed. It counts only if it
+            // is certainly newer than the known state. Otherwise a read decides, because it is most recent.
             LeaseAnswer::Seen(_) | LeaseAnswer::Absent => {
-                self.errand = LeaseStep::look(now.max(sent.plus(BREATH)));
+                self.request = LeaseStep::read(now.max(sent.plus(MIN_INTERVAL)));
             }
-            // One is a race that was lost; more in a row are a server that refuses, or a client that writes all the
+            // One conflict is a lost race. Several in a row mean a server that refuses, or a client that writes all the
             // time.
             LeaseAnswer::Conflict => {
                 let after_take = what == LeaseRequest::Take;
-                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(BREATH)) };
+                let at = if self.conflicts == 0 { now } else { now.max(sent.plus(MIN_INTERVAL)) };
                 self.conflicts = self.conflicts.saturating_add(1);
-                self.errand = LeaseStep::Look { at, after_take };
+                self.request = LeaseStep::Read { at, after_take };
             }
-            LeaseAnswer::Unchanged => self.errand = LeaseStep::Act { at: now.max(sent.plus(BREATH)) },
+            LeaseAnswer::Unchanged => self.request = LeaseStep::Act { at: now.max(sent.plus(MIN_INTERVAL)) },
             LeaseAnswer::Failed(failure) => self.on_failed(now, sent, what, failure.into_why(), times),
         }
     }
 
-    fn on_seen(
+    fn on_state(
         &mut self,
         now: Now,
         sent: Now,
@@ -247,65 +252,65 @@ impl Leader {
         times: Times,
         out: &mut Vec<Out>,
     ) {
-        if let Some(set_back) = self.sight.set_back(&facts) {
+        if let Some(set_back) = self.observed.set_back(&facts) {
             self.on_set_back(now, set_back, out);
             return;
         }
         self.last_error = None;
-        self.sight.seen(now, facts, times);
-        let ours = self.sight.ours().is_some();
+        self.observed.record(now, facts, times);
+        let ours = self.observed.ours().is_some();
         self.confirmed &= ours;
         match what {
-            LeaseRequest::Look { .. } | LeaseRequest::Await => {}
+            LeaseRequest::Read { .. } | LeaseRequest::Watch => {}
             LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.conflicts = 0,
         }
         let next = now.max(sent.plus(times.retry));
-        self.errand = LeaseStep::Act { at: now };
+        self.request = LeaseStep::Act { at: now };
         match what {
-            LeaseRequest::Look { .. } | LeaseRequest::Await => {
+            LeaseRequest::Read { .. } | LeaseRequest::Watch => {
                 if self.renewed.is_some() && !ours {
-                    self.lose(now, out);
+                    self.end_term(now, out);
                 }
-                // A take whose answer was lost, in a process that ends: it is to be released.
-                if ours && self.renewed.is_none() && self.ending != Ending::Not {
+                // A take whose answer was lost, in a process that ends: it must be released.
+                if ours && self.renewed.is_none() && self.shutdown != Shutdown::Not {
                     self.renewed = Some(now);
                 }
             }
             LeaseRequest::Take if ours => {
-                self.errand = LeaseStep::Act { at: next };
-                match self.ending {
-                    Ending::Not => self.win(now, sent, out),
-                    Ending::Begun | Ending::Releasing { .. } => self.renewed = Some(sent),
+                self.request = LeaseStep::Act { at: next };
+                match self.shutdown {
+                    Shutdown::Not => self.begin_term(now, sent, out),
+                    Shutdown::Begun | Shutdown::Releasing { .. } => self.renewed = Some(sent),
                 }
             }
             LeaseRequest::Renew if ours => {
-                // One that is answered after its term was given up begins none: the Lease is taken for that.
-                if self.renewed.is_some() || self.ending != Ending::Not {
-                    self.errand = LeaseStep::Act { at: next };
+                // A renewal answered after its term was given up begins no term: the Lease must be taken.
+                if self.renewed.is_some() || self.shutdown != Shutdown::Not {
+                    self.request = LeaseStep::Act { at: next };
                     self.renewed = Some(sent);
-                    self.say_standing(out);
+                    self.send_standing(out);
                 }
             }
-            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.lose(now, out),
+            LeaseRequest::Take | LeaseRequest::Renew | LeaseRequest::Release => self.end_term(now, out),
         }
     }
 
     fn on_failed(&mut self, now: Now, sent: Now, what: LeaseRequest, why: Arc<str>, times: Times) {
-        if what == LeaseRequest::Await {
+        if what == LeaseRequest::Watch {
             self.watch_failures.failed(Arc::clone(&why));
         }
         self.last_error = Some(why);
         let pause = match what {
-            LeaseRequest::Release => BREATH,
-            LeaseRequest::Look { .. } | LeaseRequest::Await | LeaseRequest::Take | LeaseRequest::Renew => {
+            LeaseRequest::Release => MIN_INTERVAL,
+            LeaseRequest::Read { .. } | LeaseRequest::Watch | LeaseRequest::Take | LeaseRequest::Renew => {
                 times.retry
             }
         };
         let after_take = match what {
             LeaseRequest::Take => true,
-            LeaseRequest::Look { after_take } => after_take,
-            LeaseRequest::Await | LeaseRequest::Renew | LeaseRequest::Release => false,
+            LeaseRequest::Read { after_take } => after_take,
+            LeaseRequest::Watch | LeaseRequest::Renew | LeaseRequest::Release => false,
         };
-        self.errand = LeaseStep::Look { at: now.max(sent.plus(pause)), after_take };
+        self.request = LeaseStep::Read { at: now.max(sent.plus(pause)), after_take };
     }
 }

@@ -20,7 +20,7 @@ fn at(second: u64) -> Now {
     Now::from_millis(second * 1_000)
 }
 
-/// The Lease as the API server has it.
+/// The Lease in the API server.
 #[derive(Clone, Debug, Default)]
 struct Server {
     lease: Option<Stored>,
@@ -72,8 +72,8 @@ impl Server {
         self.history.extend(self.facts());
     }
 
-    /// The storage is set back to this state of the Lease, and counts on from there. No version comes twice, as it is
-    /// next to never the Lease that has the same version again.
+    /// Restores the storage to this state of the Lease; versions count on from there. No version occurs twice, because
+    /// a restored Lease almost never gets the same version again.
     fn set_back(&mut self, to: usize) {
         self.history.truncate(to + 1);
         let facts = self.history.last();
@@ -90,8 +90,8 @@ impl Server {
         self.version += self.set_backs;
     }
 
-    /// Carries out a request; `None`: an await whose state is still the newest.
-    fn carry_out(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
+    /// Executes a request; returns `None` for a watch whose state is still the newest.
+    fn execute(&mut self, ask: &LeaseAsk) -> Option<LeaseAnswer> {
         let newest = self.facts();
         Some(match (ask, newest) {
             (LeaseAsk::Get, Some(facts)) => LeaseAnswer::Seen(facts),
@@ -132,7 +132,7 @@ struct Drive {
     done: bool,
     free: Option<Free>,
     unmatched: usize,
-    /// What it said at its end because the storage was set back.
+    /// The evidence of a restored storage with which it ended.
     set_back: Option<SetBack>,
 }
 
@@ -157,11 +157,11 @@ impl Drive {
 
     fn elected(identity: &str) -> Drive {
         let mut drive = Drive::new(identity, Contest::Elected(TIMES));
-        drive.tell(In::Start);
+        drive.send(In::Start);
         drive
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         self.leader.check().expect("the invariants hold");
         for said in out {
             match said {
@@ -185,10 +185,10 @@ impl Drive {
         }
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.leader.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
     fn at(&mut self, now: Now) {
@@ -196,27 +196,27 @@ impl Drive {
             self.now = self.now.max(due);
             let mut out = Vec::new();
             self.leader.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = self.now.max(now);
     }
 
-    /// The API server answers all that is asked, awaits apart that have nothing to tell.
+    /// The API server answers all requests, except watches without news.
     fn served(&mut self, server: &mut Server) {
         let mut waiting = VecDeque::new();
         while let Some((call, ask)) = self.asked.pop_front() {
-            match server.carry_out(&ask) {
-                Some(answer) => self.tell(In::Lease(call, answer)),
+            match server.execute(&ask) {
+                Some(answer) => self.send(In::Lease(call, answer)),
                 None => waiting.push_back((call, ask)),
             }
         }
         self.asked = waiting;
     }
 
-    /// The Directory opens the newest term that was asked for.
+    /// The Directory opens the newest requested term.
     fn opened(&mut self) {
         if let Some((epoch, _)) = self.confirms.last().copied() {
-            self.tell(In::Opened(epoch));
+            self.send(In::Opened(epoch));
         }
     }
 
@@ -224,9 +224,9 @@ impl Drive {
         matches!(self.standing, Standing::Leading { .. })
     }
 
-    /// Until when it leads; a process whose writer is quiet sends nothing any more.
+    /// Returns until when it leads; a process whose writer is quiet sends nothing any more.
     fn until(&self) -> Option<Now> {
-        if matches!(self.leader.ending, Ending::Releasing { .. }) {
+        if matches!(self.leader.shutdown, Shutdown::Releasing { .. }) {
             return None;
         }
         match self.standing {
@@ -284,7 +284,7 @@ fn w8_leadership_is_given_up_30_s_after_the_last_renewal_that_succeeded() {
     assert!(one.leads());
     one.at(at(30));
     assert_eq!(one.standing, Standing::Standby);
-    // The API server is back, and no other client has come: a new term, with most recent lists.
+    // The API server is back, and no other process came: a new term, with most recent lists.
     one.at(at(40));
     one.served(&mut server);
     one.served(&mut server);
@@ -315,9 +315,9 @@ fn w8_a_release_is_taken_up_at_once_by_a_standby_that_awaits_it() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     assert!(matches!(two.asked.front(), Some((_, LeaseAsk::Await(..)))));
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     assert!(one.leads(), "what is sent is still waited for");
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(Free { own: true, shared: true }));
@@ -358,11 +358,11 @@ fn w8_a_take_over_with_a_lost_answer_waits_for_the_last_write() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     two.at(at(45));
-    // Awaits that were given up have no answer.
+    // A watch that was given up has no answer.
     let (call, ask) = two.asked.pop_back().expect("it takes the Lease");
     assert!(matches!(ask, LeaseAsk::Replace(..)));
-    server.carry_out(&ask);
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+    server.execute(&ask);
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
     two.at(at(50));
     two.served(&mut server);
     two.served(&mut server);
@@ -382,9 +382,9 @@ fn w8_whoever_ends_while_it_settles_leaves_the_lease_to_lapse() {
     two.served(&mut server);
     two.at(at(50));
     two.served(&mut server);
-    two.tell(In::Shutdown);
+    two.send(In::Shutdown);
     two.asked.clear();
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::WriterQuiet { shared_is_free: true });
     assert!(two.done);
     assert!(two.asked.is_empty(), "nor is a release on its way: {:?}", two.asked);
     assert_eq!(two.free, Some(Free { own: false, shared: true }));
@@ -408,8 +408,8 @@ fn w8_each_term_has_its_own_number_also_when_the_holder_stays() {
         assert!(matches!(one.standing, Standing::Leading { epoch: Epoch(number), .. } if number == term));
     }
     let mut two = Drive::elected("two");
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     two.served(&mut server);
     assert_eq!(two.confirms.last(), Some(&(Epoch(5), true)));
@@ -458,7 +458,7 @@ fn w8_an_emptied_or_deleted_lease_ends_the_term_and_is_contended_for() {
 }
 
 #[test]
-fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
+fn w8_a_lease_emptied_by_the_operator_is_no_release_of_its_holder() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
@@ -478,7 +478,7 @@ fn w8_a_lease_that_a_person_emptied_is_no_release_of_its_living_holder() {
 }
 
 #[test]
-fn w8_an_absurd_duration_keeps_nobody_out_for_ever() {
+fn w8_an_absurd_duration_keeps_nobody_out_forever() {
     let mut server = Server::default();
     drop(leading("one", &mut server));
     server.lease.as_mut().expect("it exists").duration = Duration::from_secs(i32::MAX.unsigned_abs().into());
@@ -506,19 +506,19 @@ fn w8_a_deleted_lease_of_a_living_holder_is_no_release() {
     assert!(two.confirms.is_empty());
 }
 
-/// The request that is under way.
+/// The request in flight.
 fn under_way(drive: &Drive) -> Option<&LeaseAsk> {
     drive.asked.back().map(|(_, ask)| ask)
 }
 
-/// Answers the await that is under way.
+/// Answers the watch in flight.
 fn awaited(drive: &mut Drive, answer: LeaseAnswer) {
     let (call, ask) = drive.asked.pop_back().expect("something is asked");
     assert!(matches!(ask, LeaseAsk::Await(..)), "{ask:?}");
-    drive.tell(In::Lease(call, answer));
+    drive.send(In::Lease(call, answer));
 }
 
-/// A standby that has seen a renewal of "one" at second 5, and the first state, that of second 0.
+/// A standby that has observed a renewal of "one" at second 5, and the first state, that of second 0.
 fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
     let mut one = leading("one", server);
     let first = server.facts().expect("it is held");
@@ -531,7 +531,7 @@ fn standby(server: &mut Server) -> (Drive, Arc<LeaseFacts>) {
 }
 
 #[test]
-fn w8_an_older_state_from_a_watch_that_lags_extends_nobodys_time() {
+fn w8_an_older_state_from_a_lagging_watch_extends_no_hold() {
     let mut server = Server::default();
     let (mut two, older) = standby(&mut server);
     for second in [20, 30, 40, 49] {
@@ -564,13 +564,13 @@ fn w8_an_older_release_or_deletion_from_a_watch_frees_no_held_lease() {
         two.at(at(20));
         awaited(&mut two, old);
         assert!(matches!(under_way(&two), Some(LeaseAsk::Get)));
-        assert_eq!(two.leader.sight.holder().as_deref(), Some("one"));
-        // A look that fails leaves things as they are.
+        assert_eq!(two.leader.observed.holder().as_deref(), Some("one"));
+        // A read that fails changes nothing.
         two.at(at(27));
         two.served(&mut server);
         two.served(&mut server);
         assert_eq!(server.lease.as_ref().and_then(|lease| lease.holder.as_deref()), Some("one"));
-        assert_eq!(two.leader.sight.quiet_at(), Now::ZERO, "no other client has outlived the holder");
+        assert_eq!(two.leader.observed.quiet_at(), Now::ZERO, "no other client has outlived the holder");
     }
 }
 
@@ -617,7 +617,7 @@ fn w8_an_older_state_does_not_end_the_term_of_whoever_holds_the_lease() {
     two.at(at(70));
     two.opened();
     assert!(two.leads());
-    two.tell(In::Lease(call, LeaseAnswer::Seen(older)));
+    two.send(In::Lease(call, LeaseAnswer::Seen(older)));
     assert!(two.leads() && two.unmatched == 1, "an earlier await is not answered any more");
 }
 
@@ -626,11 +626,11 @@ fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     let gates = GateTimes { reads_until: None, writes_until: Some(at(500)) };
-    one.tell(In::Gates(gates));
+    one.send(In::Gates(gates));
     one.at(at(5));
     one.served(&mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let mut two = Drive::elected("two");
     two.served(&mut server);
@@ -638,8 +638,8 @@ fn w8_gate_times_are_noted_with_the_next_renewal_for_the_successor() {
     assert_eq!(two.remembered, [gates]);
     let mut late = Drive::elected("late");
     late.now = at(501);
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     late.served(&mut server);
     late.opened();
@@ -652,14 +652,14 @@ fn pools_out_of_sync_are_noted_in_the_lease_and_handed_to_the_next_leader() {
     let mut one = leading("one", &mut server);
     let pool = PoolId::new(LbName::new("lb"), PoolName::new("shop-web"));
     let late: OutOfSyncTimes = Arc::new([(pool, at(3))].into());
-    one.tell(In::OutOfSync(Arc::clone(&late)));
+    one.send(In::OutOfSync(Arc::clone(&late)));
     one.at(at(5));
     one.served(&mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let mut two = Drive::elected("two");
-    two.tell(In::OutOfSync(Arc::default()));
+    two.send(In::OutOfSync(Arc::default()));
     two.served(&mut server);
     two.opened();
     assert_eq!(two.out_of_sync, [late], "what a standby believes is not noted before");
@@ -673,23 +673,23 @@ fn w8_a_process_that_ends_takes_nothing_and_releases_an_open_take() {
     let mut server = Server::default();
     let mut one = Drive::elected("one");
     let (call, ask) = one.asked.pop_front().expect("it looks");
-    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
     let (call, ask) = one.asked.pop_front().expect("it takes");
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert!(!one.done, "the Lease may be ours");
-    one.tell(In::Lease(call, server.carry_out(&ask).expect("an answer")));
+    one.send(In::Lease(call, server.execute(&ask).expect("an answer")));
     one.served(&mut server);
     assert!(one.done && one.confirms.is_empty());
     assert_eq!(server.lease.and_then(|lease| lease.holder), None);
 }
 
 #[test]
-fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
+fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_released() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.at(Now::from_millis(2_999));
     assert!(!one.done);
     one.at(at(3));
@@ -699,13 +699,13 @@ fn w8_a_shutdown_waits_at_most_3_s_for_the_lease_to_be_let_go_of() {
 }
 
 #[test]
-fn w8_a_lease_that_was_lost_for_want_of_renewals_is_not_told_to_be_free() {
+fn w8_a_lease_lost_for_lack_of_renewals_is_not_reported_as_free() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
     one.at(at(25));
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     one.at(Now::from_millis(29_000));
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.at(at(32));
     assert!(one.done && !one.leads());
     assert_eq!(one.free, Some(Free { own: false, shared: true }));
@@ -718,8 +718,8 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
     drop(leading("one", &mut server));
     let mut two = Drive::elected("two");
     two.served(&mut server);
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: false });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: false });
     assert!(two.done);
     assert_eq!(
         two.free,
@@ -731,14 +731,14 @@ fn w8_a_standby_that_ends_asks_for_nothing() {
 #[test]
 fn c4_a_dry_run_leads_without_a_lease() {
     let mut alone = Drive::new("alone", Contest::Alone);
-    alone.tell(In::Start);
+    alone.send(In::Start);
     assert_eq!(alone.confirms, [(Epoch(1), false)]);
     alone.opened();
     assert_eq!(alone.standing, Standing::Leading { epoch: Epoch(1), until: Now::NEVER });
     alone.at(at(1_000));
     assert!(alone.asked.is_empty());
-    alone.tell(In::Shutdown);
-    alone.tell(In::WriterQuiet { shared_is_free: true });
+    alone.send(In::Shutdown);
+    alone.send(In::WriterQuiet { shared_is_free: true });
     assert!(alone.done);
 }
 
@@ -746,9 +746,9 @@ fn c4_a_dry_run_leads_without_a_lease() {
 fn a3_answers_that_nobody_waits_for_change_nothing() {
     let mut server = Server::default();
     let mut one = leading("one", &mut server);
-    one.tell(In::Lease(CallId(99), LeaseAnswer::Absent));
-    one.tell(In::Opened(Epoch(7)));
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Lease(CallId(99), LeaseAnswer::Absent));
+    one.send(In::Opened(Epoch(7)));
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.unmatched, 3);
     assert!(one.leads() && !one.done);
 }
@@ -764,7 +764,7 @@ fn renewed_twice(server: &mut Server) -> Drive {
     one
 }
 
-/// The versions that prove that the storage was set back.
+/// The versions that prove that the storage was restored.
 fn proof(known: u64, read: u64) -> Option<SetBack> {
     let version = |number: u64| ResourceVersion(Arc::from(number.to_string()));
     Some(SetBack { known: version(known), read: version(read) })
@@ -776,7 +776,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
     let mut one = renewed_twice(&mut server);
     server.set_back(0);
     one.at(at(15));
-    // It wants to renew, another client seems to have been faster, and it looks.
+    // It tries to renew, another client seems to have been faster, and it reads.
     one.served(&mut server);
     assert_eq!(one.set_back, proof(3_000, 1_000));
     assert!(!one.leads(), "nothing is written by what it knows of another past");
@@ -787,7 +787,7 @@ fn w8_a_leader_whose_lease_is_older_than_it_was_ends() {
 }
 
 #[test]
-fn w8_a_process_after_a_storage_was_set_back_waits_for_the_last_hold() {
+fn w8_a_process_after_a_storage_was_restored_waits_for_the_last_hold() {
     let mut server = Server::default();
     let _gone = renewed_twice(&mut server);
     server.set_back(0);
@@ -811,7 +811,7 @@ fn w8_a_standby_ends_too_when_it_reads_an_older_lease() {
     server.set_back(1);
     let (call, ask) = two.asked.pop_front().expect("it awaits");
     assert!(matches!(ask, LeaseAsk::Await(..)));
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(5));
     two.served(&mut server);
     assert_eq!(two.set_back, proof(3_000, 2_000));
@@ -826,7 +826,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     two.served(&mut server);
     server.set_back(0);
     drop(one);
-    // Another process leads, and renews, before the standby looks.
+    // Another process leads, and renews, before the standby reads.
     let mut fresh = Drive::elected("fresh");
     for second in 0..=80 {
         fresh.at(at(second));
@@ -835,7 +835,7 @@ fn w8_a_lease_that_is_past_what_was_seen_again_proves_nothing() {
     }
     assert!(fresh.leads());
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(80));
     two.served(&mut server);
     assert!(two.set_back.is_none() && !two.leads(), "it goes on, and lists again for a term of its own");
@@ -858,7 +858,7 @@ fn w8_another_state_of_the_same_version_is_of_another_past() {
     }
     assert_eq!(server.version, known, "the new term's Lease has the version of before");
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
+    two.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("broken".into()))));
     two.at(at(45));
     two.served(&mut server);
     assert_eq!(two.set_back, proof(known, known));
@@ -871,14 +871,14 @@ fn w8_what_a_watch_of_the_lease_brings_proves_nothing() {
     let mut two = Drive::elected("two");
     two.served(&mut server);
     let (call, _) = two.asked.pop_front().expect("it awaits");
-    two.tell(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
+    two.send(In::Lease(call, LeaseAnswer::Seen(Arc::clone(&server.history[0]))));
     two.at(at(5));
     two.served(&mut server);
     assert_eq!(two.set_back, None, "the server lagged behind");
 }
 
 #[test]
-fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
+fn w8_a_lease_made_again_proves_something_only_by_an_older_version() {
     for (version, proves) in [(500, true), (7_000, false)] {
         let mut server = Server::default();
         let mut one = renewed_twice(&mut server);
@@ -892,42 +892,42 @@ fn w8_a_lease_made_anew_proves_something_only_by_an_older_version() {
 }
 
 #[test]
-fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_set_back() {
+fn w8_a_process_that_ends_anyway_leaves_a_lease_that_was_restored() {
     let mut server = Server::default();
     let mut one = renewed_twice(&mut server);
-    one.tell(In::Shutdown);
+    one.send(In::Shutdown);
     server.set_back(0);
     one.at(at(15));
     one.served(&mut server);
     assert!(!one.leads() && one.set_back.is_none() && !one.done, "the writer is still waited for");
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::WriterQuiet { shared_is_free: true });
     assert_eq!(one.free, Some(Free { own: false, shared: true }));
     assert_eq!(server.lease.and_then(|lease| lease.holder).as_deref(), Some("one"));
 }
 
-/// What happens in a world of several processes.
+/// An event in a world of several processes.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many milliseconds pass.
+    /// This many milliseconds pass.
     Pass(u64),
-    /// The API server carries out the oldest request of a process, and whether the answer arrives.
+    /// The API server executes the oldest request of a process; the flag says whether the answer arrives.
     Serve(usize, bool),
     /// The oldest request of a process is lost before it arrives.
     Lose(usize),
-    /// The await of a process is answered by an API server that lags behind, with the state of so many versions ago
-    /// or, where there was none, by telling that it was deleted.
+    /// A lagging API server answers the watch of a process with the state of this many versions ago or, where there was
+    /// none, with a deletion.
     Lag(usize, usize),
     /// The Directory of a process opens its term.
     Open(usize),
-    /// A process stands still, or goes on.
+    /// A process freezes, or continues.
     Stop(usize, bool),
-    /// A process ends in good order.
+    /// A process shuts down.
     End(usize),
-    /// A process vanishes, and another one starts in its place.
+    /// A process crashes, and another one starts in its place.
     Crash(usize),
     /// No request of this process, or of none, reaches the API server from now on.
     Cut(Option<usize>),
-    /// The API server is down for 41 s, and its storage is set back to the state of so many versions ago.
+    /// The API server is down for 41 s, and its storage is restored to the state of this many versions ago.
     SetBack(usize),
 }
 
@@ -953,10 +953,10 @@ struct World {
     now: Now,
     processes: Vec<(Drive, bool)>,
     started: usize,
-    /// Whose requests do not reach the API server.
+    /// The process whose requests do not reach the API server.
     cut: Option<usize>,
-    /// Until when the last PUT of a process that has crashed may arrive.
-    danger_until: Now,
+    /// Until when the last PUT of a crashed process may arrive.
+    last_put_until: Now,
 }
 
 impl World {
@@ -967,7 +967,7 @@ impl World {
             processes: Vec::new(),
             started: 0,
             cut: None,
-            danger_until: Now::ZERO,
+            last_put_until: Now::ZERO,
         };
         for _ in 0..3 {
             let process = world.start();
@@ -980,11 +980,11 @@ impl World {
         self.started += 1;
         let mut drive = Drive::new(&format!("process-{}", self.started), Contest::Elected(TIMES));
         drive.now = self.now;
-        drive.tell(In::Start);
+        drive.send(In::Start);
         drive
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Pass(millis) => {
                 let end = self.now.plus(Duration::from_millis(millis));
@@ -1004,9 +1004,9 @@ impl World {
             Event::Serve(who, answered) => {
                 let (drive, stopped) = &mut self.processes[who];
                 let Some((call, ask)) = drive.asked.pop_front() else { return };
-                match self.server.carry_out(&ask) {
+                match self.server.execute(&ask) {
                     None => drive.asked.push_back((call, ask)),
-                    Some(answer) if answered && !*stopped => drive.tell(In::Lease(call, answer)),
+                    Some(answer) if answered && !*stopped => drive.send(In::Lease(call, answer)),
                     Some(_) => {}
                 }
             }
@@ -1019,7 +1019,7 @@ impl World {
                 let waits = matches!(drive.asked.front(), Some((_, LeaseAsk::Await(..))));
                 if let Some((call, _)) = drive.asked.pop_front_if(|_| waits && !*stopped) {
                     let old = self.server.history.iter().rev().nth(behind).cloned();
-                    drive.tell(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
+                    drive.send(In::Lease(call, old.map_or(LeaseAnswer::Absent, LeaseAnswer::Seen)));
                 }
             }
             Event::Open(who) => {
@@ -1031,7 +1031,7 @@ impl World {
             Event::Stop(who, stop) => {
                 let (drive, stopped) = &mut self.processes[who];
                 if std::mem::replace(stopped, stop) && !stop {
-                    // It goes on with the clock as it is: what was due meanwhile is done now.
+                    // It continues with the present clock: everything that became due meanwhile is done now.
                     drive.now = self.now;
                     drive.at(self.now);
                 }
@@ -1039,8 +1039,8 @@ impl World {
             Event::End(who) => {
                 let (drive, stopped) = &mut self.processes[who];
                 if !*stopped {
-                    drive.tell(In::Shutdown);
-                    drive.tell(In::WriterQuiet { shared_is_free: true });
+                    drive.send(In::Shutdown);
+                    drive.send(In::WriterQuiet { shared_is_free: true });
                 }
             }
             Event::Crash(who) => {
@@ -1053,16 +1053,16 @@ impl World {
         self.check();
     }
 
-    /// The API server is down for a while, and its storage is set back.
+    /// The API server is down for a while, and its storage is restored.
     fn set_back(&mut self, back: usize) {
-        self.happen(Event::Pass(41_000));
+        self.apply(Event::Pass(41_000));
         self.processes.iter_mut().for_each(|(drive, _)| drive.asked.clear());
         if let Some(to) = self.server.history.len().checked_sub(1 + back) {
             self.server.set_back(to);
         }
     }
 
-    /// The kubelet starts a process again that has ended because the storage was set back.
+    /// The kubelet restarts a process that ended because the storage was restored.
     fn restart_ended(&mut self) {
         for who in 0..self.processes.len() {
             if self.processes[who].0.set_back.is_some() {
@@ -1075,11 +1075,11 @@ impl World {
     fn note_danger(&mut self, drive: &Drive) {
         if let Some(until) = drive.until() {
             let last_sent = until.minus(seconds(25)).min(self.now);
-            self.danger_until = self.danger_until.max(last_sent.plus(TIMES.settle));
+            self.last_put_until = self.last_put_until.max(last_sent.plus(TIMES.settle));
         }
     }
 
-    /// Safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
+    /// Checks safety: at no moment may two processes send a PUT, nor one while another's last PUT may still arrive.
     fn check(&mut self) {
         let may_send =
             |drive: &Drive| drive.until().is_some_and(|until| self.now <= until.minus(seconds(25)));
@@ -1092,7 +1092,7 @@ impl World {
         assert!(sending.len() <= 1, "at {:?} {sending:?} may send", self.now);
         if let [one] = sending[..] {
             assert!(
-                self.danger_until <= self.now,
+                self.last_put_until <= self.now,
                 "{one} sends while a crashed process's PUT may still arrive"
             );
             for (drive, _) in &self.processes {
@@ -1111,24 +1111,24 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
-        // Liveness: all go on, the API server answers everything, and within 45 + 20 + 15 s a replica leads.
-        world.happen(Event::Cut(None));
+        // Liveness: all continue, the API server answers everything, and a replica leads within 45 + 20 + 15 s.
+        world.apply(Event::Cut(None));
         for who in 0..3 {
-            world.happen(Event::Stop(who, false));
-            if world.processes[who].0.leader.ending != Ending::Not {
-                world.happen(Event::Crash(who));
+            world.apply(Event::Stop(who, false));
+            if world.processes[who].0.leader.shutdown != Shutdown::Not {
+                world.apply(Event::Crash(who));
             }
         }
         for _ in 0..(TIMES.duration + TIMES.settle + seconds(15)).as_secs() {
             for who in 0..3 {
                 for _ in 0..4 {
-                    world.happen(Event::Serve(who, true));
+                    world.apply(Event::Serve(who, true));
                 }
-                world.happen(Event::Open(who));
+                world.apply(Event::Open(who));
             }
-            world.happen(Event::Pass(1_000));
+            world.apply(Event::Pass(1_000));
         }
         let leaders = world.processes.iter().filter(|(drive, _)| drive.leads()).count();
         prop_assert_eq!(leaders, 1, "{:?}", world.processes.iter().map(|(d, _)| &d.leader).collect::<Vec<_>>());
@@ -1138,10 +1138,10 @@ proptest! {
 #[test]
 fn a4_a_process_that_ends_before_it_has_begun_ends_at_once() {
     let mut drive = Drive::new("a", Contest::Elected(TIMES));
-    drive.tell(In::Shutdown);
-    drive.tell(In::WriterQuiet { shared_is_free: true });
+    drive.send(In::Shutdown);
+    drive.send(In::WriterQuiet { shared_is_free: true });
     assert!(drive.done);
-    drive.tell(In::Start);
+    drive.send(In::Start);
     assert!(drive.asked.is_empty());
 }
 
@@ -1152,13 +1152,13 @@ fn w8_after_three_lost_renewals_writes_pause_and_after_five_it_stands_by() {
     let (mut sent, mut under_way, mut stood_by) = (Vec::new(), Vec::new(), None);
     for second in 1..=40 {
         one.at(at(second));
-        // What the port says of a request that is not answered.
+        // What the port reports of a request without an answer.
         for (call, since) in std::mem::take(&mut under_way) {
             if at(since).plus(ANSWER_WITHIN) > one.now {
                 under_way.push((call, since));
                 continue;
             }
-            one.tell(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
+            one.send(In::Lease(call, LeaseAnswer::Failed(RequestFailure::Other("no answer".into()))));
             one.at(at(second));
         }
         sent.extend(one.asked.drain(..).map(|(call, _)| {
@@ -1180,7 +1180,7 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     one.at(at(31));
     assert!(!one.leads());
     one.asked.clear();
-    // Two leads meanwhile, and lets go in good order.
+    // Another process leads meanwhile, and shuts down.
     let mut two = Drive::elected("two");
     for second in [0, 46, 70] {
         two.at(at(second));
@@ -1188,20 +1188,20 @@ fn w8_a_term_after_another_leader_begins_with_most_recent_data() {
     }
     two.opened();
     assert!(two.leads());
-    two.tell(In::Shutdown);
-    two.tell(In::WriterQuiet { shared_is_free: true });
+    two.send(In::Shutdown);
+    two.send(In::WriterQuiet { shared_is_free: true });
     two.served(&mut server);
     assert!(two.done);
-    // One is back; the answer of its taking is lost, so that it finds the Lease its own.
+    // The first process is back; the answer to its take is lost, so that it finds that it holds the Lease already.
     let mut lost = false;
     for second in 100..120 {
         one.at(at(second));
         while let Some((call, ask)) = one.asked.pop_front() {
-            let Some(answer) = server.carry_out(&ask) else { continue };
+            let Some(answer) = server.execute(&ask) else { continue };
             let loses = !lost && matches!(ask, LeaseAsk::Replace(..));
             lost |= loses;
             let failure = || LeaseAnswer::Failed(RequestFailure::Other("lost".into()));
-            one.tell(In::Lease(call, if loses { failure() } else { answer }));
+            one.send(In::Lease(call, if loses { failure() } else { answer }));
         }
     }
     assert!(lost && one.confirms.len() == 2, "{:?}", one.confirms);
@@ -1221,10 +1221,10 @@ fn w8_a_server_that_answers_conflict_to_every_write_is_not_pressed() {
                 assert!(requests < 100, "a storm of requests");
                 let answer = match ask {
                     LeaseAsk::Replace(..) | LeaseAsk::Create(_) => Some(LeaseAnswer::Conflict),
-                    LeaseAsk::Get | LeaseAsk::Await(..) => server.carry_out(&ask),
+                    LeaseAsk::Get | LeaseAsk::Await(..) => server.execute(&ask),
                 };
                 let Some(answer) = answer else { continue };
-                one.tell(In::Lease(call, answer));
+                one.send(In::Lease(call, answer));
             }
         }
         assert!(requests <= 45, "{requests} in 20 s");
@@ -1239,7 +1239,7 @@ fn w8_a_lost_race_is_read_immediately_after_a_successful_write() {
         one.at(at(second));
         let (call, ask) = one.asked.pop_front().expect("it renews");
         assert!(matches!(ask, LeaseAsk::Replace(..)));
-        one.tell(In::Lease(call, LeaseAnswer::Conflict));
+        one.send(In::Lease(call, LeaseAnswer::Conflict));
         one.at(at(second));
         assert!(matches!(one.asked.front(), Some((_, LeaseAsk::Get))), "at second {second}");
         one.served(&mut server);
@@ -1264,8 +1264,8 @@ fn w8_failing_watches_are_shown_and_a_read_finds_a_release() {
         let shown = error(&two);
         assert_eq!(shown.as_deref(), (second > 5).then_some("the watch ended without a line"), "{second}");
     }
-    one.tell(In::Shutdown);
-    one.tell(In::WriterQuiet { shared_is_free: true });
+    one.send(In::Shutdown);
+    one.send(In::WriterQuiet { shared_is_free: true });
     one.served(&mut server);
     let failed = RequestFailure::Other("the watch ended without a line".into());
     awaited(&mut two, LeaseAnswer::Failed(failed));

@@ -1,8 +1,8 @@
-//! What the keys of our ConfigMap say about pauses and about the admin state, and how a pause is written there
+//! The format of pauses and of the admin state's switch in our ConfigMap, and how a pause is written there
 //! (docs/design/pools.md, G6; D1, N4).
 //!
-//! A key cannot hold every name, so the first line of its text names the target. Whatever cannot be read is told with
-//! its key, and judged safely: what looks like a pause of everything is one.
+//! A key cannot hold every name, so the first line of its text names the target. Unreadable notes are reported with
+//! their key and interpreted safely: what looks like a pause of everything is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use model::policy::Pause;
 
 /// The key of the pause of everything.
 const EVERYTHING: &str = "pause.everything";
-/// What the keys of the pauses of pools begin with.
+/// Prefix of the keys of the pauses of pools.
 const POOL: &str = "pause.pool.";
-/// What the keys of the pauses of Services begin with.
+/// Prefix of the keys of the pauses of Services.
 const SERVICE: &str = "pause.service.";
-/// What all of them begin with.
+/// Prefix of all of them.
 const ANY: &str = "pause.";
-/// The most characters of names in a key, which has 253 at most.
+/// Maximum number of characters of names in a key, which has at most 253.
 const LONGEST_NAMES: usize = 200;
-/// The most characters of a reason that are kept.
+/// Maximum number of characters of a stored reason.
 const LONGEST_REASON: usize = 500;
-/// The most characters of a user's name that are kept.
+/// Maximum number of characters of a stored user name.
 const LONGEST_NAME: usize = 200;
 
-/// The pauses of a state.
+/// The pauses in a state of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Noted {
+pub(super) struct PauseNotes {
     /// The pause of everything.
     pub everything: Option<Pause>,
-    /// Those of pools.
+    /// The pauses of pools.
     pub pools: BTreeMap<PoolId, Pause>,
-    /// Those of Services.
+    /// The pauses of Services.
     pub services: BTreeMap<ServiceKey, Pause>,
     /// Whether the admin state is switched off.
     pub admin_state_off: bool,
     /// The keys that name each target.
     keys: BTreeMap<Scope, BTreeSet<Arc<str>>>,
-    /// The keys that cannot be read, and why.
+    /// The unreadable keys, with the reason.
     pub unreadable: BTreeMap<Arc<str>, &'static str>,
 }
 
-impl Noted {
-    /// What a state says.
-    pub(super) fn of(facts: &ConfigMapFacts) -> Noted {
-        let mut noted = Noted { admin_state_off: facts.admin_state_is_off(), ..Noted::default() };
+impl PauseNotes {
+    /// Reads the pauses in a state.
+    pub(super) fn of(facts: &ConfigMapFacts) -> PauseNotes {
+        let mut noted = PauseNotes { admin_state_off: facts.admin_state_is_off(), ..PauseNotes::default() };
         let texts = facts.data.iter().map(|(key, text)| (key, Some(text)));
         for (key, text) in texts.chain(facts.binary.iter().map(|key| (key, None))) {
             match read(key, text) {
@@ -73,18 +73,18 @@ impl Noted {
         noted
     }
 
-    /// Whether this is paused by a note of its own.
+    /// Reports whether this scope has a pause of its own.
     pub(super) fn has(&self, scope: &Scope) -> bool {
         self.keys.contains_key(scope)
     }
 
-    /// What ends the pause.
+    /// Returns the edit that ends the pause.
     pub(super) fn resuming(&self, scope: &Scope) -> ConfigMapEdit {
         let remove = self.keys.get(scope).cloned().unwrap_or_default();
         ConfigMapEdit { remove, ..ConfigMapEdit::default() }
     }
 
-    /// What makes the pause, in the key that names the target already, or else in a free one.
+    /// Returns the edit that makes the pause, in the key that names the target already, or else in a free one.
     pub(super) fn pausing(
         &self,
         facts: Option<&ConfigMapFacts>,
@@ -119,7 +119,7 @@ impl Noted {
     }
 }
 
-/// The key under which a pause is noted, where it is free: letters, digits, `-`, `_` and `.` alone.
+/// Returns the key of a pause, if it is free: it has only letters, digits, `-`, `_` and `.`.
 fn key_of(scope: &Scope) -> Arc<str> {
     let plain = |names: String| -> String {
         let letters = names.chars().take(LONGEST_NAMES);
@@ -142,11 +142,11 @@ fn one_line(text: &str, most: usize) -> String {
     plain.trim().to_owned()
 }
 
-/// A pause, and what is wrong with its note if it is one all the same.
-type Read = (Scope, Pause, Option<&'static str>);
+/// A pause, and the problem of its note if it is valid all the same.
+type ReadPause = (Scope, Pause, Option<&'static str>);
 
-/// What a key says; `None`: it is none of a pause.
-fn read(key: &str, text: Option<&Text>) -> Option<Result<Read, &'static str>> {
+/// Reads a key; returns `None` if it is not a pause.
+fn read(key: &str, text: Option<&Text>) -> Option<Result<ReadPause, &'static str>> {
     let folded = key.to_ascii_lowercase();
     if !folded.starts_with(ANY) {
         return None;
@@ -186,7 +186,7 @@ fn lines_of(text: &Text) -> impl Iterator<Item = &str> {
     text.text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
-/// Who made a pause, when and why. A line that says none of these is part of the reason.
+/// Reads who made a pause, when and why. Any other line is part of the reason.
 fn pause<'a>(text: &Text, lines: impl Iterator<Item = &'a str>) -> Pause {
     let (mut by, mut reason) = (None, Vec::new());
     for line in lines {

@@ -1,8 +1,8 @@
-//! What is asked about our ConfigMap: looks, and the writes that operators ask for (docs/design/pools.md, G6; A3). How
-//! that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
+//! Requests about our ConfigMap: reads, and the writes for the operator (docs/design/pools.md, G6; A3). The
+//! [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) sends them, one at a time.
 //!
-//! The operator is answered when a state was seen that shows it done and that no older write can change any more; a
-//! write whose answer was lost is looked for first.
+//! The operator gets an answer when a state was read that contains the change and that no older write can replace any
+//! more. If the answer to a write was lost, the ConfigMap is read first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,52 +15,52 @@ use model::object::ResourceVersion;
 use model::operator_request::{Answer, Done, Effect, Refusal, RequestId, Scope};
 use model::sample::Metric;
 
-use super::{Known, Out, Pauses};
+use super::{Out, Pauses, ReadState};
 
-/// How often the ConfigMap is looked at while nothing else asks for it.
+/// Interval between reads of the ConfigMap while nothing else requests one.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Within what time the operator is answered.
+/// Time within which the operator gets an answer.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// How long after a failed request the next is made while the operator waits.
+/// Delay after a failed request while the operator waits.
 const HURRY: Duration = Duration::from_millis(500);
-/// The same while a term waits, or nothing is known yet; the last one repeats.
+/// Delays while a term waits, or nothing is known yet; the last one repeats.
 const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
-/// The same while no request waits: a pause that another replica has noted is to be seen soon all the same.
+/// Delays while no request waits: a pause recorded by another replica should still be observed soon.
 const RETRY_PATIENTLY: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5), LOOK_EVERY];
 
-/// The operator's request.
+/// A request of the operator.
 #[derive(Clone, Debug)]
-pub(super) struct Work {
+pub(super) struct PauseRequest {
     pub id: RequestId,
-    wanted: Wanted,
+    change: PauseChange,
     pub received: Now,
-    /// The last request about the ConfigMap that was sent before it came: only later ones count for it.
+    /// The last request about the ConfigMap that was sent before this one arrived: only later ones count for it.
     after: u64,
     /// The state that its last write was to replace.
-    written_over: Option<State>,
+    written_over: Option<StateId>,
 }
 
 #[derive(Clone, Debug)]
-enum Wanted {
+enum PauseChange {
     Pause { scope: Scope, by: Option<Arc<str>>, reason: Option<Arc<str>> },
     Resume { scope: Scope },
 }
 
-/// Which state of the ConfigMap it is.
+/// The identity of a state of the ConfigMap.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum State {
+enum StateId {
     Absent,
     Version(ResourceVersion),
 }
 
-impl State {
-    fn of(facts: Option<&ConfigMapFacts>) -> State {
-        facts.map_or(State::Absent, |facts| State::Version(facts.version.clone()))
+impl StateId {
+    fn of(facts: Option<&ConfigMapFacts>) -> StateId {
+        facts.map_or(StateId::Absent, |facts| StateId::Version(facts.version.clone()))
     }
 }
 
-impl Work {
+impl PauseRequest {
     pub(super) fn pause(
         id: RequestId,
         scope: Scope,
@@ -68,166 +68,174 @@ impl Work {
         reason: Option<Arc<str>>,
         received: Now,
         after: u64,
-    ) -> Work {
-        Work { id, wanted: Wanted::Pause { scope, by, reason }, received, after, written_over: None }
+    ) -> PauseRequest {
+        PauseRequest {
+            id,
+            change: PauseChange::Pause { scope, by, reason },
+            received,
+            after,
+            written_over: None,
+        }
     }
 
-    pub(super) fn resume(id: RequestId, scope: Scope, received: Now, after: u64) -> Work {
-        Work { id, wanted: Wanted::Resume { scope }, received, after, written_over: None }
+    pub(super) fn resume(id: RequestId, scope: Scope, received: Now, after: u64) -> PauseRequest {
+        PauseRequest { id, change: PauseChange::Resume { scope }, received, after, written_over: None }
     }
 
-    /// Whether it is about a node, which cannot be paused.
+    /// Reports whether it names a node, which cannot be paused.
     pub(super) fn is_of_a_node(&self) -> bool {
-        let (Wanted::Pause { scope, .. } | Wanted::Resume { scope }) = &self.wanted;
+        let (PauseChange::Pause { scope, .. } | PauseChange::Resume { scope }) = &self.change;
         match scope {
             Scope::Node(_) => true,
             Scope::Everything | Scope::Pool(_) | Scope::Service(_) => false,
         }
     }
 
-    /// What it is answered with, when this state shows that it is done. A pause must be in a state that is newer than
-    /// the request: what others have sent before that names an older one, and will fail.
-    fn done(&self, known: &Known) -> Option<Done> {
-        match &self.wanted {
-            Wanted::Pause { scope, .. } => {
+    /// Returns the answer if this state shows that the request is done. A pause must be in a state that is newer than
+    /// the request: earlier writes of other clients name an older state, and will fail.
+    fn done(&self, state: &ReadState) -> Option<Done> {
+        match &self.change {
+            PauseChange::Pause { scope, .. } => {
                 let replaced = self.written_over.as_ref()?;
-                let newer = *replaced != State::of(known.facts.as_deref());
-                (newer && known.noted.has(scope)).then_some(Done::Paused(Effect::WhenRead))
+                let newer = *replaced != StateId::of(state.facts.as_deref());
+                (newer && state.notes.has(scope)).then_some(Done::Paused(Effect::WhenRead))
             }
-            Wanted::Resume { scope } => {
+            PauseChange::Resume { scope } => {
                 let was = self.written_over.is_some();
-                (!known.noted.has(scope)).then_some(Done::Resumed { was, effect: Effect::WhenRead })
+                (!state.notes.has(scope)).then_some(Done::Resumed { was, effect: Effect::WhenRead })
             }
         }
     }
 
-    /// What makes this state one in which it is done.
-    fn edit(&self, known: &Known) -> ConfigMapEdit {
-        match &self.wanted {
-            Wanted::Pause { scope, by, reason } => {
+    /// Returns the edit that makes this state one in which the request is done.
+    fn edit(&self, state: &ReadState) -> ConfigMapEdit {
+        match &self.change {
+            PauseChange::Pause { scope, by, reason } => {
                 let (by, reason) = (by.as_deref(), reason.as_deref());
-                known.noted.pausing(known.facts.as_deref(), scope, self.received, by, reason)
+                state.notes.pausing(state.facts.as_deref(), scope, self.received, by, reason)
             }
-            Wanted::Resume { scope } => known.noted.resuming(scope),
+            PauseChange::Resume { scope } => state.notes.resuming(scope),
         }
     }
 }
 
 impl Pauses {
-    /// Operators whose time is over are answered; a request whose answer never came is given up.
+    /// Answers overdue requests of the operator; gives up a request about the ConfigMap whose answer never came.
     pub(super) fn give_up_overdue(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.errand.overdue(now).is_some() {
+        if self.client.overdue(now).is_some() {
             self.on_failed(now);
         }
-        while let Some(work) = self.work.pop_front_if(|work| work.received.plus(ANSWERED_WITHIN) <= now) {
-            let why = self.errand.last_error().cloned();
+        while let Some(request) =
+            self.requests.pop_front_if(|request| request.received.plus(ANSWERED_WITHIN) <= now)
+        {
+            let why = self.client.last_error().cloned();
             let why = why.unwrap_or_else(|| "there was no end to it in time".into());
-            out.push(Out::Answer(work.id, Answer::Refused(Refusal::Failed(why))));
+            out.push(Out::Answer(request.id, Answer::Refused(Refusal::Failed(why))));
         }
     }
 
-    /// Looks, when that is due.
-    pub(super) fn go_on(&mut self, now: Now, out: &mut Vec<Out>) {
-        if let Some((call, ask)) = self.errand.look(now, self.begun) {
+    /// Reads the ConfigMap if that is due.
+    pub(super) fn send_due(&mut self, now: Now, out: &mut Vec<Out>) {
+        if let Some((call, ask)) = self.client.look(now, self.begun) {
             out.push(Out::ConfigMap(call, ask));
         }
     }
 
-    /// Takes in the answer to the request that is under way.
+    /// Processes the answer to the request in flight.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer, out: &mut Vec<Out>) {
-        match self.errand.on_answer(now, call, answer) {
+        match self.client.on_answer(now, call, answer) {
             ConfigMapNews::Unmatched => out.push(Out::Metric(Metric::UnmatchedAnswer)),
             ConfigMapNews::Forestalled => {}
-            ConfigMapNews::State(sight) => self.on_state(now, sight, out),
+            ConfigMapNews::State(read) => self.on_state(now, read, out),
             ConfigMapNews::Failed(Failed { denied: false, .. }) => self.on_failed(now),
             ConfigMapNews::Failed(Failed { why, denied: true, .. }) => {
                 // A request that is denied stays denied for seconds.
-                if let Some(work) = self.work.pop_front() {
-                    out.push(Out::Answer(work.id, Answer::Refused(Refusal::Failed(why))));
+                if let Some(request) = self.requests.pop_front() {
+                    out.push(Out::Answer(request.id, Answer::Refused(Refusal::Failed(why))));
                 }
                 self.on_failed(now);
             }
         }
     }
 
-    /// A state was seen that was asked for when that term had begun.
-    fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>, out: &mut Vec<Out>) {
-        let ConfigMapRead { call, what, when: begun, facts } = sight;
-        self.errand.forget_failures();
-        let known = Known::of(now, facts, self.known.as_ref());
+    /// Processes a state that was requested when the term `begun` had begun.
+    fn on_state(&mut self, now: Now, read: ConfigMapRead<Option<Epoch>>, out: &mut Vec<Out>) {
+        let ConfigMapRead { call, what, when: begun, facts } = read;
+        self.client.forget_failures();
+        let state = ReadState::of(now, facts, self.state.as_ref());
         self.term = self.term.max(begun);
         let mut answers = Vec::new();
-        let next = self.settle_work(call, what, &known, &mut answers);
-        let facts = known.facts.clone();
-        self.known = Some(known);
-        // The writer learns of a pause before the operator does.
-        self.say(out);
+        let next = self.answer_requests(call, what, &state, &mut answers);
+        let facts = state.facts.clone();
+        self.state = Some(state);
+        // The writer must receive a pause before the operator gets the answer.
+        self.send_policy(out);
         out.append(&mut answers);
         match next {
-            Next::Rest if self.begun > self.term => self.errand.look_at(now),
-            Next::Rest => {
-                self.errand.forget_setbacks();
-                self.errand.look_at(now.plus(LOOK_EVERY));
+            NextStep::Rest if self.begun > self.term => self.client.look_at(now),
+            NextStep::Rest => {
+                self.client.forget_setbacks();
+                self.client.look_at(now.plus(LOOK_EVERY));
             }
-            Next::Look => self.errand.look_at(now),
-            Next::Later => self.errand.look_at(now.plus(HURRY)),
-            Next::Write(edit) => {
-                let (call, ask) = self.errand.write(now, self.begun, facts, edit);
+            NextStep::Look => self.client.look_at(now),
+            NextStep::Later => self.client.look_at(now.plus(HURRY)),
+            NextStep::Write(edit) => {
+                let (call, ask) = self.client.write(now, self.begun, facts, edit);
                 out.push(Out::ConfigMap(call, ask));
             }
         }
     }
 
-    /// Answers the operators for whom this state is the end, and says what the next one needs.
-    fn settle_work(
+    /// Answers the requests that this state completes, and returns what the next one needs.
+    fn answer_requests(
         &mut self,
         call: CallId,
         what: ConfigMapRequest,
-        known: &Known,
+        state: &ReadState,
         out: &mut Vec<Out>,
-    ) -> Next {
+    ) -> NextStep {
         let mut answered = false;
-        while let Some(work) = self.work.front_mut() {
-            if call.0 <= work.after {
-                return Next::Look;
+        while let Some(request) = self.requests.front_mut() {
+            if call.0 <= request.after {
+                return NextStep::Look;
             }
-            if let Some(done) = work.done(known) {
-                out.push(Out::Answer(work.id, Answer::Done(done)));
-                self.work.pop_front();
+            if let Some(done) = request.done(state) {
+                out.push(Out::Answer(request.id, Answer::Done(done)));
+                self.requests.pop_front();
                 answered = true;
                 continue;
             }
             match what {
-                // Another client undoes it, or the server does not do it: not again immediately.
-                ConfigMapRequest::Write if !answered => return Next::Later,
+                // Another client undoes the write, or the server ignores it: not again immediately.
+                ConfigMapRequest::Write if !answered => return NextStep::Later,
                 ConfigMapRequest::Look | ConfigMapRequest::Write => {}
             }
-            work.written_over = Some(State::of(known.facts.as_deref()));
-            return Next::Write(work.edit(known));
+            request.written_over = Some(StateId::of(state.facts.as_deref()));
+            return NextStep::Write(request.edit(state));
         }
-        Next::Rest
+        NextStep::Rest
     }
 
     fn on_failed(&mut self, now: Now) {
-        let span = if !self.work.is_empty() {
+        let span = if !self.requests.is_empty() {
             HURRY
-        } else if self.known.is_none() || self.begun > self.term {
-            step_of(&RETRY_AFTER, self.errand.failures())
+        } else if self.state.is_none() || self.begun > self.term {
+            step_of(&RETRY_AFTER, self.client.failures())
         } else {
-            step_of(&RETRY_PATIENTLY, self.errand.failures())
+            step_of(&RETRY_PATIENTLY, self.client.failures())
         };
-        self.errand.put_off(now, span);
+        self.client.put_off(now, span);
     }
 }
 
-/// What follows from a state.
-enum Next {
+/// What follows a state.
+enum NextStep {
     /// No request waits.
     Rest,
-    /// What is known is too old for who waits.
+    /// Read: the state is too old for the waiting request.
     Look,
-    /// The same, but not at once.
+    /// Read, but not immediately.
     Later,
-    /// Who waits needs this.
+    /// Write this for the waiting request.
     Write(ConfigMapEdit),
 }

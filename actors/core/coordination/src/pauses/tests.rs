@@ -1,4 +1,4 @@
-//! Pauses on the test's clock, against a ConfigMap that others write too.
+//! Pauses on the test's clock, against a ConfigMap that other clients write too.
 
 mod off;
 mod properties;
@@ -26,7 +26,7 @@ fn pool(name: &str) -> PoolId {
     PoolId::new(LbName::new("kubernetes"), PoolName::new(name))
 }
 
-/// The ConfigMap as the API server has it; a time is written `@` and its microseconds.
+/// The ConfigMap in the API server; a time is written as `@` and its microseconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     data: Option<BTreeMap<Arc<str>, Arc<str>>>,
@@ -64,13 +64,13 @@ impl Server {
             let Value::Since { head, at, tail } = value else { panic!("no pause: {value:?}") };
             data.insert(Arc::clone(key), format!("{head}\nsince: @{}\n{tail}", at.as_micros()).into());
         }
-        // A write that changes nothing makes no new version, as at the API server.
+        // A write that changes nothing makes no new version, as in the API server.
         if before != self.data {
             self.version += 1;
         }
     }
 
-    fn carry_out(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
+    fn execute(&mut self, now: Now, ask: &ConfigMapAsk) -> ConfigMapAnswer {
         match ask {
             ConfigMapAsk::Get => {}
             ConfigMapAsk::Create(_) if self.data.is_some() => return ConfigMapAnswer::Conflict,
@@ -99,34 +99,34 @@ struct Bench {
     answers: Vec<(RequestId, Answer)>,
     policy: Option<(Option<Epoch>, Arc<OperatorPolicy>)>,
     view: Option<PolicyView>,
-    /// Whether the pauses could be read last, and whether a term waits for them, as it is measured.
+    /// Metrics: whether the last read of the pauses succeeded, and whether a term waits for them.
     measured: Option<(bool, bool)>,
 }
 
 impl Bench {
-    fn new(server: Server, keeping: Keeping) -> Bench {
-        let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: Heeding::Pauses });
+    fn new(server: Server, keeping: PauseStorage) -> Bench {
+        let pauses = Pauses::new(Params { mode: Mode::Enforce, keeping, heeding: PauseEffect::Pauses });
         let (asked, answers) = (VecDeque::new(), Vec::new());
         let mut bench =
             Bench { pauses, server, now: at(1), asked, answers, policy: None, view: None, measured: None };
-        bench.tell(In::Start);
+        bench.send(In::Start);
         bench
     }
 
-    /// One whose first look was answered.
+    /// A process whose first read was answered.
     fn begun(server: Server) -> Bench {
-        let mut bench = Bench::new(server, Keeping::ConfigMap);
+        let mut bench = Bench::new(server, PauseStorage::ConfigMap);
         bench.serve();
         bench
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.pauses.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
                 Out::ConfigMap(call, ask) => self.asked.push_back((call, ask)),
@@ -148,31 +148,31 @@ impl Bench {
             self.now = self.now.max(due);
             let mut out = Vec::new();
             self.pauses.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = until;
     }
 
-    /// The next request, and what it asks.
+    /// Returns the next request.
     fn next(&mut self) -> (CallId, ConfigMapAsk) {
         self.asked.pop_front().expect("something is asked")
     }
 
-    /// Carries out what is asked, and answers, until nothing is asked any more.
+    /// Executes and answers requests until there are none.
     fn serve(&mut self) {
         while let Some((call, ask)) = self.asked.pop_front() {
-            let answer = self.server.carry_out(self.now, &ask);
-            self.tell(In::ConfigMap(call, answer));
+            let answer = self.server.execute(self.now, &ask);
+            self.send(In::ConfigMap(call, answer));
         }
     }
 
     fn pause(&mut self, n: u64, scope: Scope) {
         let (by, reason) = (Some("alice".into()), Some("a drill".into()));
-        self.tell(In::Pause { id: RequestId(n), scope, by, reason });
+        self.send(In::Pause { id: RequestId(n), scope, by, reason });
     }
 
     fn resume(&mut self, n: u64, scope: Scope) {
-        self.tell(In::Resume { id: RequestId(n), scope });
+        self.send(In::Resume { id: RequestId(n), scope });
     }
 
     fn known(&self) -> (Option<u64>, OperatorPolicy) {
@@ -182,26 +182,26 @@ impl Bench {
 }
 
 #[test]
-fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_anew() {
+fn g6_without_a_config_map_nothing_is_paused_and_each_term_reads_again() {
     let mut bench = Bench::begun(Server::default());
     assert_eq!(bench.known(), (None, OperatorPolicy::default()));
-    bench.tell(In::Confirm(Epoch(4)));
+    bench.send(In::Confirm(Epoch(4)));
     assert_eq!(bench.known().0, None, "nothing was read since the term began");
     bench.serve();
     assert_eq!(bench.known(), (Some(4), OperatorPolicy::default()));
-    bench.tell(In::Confirm(Epoch(4)));
+    bench.send(In::Confirm(Epoch(4)));
     assert!(bench.asked.is_empty(), "it has been read for this term");
 }
 
 #[test]
-fn w8_a_look_that_began_before_the_term_does_not_count_for_it() {
+fn w8_a_read_that_began_before_the_term_does_not_count_for_it() {
     let mut bench = Bench::begun(Server::default());
     bench.wait(at(20));
     let (old, ask) = bench.next();
-    let stale = bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::Confirm(Epoch(2)));
+    let stale = bench.server.execute(bench.now, &ask);
+    bench.send(In::Confirm(Epoch(2)));
     bench.server = Server::with(&[("pause.everything", "")]);
-    bench.tell(In::ConfigMap(old, stale));
+    bench.send(In::ConfigMap(old, stale));
     assert_eq!(bench.known().0, None);
     bench.serve();
     let (term, policy) = bench.known();
@@ -211,12 +211,12 @@ fn w8_a_look_that_began_before_the_term_does_not_count_for_it() {
 #[test]
 fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
     let mut bench = Bench::begun(Server::default());
-    bench.tell(In::Confirm(Epoch(3)));
+    bench.send(In::Confirm(Epoch(3)));
     for n in 0..5 {
         bench.wait(at(2 + 10 * n));
         while let Some((call, _)) = bench.asked.pop_front() {
             let denied = RequestFailure::Denied("configmaps is forbidden".into());
-            bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+            bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
         }
         assert_eq!(bench.known().0, None);
     }
@@ -230,7 +230,7 @@ fn g6_an_unreadable_config_map_opens_no_term_and_the_view_says_why() {
 }
 
 #[test]
-fn g6_what_a_person_edits_is_seen_within_15_seconds() {
+fn g6_what_the_operator_edits_is_seen_within_15_seconds() {
     let mut bench = Bench::begun(Server::default());
     bench.server =
         Server::with(&[("pause.everything", "the network is being rebuilt"), ("snapshot.a_1", "x")]);
@@ -250,8 +250,8 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
     bench.pause(7, Scope::Pool(pool("shop-web")));
     let (call, ask) = bench.next();
     assert!(matches!(ask, ConfigMapAsk::Get));
-    let seen = bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::ConfigMap(call, seen));
+    let seen = bench.server.execute(bench.now, &ask);
+    bench.send(In::ConfigMap(call, seen));
     assert!(bench.answers.is_empty(), "nothing is written yet");
     bench.serve();
     assert_eq!(bench.answers, [(RequestId(7), Answer::Done(Done::Paused(Effect::WhenRead)))]);
@@ -270,16 +270,16 @@ fn g6_a_pause_is_answered_when_its_write_is_seen() {
     assert_eq!(bench.server.keys(), ["kept", "snapshot.a_1"]);
 }
 
-/// A write that begins between the two would be one that the operator was told cannot begin.
+/// A write that begins between the two would be one of which the operator was told that it cannot begin.
 #[test]
-fn g6_a_pause_is_told_before_the_operator_is_answered() {
+fn g6_a_pause_is_reported_before_the_operator_is_answered() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(7, Scope::Everything);
     let (call, ask) = bench.next();
-    let absent = bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::ConfigMap(call, absent));
+    let absent = bench.server.execute(bench.now, &ask);
+    bench.send(In::ConfigMap(call, absent));
     let (call, ask) = bench.next();
-    let seen = bench.server.carry_out(bench.now, &ask);
+    let seen = bench.server.execute(bench.now, &ask);
     let mut out = Vec::new();
     bench.pauses.step(bench.now, In::ConfigMap(call, seen), &mut out);
     let place = |wanted: fn(&Out) -> bool| out.iter().position(wanted).expect("it is said");
@@ -291,12 +291,12 @@ fn g6_a_pause_is_told_before_the_operator_is_answered() {
 #[test]
 fn g6_a_failed_read_in_a_term_is_repeated_soon() {
     let mut bench = Bench::begun(Server::default());
-    bench.tell(In::Confirm(Epoch(1)));
+    bench.send(In::Confirm(Epoch(1)));
     bench.serve();
     bench.wait(at(16));
     let (call, _) = bench.next();
     bench.server = Server::with(&[("pause.everything", "")]);
-    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
     bench.wait(at(17));
     bench.serve();
     assert!(bench.known().1.everything.is_some());
@@ -306,22 +306,22 @@ fn g6_a_failed_read_in_a_term_is_repeated_soon() {
         for (call, _) in std::mem::take(&mut bench.asked) {
             looks += 1;
             let failed = RequestFailure::Denied("configmaps is forbidden".into());
-            bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
+            bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(failed)));
         }
     }
     assert!((18..=25).contains(&looks), "a right that is gone is not asked for all the time: {looks}");
 }
 
 #[test]
-fn g6_a_lost_answer_of_a_write_is_read_back_before_the_person_is_answered() {
+fn g6_a_write_without_an_answer_is_read_back_before_the_reply() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(1, Scope::Everything);
     let (call, ask) = bench.next();
-    let absent = bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::ConfigMap(call, absent));
+    let absent = bench.server.execute(bench.now, &ask);
+    bench.send(In::ConfigMap(call, absent));
     let (call, ask) = bench.next();
-    bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
+    bench.server.execute(bench.now, &ask);
+    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Other("reset".into()))));
     assert!(bench.answers.is_empty());
     bench.wait(at(2));
     assert!(matches!(bench.asked.front(), Some((_, ConfigMapAsk::Get))));
@@ -335,8 +335,8 @@ fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
     let mut bench = Bench::begun(Server::with(&[("pause.everything", "")]));
     bench.resume(1, Scope::Everything);
     let (call, ask) = bench.next();
-    let seen = bench.server.carry_out(bench.now, &ask);
-    bench.tell(In::ConfigMap(call, seen));
+    let seen = bench.server.execute(bench.now, &ask);
+    bench.send(In::ConfigMap(call, seen));
     let (_, lost) = bench.next();
     bench.wait(at(20));
     assert!(matches!(bench.answers[..], [(RequestId(1), Answer::Refused(Refusal::Failed(_)))]));
@@ -346,7 +346,7 @@ fn g6_an_existing_pause_is_written_again_so_that_no_older_write_ends_it() {
     bench.pause(2, Scope::Everything);
     bench.serve();
     assert_eq!(bench.answers[1], (RequestId(2), Answer::Done(Done::Paused(Effect::WhenRead))));
-    assert!(matches!(bench.server.carry_out(bench.now, &lost), ConfigMapAnswer::Conflict));
+    assert!(matches!(bench.server.execute(bench.now, &lost), ConfigMapAnswer::Conflict));
 }
 
 #[test]
@@ -366,12 +366,12 @@ fn h3_the_operator_is_answered_within_10_seconds() {
 }
 
 #[test]
-fn g6_whoever_may_not_write_the_config_map_is_told_so_at_once() {
+fn g6_a_denied_write_of_the_config_map_is_answered_at_once() {
     let mut bench = Bench::begun(Server::default());
     bench.pause(1, Scope::Everything);
     let (call, _) = bench.next();
     let denied = RequestFailure::Denied("configmaps is forbidden".into());
-    bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
+    bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(denied)));
     let why = Refusal::Failed("configmaps is forbidden".into());
     assert_eq!(bench.answers, [(RequestId(1), Answer::Refused(why))]);
 }
@@ -394,7 +394,7 @@ fn g6_pools_whose_names_meet_in_one_key_are_paused_and_resumed_apart() {
 }
 
 #[test]
-fn g6_an_unreadable_key_is_told_and_an_unreadable_global_pause_pauses() {
+fn g6_an_unreadable_key_is_reported_and_an_unreadable_global_pause_pauses() {
     let server = Server::with(&[
         ("pause.pool.x", "kubernetes"),
         ("pause.pool.y", "kubernetes/a b"),
@@ -426,7 +426,7 @@ fn g6_an_unreadable_key_is_told_and_an_unreadable_global_pause_pauses() {
 fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
     let mut bench = Bench::begun(Server::default());
     let reason = Some(format!("one\nby: mallory\r\n{}", "x".repeat(5_000)).into());
-    bench.tell(In::Pause { id: RequestId(1), scope: Scope::Everything, by: Some("al\nice".into()), reason });
+    bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by: Some("al\nice".into()), reason });
     bench.serve();
     let pause = bench.known().1.everything.expect("it is paused");
     assert_eq!(pause.by.as_deref(), Some("al ice"));
@@ -436,9 +436,9 @@ fn g6_a_reason_of_several_lines_cannot_forge_others_and_long_ones_are_cut() {
 
 #[test]
 fn c4_in_a_dry_run_the_mode_is_known_and_pauses_are_refused() {
-    let mut bench = Bench::new(Server::default(), Keeping::Nothing);
+    let mut bench = Bench::new(Server::default(), PauseStorage::Nothing);
     assert_eq!(bench.known(), (None, OperatorPolicy::default()));
-    bench.tell(In::Confirm(Epoch(1)));
+    bench.send(In::Confirm(Epoch(1)));
     assert_eq!(bench.known().0, Some(1));
     bench.pause(1, Scope::Everything);
     bench.resume(2, Scope::Everything);
@@ -461,32 +461,36 @@ fn g6_deadlines_are_never_past_and_waiting_costs_a_read_each_15_s() {
     assert_eq!(looks, 40);
 }
 
-/// A process that restores, after its first look.
+/// A process that restores pre-images, after its first read.
 fn restoring(how: Restoring) -> Bench {
-    let params =
-        Params { mode: Mode::Enforce, keeping: Keeping::ConfigMap, heeding: Heeding::Restoring(how) };
-    let mut bench = Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), Keeping::Nothing) };
-    bench.tell(In::Start);
+    let params = Params {
+        mode: Mode::Enforce,
+        keeping: PauseStorage::ConfigMap,
+        heeding: PauseEffect::Restoring(how),
+    };
+    let mut bench =
+        Bench { pauses: Pauses::new(params), ..Bench::new(Server::default(), PauseStorage::Nothing) };
+    bench.send(In::Start);
     bench.serve();
     bench
 }
 
 #[test]
 fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
-    for heeds_single in [true, false] {
+    for respects_single in [true, false] {
         for reversed in [true, false] {
-            let mut bench = restoring(Restoring { reversed, heeds_single });
+            let mut bench = restoring(Restoring { reversed, respects_single });
             let service = ServiceKey::new("shop", "web");
             for (id, scope) in [Scope::Everything, Scope::Pool(pool("shop-web")), Scope::Service(service)]
                 .into_iter()
                 .enumerate()
             {
                 let id = RequestId(id as u64);
-                bench.tell(In::Pause { id, scope, by: None, reason: None });
+                bench.send(In::Pause { id, scope, by: None, reason: None });
                 bench.serve();
             }
             let (_, heeded) = bench.policy.clone().expect("told");
-            let single = usize::from(heeds_single);
+            let single = usize::from(respects_single);
             assert_eq!((heeded.pools.len(), heeded.services.len()), (single, single));
             assert_eq!(heeded.everything, None, "it is what it waits for, or it does not count");
         }
@@ -495,40 +499,40 @@ fn g6_a_restore_leaves_alone_what_is_paused_by_itself_unless_named() {
 
 #[test]
 fn g6_a_restore_writes_only_while_everything_is_paused_for_others() {
-    let mut bench = restoring(Restoring { reversed: true, heeds_single: false });
+    let mut bench = restoring(Restoring { reversed: true, respects_single: false });
     let heeded = |bench: &Bench| bench.policy.clone().expect("told").1;
     let shown = |bench: &Bench| bench.view.clone().expect("shown").policy.expect("known");
     assert!(heeded(&bench).only_observes(), "the others are not kept from writing yet");
     assert_eq!(*shown(&bench), OperatorPolicy::default(), "what is shown is what is noted");
 
     let by = Some(Arc::from("restore"));
-    bench.tell(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
+    bench.send(In::Pause { id: RequestId(1), scope: Scope::Everything, by, reason: None });
     bench.serve();
     assert_eq!(bench.answers, [(RequestId(1), Answer::Done(Done::Paused(Effect::WhenRead)))]);
     assert!(!heeded(&bench).only_observes());
     assert!(shown(&bench).everything.is_some());
 
-    bench.tell(In::Pause { id: RequestId(2), scope: Scope::Pool(pool("shop-web")), by: None, reason: None });
+    bench.send(In::Pause { id: RequestId(2), scope: Scope::Pool(pool("shop-web")), by: None, reason: None });
     bench.serve();
     assert_eq!(heeded(&bench).pools.len(), 0, "no other pause counts");
     assert_eq!(shown(&bench).pools.len(), 1);
 
-    bench.tell(In::Resume { id: RequestId(3), scope: Scope::Everything });
+    bench.send(In::Resume { id: RequestId(3), scope: Scope::Everything });
     bench.serve();
     assert!(heeded(&bench).only_observes(), "resuming ends the restoring too");
 }
 
 #[test]
 fn e2_unreadable_pauses_and_a_term_that_waits_for_them_are_measured() {
-    let mut bench = Bench::new(Server::default(), Keeping::ConfigMap);
+    let mut bench = Bench::new(Server::default(), PauseStorage::ConfigMap);
     let fails = |bench: &mut Bench| {
         let (call, _) = bench.next();
-        bench.tell(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Denied("403".into()))));
+        bench.send(In::ConfigMap(call, ConfigMapAnswer::Failed(RequestFailure::Denied("403".into()))));
     };
     assert_eq!(bench.measured, Some((false, false)));
     fails(&mut bench);
     assert_eq!(bench.measured, Some((false, false)));
-    bench.tell(In::Confirm(Epoch(1)));
+    bench.send(In::Confirm(Epoch(1)));
     assert_eq!(bench.measured, Some((false, true)));
     bench.wait(at(120));
     bench.asked.drain(..bench.asked.len() - 1);

@@ -74,7 +74,7 @@ fn queue_of() -> PoolQueue {
         after_failure: None,
         drift: true,
         compare_after_stale: true,
-        fights: true,
+        contention_backoff: true,
     };
     PoolQueue::new(web(), params)
 }

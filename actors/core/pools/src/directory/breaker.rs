@@ -1,23 +1,24 @@
-//! Whether so many pools at once would lose most of their members that something else must be wrong (G4): more than five,
-//! and more than a fifth of those that count, each left with less than half of what it had five minutes ago.
+//! The removal breaker (G4). It trips when so many pools would lose most of their members at once that something else
+//! must be wrong: more than five pools, and more than a fifth of those that count, each left with less than half of the
+//! members that it had five minutes ago.
 //!
-//! [`super::losses`] says which losses count. A member that was lost otherwise was not had: so a pool counts only if it is
-//! left with fewer members than it has lost for causes that count.
+//! [`super::losses`] defines which losses count. Members that were lost otherwise are not former members: a pool counts
+//! only if it is left with fewer members than it has lost for causes that count.
 //!
-//! It counts, and tells whether the present levels trip it; what is held back for it is the turn's business. Of each
-//! assigned pool it knows how many members it is left with and how many it had five minutes ago. A pool had what it was
-//! asked to have once that was seen in it, and it had what it is to lose until that is seen to be gone, whichever
-//! client takes it out: levels that fall while nothing is written take nothing away. What only drains does not count any
-//! more, or each change of all nodes would look like a loss. Where a pool had nothing there is nothing to compare with:
-//! what it is given is what it had as soon as that has lasted for a while.
+//! The breaker counts, and decides whether the present levels trip it; `reconcile` holds the removals back. For each
+//! assigned pool it keeps how many members the pool is left with and how many it had five minutes ago. A required
+//! member counts as had once it was observed in the pool. A leaving member counts as had until a read shows that it is
+//! gone, whichever client removed it: a level that falls while nothing is written takes no member away. Members that
+//! only drain do not count any more, or each change of all nodes would look like a loss. A pool that had no members
+//! cannot be compared: what it receives counts as had once it has lasted for a while.
 //!
-//! While operators have paused a pool it had what is in it, and that is what it is compared with when the pause ends: they
-//! may have put it back. A pool that is paused by itself loses nothing for the time being and does not count; but pausing
-//! a pool that was counted when it tripped does not end the stop.
+//! A paused pool had what is in it, and is compared with that when the pause ends: the operator may have restored
+//! members. A pool that is paused alone loses nothing for now and does not count; but pausing a pool that was counted
+//! when the breaker tripped does not end the stop.
 //!
-//! While it is tripped time changes nothing: what a pool is compared with stays what it had before. It ends when the
-//! operator releases it, when levels are such that it would not trip any more, or when nothing is left to go of what it
-//! counts.
+//! While the breaker is tripped, time changes nothing: each pool is still compared with what it had before. The stop
+//! ends when the operator releases it, when the levels no longer trip it, or when nothing that it counts is left to
+//! remove.
 
 mod history;
 #[cfg(test)]
@@ -25,44 +26,44 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use history::{BACK, Paused, Size};
 use history::{History, Weight};
+pub(super) use history::{LOOKBACK, PauseScope, PoolSize};
 use model::ids::PoolId;
 use model::machine::Now;
 
-/// So many pools may lose most of their members, however few there are.
-const FEW: usize = 5;
-/// One in so many may.
-const PART: usize = 5;
+/// Number of pools that may lose most of their members, however few pools there are.
+const POOLS_ALLOWED: usize = 5;
+/// One pool in this many may lose most of its members.
+const SHARE_ALLOWED: usize = 5;
 
-/// How many members the assigned pools have and had.
+/// The present and former number of members of each assigned pool.
 #[derive(Default)]
-pub(super) struct Breaker {
+pub(super) struct RemovalBreaker {
     pools: BTreeMap<PoolId, History>,
-    /// When time alone moves what each pool is compared with.
+    /// When time alone changes the baseline of each pool.
     due: BTreeSet<(Now, PoolId)>,
-    /// The pools that are to have less than half of what they had, those that do not count included.
+    /// The pools that are left with less than half of what they had, including those that do not count.
     shrunk: BTreeSet<PoolId>,
     tally: Tally,
-    /// Since when it is tripped.
+    /// Since when the breaker is tripped.
     tripped: Option<Now>,
-    /// Whether that was told in this term.
-    told: bool,
-    /// Whether it was reported in this term, and its end was not.
-    reported: bool,
-    /// Whether the operator has released it since it was last judged.
+    /// Whether the trip was reported in this term.
+    trip_reported: bool,
+    /// Whether a trip was reported in this term and its end was not.
+    end_due: bool,
+    /// Whether the operator released it since the last evaluation.
     released: bool,
-    /// What was last said of it.
-    said: Option<bool>,
+    /// The last published state.
+    published: Option<bool>,
 }
 
-/// How many pools count.
+/// Number of pools that count.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Tally {
     all: usize,
-    /// Those of them that are to have less than half of what they had.
+    /// Those of `all` that are left with less than half of what they had.
     shrunk: usize,
-    /// Those of these that would lose something now.
+    /// Those of `shrunk` that would lose members now.
     losing: usize,
 }
 
@@ -79,26 +80,26 @@ impl Tally {
         self.losing -= usize::from(weight.loses);
     }
 
-    /// Whether too many have shrunk, and something of that would go now.
-    fn is_much(self) -> bool {
-        self.shrunk > FEW && self.shrunk * PART > self.all && self.losing > 0
+    /// Reports whether too many pools have shrunk, and some of them would lose members now.
+    fn is_exceeded(self) -> bool {
+        self.shrunk > POOLS_ALLOWED && self.shrunk * SHARE_ALLOWED > self.all && self.losing > 0
     }
 }
 
-impl Breaker {
-    /// Takes in what a pool is to have from now on.
-    pub(super) fn note(&mut self, now: Now, id: &PoolId, size: Size) {
-        // What has stood until now counts before it changes.
+impl RemovalBreaker {
+    /// Updates the members that a pool is to have from now on.
+    pub(super) fn record(&mut self, now: Now, id: &PoolId, size: PoolSize) {
+        // The state until now counts before it changes.
         self.advance(now);
         if !self.pools.contains_key(id) {
             let history = History::new(size);
             self.tally.add(history.weight());
             self.pools.insert(id.clone(), history);
         }
-        self.update(id, |history| history.note(now, size));
+        self.update(id, |history| history.update(now, size));
     }
 
-    /// Changes what is known of one pool, and all that is kept besides.
+    /// Changes one pool's history and updates all indexes.
     fn update(&mut self, id: &PoolId, change: impl FnOnce(&mut History)) {
         let Some(history) = self.pools.get_mut(id) else {
             return;
@@ -122,7 +123,7 @@ impl Breaker {
         }
     }
 
-    /// Forgets a pool that has no owner, or is not manageable.
+    /// Drops a pool that has no owner or is not manageable.
     pub(super) fn forget(&mut self, id: &PoolId) {
         let Some(history) = self.pools.remove(id) else {
             return;
@@ -134,32 +135,32 @@ impl Breaker {
         self.shrunk.remove(id);
     }
 
-    /// What five minutes ago was moves on, unless the breaker is tripped.
+    /// Moves the baselines on with time, unless the breaker is tripped.
     fn advance(&mut self, now: Now) {
         while self.tripped.is_none()
             && let Some((_, id)) = self.due.first().filter(|(at, _)| *at <= now).cloned()
         {
-            self.update(&id, |history| history.grow_older(now));
+            self.update(&id, |history| history.advance(now));
         }
     }
 
-    /// Judges the present levels. It ends as well when nothing of what it counts is left to go: then another client has
-    /// carried it out. Tells whether that has changed anything.
-    pub(super) fn judge(&mut self, now: Now) -> bool {
+    /// Evaluates the present levels. The stop also ends when nothing that it counts is left to remove, because another
+    /// client has removed it. Returns whether anything changed.
+    pub(super) fn evaluate(&mut self, now: Now) -> bool {
         self.advance(now);
         let before = self.tripped;
-        if before.is_some() && !self.tally.is_much() {
-            // Compared with what has been added meanwhile it may still be too much.
+        if before.is_some() && !self.tally.is_exceeded() {
+            // Compared with members added meanwhile, it may still be too much.
             self.set_tripped(None);
             self.advance(now);
         }
-        let trips = self.tally.is_much();
+        let trips = self.tally.is_exceeded();
         self.set_tripped(trips.then(|| before.unwrap_or(now)));
-        self.told &= trips;
+        self.trip_reported &= trips;
         std::mem::take(&mut self.released) || before != self.tripped
     }
 
-    /// Sets since when it is tripped; `None`: it is not.
+    /// Sets since when the breaker is tripped; `None`: it is not.
     fn set_tripped(&mut self, since: Option<Now>) {
         if std::mem::replace(&mut self.tripped, since).is_some() != since.is_some() {
             let shrunk: Vec<PoolId> = self.shrunk.iter().cloned().collect();
@@ -167,60 +168,60 @@ impl Breaker {
         }
     }
 
-    /// Whether it is tripped, if that was not yet said.
-    pub(super) fn take_news(&mut self) -> Option<bool> {
+    /// Returns whether the breaker is tripped, if that was not published yet.
+    pub(super) fn take_change(&mut self) -> Option<bool> {
         let tripped = self.tripped.is_some();
-        (self.said.replace(tripped) != Some(tripped)).then_some(tripped)
+        (self.published.replace(tripped) != Some(tripped)).then_some(tripped)
     }
 
-    /// Whether it is to be told that it is tripped.
-    pub(super) fn take_untold(&mut self) -> bool {
-        let untold = self.tripped.is_some() && !std::mem::replace(&mut self.told, true);
-        self.reported |= untold;
-        untold
+    /// Returns whether a report of the trip is due.
+    pub(super) fn take_due_report(&mut self) -> bool {
+        let due = self.tripped.is_some() && !std::mem::replace(&mut self.trip_reported, true);
+        self.end_due |= due;
+        due
     }
 
-    /// Whether it is to be told that it is tripped no longer.
-    pub(super) fn take_ended(&mut self) -> bool {
-        self.tripped.is_none() && std::mem::take(&mut self.reported)
+    /// Returns whether a report of the end is due.
+    pub(super) fn take_due_end(&mut self) -> bool {
+        self.tripped.is_none() && std::mem::take(&mut self.end_due)
     }
 
-    /// It is to be told again while it lasts.
-    pub(super) fn forget_told(&mut self) {
-        (self.told, self.reported) = (false, false);
+    /// Makes a lasting trip due for a report again.
+    pub(super) fn reset_reports(&mut self) {
+        (self.trip_reported, self.end_due) = (false, false);
     }
 
-    /// Since when it is tripped.
+    /// Returns since when the breaker is tripped.
     pub(super) fn tripped(&self) -> Option<Now> {
         self.tripped
     }
 
-    /// How many pools would lose most of their members, and of how many.
+    /// Returns how many pools would lose most of their members, and how many count.
     pub(super) fn counted(&self) -> (usize, usize) {
         (self.tally.shrunk, self.tally.all)
     }
 
-    /// The operator releases it: what the pools that lose something are asked to have now is what they had; gives which
-    /// these are. Should it trip all the same, that is another time.
+    /// Releases the stop on the operator's request: the required members of the pools that lose members become their
+    /// baseline. Returns these pools. If the breaker trips again, that is a new stop.
     pub(super) fn release(&mut self, now: Now) -> Vec<PoolId> {
         self.set_tripped(None);
-        (self.told, self.released) = (false, true);
+        (self.trip_reported, self.released) = (false, true);
         let lose = self.pools.iter().filter(|(_, history)| history.loses()).map(|(id, _)| id.clone());
         let lose: Vec<PoolId> = lose.collect();
         lose.iter().for_each(|id| self.update(id, |history| history.release(now)));
         lose
     }
 
-    /// The operator releases what one pool holds back of its own: what it is left with then is what it had. While all
-    /// removals are stopped that ends nothing here, and nothing is released.
+    /// Releases the removals that one pool's own guards hold back, on the operator's request: the members that remain
+    /// become its baseline. While all removals are stopped, it releases nothing. Returns whether it released.
     pub(super) fn release_pool(&mut self, id: &PoolId) -> bool {
         if self.tripped.is_none() {
-            self.update(id, History::let_go);
+            self.update(id, History::release_guard);
         }
         self.tripped.is_none()
     }
 
-    /// The invariants: what is counted is what there is, and each change will be looked at again.
+    /// Checks the invariants: counts match the pools, and each pool's next change is scheduled.
     #[cfg(test)]
     pub(super) fn check(&self) -> bool {
         let shrunk = self.pools.iter().filter(|(_, history)| history.is_shrunk()).map(|(id, _)| id);
@@ -230,15 +231,15 @@ impl Breaker {
         shrunk.eq(self.shrunk.iter()) && ages.collect::<BTreeSet<_>>() == self.due && tally == self.tally
     }
 
-    /// How many members a pool is left with.
+    /// Returns how many members a pool is left with.
     #[cfg(test)]
     pub(super) fn size(&self, id: &PoolId) -> Option<usize> {
         self.pools.get(id).map(History::left)
     }
 
-    /// How many pools it knows.
+    /// Returns the number of known pools.
     #[cfg(test)]
-    pub(super) fn known(&self) -> usize {
+    pub(super) fn pools_known(&self) -> usize {
         self.pools.len()
     }
 }

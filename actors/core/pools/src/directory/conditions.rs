@@ -1,5 +1,5 @@
-//! What of a pool is told to operators: each condition once when it begins, and once more in each term and after a pause
-//! (D2, G5, E1). While a pool is paused nothing of it is told, as where everything is only observed (G6).
+//! The conditions of a pool that operators see as events. Each is reported when it begins, and once more in each term
+//! and after a pause (D2, G5, E1). Nothing is reported while the pool is paused or everything is only observed (G6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use model::ids::{Family, PoolId, ServiceKey, ServiceUid};
 use model::report::{Condition, Effect, Ended, EventKind, LeftOutNodes, Report, Subject};
 use model::xds::source::{Assigned, Fault, SourceFact};
 
-/// The conditions of a pool, as they were last told.
+/// The conditions of a pool, as last reported.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Conditions {
-    /// Why it is not manageable.
+    /// The reason why the pool is not manageable.
     refused: Option<NotManageable>,
-    /// The Services that share it; none when there is only one.
+    /// The Services that share the pool; empty when there is only one.
     sharing: BTreeSet<ServiceUid>,
-    /// Why a removal is held back, or would be if guards were enforced.
+    /// The reason why a removal is held back, or would be if guards were enforced.
     held: Option<HeldReason>,
-    /// The Services that were told of them.
+    /// The Services to which the conditions were reported.
     services: BTreeMap<ServiceUid, ServiceKey>,
 }
 
 impl Conditions {
-    /// The conditions of a pool that is refused for this, or has this assignment.
-    pub(super) fn of(refused: Option<&Unproven>, said: Option<&Assignment>) -> Conditions {
-        let (refused, said) = unpaused(refused, said);
-        let sharing = said.filter(|said| said.services.len() > 1);
+    /// Returns the conditions of a pool with this refusal or assignment.
+    pub(super) fn of(refused: Option<&Unproven>, assignment: Option<&Assignment>) -> Conditions {
+        let (refused, assignment) = unpaused(refused, assignment);
+        let sharing = assignment.filter(|assignment| assignment.services.len() > 1);
         Conditions {
             refused: refused.map(|refusal| refusal.reason.clone()),
-            sharing: sharing.into_iter().flat_map(|said| said.services.keys()).cloned().collect(),
-            held: said.and_then(told_held).map(|(held, _)| held.reason),
-            services: match (refused, said) {
+            sharing: sharing.into_iter().flat_map(|assignment| assignment.services.keys()).cloned().collect(),
+            held: assignment.and_then(reportable_held).map(|(held, _)| held.reason),
+            services: match (refused, assignment) {
                 (Some(refusal), _) => refusal.services.clone(),
-                (None, Some(said)) => owners(said),
+                (None, Some(assignment)) => owners(assignment),
                 (None, None) => BTreeMap::new(),
             },
         }
     }
 
-    /// The conditions that hold.
+    /// Returns the conditions that hold.
     fn conditions(&self, pool: &PoolId) -> BTreeSet<Condition> {
         let refused = || Condition::NotManageable { pool: pool.clone(), attempted: false };
         let conditions = [
@@ -53,7 +53,7 @@ impl Conditions {
         conditions.into_iter().flatten().collect()
     }
 
-    /// Says which conditions have ended since they were told: for all Services, or for those that left the pool.
+    /// Emits which reported conditions have ended: for all Services, or for those that left the pool.
     fn end(&self, pool: &PoolId, before: &Conditions, out: &mut Vec<Out>) {
         let hold = self.conditions(pool);
         for condition in before.conditions(pool) {
@@ -68,19 +68,19 @@ impl Conditions {
         }
     }
 
-    /// Reports the conditions that have begun since they were last told. `left_out` gives the nodes that are left out of
-    /// its pool of a family.
-    pub(super) fn tell(
+    /// Reports the conditions that began since the last report. `left_out` returns the nodes that are left out of the
+    /// pool of a family.
+    pub(super) fn report(
         &mut self,
         pool: &PoolId,
         refused: Option<&Unproven>,
-        said: Option<&Assignment>,
+        assignment: Option<&Assignment>,
         left_out: impl FnOnce(Family) -> Option<LeftOutNodes>,
         out: &mut Vec<Out>,
     ) {
-        let before = std::mem::replace(self, Conditions::of(refused, said));
+        let before = std::mem::replace(self, Conditions::of(refused, assignment));
         self.end(pool, &before, out);
-        let (refused, said) = unpaused(refused, said);
+        let (refused, assignment) = unpaused(refused, assignment);
         if let Some(Unproven { reason, services, note, paused: _ }) =
             refused.filter(|_| self.refused != before.refused)
         {
@@ -88,39 +88,40 @@ impl Conditions {
                 EventKind::NotManageable { pool: pool.clone(), reason: reason.clone(), attempted: false };
             out.push(report(services, note.as_ref(), what));
         }
-        let Some(said) = said else { return };
-        let owners = owners(said);
+        let Some(assignment) = assignment else { return };
+        let owners = owners(assignment);
         if !self.sharing.is_empty() && self.sharing != before.sharing {
             let what = EventKind::Shared { pool: pool.clone(), services: owners.values().cloned().collect() };
-            out.push(report(&owners, said.source.note(), what));
+            out.push(report(&owners, assignment.source.note(), what));
         }
-        if let Some((held, enforced)) = told_held(said).filter(|_| self.held != before.held) {
+        if let Some((held, enforced)) = reportable_held(assignment).filter(|_| self.held != before.held) {
             let (reason, members) = (held.reason, held.members.len());
-            let left_out = if reason == HeldReason::NoUsableNode { left_out(said.family) } else { None };
+            let left_out =
+                if reason == HeldReason::NoUsableNode { left_out(assignment.family) } else { None };
             let what = EventKind::Held { pool: pool.clone(), reason, members, enforced, left_out };
-            out.push(report(&owners, said.source.note(), what));
+            out.push(report(&owners, assignment.source.note(), what));
         }
     }
 }
 
-/// The Services of an assignment.
-fn owners(said: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
-    said.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
+/// Returns the Services of an assignment.
+fn owners(assignment: &Assignment) -> BTreeMap<ServiceUid, ServiceKey> {
+    assignment.services.iter().map(|(uid, share)| (uid.clone(), share.key.clone())).collect()
 }
 
-/// What is to be told at all: nothing of a pool that is paused.
+/// Drops what is paused: a paused pool reports nothing.
 fn unpaused<'a>(
     refused: Option<&'a Unproven>,
-    said: Option<&'a Assignment>,
+    assignment: Option<&'a Assignment>,
 ) -> (Option<&'a Unproven>, Option<&'a Assignment>) {
-    (refused.filter(|refusal| !refusal.paused), said.filter(|said| !said.is_paused()))
+    (refused.filter(|refusal| !refusal.paused), assignment.filter(|assignment| !assignment.is_paused()))
 }
 
-/// The removal that is held back, or that would be and goes on, if that is to be told. What the mode forbids is as the
-/// operator wants it, and is not told.
-fn told_held(said: &Assignment) -> Option<(&Held, bool)> {
-    let held = said.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
-    held.map(|held| (held, true)).or_else(|| said.would_hold.as_ref().map(|held| (held, false)))
+/// Returns the reportable removal that is held back, or that guards would hold back. A removal that the mode forbids is
+/// the operator's intention, and is not reported.
+fn reportable_held(assignment: &Assignment) -> Option<(&Held, bool)> {
+    let held = assignment.held.as_ref().filter(|held| held.reason != HeldReason::AddOnly);
+    held.map(|held| (held, true)).or_else(|| assignment.would_hold.as_ref().map(|held| (held, false)))
 }
 
 fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, what: EventKind) -> Out {
@@ -128,35 +129,35 @@ fn report(services: &BTreeMap<ServiceUid, ServiceKey>, note: Option<&Arc<str>>, 
     Out::Report(Report { subjects, what, note: note.cloned() })
 }
 
-/// What of a source was told.
+/// The last report about a source.
 #[derive(Default, Debug)]
-pub(super) struct SourceTold {
-    /// What became of its pools when something was last said to be wrong with it.
+pub(super) struct SourceCondition {
+    /// Effect on its pools at the last reported error; `None` when no error was reported.
     failing: Option<Effect>,
-    /// All the sources of which that was said at once.
+    /// All sources that shared that report.
     pub(super) group: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
-/// What is new about a source.
+/// A change in the state of a source.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum SourceNews {
-    /// Something is wrong with it.
+pub(super) enum SourceChange {
+    /// The source has an error.
     Failing {
-        /// What becomes of its pools.
+        /// Effect on its pools.
         effect: Effect,
-        /// What it is.
+        /// The error.
         error: Arc<str>,
-        /// What goes with that (X4).
+        /// The text that accompanies it (X4).
         note: Option<Arc<str>>,
     },
-    /// Nothing is any more; what goes with that.
+    /// The source has no error any more; the text that accompanies that.
     Recovered(Arc<str>),
 }
 
-impl SourceTold {
-    /// Whether something is wrong with it, or is not any more. Another error with the same effect is no news: it goes
-    /// with all else that is told, and with the views.
-    pub(super) fn news(&mut self, fact: &SourceFact) -> Option<SourceNews> {
+impl SourceCondition {
+    /// Returns the change of the source's state, if there is one. Another error with the same effect is not a change:
+    /// it is part of other reports and of the views.
+    pub(super) fn change(&mut self, fact: &SourceFact) -> Option<SourceChange> {
         let note: Arc<str> = Arc::from(fact.note.to_string());
         let kept = (!fact.stands()).then(|| (Effect::Kept, Arc::clone(&note), None));
         let with_note = |effect: Effect, fault: &Fault| {
@@ -171,32 +172,32 @@ impl SourceTold {
             Some((effect, ..)) if self.failing == Some(effect) => None,
             Some((effect, error, note)) => {
                 self.failing = Some(effect);
-                Some(SourceNews::Failing { effect, error, note })
+                Some(SourceChange::Failing { effect, error, note })
             }
-            // What was never known and is waited for again is no better than it was.
+            // A source that never had an assignment and waits again has not recovered.
             None if fact.assignment().is_none() => None,
-            None => self.failing.take().map(|_| SourceNews::Recovered(note)),
+            None => self.failing.take().map(|_| SourceChange::Recovered(note)),
         }
     }
 }
 
-impl SourceNews {
-    /// Whether something is wrong with the source.
+impl SourceChange {
+    /// Reports whether the source has an error.
     pub(super) fn is_failing(&self) -> bool {
         match self {
-            SourceNews::Failing { .. } => true,
-            SourceNews::Recovered(_) => false,
+            SourceChange::Failing { .. } => true,
+            SourceChange::Recovered(_) => false,
         }
     }
 
-    /// The report of this about all these sources at once, which so many pools get their members from: a server that is
-    /// out of reach is one event, and not one for each source.
+    /// Returns one report for all these sources, which fill this many pools: an unreachable server is one event, not
+    /// one for each source.
     pub(super) fn report(self, sources: BTreeSet<Arc<str>>, pools: usize) -> Report {
         let (what, note) = match self {
-            SourceNews::Failing { effect, error, note } => {
+            SourceChange::Failing { effect, error, note } => {
                 (EventKind::SourceFailing { sources, pools, effect, error }, note)
             }
-            SourceNews::Recovered(note) => (EventKind::SourceRecovered { sources }, Some(note)),
+            SourceChange::Recovered(note) => (EventKind::SourceRecovered { sources }, Some(note)),
         };
         Report { subjects: vec![Subject::Controller], what, note }
     }

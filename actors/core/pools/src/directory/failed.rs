@@ -1,6 +1,6 @@
-//! Load balancers whose provisioning state stays `Failed`: Azure may not have programmed what their pools hold. One pool of
-//! each is written once more after 10, 20, 40 minutes and so on, at most 6 hours apart. A write that succeeds ends the
-//! state for the whole load balancer.
+//! Load balancers whose provisioning state stays `Failed`: Azure may not have programmed the members of their pools.
+//! One pool of each is written once more after 10, 20, 40 minutes and so on, at most 6 hours apart. A successful write
+//! ends the state for the whole load balancer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use model::arm::{LbFacts, Provisioning};
 use model::ids::{LbName, PoolId, of_balancer};
 use model::machine::Now;
 
-/// How long a load balancer must have been seen as failed before a pool of it is written.
-const FIRST: Duration = Duration::from_secs(600);
-/// How long until a load balancer is looked at again of which no pool may be written.
-const AGAIN: Duration = Duration::from_secs(60);
-/// The longest time between two such writes.
-const LONGEST: Duration = Duration::from_secs(6 * 3600);
+/// Time for which a load balancer must stay failed before one of its pools is written.
+const FIRST_DELAY: Duration = Duration::from_secs(600);
+/// Time until the next try if no pool of the load balancer may be written.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Longest time between two such writes.
+const LONGEST_DELAY: Duration = Duration::from_secs(6 * 3600);
 
-/// The load balancers that were last seen as failed.
+/// The load balancers that were last observed as failed.
 #[derive(Default, Debug)]
 pub(super) struct FailedBalancers(BTreeMap<LbName, Rewrite>);
 
@@ -25,15 +25,15 @@ pub(super) struct FailedBalancers(BTreeMap<LbName, Rewrite>);
 #[derive(Debug)]
 struct Rewrite {
     at: Now,
-    /// How long that is after the last time.
+    /// Time between the last such write and this one.
     delay: Duration,
-    /// How many pools were chosen.
+    /// Number of pools chosen so far.
     chosen: usize,
 }
 
 impl FailedBalancers {
-    /// Takes in what a GET saw. While an operation runs, or nothing is known, it is as it was.
-    pub(super) fn saw(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
+    /// Updates the state after a GET. A running operation or an unknown state changes nothing.
+    pub(super) fn observe(&mut self, now: Now, lb: &LbName, facts: Option<&LbFacts>) {
         let states = facts.map(|facts| {
             let pools = facts.pools.iter().map(|pool| pool.provisioning);
             pools.chain([facts.provisioning]).collect::<Vec<_>>()
@@ -41,14 +41,14 @@ impl FailedBalancers {
         match states {
             Some(states) if states.contains(&Provisioning::Updating) => {}
             Some(states) if states.contains(&Provisioning::Failed) => {
-                let first = Rewrite { at: now.plus(FIRST), delay: FIRST, chosen: 0 };
+                let first = Rewrite { at: now.plus(FIRST_DELAY), delay: FIRST_DELAY, chosen: 0 };
                 self.0.entry(lb.clone()).or_insert(first);
             }
             Some(_) | None => drop(self.0.remove(lb)),
         }
     }
 
-    /// When the next pool is written.
+    /// Returns when the next pool is written.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.0.values().map(|rewrite| rewrite.at).min()
     }
@@ -59,12 +59,12 @@ impl FailedBalancers {
 }
 
 impl Directory {
-    /// When the next pool of a failed load balancer is written by this process, which must lead.
+    /// Returns when this process writes the next pool of a failed load balancer; only the leader does.
     pub(super) fn rewrite_at(&self) -> Option<Now> {
         self.failed.deadline().filter(|_| self.reporting.is_some())
     }
 
-    /// Has one pool of each failed load balancer written whose time has come.
+    /// Requests a write of one pool of each failed load balancer that is due.
     pub(super) fn rewrite_failed(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
@@ -73,25 +73,25 @@ impl Directory {
             let pools = self.rewritable(&lb);
             let Some(rewrite) = self.failed.0.get_mut(&lb) else { continue };
             if pools.is_empty() {
-                rewrite.at = now.plus(AGAIN);
+                rewrite.at = now.plus(RETRY_AFTER);
                 continue;
             }
             let pool = pools[rewrite.chosen % pools.len()].clone();
             rewrite.chosen += 1;
-            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST);
+            rewrite.delay = rewrite.delay.saturating_mul(2).min(LONGEST_DELAY);
             rewrite.at = now.plus(rewrite.delay);
             out.push(Out::Rewrite(pool));
         }
     }
 
-    /// Our failed pools of a load balancer that are neither paused nor held.
+    /// Returns our failed pools of a load balancer that are neither paused nor held.
     fn rewritable(&self, lb: &LbName) -> Vec<PoolId> {
         let is_failed = |id: &PoolId| {
             let seen = self.balancers.get(lb).and_then(|balancer| balancer.pools.get(&id.pool));
             seen.is_some_and(|seen| seen.facts.provisioning == Provisioning::Failed)
         };
         let may_be = |pool: &super::pool::Pool| {
-            pool.said().is_some_and(|said| !said.is_paused() && said.held.is_none())
+            pool.assignment().is_some_and(|assignment| !assignment.is_paused() && assignment.held.is_none())
         };
         let pools = of_balancer(&self.pools, lb);
         pools.filter(|(id, pool)| is_failed(id) && may_be(pool)).map(|(id, _)| id.clone()).collect()

@@ -1,4 +1,4 @@
-//! How many pools are held back or not manageable, and for which reason: kept exactly, said when they change.
+//! Number of pools with held removals, and of pools that are not manageable, by reason; emitted when they change.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use model::assignment::HeldReason;
 use model::error::ReasonLabel;
 use model::sample::Metric;
 
-/// What one pool counts under.
+/// The gauges under which one pool counts.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counted {
-    /// The reason for which a removal of it is held back.
+pub(super) struct GaugeReasons {
+    /// The reason why a removal is held back.
     pub(super) held: Option<HeldReason>,
-    /// The reason for which one would be if guards were enforced.
+    /// The reason why a removal would be held back if guards were enforced.
     pub(super) would_hold: Option<HeldReason>,
-    /// The reason for which it is not manageable.
+    /// The reason why the pool is not manageable.
     pub(super) refused: Option<ReasonLabel>,
 }
 
-/// The numbers of pools by reason.
+/// Number of pools by reason.
 pub(super) struct DirectoryGauges {
     held: BTreeMap<HeldReason, Gauge>,
     would_hold: BTreeMap<HeldReason, Gauge>,
@@ -28,26 +28,26 @@ pub(super) struct DirectoryGauges {
 #[derive(Default)]
 struct Gauge {
     pools: u64,
-    said: Option<u64>,
+    emitted: Option<u64>,
 }
 
 impl Gauge {
-    fn news(&mut self) -> Option<u64> {
-        let news = (self.said != Some(self.pools)).then_some(self.pools);
-        self.said = Some(self.pools);
-        news
+    fn change(&mut self) -> Option<u64> {
+        let change = (self.emitted != Some(self.pools)).then_some(self.pools);
+        self.emitted = Some(self.pools);
+        change
     }
 }
 
 impl DirectoryGauges {
-    /// Nothing is held back and nothing is refused; that is said at the first opportunity.
+    /// Creates gauges at zero; the first opportunity emits them.
     pub(super) fn new() -> DirectoryGauges {
         let all = || HeldReason::ALL.into_iter().map(|reason| (reason, Gauge::default())).collect();
         DirectoryGauges { held: all(), would_hold: all(), refused: BTreeMap::new() }
     }
 
-    /// A pool counts under something else than before.
-    pub(super) fn moved(&mut self, before: Counted, after: Counted) {
+    /// Moves a pool from its former gauges to the present ones.
+    pub(super) fn move_pool(&mut self, before: GaugeReasons, after: GaugeReasons) {
         if let Some(gauge) = before.held.and_then(|reason| self.held.get_mut(&reason)) {
             gauge.pools -= 1;
         }
@@ -68,26 +68,26 @@ impl DirectoryGauges {
         }
     }
 
-    /// Says what changed since it was last said.
-    pub(super) fn say(&mut self, out: &mut Vec<Out>) {
+    /// Emits the gauges that changed.
+    pub(super) fn emit(&mut self, out: &mut Vec<Out>) {
         for (&reason, gauge) in &mut self.held {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::Held { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.would_hold {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::WouldHold { reason, pools }));
             }
         }
         for (&reason, gauge) in &mut self.refused {
-            if let Some(pools) = gauge.news() {
+            if let Some(pools) = gauge.change() {
                 out.push(Out::Metric(Metric::NotManageable { reason, pools }));
             }
         }
     }
 
-    /// How many pools count under this reason; for the invariants.
+    /// Returns the number of pools by reason, for checks of invariants.
     #[cfg(test)]
     pub(super) fn counted(&self) -> (BTreeMap<HeldReason, u64>, BTreeMap<ReasonLabel, u64>) {
         let held = self.held.iter().map(|(reason, gauge)| (*reason, gauge.pools)).collect();

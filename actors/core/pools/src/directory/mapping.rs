@@ -1,5 +1,5 @@
-//! Who is who: which Service a rule belongs to, and which pools and rules a load balancer was last seen with
-//! (D1). Whether a pool may be written is decided elsewhere.
+//! The mapping between Services and load balancers: which Service a rule belongs to, and which pools and rules a load
+//! balancer was last observed with (D1). Does not decide whether a pool may be written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,30 +12,30 @@ use model::machine::Now;
 use model::services::ServiceFact;
 use model::view::{Candidacy, ServiceView};
 
-/// All Services, found by UID and by the prefix of their rules.
+/// All Services, indexed by UID and by the prefix of their rules.
 #[derive(Default)]
 pub(super) struct Services {
-    by_uid: BTreeMap<ServiceUid, Entry>,
+    by_uid: BTreeMap<ServiceUid, ServiceEntry>,
     by_prefix: BTreeMap<Arc<str>, BTreeSet<ServiceUid>>,
-    /// How many prefixes there are of each length; in a real cluster all have the same.
+    /// Number of prefixes of each length. In a real cluster all have the same length.
     lengths: BTreeMap<usize, usize>,
 }
 
 /// One Service.
-pub(super) struct Entry {
-    /// What was last told of it.
+pub(super) struct ServiceEntry {
+    /// The newest fact.
     pub(super) fact: Arc<ServiceFact>,
-    /// The prefix of its rules.
+    /// The prefix of the names of its rules.
     pub(super) prefix: RulePrefix,
-    /// What was last shown of it.
-    pub(super) shown: Option<Arc<ServiceView>>,
-    /// Whether no assignment was worked out from the fact yet.
+    /// The last published view.
+    pub(super) published: Option<Arc<ServiceView>>,
+    /// Whether no assignment includes the fact yet.
     pub(super) fresh: bool,
 }
 
 impl Services {
-    /// Takes in what is known of a Service now. What a fact that was not yet acted on said about doubt and the
-    /// oldest trigger stays (G1, A3).
+    /// Inserts the newest fact of a Service. If the earlier fact was not yet acted on, its doubtful provenance and its
+    /// oldest trigger are kept (G1, A3).
     pub(super) fn insert(&mut self, uid: &ServiceUid, mut fact: Arc<ServiceFact>) {
         if let Some(entry) = self.by_uid.get_mut(uid) {
             if entry.fresh {
@@ -49,11 +49,11 @@ impl Services {
         let text: Arc<str> = Arc::from(prefix.as_str());
         *self.lengths.entry(text.len()).or_default() += 1;
         self.by_prefix.entry(text).or_default().insert(uid.clone());
-        self.by_uid.insert(uid.clone(), Entry { fact, prefix, shown: None, fresh: true });
+        self.by_uid.insert(uid.clone(), ServiceEntry { fact, prefix, published: None, fresh: true });
     }
 
-    /// Drops a Service and hands back what was known of it.
-    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<Entry> {
+    /// Removes a Service and returns its entry.
+    pub(super) fn remove(&mut self, uid: &ServiceUid) -> Option<ServiceEntry> {
         let entry = self.by_uid.remove(uid)?;
         let text = entry.prefix.as_str();
         if let Some(sharing) = self.by_prefix.get_mut(text) {
@@ -71,28 +71,26 @@ impl Services {
         Some(entry)
     }
 
-    /// One Service.
-    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&Entry> {
+    pub(super) fn get(&self, uid: &ServiceUid) -> Option<&ServiceEntry> {
         self.by_uid.get(uid)
     }
 
-    /// One Service, to be changed.
-    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, uid: &ServiceUid) -> Option<&mut ServiceEntry> {
         self.by_uid.get_mut(uid)
     }
 
-    /// The UIDs of all Services.
+    /// Returns the UIDs of all Services.
     pub(super) fn uids(&self) -> impl Iterator<Item = &ServiceUid> {
         self.by_uid.keys()
     }
 
-    /// The Services that a rule of this name, in lower case, belongs to: normally one or none.
+    /// Returns the owners of a rule with this name in lower case: normally one or none.
     pub(super) fn owners<'a>(&'a self, rule: &'a str) -> impl Iterator<Item = &'a ServiceUid> {
         self.lengths.keys().filter_map(move |length| self.by_prefix.get(rule.get(..*length)?)).flatten()
     }
 
-    /// The candidates among the owners of these rules, with what they ask.
-    pub(super) fn claims(&self, rules: &[Arc<str>]) -> BTreeMap<ServiceUid, Arc<ServiceFact>> {
+    /// Returns the candidates among the owners of these rules, with their facts.
+    pub(super) fn candidate_owners(&self, rules: &[Arc<str>]) -> BTreeMap<ServiceUid, Arc<ServiceFact>> {
         rules
             .iter()
             .flat_map(|rule| self.owners(rule))
@@ -103,33 +101,33 @@ impl Services {
     }
 }
 
-/// A load balancer as it was last seen.
-pub(super) struct Balancer {
+/// A load balancer as last observed.
+pub(super) struct ObservedBalancer {
     /// When the GET began.
     pub(super) began: Now,
-    /// What it saw; `None`: it does not exist.
+    /// The result of the GET; `None`: the load balancer does not exist.
     pub(super) facts: Option<Arc<LbFacts>>,
     /// Its pools.
-    pub(super) pools: BTreeMap<PoolName, SeenPool>,
+    pub(super) pools: BTreeMap<PoolName, BalancerPool>,
 }
 
-/// A pool as it was last seen within its load balancer.
-pub(super) struct SeenPool {
-    /// What was seen.
+/// A pool as last observed within its load balancer.
+pub(super) struct BalancerPool {
+    /// The observed pool.
     pub(super) facts: Arc<PoolFacts>,
-    /// The addresses in it: what was seen, or what an attempt has left there since.
+    /// The members: as observed, or as an attempt has left them since.
     pub(super) members: BTreeSet<IpAddr>,
-    /// When the GET began that saw them, or the attempt ended.
+    /// The time at which that GET began or that attempt ended.
     pub(super) at: Now,
-    /// The names, in lower case, of the rules that send to it.
+    /// The names, in lower case, of the rules that send to the pool.
     pub(super) rules: Vec<Arc<str>>,
     /// Whether one of those rules has no health probe (D4).
     pub(super) unprobed: bool,
 }
 
-impl Balancer {
-    /// Takes apart what a GET saw.
-    pub(super) fn seen(began: Now, facts: Option<Arc<LbFacts>>) -> Balancer {
+impl ObservedBalancer {
+    /// Builds the view of a load balancer from the result of a GET.
+    pub(super) fn new(began: Now, facts: Option<Arc<LbFacts>>) -> ObservedBalancer {
         let mut pools = BTreeMap::new();
         if let Some(facts) = &facts {
             for pool in &facts.pools {
@@ -139,7 +137,7 @@ impl Balancer {
                 {
                     Arc::make_mut(&mut pool).provisioning = Provisioning::Failed;
                 }
-                let seen = SeenPool {
+                let seen = BalancerPool {
                     members: pool.members(),
                     facts: pool,
                     at: began,
@@ -155,11 +153,11 @@ impl Balancer {
                 }
             }
         }
-        Balancer { began, facts, pools }
+        ObservedBalancer { began, facts, pools }
     }
 
-    /// Keeps the members that attempts have left in pools after the GET of this read had begun.
-    pub(super) fn keep_newer_members(&mut self, old: &Balancer) {
+    /// Keeps the members that attempts left in pools after the GET of this read had begun.
+    pub(super) fn keep_newer_members(&mut self, old: &ObservedBalancer) {
         for (name, pool) in &mut self.pools {
             if let Some(old) = old.pools.get(name).filter(|old| old.at > pool.at) {
                 (pool.members, pool.at) = (old.members.clone(), old.at);

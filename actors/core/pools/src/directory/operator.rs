@@ -1,4 +1,4 @@
-//! What operators set and ask for: pauses and the mode (D1, G6), and the release of what is held back (H3).
+//! The operator's settings and requests: pauses and the mode (D1, G6), and the release of what is held back (H3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use model::machine::Now;
 use model::operator_request::{Answer, Done, Refusal, Released, RequestId, Scope, Stays};
 use model::policy::{Mode, OperatorPolicy};
 
-/// What operators wish, as it was last told. Before it was, nothing is paused, and no term opens that waits for it.
+/// The newest operator policy. Until it is known, nothing is paused, and no term that needs it opens.
 #[derive(Default)]
 pub(super) struct DirectoryPolicy {
     policy: Option<Arc<OperatorPolicy>>,
-    /// The newest term in which it was read.
+    /// The newest term in which the policy was read.
     term: Option<Epoch>,
 }
 
 impl DirectoryPolicy {
-    /// What wishes keep a pool of these Services from being written (G6).
-    fn paused<'a>(&'a self, id: &PoolId, claims: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
+    /// Returns the parts of the policy that pause a pool of these Services (G6).
+    fn paused<'a>(&'a self, id: &PoolId, owners: &'a Owners) -> impl Iterator<Item = PausedBy> + use<'a> {
         let policy = self.policy.as_deref();
         let mode = policy.filter(|policy| policy.mode == Mode::Observe).map(|_| PausedBy::Mode);
         let everything = policy.and_then(|policy| policy.everything.as_ref()).map(|_| PausedBy::Everything);
         let pool = policy.and_then(|policy| policy.pools.get(id)).map(|_| PausedBy::Pool);
         let services = policy.into_iter().flat_map(|policy| {
-            let named = claims.values().map(|fact| &fact.key);
+            let named = owners.values().map(|fact| &fact.key);
             named.filter(|key| policy.services.contains_key(key)).cloned().map(PausedBy::Service)
         });
         mode.into_iter().chain(everything).chain(pool).chain(services)
     }
 
-    /// Whether no member is removed from any pool (G6).
+    /// Reports whether the mode removes no member from any pool (G6).
     pub(super) fn is_add_only(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| match policy.mode {
             Mode::AddOnly => true,
@@ -43,35 +43,34 @@ impl DirectoryPolicy {
 }
 
 impl Directory {
-    /// All that keeps a pool of these Services from being written (D1, G6). While pre-images are restored that is also
-    /// that there is none for it; a Service's annotation does not count then where the person who restores has named the
-    /// pool.
-    pub(super) fn paused(&self, id: &PoolId, family: Family, claims: &Owners) -> BTreeSet<PausedBy> {
-        let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, claims).collect();
+    /// Returns everything that pauses a pool of these Services (D1, G6). While pre-images are restored, a pool without
+    /// one is paused too. A Service's annotation is ignored then if the operator has named the pool.
+    pub(super) fn paused(&self, id: &PoolId, family: Family, owners: &Owners) -> BTreeSet<PausedBy> {
+        let mut paused: BTreeSet<PausedBy> = self.policy.paused(id, owners).collect();
         match &self.params.pins {
             Some(pins) => match pins.of(id, family) {
                 Some(pin) if pin.despite_pause => {}
-                Some(_) => paused.extend(annotated(claims)),
+                Some(_) => paused.extend(annotated(owners)),
                 None => {
                     paused.insert(PausedBy::NoPin);
                 }
             },
-            None => paused.extend(annotated(claims)),
+            None => paused.extend(annotated(owners)),
         }
         paused
     }
 
-    /// Whether a pool that is refused would be paused if it were not.
-    pub(super) fn is_refused_paused(&self, id: &PoolId, claims: &Owners) -> bool {
-        self.policy.paused(id, claims).next().is_some() || annotated(claims).next().is_some()
+    /// Reports whether a refused pool would be paused if it were not refused.
+    pub(super) fn is_refused_paused(&self, id: &PoolId, owners: &Owners) -> bool {
+        self.policy.paused(id, owners).next().is_some() || annotated(owners).next().is_some()
     }
 
-    /// Whether a term may open: a pause that was made in an earlier one must not be forgotten in it (G6).
-    pub(super) fn knows_policy(&self) -> bool {
+    /// Reports whether a term may open: a pause from an earlier term must still apply in it (G6).
+    pub(super) fn is_policy_known(&self) -> bool {
         self.policy.term.is_some_and(|term| term >= self.term.epoch)
     }
 
-    /// What operators wish takes the place of what they wished before.
+    /// Replaces the operator policy.
     pub(super) fn on_policy(&mut self, now: Now, term: Option<Epoch>, policy: Arc<OperatorPolicy>) {
         self.policy.term = self.policy.term.max(term);
         let before = self.policy.policy.replace(Arc::clone(&policy)).unwrap_or_default();
@@ -100,15 +99,16 @@ impl Directory {
         }
     }
 
-    /// The Services of these names.
+    /// Returns the Services with these names.
     fn uids_of(&self, wanted: impl Fn(&ServiceKey) -> bool) -> Vec<ServiceUid> {
         let is_wanted =
             |uid: &&ServiceUid| self.services.get(uid).is_some_and(|entry| wanted(&entry.fact.key));
         self.services.uids().filter(is_wanted).cloned().collect()
     }
 
-    /// Why nothing is released here: this process writes nothing, so that the one that does would still hold it back.
-    fn refuses_to_let_go(&self) -> Option<Refusal> {
+    /// Returns why nothing is released here: this process does not write, so the writing process would still hold it
+    /// back.
+    fn release_refusal(&self) -> Option<Refusal> {
         if self.params.shows_only {
             return Some(Refusal::DryRun);
         }
@@ -119,8 +119,8 @@ impl Directory {
         }
     }
 
-    /// The operator releases what is held back now. What is held back later is held back again. Where nodes were let go for
-    /// the same request, it is done even if no removal was.
+    /// Releases everything in the scope that is held back now, on the operator's request. Later removals are held back
+    /// again. If nodes were released for the same request, the request succeeds even if no removal was released.
     pub(super) fn on_ask(
         &mut self,
         now: Now,
@@ -129,8 +129,8 @@ impl Directory {
         nodes: Vec<NodeName>,
         out: &mut Vec<Out>,
     ) {
-        let refused = self.refuses_to_let_go();
-        let answer = match refused.map_or_else(|| self.let_go(now, scope), Err) {
+        let refused = self.release_refusal();
+        let answer = match refused.map_or_else(|| self.release(now, scope), Err) {
             Ok(pools) => Answer::Done(Done::Released { pools, nodes }),
             Err(_) if !nodes.is_empty() => Answer::Done(Done::Released { pools: Vec::new(), nodes }),
             Err(refusal) => Answer::Refused(refusal),
@@ -138,24 +138,26 @@ impl Directory {
         out.push(Out::Answer(request, answer));
     }
 
-    fn let_go(&mut self, now: Now, scope: &Scope) -> Result<Vec<Released>, Refusal> {
+    fn release(&mut self, now: Now, scope: &Scope) -> Result<Vec<Released>, Refusal> {
         let everything = *scope == Scope::Everything;
         let is_stopped = self.breaker.tripped().is_some();
         let ends_stop = everything && is_stopped;
         if ends_stop {
             for id in self.breaker.release(now) {
                 if let Some(pool) = self.pools.get_mut(&id) {
-                    pool.let_go_of_losses();
+                    pool.release_losses();
                 }
             }
             self.dirty.since.get_or_insert(now);
         }
         let mut released = Vec::new();
-        // Why what is held back and not released stays.
+        // Why the removals that are not released stay.
         let mut stays = Stays::NothingHeld;
         for id in self.pools_in(scope)? {
             let Some(pool) = self.pools.get_mut(&id) else { continue };
-            let Some(reason) = pool.said().and_then(|said| said.held.as_ref()).map(|held| held.reason) else {
+            let Some(reason) =
+                pool.assignment().and_then(|assignment| assignment.held.as_ref()).map(|held| held.reason)
+            else {
                 continue;
             };
             let goes = match reason {
@@ -163,9 +165,9 @@ impl Directory {
                 | HeldReason::NoUsableNode
                 | HeldReason::LastMember
                 | HeldReason::Fraction => {
-                    pool.let_go();
+                    pool.release();
                     if self.breaker.release_pool(&id) {
-                        pool.let_go_of_losses();
+                        pool.release_losses();
                     }
                     true
                 }
@@ -188,14 +190,14 @@ impl Directory {
         Ok(released)
     }
 
-    /// What holds back every removal, besides the guards of a pool's own.
+    /// Returns what holds back every removal, besides the pool's own guards.
     fn held_besides(&self, is_stopped: bool) -> Option<HeldReason> {
         let stopped = is_stopped && !self.params.guards.only_observes();
         let add_only = || self.policy.is_add_only().then_some(HeldReason::AddOnly);
         stopped.then_some(HeldReason::Breaker).or_else(add_only)
     }
 
-    /// The pools that a request is about.
+    /// Returns the pools in the scope of a request.
     fn pools_in(&self, scope: &Scope) -> Result<BTreeSet<PoolId>, Refusal> {
         match scope {
             Scope::Everything => Ok(self.pools.keys().cloned().collect()),
@@ -210,13 +212,13 @@ impl Directory {
                 }
                 Ok(uids.iter().flat_map(|uid| self.pools_of(uid)).collect())
             }
-            // Nodes are the admin state's to let go.
+            // The admin state releases nodes.
             Scope::Node(_) => Err(Refusal::Unknown),
         }
     }
 }
 
-/// The Services that carry the annotation.
-fn annotated(claims: &Owners) -> impl Iterator<Item = PausedBy> {
-    claims.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
+/// Returns the pauses by annotation of these Services.
+fn annotated(owners: &Owners) -> impl Iterator<Item = PausedBy> {
+    owners.values().filter(|fact| fact.paused).map(|fact| PausedBy::Annotation(fact.key.clone()))
 }

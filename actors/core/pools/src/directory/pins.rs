@@ -1,4 +1,4 @@
-//! The assignments of pools whose pre-images are put back, and of those that are left alone meanwhile
+//! Assignments while pre-images are restored: of pools with a pre-image, and of those that stay as they are
 //! (docs/design/surface.md, commands).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +12,18 @@ use model::level::{Keeps, Level, Member, Provenance, Source};
 use model::pins::{Pin, Pins};
 use model::services::ServiceFact;
 
-/// A pool's assignment while pre-images are restored. One with a pin must hold that and nothing else; any other keeps
-/// what it has. Endpoints only decide whether a pin is believed that would leave a Service without members.
-pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> Assignment {
-    let parts = || given.claims.values().filter_map(|fact| part(fact, given.family));
+/// Returns a pool's assignment while pre-images are restored. A pool with a pin must hold exactly that; any other keeps
+/// what it has. Endpoints only decide whether a pin applies that would leave a Service without members.
+pub(super) fn assignment(id: &PoolId, inputs: &PoolInputs<'_>, pins: &Pins) -> Assignment {
+    let parts = || inputs.owners.values().filter_map(|fact| part(fact, inputs.family));
     let asked: BTreeSet<IpAddr> = parts().flat_map(|part| part.required.keys().copied()).collect();
-    let level = match pins.of(id, given.family) {
+    let level = match pins.of(id, inputs.family) {
         Some(pin) if would_starve(pin, &asked) => untouched(),
         Some(pin) => level(pin, parts().any(|part| part.endpoints > 0)),
         None => untouched(),
     };
     let required: BTreeSet<IpAddr> = level.required.keys().copied().collect();
-    // Slice events are no news here, so the revision stands still.
+    // Slice events do not matter here, so the revision does not change.
     let share = |fact: &ServiceFact| Share {
         key: fact.key.clone(),
         revision: 0,
@@ -33,30 +33,30 @@ pub(super) fn assignment(id: &PoolId, given: &PoolInputs<'_>, pins: &Pins) -> As
         read: None,
     };
     let services: BTreeMap<ServiceUid, Share> =
-        given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
+        inputs.owners.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect();
     Assignment {
-        epoch: given.term.epoch,
-        opened: given.term.opened,
+        epoch: inputs.term.epoch,
+        opened: inputs.term.opened,
         pool: id.clone(),
-        family: given.family,
+        family: inputs.family,
         source: Source::Kubernetes,
         services,
         level,
         provenance: Provenance::Watch,
-        paused: given.paused.clone(),
+        paused: inputs.paused.clone(),
         held: None,
         would_hold: None,
         overruled: Some(asked),
     }
 }
 
-/// The level of a pool that keeps what it has.
+/// Returns the level of a pool that keeps what it has.
 fn untouched() -> Level {
     Level { keeps: Keeps::All, ..Level::default() }
 }
 
-/// Whether a pool with these members would hold none of those that endpoints require. A Service that sends to local
-/// endpoints only would then get no traffic. Not if the operator has said that this may be (G2).
+/// Reports whether a pool with these members would hold none of those that endpoints require. A Service with local
+/// endpoints only would then get no traffic. Returns false if the operator allowed that (G2).
 fn would_starve(pin: &Pin, asked: &BTreeSet<IpAddr>) -> bool {
     let serves = asked.iter().any(|ip| pin.members.contains_key(ip));
     !pin.may_starve && !pin.members.is_empty() && !asked.is_empty() && !serves

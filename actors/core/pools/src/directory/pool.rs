@@ -1,16 +1,16 @@
-//! One pool: whether it is assigned, the level that its Services, the removal delay and the guards make, and
-//! what was last said of it (D2, D4, D6, G2).
+//! One pool: its assignment, the level that its Services, the removal delay and the guards make, and what was last sent
+//! (D2, D4, D6, G2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::breaker::{Paused, Size};
+use super::breaker::{PauseScope, PoolSize};
 use super::conditions::Conditions;
-use super::gauges::Counted;
-use super::mapping::SeenPool;
-use super::removal_guard::{Look, Owners, RemovalGuard, asks, of_other_family, part};
+use super::gauges::GaugeReasons;
+use super::mapping::BalancerPool;
+use super::removal_guard::{GuardInputs, Owners, RemovalGuard, asks, of_other_family, part};
 use super::unconfirmed_removals::Confirmation;
 use super::{Out, Params, Term, pins, xds_pools};
 use model::assignment::{Assignment, Held, HeldReason, Observation, PausedBy, Share, Waits};
@@ -21,118 +21,118 @@ use model::machine::{Now, earliest};
 use model::proof;
 use model::services::ServiceFact;
 
-/// One pool that a candidate's rule sends to, or that has not yet let go.
+/// A pool to which a candidate's rule sends, or which has not yet retired.
 #[derive(Default)]
 pub(super) struct Pool {
     phase: Phase,
-    /// Why it is not manageable.
+    /// The reason why the pool is not manageable.
     refused: Option<Unproven>,
-    told: Conditions,
-    memory: RemovalGuard,
-    /// What this turn has worked out and not yet said.
-    worked: Option<Box<Worked>>,
-    /// When time alone changes its level.
+    reported: Conditions,
+    guard: RemovalGuard,
+    /// The assignment that this turn computed and has not sent yet.
+    computed: Option<Box<ComputedAssignment>>,
+    /// When time alone changes the level.
     pub(super) deadline: Option<Now>,
-    /// From when on a second read would end what is held back (G1).
+    /// The earliest time from which a second read would end what is held back (G1).
     pub(super) read_from: Option<Now>,
 }
 
-/// A pool's new assignment, before it is judged together with all others (G4).
-struct Worked {
+/// A pool's new assignment, before the breaker evaluates it together with all others (G4).
+struct ComputedAssignment {
     assignment: Assignment,
     /// The members that may be in the pool.
     present: BTreeSet<IpAddr>,
-    /// What was seen of it, if it is to be passed on.
+    /// The observation, if it was not passed on.
     observation: Option<Observation>,
     deadline: Option<Now>,
     read_from: Option<Now>,
-    /// Whether it goes past every guard, as its source was configured to have it (X3).
+    /// Whether the assignment bypasses every guard, as its source is configured (X3).
     is_unguarded: bool,
 }
 
-/// What no pool may do for the time being.
+/// Limits on removals that apply to every pool.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RemovalPolicy {
-    /// Remove anything, for too many pools would (G4).
+    /// No removals, because too many pools would lose members (G4).
     pub(super) breaker: bool,
-    /// Remove anything, by the mode (G6).
+    /// No removals in this mode (G6).
     pub(super) add_only: bool,
-    /// Whether guards only observe, so that the breaker holds nothing back (G5).
+    /// Guards only observe, so that the breaker holds nothing back (G5).
     pub(super) observes: bool,
 }
 
-/// Why a pool is not written, and whose it would be.
+/// A pool that is not written, and its would-be owners.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Unproven {
-    /// Why.
+    /// The reason.
     pub(super) reason: NotManageable,
-    /// Whose it would be.
+    /// The Services that would own it.
     pub(super) services: BTreeMap<ServiceUid, ServiceKey>,
-    /// What is known of its source, where it has one (X4).
+    /// The state of its source, where it has one (X4).
     pub(super) note: Option<Arc<str>>,
-    /// Whether it would be paused, so that its Services are told nothing (G6).
+    /// Whether it would be paused, so that its Services get no events (G6).
     pub(super) paused: bool,
 }
 
 #[derive(Default)]
 enum Phase {
-    /// It has no assignment.
+    /// No assignment.
     #[default]
     Unassigned,
-    /// Its level was said.
+    /// The level was sent.
     Assigned {
-        said: Arc<Assignment>,
-        /// Whether it may still answer an earlier assignment without an owner.
+        sent: Arc<Assignment>,
+        /// Whether the pool may still answer an earlier assignment without an owner.
         answer_due: bool,
     },
-    /// It was assigned without an owner and has not answered.
+    /// The pool was assigned without an owner and has not answered.
     Retiring {
-        said: Arc<Assignment>,
-        /// Whether its next answer may be one to an earlier such assignment, so that it must be asked again.
+        sent: Arc<Assignment>,
+        /// Whether the next answer may belong to an earlier such assignment, so that the pool must be asked again.
         ask_again: bool,
     },
 }
 
-/// Whose a pool is.
+/// The owners of a pool.
 pub(super) enum Ownership {
-    /// No candidate's rule sends to it, or it is a cluster pool.
+    /// No candidate's rule sends to it, or it is a pool of the cluster.
     Nobody,
-    /// Its Services', without proof of ownership.
+    /// Its Services, without proof of ownership.
     Refused(NotManageable, Owners),
-    /// Its Services', with proof; or its source's, which asks for that besides (X2).
+    /// Its Services, with proof; or its source, with the source's inputs (X2).
     Proven(Family, Owners, Option<xds_pools::SourceInputs>),
 }
 
-/// Judges whose a pool is (D2).
-pub(super) fn judge(pool: &PoolName, seen: &SeenPool, claims: Owners) -> Ownership {
-    if claims.is_empty() {
+/// Determines who owns a pool (D2).
+pub(super) fn ownership(pool: &PoolName, seen: &BalancerPool, owners: Owners) -> Ownership {
+    if owners.is_empty() {
         return Ownership::Nobody;
     }
-    let named = |family| claims.values().any(|fact| fact.key.pool_name(family) == *pool);
+    let named = |family| owners.values().any(|fact| fact.key.pool_name(family) == *pool);
     let family = match (named(Family::V4), named(Family::V6)) {
-        (true, true) => return Ownership::Refused(NotManageable::MixedFamilies, claims),
+        (true, true) => return Ownership::Refused(NotManageable::MixedFamilies, owners),
         (false, true) => Family::V6,
         (true | false, false) => Family::V4,
     };
     let keys: BTreeMap<ServiceUid, ServiceKey> =
-        claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+        owners.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
     match proof::prove(&seen.facts, family, &keys) {
-        Ok(()) => Ownership::Proven(family, claims, None),
-        Err(reason) => Ownership::Refused(reason, claims),
+        Ok(()) => Ownership::Proven(family, owners, None),
+        Err(reason) => Ownership::Refused(reason, owners),
     }
 }
 
-/// All that a pool's new assignment is made of besides the pool's own memory.
+/// Inputs of a pool's new assignment besides the pool's own state.
 pub(super) struct PoolInputs<'a> {
     pub(super) now: Now,
     pub(super) term: Term,
     pub(super) params: &'a Params,
-    pub(super) seen: &'a SeenPool,
+    pub(super) seen: &'a BalancerPool,
     pub(super) family: Family,
-    pub(super) claims: Owners,
-    /// What its source asks besides, where it is filled from one (X2).
+    pub(super) owners: Owners,
+    /// The inputs of its source, where it is filled from one (X2).
     pub(super) listed: Option<xds_pools::SourceInputs>,
-    /// When the newest second read that is in force was asked for.
+    /// When the newest second read in force was requested.
     pub(super) read_asked: Option<Now>,
     pub(super) paused: BTreeSet<PausedBy>,
     /// Whether the mode removes no member (G6).
@@ -142,41 +142,41 @@ pub(super) struct PoolInputs<'a> {
 }
 
 impl PoolInputs<'_> {
-    /// The removal delay of this pool: none where a rule has no probe (D4).
+    /// Returns the removal delay of this pool: zero where a rule has no probe (D4).
     fn delay(&self) -> Duration {
         if self.seen.unprobed { Duration::ZERO } else { self.params.removal_delay }
     }
 
-    /// How what is doubted of it becomes certain (G1).
+    /// Returns how a doubtful removal becomes certain (G1).
     fn confirmation(&self) -> Confirmation {
         match &self.listed {
-            Some(listed) => Confirmation::Standing(listed.stands),
+            Some(listed) => Confirmation::ByTime(listed.stands),
             None => Confirmation::SecondRead(self.read_asked),
         }
     }
 
-    /// How many members may stay that no source asks for: as many as there can be besides those that are asked for and
-    /// are in the pool or come there (X2); `present` are those that are there or may be. A Service's nodes are never so
-    /// many that what leaves makes a difference.
+    /// Returns how many members may stay that no source asks for: the places besides those that are asked for and are
+    /// in the pool or come there (X2). `present` are the members that are, or may be, in the pool. For a Service the
+    /// number of nodes is too small for a limit.
     fn room(&self, present: &BTreeSet<IpAddr>) -> usize {
         let asked = || -> BTreeSet<&IpAddr> {
-            let parts = || self.claims.values().filter_map(|fact| part(fact, self.family));
+            let parts = || self.owners.values().filter_map(|fact| part(fact, self.family));
             let stays = parts().flat_map(|part| part.tolerated.intersection(present));
             parts().flat_map(|part| part.required.keys()).chain(stays).collect()
         };
-        self.listed.as_ref().map_or(usize::MAX, |listed| listed.most.saturating_sub(asked().len()))
+        self.listed.as_ref().map_or(usize::MAX, |listed| listed.max_members.saturating_sub(asked().len()))
     }
 
-    /// The addresses of nodes that only host endpoints of the other family (D4).
+    /// Returns the addresses of nodes that only host endpoints of the other family (D4).
     fn of_other_family(&self) -> impl Iterator<Item = &IpAddr> {
-        let is_asked = |ip: &&IpAddr| self.claims.values().any(|fact| asks(fact, self.family, ip));
-        let all = self.claims.values().flat_map(|fact| of_other_family(fact, self.family));
+        let is_asked = |ip: &&IpAddr| self.owners.values().any(|fact| asks(fact, self.family, ip));
+        let all = self.owners.values().flat_map(|fact| of_other_family(fact, self.family));
         all.filter(move |ip| !is_asked(ip))
     }
 
-    /// Those of them for which no Service has ever asked.
-    fn strays(&self, memory: &RemovalGuard) -> BTreeSet<IpAddr> {
-        self.of_other_family().filter(|ip| !memory.was_asked(ip)).copied().collect()
+    /// Returns those of `of_other_family` that no Service has ever asked for.
+    fn strays(&self, guard: &RemovalGuard) -> BTreeSet<IpAddr> {
+        self.of_other_family().filter(|ip| !guard.was_asked(ip)).copied().collect()
     }
 
     fn source(&self) -> Source {
@@ -185,41 +185,45 @@ impl PoolInputs<'_> {
 }
 
 impl Pool {
-    /// What it counts under.
-    pub(super) fn counted(&self) -> Counted {
-        let said = self.said();
-        let held = said.and_then(|said| said.held.as_ref()).map(|held| held.reason);
-        let would_hold = said.and_then(|said| said.would_hold.as_ref()).map(|held| held.reason);
-        Counted { held, would_hold, refused: self.refused.as_ref().map(|refusal| refusal.reason.label()) }
+    /// Returns the gauges under which the pool counts.
+    pub(super) fn gauge_reasons(&self) -> GaugeReasons {
+        let sent = self.assignment();
+        let held = sent.and_then(|sent| sent.held.as_ref()).map(|held| held.reason);
+        let would_hold = sent.and_then(|sent| sent.would_hold.as_ref()).map(|held| held.reason);
+        GaugeReasons {
+            held,
+            would_hold,
+            refused: self.refused.as_ref().map(|refusal| refusal.reason.label()),
+        }
     }
 
-    /// Why it is not manageable.
+    /// Returns why the pool is not manageable.
     pub(super) fn refused(&self) -> Option<&Unproven> {
         self.refused.as_ref()
     }
 
-    /// The assignment in force; `None` when it has no owner.
-    pub(super) fn said(&self) -> Option<&Arc<Assignment>> {
+    /// Returns the assignment in force; `None` when the pool has no owner.
+    pub(super) fn assignment(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned | Phase::Retiring { .. } => None,
-            Phase::Assigned { said, .. } => Some(said),
+            Phase::Assigned { sent, .. } => Some(sent),
         }
     }
 
-    /// What it was told last; if that was that it has no owner, it has not answered.
-    pub(super) fn last_said(&self) -> Option<&Arc<Assignment>> {
+    /// Returns the assignment that was sent last. If it has no owner, the pool has not answered it.
+    pub(super) fn last_sent(&self) -> Option<&Arc<Assignment>> {
         match &self.phase {
             Phase::Unassigned => None,
-            Phase::Assigned { said, .. } | Phase::Retiring { said, .. } => Some(said),
+            Phase::Assigned { sent, .. } | Phase::Retiring { sent, .. } => Some(sent),
         }
     }
 
-    /// Whether it is in doubt that an address was released (G1).
+    /// Reports whether it is in doubt that an address was released (G1).
     pub(super) fn is_doubted(&self) -> bool {
-        self.memory.is_doubted()
+        self.guard.is_doubted()
     }
 
-    /// Whether nothing needs to be known of it any more.
+    /// Reports whether the Directory may drop the pool.
     pub(super) fn is_over(&self) -> bool {
         match &self.phase {
             Phase::Unassigned => self.refused.is_none(),
@@ -227,22 +231,22 @@ impl Pool {
         }
     }
 
-    /// It is not to be written: releases it.
+    /// Marks the pool as not manageable and releases it.
     pub(super) fn refuse(&mut self, term: Term, refusal: Unproven, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = Some(refusal);
     }
 
-    /// It has no owner any more.
+    /// Releases the pool because it has no owner any more.
     pub(super) fn retire(&mut self, term: Term, out: &mut Vec<Out>) {
         self.release_assignment(term, out);
         self.refused = None;
     }
 
     fn release_assignment(&mut self, term: Term, out: &mut Vec<Out>) {
-        let (said, ask_again) = match &self.phase {
+        let (sent, ask_again) = match &self.phase {
             Phase::Unassigned | Phase::Retiring { .. } => return,
-            Phase::Assigned { said, answer_due } => (said, *answer_due),
+            Phase::Assigned { sent, answer_due } => (sent, *answer_due),
         };
         let empty = Arc::new(Assignment {
             epoch: term.epoch,
@@ -253,78 +257,78 @@ impl Pool {
             held: None,
             would_hold: None,
             overruled: None,
-            ..Assignment::clone(said)
+            ..Assignment::clone(sent)
         });
         out.push(Out::Assign(Arc::clone(&empty)));
-        self.phase = Phase::Retiring { said: empty, ask_again };
-        self.memory = RemovalGuard::default();
+        self.phase = Phase::Retiring { sent: empty, ask_again };
+        self.guard = RemovalGuard::default();
         (self.deadline, self.read_from) = (None, None);
     }
 
-    /// Works out its level, which [`Pool::say`] says once all pools of the turn are judged. `observation` is what was
-    /// seen of it, where that was not passed on. Gives how many members it would be left with.
-    pub(super) fn look(
+    /// Computes the level, which [`Pool::send`] sends once all pools of the turn are evaluated. `observation` is set if
+    /// it was not passed on. Returns the sizes that the breaker compares.
+    pub(super) fn compute(
         &mut self,
         id: &PoolId,
-        given: &PoolInputs<'_>,
+        inputs: &PoolInputs<'_>,
         observation: Option<Observation>,
-    ) -> Size {
-        let assignment = match (&given.params.pins, &given.listed) {
-            (Some(pins), _) => pins::assignment(id, given, pins),
-            (None, Some(listed)) if listed.is_dropped => self.emptied(id, given),
-            (None, Some(_) | None) => self.work_out(id, given),
+    ) -> PoolSize {
+        let assignment = match (&inputs.params.pins, &inputs.listed) {
+            (Some(pins), _) => pins::assignment(id, inputs, pins),
+            (None, Some(listed)) if listed.is_dropped => self.empty_assignment(id, inputs),
+            (None, Some(_) | None) => self.compute_assignment(id, inputs),
         };
         debug_assert!(assignment.is_sound(), "a level is the union of its shares");
-        let delay = given.delay();
-        let present = self.memory.present(&given.seen.members);
+        let delay = inputs.delay();
+        let present = self.guard.present(&inputs.seen.members);
         let level = &assignment.level;
-        let is_unguarded = given.listed.as_ref().is_some_and(|listed| listed.is_dropped);
-        // What no source ever asked for, and the other family has brought, does not count as a former member (D4).
-        let strays = given.strays(&self.memory);
+        let is_unguarded = inputs.listed.as_ref().is_some_and(|listed| listed.is_dropped);
+        // Members that no source ever asked for and that the other family brought do not count as former members (D4).
+        let strays = inputs.strays(&self.guard);
         let is_had = |ip: &&IpAddr| !strays.contains(*ip);
         let had = |members: &BTreeSet<IpAddr>| members.iter().filter(is_had).count();
-        // What goes by a configured wish is no loss that anything else would explain (G4, X3).
-        let stays = given.add_only || is_unguarded;
+        // A removal that the configuration asks for is not a loss (G4, X3).
+        let stays = inputs.add_only || is_unguarded;
         let goes: Vec<&IpAddr> =
             if stays { Vec::new() } else { level.surplus(&present).filter(is_had).collect() };
         let left = had(&present) + level.missing(&present).count() - goes.len();
-        let losses = self.memory.losses();
-        let size = Size {
+        let losses = self.guard.losses();
+        let size = PoolSize {
             left,
             lost: losses.len(),
             asked: level.required.len(),
             going: goes.into_iter().filter(|ip| losses.has(ip)).count(),
-            seen: had(&given.seen.members),
-            seen_at: given.seen.at,
+            seen: had(&inputs.seen.members),
+            seen_at: inputs.seen.at,
             present: had(&present),
-            paused: paused(&given.paused),
-            by_wish: is_unguarded,
+            paused: paused(&inputs.paused),
+            by_config: is_unguarded,
         };
-        self.worked = Some(Box::new(Worked {
+        self.computed = Some(Box::new(ComputedAssignment {
             present,
             observation,
             deadline: earliest(
-                self.memory.deadline(given.now, delay),
-                given.listed.as_ref().and_then(|listed| listed.deadline),
+                self.guard.deadline(inputs.now, delay),
+                inputs.listed.as_ref().and_then(|listed| listed.deadline),
             ),
-            read_from: self.memory.read_from(given.now, delay),
+            read_from: self.guard.read_from(inputs.now, delay),
             assignment,
             is_unguarded,
         }));
         size
     }
 
-    /// Says what was worked out in this turn when it differs from what was last said.
-    pub(super) fn say(&mut self, id: &PoolId, now: Now, ban: RemovalPolicy, out: &mut Vec<Out>) {
-        let Some(worked) = self.worked.take().map(|worked| *worked) else {
+    /// Sends the assignment of this turn if it differs from the last one.
+    pub(super) fn send(&mut self, id: &PoolId, now: Now, policy: RemovalPolicy, out: &mut Vec<Out>) {
+        let Some(computed) = self.computed.take().map(|computed| *computed) else {
             return;
         };
         self.refused = None;
-        (self.deadline, self.read_from) = (worked.deadline, worked.read_from);
-        let before = self.said().cloned();
-        let ban = RemovalPolicy { breaker: ban.breaker && !worked.is_unguarded, ..ban };
-        let mut new = worked.assignment;
-        restrain(&mut new, ban, now, before.as_deref(), &worked.present);
+        (self.deadline, self.read_from) = (computed.deadline, computed.read_from);
+        let before = self.assignment().cloned();
+        let policy = RemovalPolicy { breaker: policy.breaker && !computed.is_unguarded, ..policy };
+        let mut new = computed.assignment;
+        hold_back(&mut new, policy, now, before.as_deref(), &computed.present);
         debug_assert!(new.is_sound(), "what is held back may stay");
         if !before.as_ref().is_some_and(|before| same(before, &new)) {
             let new = Arc::new(new);
@@ -334,56 +338,56 @@ impl Pool {
                 Phase::Assigned { answer_due, .. } => *answer_due,
                 Phase::Retiring { .. } => true,
             };
-            self.phase = Phase::Assigned { said: new, answer_due };
+            self.phase = Phase::Assigned { sent: new, answer_due };
         }
-        if let Some(observation) = worked.observation {
+        if let Some(observation) = computed.observation {
             out.push(Out::Observe(id.clone(), observation));
         }
     }
 
-    /// The operator releases what its own guards hold back; it is to be worked out again.
-    pub(super) fn let_go(&mut self) {
-        self.memory.release();
+    /// Releases what the pool's own guards hold back, on the operator's request. The level must be computed again.
+    pub(super) fn release(&mut self) {
+        self.guard.release();
     }
 
-    /// The operator releases what the breaker counts of it.
-    pub(super) fn let_go_of_losses(&mut self) {
-        self.memory.let_go_of_losses();
+    /// Releases the losses that the breaker counts for the pool, on the operator's request.
+    pub(super) fn release_losses(&mut self) {
+        self.guard.release_losses();
     }
 
-    fn work_out(&mut self, id: &PoolId, given: &PoolInputs<'_>) -> Assignment {
-        let PoolInputs { now, term, params, seen, family, claims, .. } = given;
-        let (now, family, mode, delay) = (*now, *family, params.guards, given.delay());
-        let last = self.said().cloned();
+    fn compute_assignment(&mut self, id: &PoolId, inputs: &PoolInputs<'_>) -> Assignment {
+        let PoolInputs { now, term, params, seen, family, owners, .. } = inputs;
+        let (now, family, mode, delay) = (*now, *family, params.guards, inputs.delay());
+        let last = self.assignment().cloned();
         let observed = &seen.members;
-        let look = Look {
+        let guard_inputs = GuardInputs {
             now,
             family,
-            claims,
+            owners,
             observed,
-            observed_at: given.seen.at,
+            observed_at: inputs.seen.at,
             delay,
             confirm: params.empty_confirm,
             mode,
             max_removal: params.max_removal,
-            confirmation: given.confirmation(),
-            room: given.room(&self.memory.present(observed)),
-            paused: !given.paused.is_empty(),
-            compared_at: given.stopped.unwrap_or(now),
+            confirmation: inputs.confirmation(),
+            room: inputs.room(&self.guard.present(observed)),
+            paused: !inputs.paused.is_empty(),
+            compared_at: inputs.stopped.unwrap_or(now),
         };
-        self.memory.look(&look, || match &last {
+        self.guard.evaluate(&guard_inputs, || match &last {
             Some(last) if !last.level.is_empty() => {
                 last.level.required.keys().chain(&last.level.tolerated).copied().collect()
             }
             Some(_) | None => observed.clone(),
         });
-        let (level, services) = self.shares(given);
-        let is_asked = |ip: &IpAddr| claims.values().any(|fact| asks(fact, family, ip));
-        let held = self.memory.held(now, delay).and_then(|mut held| {
+        let (level, services) = self.shares(inputs);
+        let is_asked = |ip: &IpAddr| owners.values().any(|fact| asks(fact, family, ip));
+        let held = self.guard.held(now, delay).and_then(|mut held| {
             held.members.retain(|ip| !is_asked(ip));
             (!held.members.is_empty()).then_some(held)
         });
-        // What is not known holds in every mode (D6).
+        // A removal for lack of facts is held back in every mode (D6).
         let observes = |held: &Held| mode.only_observes() && held.reason != HeldReason::NoUsableNode;
         let (would_hold, held) = match held {
             Some(held) if observes(&held) => (Some(held), None),
@@ -394,27 +398,27 @@ impl Pool {
             opened: term.opened,
             pool: id.clone(),
             family,
-            source: given.source(),
+            source: inputs.source(),
             services,
             level,
-            provenance: claims.values().map(|fact| fact.provenance).max().unwrap_or_default(),
-            paused: given.paused.clone(),
+            provenance: owners.values().map(|fact| fact.provenance).max().unwrap_or_default(),
+            paused: inputs.paused.clone(),
             held,
             would_hold,
             overruled: None,
         }
     }
 
-    /// What each Service asks of it and what stays for it, and the union of that.
-    fn shares(&self, given: &PoolInputs<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
-        let (claims, family, mode) = (&given.claims, given.family, given.params.guards);
-        let room = given.room(&self.memory.present(&given.seen.members));
-        let staying = self.memory.staying(given.now, given.delay(), mode, room);
+    /// Returns what each Service asks for and what stays for it, and the union of that.
+    fn shares(&self, inputs: &PoolInputs<'_>) -> (Level, BTreeMap<ServiceUid, Share>) {
+        let (owners, family, mode) = (&inputs.owners, inputs.family, inputs.params.guards);
+        let room = inputs.room(&self.guard.present(&inputs.seen.members));
+        let staying = self.guard.staying(inputs.now, inputs.delay(), mode, room);
         let mut level = Level::default();
         let mut services = BTreeMap::new();
-        for (uid, fact) in claims {
-            let stays = |owners: &BTreeSet<ServiceUid>| {
-                owners.contains(uid) || !owners.iter().any(|owner| claims.contains_key(owner))
+        for (uid, fact) in owners {
+            let stays = |of: &BTreeSet<ServiceUid>| {
+                of.contains(uid) || !of.iter().any(|owner| owners.contains_key(owner))
             };
             let own = part(fact, family);
             let required: BTreeMap<IpAddr, Member> = own
@@ -428,7 +432,7 @@ impl Pool {
             let tolerated: BTreeSet<IpAddr> = own
                 .into_iter()
                 .flat_map(|part| &part.tolerated)
-                .chain(staying.iter().filter(|(_, owners)| stays(owners)).map(|(ip, _)| ip))
+                .chain(staying.iter().filter(|(_, of)| stays(of)).map(|(ip, _)| ip))
                 .filter(|ip| !required.contains_key(ip))
                 .copied()
                 .collect();
@@ -440,20 +444,20 @@ impl Pool {
                 triggered: fact.triggered,
                 read: fact.read,
             };
-            let keeps = self.memory.keeps(mode);
+            let keeps = self.guard.keeps(mode);
             level.unite(&Level { required, tolerated, keeps, ..Level::default() });
             services.insert(uid.clone(), share);
         }
-        if let Some(listed) = &given.listed {
+        if let Some(listed) = &inputs.listed {
             level.states.clone_from(&listed.states);
         }
-        level.other_family = given.of_other_family().filter(|ip| !level.allows(ip)).copied().collect();
+        level.other_family = inputs.of_other_family().filter(|ip| !level.allows(ip)).copied().collect();
         (level, services)
     }
 
-    /// The assignment of a pool whose source is not to be used any more: nothing is left in it, at once (X3).
-    fn emptied(&mut self, id: &PoolId, given: &PoolInputs<'_>) -> Assignment {
-        self.memory = RemovalGuard::default();
+    /// Returns the assignment of a pool whose source must not be used any more: it empties the pool at once (X3).
+    fn empty_assignment(&mut self, id: &PoolId, inputs: &PoolInputs<'_>) -> Assignment {
+        self.guard = RemovalGuard::default();
         let share = |fact: &ServiceFact| Share {
             key: fact.key.clone(),
             revision: fact.revision,
@@ -463,61 +467,61 @@ impl Pool {
             read: fact.read,
         };
         Assignment {
-            epoch: given.term.epoch,
-            opened: given.term.opened,
+            epoch: inputs.term.epoch,
+            opened: inputs.term.opened,
             pool: id.clone(),
-            family: given.family,
-            source: given.source(),
-            services: given.claims.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect(),
+            family: inputs.family,
+            source: inputs.source(),
+            services: inputs.owners.iter().map(|(uid, fact)| (uid.clone(), share(fact))).collect(),
             level: Level::default(),
             provenance: Provenance::Watch,
-            paused: given.paused.clone(),
+            paused: inputs.paused.clone(),
             held: None,
             would_hold: None,
             overruled: None,
         }
     }
 
-    /// Reports what has begun and was not told in this term.
-    pub(super) fn tell(&mut self, id: &PoolId, out: &mut Vec<Out>) {
-        let said = self.said().cloned();
-        let left_out = |family: Family| self.memory.left_out(family);
-        self.told.tell(id, self.refused.as_ref(), said.as_deref(), left_out, out);
+    /// Reports the conditions that were not reported in this term.
+    pub(super) fn report(&mut self, id: &PoolId, out: &mut Vec<Out>) {
+        let sent = self.assignment().cloned();
+        let left_out = |family: Family| self.guard.left_out(family);
+        self.reported.report(id, self.refused.as_ref(), sent.as_deref(), left_out, out);
     }
 
-    /// What lasts is to be told again.
-    pub(super) fn forget_told(&mut self) {
-        self.told = Conditions::default();
+    /// Makes lasting conditions due for a report again.
+    pub(super) fn reset_reports(&mut self) {
+        self.reported = Conditions::default();
     }
 
-    /// Whether nothing is kept back that is to be told.
+    /// Reports whether no condition waits for its report.
     #[cfg(test)]
-    pub(super) fn has_told(&self) -> bool {
-        self.told == Conditions::of(self.refused(), self.said().map(AsRef::as_ref))
+    pub(super) fn has_reported(&self) -> bool {
+        self.reported == Conditions::of(self.refused(), self.assignment().map(AsRef::as_ref))
     }
 
-    /// A new term of leadership. What is in flight of the older one may never be answered, so a pool that lets
-    /// go is told again (W8). Tells whether its assignment is to be worked out again.
-    pub(super) fn new_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
+    /// Begins a new term. What is in flight of the older one may never be answered, so a retiring pool is asked again
+    /// (W8). Returns whether its assignment is to be computed again.
+    pub(super) fn begin_term(&mut self, term: Term, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => false,
             Phase::Assigned { .. } => true,
-            Phase::Retiring { said, .. } => {
-                let again = Arc::make_mut(said);
+            Phase::Retiring { sent, .. } => {
+                let again = Arc::make_mut(sent);
                 (again.epoch, again.opened) = (term.epoch, term.opened);
-                out.push(Out::Assign(Arc::clone(said)));
+                out.push(Out::Assign(Arc::clone(sent)));
                 false
             }
         }
     }
 
-    /// The pool has released everything. Tells whether that was unexpected.
+    /// Processes the pool's answer that it has released everything. Returns whether the answer was unexpected.
     pub(super) fn retired(&mut self, id: &PoolId, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Unassigned => return true,
-            Phase::Assigned { said, answer_due } | Phase::Retiring { said, ask_again: answer_due @ true } => {
+            Phase::Assigned { sent, answer_due } | Phase::Retiring { sent, ask_again: answer_due @ true } => {
                 *answer_due = false;
-                out.push(Out::Assign(Arc::clone(said)));
+                out.push(Out::Assign(Arc::clone(sent)));
             }
             Phase::Retiring { .. } => {
                 self.phase = Phase::Unassigned;
@@ -528,26 +532,26 @@ impl Pool {
     }
 }
 
-/// How far it is paused, as the breaker counts.
-fn paused(by: &BTreeSet<PausedBy>) -> Paused {
+/// Returns how far the pool is paused, as the breaker counts it.
+fn paused(by: &BTreeSet<PausedBy>) -> PauseScope {
     let of_all = |by: &PausedBy| match by {
         PausedBy::Mode | PausedBy::Everything => true,
         PausedBy::NoPin | PausedBy::Pool | PausedBy::Service(_) | PausedBy::Annotation(_) => false,
     };
     if by.is_empty() {
-        Paused::No
+        PauseScope::No
     } else if by.iter().any(of_all) {
-        Paused::WithAll
+        PauseScope::WithAll
     } else {
-        Paused::Alone
+        PauseScope::Alone
     }
 }
 
-/// Holds back what no pool may remove for the time being (G4, G6); what a guard of the pool's own holds back already is
-/// that guard's.
-fn restrain(
+/// Holds back removals that no pool may make now (G4, G6). What a guard of the pool already holds back stays with that
+/// guard.
+fn hold_back(
     new: &mut Assignment,
-    ban: RemovalPolicy,
+    policy: RemovalPolicy,
     now: Now,
     before: Option<&Assignment>,
     present: &BTreeSet<IpAddr>,
@@ -558,20 +562,20 @@ fn restrain(
         let since = lasting.map_or(now, |held| held.since);
         (!going.is_empty()).then(|| Held { reason, since, waits: Waits::Facts, members: going.clone() })
     };
-    if ban.breaker && ban.observes {
-        let would_hold = || held(HeldReason::Breaker, |said| said.would_hold.as_ref());
+    if policy.breaker && policy.observes {
+        let would_hold = || held(HeldReason::Breaker, |sent| sent.would_hold.as_ref());
         new.would_hold = new.would_hold.take().or_else(would_hold);
-    } else if ban.breaker {
-        new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |said| said.held.as_ref()));
+    } else if policy.breaker {
+        new.held = new.held.take().or_else(|| held(HeldReason::Breaker, |sent| sent.held.as_ref()));
         new.level.keeps = Keeps::All;
     }
-    if ban.add_only {
-        new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |said| said.held.as_ref()));
+    if policy.add_only {
+        new.held = new.held.take().or_else(|| held(HeldReason::AddOnly, |sent| sent.held.as_ref()));
         new.level.keeps = Keeps::All;
     }
 }
 
-/// Whether two assignments say the same, node readiness and revisions included.
+/// Compares two assignments, node readiness and revisions included.
 fn same(one: &Assignment, other: &Assignment) -> bool {
     let Assignment {
         epoch,

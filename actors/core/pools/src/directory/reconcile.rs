@@ -1,10 +1,10 @@
-//! One turn: works out every pool that something has happened to, judges all of them together, and only then says what
-//! is new (G4). So that a burst of removals in one turn does not slip through, no level is said before it is judged.
+//! One turn: computes the level of every dirty pool, evaluates all of them together, and only then sends what changed
+//! (G4). No level is sent before that evaluation, so that a burst of removals in one turn does not slip through.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::gauges::Counted;
+use super::gauges::GaugeReasons;
 use super::pool::{self, Ownership, PoolInputs, RemovalPolicy, Unproven};
 use super::xds_pools::XdsPools;
 use super::{Directory, Out};
@@ -16,121 +16,122 @@ use model::sample::Metric;
 use model::services::ServiceFact;
 use model::view::{Candidacy, GuardsView, LeftOutView, ServiceView, StoppedView};
 
-/// What a pool was before it was worked out.
+/// A pool's state before its level was computed.
 struct Before {
-    counted: Counted,
+    counted: GaugeReasons,
     refusal: Option<Unproven>,
     deadline: Option<Now>,
     read_from: Option<Now>,
 }
 
 impl Directory {
-    /// Works out, judges and says what has become dirty.
-    pub(super) fn turn(&mut self, now: Now, out: &mut Vec<Out>) {
-        let mut worked: BTreeSet<PoolId> = BTreeSet::new();
+    /// Computes, evaluates and sends everything that is dirty.
+    pub(super) fn reconcile(&mut self, now: Now, out: &mut Vec<Out>) {
+        let mut computed: BTreeSet<PoolId> = BTreeSet::new();
         for id in std::mem::take(&mut self.dirty.pools) {
-            if self.look(now, &id, out) {
-                worked.insert(id);
+            if self.compute(now, &id, out) {
+                computed.insert(id);
             }
         }
         if self.is_running() {
-            self.listed.acted_on();
+            self.listed.clear_fresh();
         }
-        if self.params.guards.judges() && self.breaker.judge(now) {
-            let others: Vec<PoolId> = self.pools.keys().filter(|id| !worked.contains(id)).cloned().collect();
+        if self.params.guards.judges() && self.breaker.evaluate(now) {
+            let others: Vec<PoolId> =
+                self.pools.keys().filter(|id| !computed.contains(id)).cloned().collect();
             for id in others {
-                if self.look(now, &id, out) {
-                    worked.insert(id);
+                if self.compute(now, &id, out) {
+                    computed.insert(id);
                 }
             }
-            // These may lose more now than they did when they were last worked out.
-            self.breaker.judge(now);
+            // These pools may lose more now than when their levels were last computed.
+            self.breaker.evaluate(now);
         }
-        let ban = RemovalPolicy {
+        let removal_policy = RemovalPolicy {
             breaker: self.breaker.tripped().is_some(),
             add_only: self.policy.is_add_only(),
             observes: self.params.guards.only_observes(),
         };
-        for id in &worked {
-            self.say(now, id, ban, out);
+        for id in &computed {
+            self.send(now, id, removal_policy, out);
         }
     }
 
     fn before(&self, id: &PoolId) -> Before {
         let pool = self.pools.get(id);
         Before {
-            counted: pool.map(pool::Pool::counted).unwrap_or_default(),
+            counted: pool.map(pool::Pool::gauge_reasons).unwrap_or_default(),
             refusal: pool.and_then(pool::Pool::refused).cloned(),
             deadline: pool.and_then(|pool| pool.deadline),
             read_from: pool.and_then(|pool| pool.read_from),
         }
     }
 
-    /// Works out one pool again. Tells whether its level is to be said; one that has none is done with at once.
-    fn look(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) -> bool {
+    /// Computes one pool again. Returns whether its level is to be sent; a pool without a level is finished at once.
+    fn compute(&mut self, now: Now, id: &PoolId, out: &mut Vec<Out>) -> bool {
         #[cfg(test)]
         {
-            self.worked_out += 1;
+            self.computed_levels += 1;
         }
         let unseen = self.dirty.unseen.remove(id);
         let balancer = self.balancers.get(&id.lb).filter(|_| !self.cluster_pools.contains(&id.pool));
         let found = balancer.and_then(|balancer| Some((balancer.pools.get(&id.pool)?, balancer.began)));
         let ownership = match (balancer, found) {
             (None, _) => Ownership::Nobody,
-            (Some(balancer), None) => self.listed.judge_absent(id, balancer.facts.is_some()),
+            (Some(balancer), None) => self.listed.ownership_of_absent(id, balancer.facts.is_some()),
             (Some(_), Some((seen, at))) => {
-                match self.listed.judge(now, id, seen, at, self.reporting.is_some()) {
+                match self.listed.ownership(now, id, seen, at, self.reporting.is_some()) {
                     Some(ownership) => ownership,
-                    None => pool::judge(&id.pool, seen, self.services.claims(&seen.rules)),
+                    None => pool::ownership(&id.pool, seen, self.services.candidate_owners(&seen.rules)),
                 }
             }
         };
         if found.is_none() {
             self.listed.not_found(id, self.balancers.contains_key(&id.lb));
         }
-        if let Some(word) = self.listed.take_word(id) {
-            out.push(Out::SourceAdminStates(id.clone(), word));
+        if let Some(states) = self.listed.take_admin_states(id) {
+            out.push(Out::SourceAdminStates(id.clone(), states));
         }
         match ownership {
             Ownership::Nobody if !self.pools.contains_key(id) => return false,
             Ownership::Nobody | Ownership::Refused(..) | Ownership::Proven(..) => {}
         }
         let before = self.before(id);
-        keep_doubt(&mut self.listed, id, self.pools.get(id), &ownership);
+        keep_doubts(&mut self.listed, id, self.pools.get(id), &ownership);
         match (ownership, found) {
             (Ownership::Nobody, _) | (Ownership::Proven(..), None) => {
                 let term = self.term;
                 self.pools.entry(id.clone()).or_default().retire(term, out);
             }
-            (Ownership::Refused(reason, claims), _) => {
+            (Ownership::Refused(reason, owners), _) => {
                 let term = self.term;
-                let paused = self.is_refused_paused(id, &claims);
-                let services = claims.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
+                let paused = self.is_refused_paused(id, &owners);
+                let services = owners.iter().map(|(uid, fact)| (uid.clone(), fact.key.clone())).collect();
                 let note = self.listed.note(id);
                 let refusal = Unproven { reason, services, note, paused };
                 self.pools.entry(id.clone()).or_default().refuse(term, refusal, out);
             }
-            (Ownership::Proven(family, claims, listed), Some((seen, observed_at))) => {
-                let paused = self.paused(id, family, &claims);
+            (Ownership::Proven(family, owners, listed), Some((seen, observed_at))) => {
+                let paused = self.paused(id, family, &owners);
                 let pool = self.pools.entry(id.clone()).or_default();
-                let pass_on = unseen || pool.said().is_none();
+                let pass_on = unseen || pool.assignment().is_none();
                 let facts = || Observation { began: observed_at, facts: Arc::clone(&seen.facts) };
                 let observation = pass_on.then(facts);
-                let given = PoolInputs {
+                let inputs = PoolInputs {
                     now,
                     term: self.term,
                     params: &self.params,
                     seen,
                     family,
-                    claims,
+                    owners,
                     listed,
                     read_asked: self.second_read.in_force(),
                     paused,
                     add_only: self.policy.is_add_only(),
                     stopped: self.breaker.tripped(),
                 };
-                let size = pool.look(id, &given, observation);
-                self.breaker.note(now, id, size);
+                let size = pool.compute(id, &inputs, observation);
+                self.breaker.record(now, id, size);
                 return true;
             }
         }
@@ -139,22 +140,22 @@ impl Directory {
         false
     }
 
-    /// Says what was worked out of one pool.
-    fn say(&mut self, now: Now, id: &PoolId, ban: RemovalPolicy, out: &mut Vec<Out>) {
+    /// Sends the computed level of one pool.
+    fn send(&mut self, now: Now, id: &PoolId, removal_policy: RemovalPolicy, out: &mut Vec<Out>) {
         let before = self.before(id);
         if let Some(pool) = self.pools.get_mut(id) {
-            pool.say(id, now, ban, out);
+            pool.send(id, now, removal_policy, out);
         }
         self.finish(now, id, before, out);
     }
 
-    /// Brings everything that is kept about a pool to what it is now.
+    /// Updates all indexes of a pool to its current state.
     fn finish(&mut self, now: Now, id: &PoolId, before: Before, out: &mut Vec<Out>) {
         let Some(pool) = self.pools.get_mut(id) else {
             return;
         };
         if self.reporting.is_some() {
-            pool.tell(id, out);
+            pool.report(id, out);
         }
         if before.deadline != pool.deadline {
             if let Some(at) = before.deadline {
@@ -164,7 +165,7 @@ impl Directory {
                 self.timers.insert((at, id.clone()));
             }
         }
-        self.second_read.wants(id, before.read_from, pool.read_from);
+        self.second_read.set_needed_from(id, before.read_from, pool.read_from);
         let reason = |refusal: Option<&Unproven>| refusal.map(|refusal| refusal.reason.clone());
         if self.listed.has(id) && reason(before.refusal.as_ref()) != reason(pool.refused()) {
             out.push(Out::Refused(id.clone(), reason(pool.refused())));
@@ -175,43 +176,43 @@ impl Directory {
                 refusals.flat_map(|refusal| refusal.services.keys()).cloned().collect();
             concerned.into_iter().for_each(|uid| self.dirty.service(now, uid));
         }
-        self.gauges.moved(before.counted, pool.counted());
+        self.gauges.move_pool(before.counted, pool.gauge_reasons());
         if pool.is_over() {
             self.pools.remove(id);
         }
     }
 
-    /// Tells that removals are stopped, or that they are not any more.
-    pub(super) fn tell_breaker(&mut self, out: &mut Vec<Out>) {
+    /// Reports that removals are stopped, or that the stop has ended.
+    pub(super) fn report_breaker(&mut self, out: &mut Vec<Out>) {
         let (pools, of) = self.breaker.counted();
         let enforced = !self.params.guards.only_observes();
         if self.is_running()
-            && let Some(tripped) = self.breaker.take_news()
+            && let Some(tripped) = self.breaker.take_change()
         {
             out.push(Out::Metric(Metric::RemovalBreaker(tripped && enforced)));
         }
-        if self.breaker.take_ended() {
+        if self.breaker.take_due_end() {
             out.push(Out::Ended(Ended::of(Condition::RemovalsStopped)));
         }
-        if self.reporting.is_some() && self.breaker.take_untold() {
+        if self.reporting.is_some() && self.breaker.take_due_report() {
             let what = EventKind::RemovalsStopped { pools, of, enforced };
             out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
         }
     }
 
-    /// Shows the guards when something in their view changed.
-    pub(super) fn show_guards(&mut self, out: &mut Vec<Out>) {
+    /// Publishes the view of the guards if it changed.
+    pub(super) fn publish_guards(&mut self, out: &mut Vec<Out>) {
         let (pools, of) = self.breaker.counted();
         let stopped = self.breaker.tripped().map(|since| StoppedView { since, pools, of });
         let reading_since = self.second_read.under_way();
         let view = GuardsView { mode: self.params.guards, stopped, reading_since };
-        if self.is_running() && self.shown.replace(view) != Some(view) {
+        if self.is_running() && self.published.replace(view) != Some(view) {
             out.push(Out::Guards(view));
         }
     }
 
-    /// Shows one Service when something in its view changed.
-    pub(super) fn settle_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
+    /// Publishes the view of one Service if it changed.
+    pub(super) fn publish_service(&mut self, uid: ServiceUid, out: &mut Vec<Out>) {
         let pools = self.pools_of(&uid);
         let running = self.is_running();
         let Some(entry) = self.services.get_mut(&uid) else {
@@ -240,15 +241,15 @@ impl Directory {
                 not_manageable: pools.into_iter().filter(|_| candidate).filter_map(refused).collect(),
             })
         });
-        if entry.shown != view {
-            entry.shown.clone_from(&view);
+        if entry.published != view {
+            entry.published.clone_from(&view);
             let key = fact.key.clone();
             out.push(Out::Service(uid, key, view));
         }
     }
 }
 
-/// The nodes with endpoints of a Service that are left out of a pool of it.
+/// Returns the nodes with endpoints of a Service that are left out of one of its pools.
 fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     let all = fact.parts.iter().flat_map(|(family, part)| {
         part.left_out.iter().map(|(node, of)| LeftOutView {
@@ -264,13 +265,14 @@ fn left_out(fact: &ServiceFact) -> Vec<LeftOutView> {
     all
 }
 
-/// What is in doubt of a listed pool that is released is so still when it is found to be ours again (G1).
-fn keep_doubt(listed: &mut XdsPools, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
+/// Keeps the doubts about a listed pool that is released, so that they still apply when the pool is proven ours again
+/// (G1).
+fn keep_doubts(listed: &mut XdsPools, id: &PoolId, pool: Option<&pool::Pool>, ownership: &Ownership) {
     match ownership {
         Ownership::Proven(..) => {}
         Ownership::Nobody | Ownership::Refused(..) => {
             if pool.is_some_and(pool::Pool::is_doubted) {
-                listed.doubts_on(id);
+                listed.keep_doubts(id);
             }
         }
     }

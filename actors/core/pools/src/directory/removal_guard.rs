@@ -1,12 +1,12 @@
-//! What is remembered of the members of one assigned pool: who left it and when (D4), and whether its emptiness
-//! is held back (D6, G2).
+//! The removal guard of one assigned pool: which members left it and when (D4), and whether its emptiness is held back
+//! (D6, G2).
 //!
-//! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at
-//! which the Services' own parts let go. While nothing is heard of EndpointSlices the confirmation stands still.
+//! The removal delay and the confirmation of emptiness run at the same time: both count from the moment at which the
+//! Services' own parts release the address. While no EndpointSlices arrive, the confirmation stands still.
 //!
-//! How emptiness is confirmed depends on how it became known (G1): what an organic, empty slice says needs
-//! `guards.emptyConfirm` alone, which may be nothing; a list or vanished slices could be a broken source, and are
-//! doubted until a second read. What is doubted is [`super::doubt`]'s business.
+//! How emptiness is confirmed depends on how it became known (G1). An empty slice seen on a watch needs only
+//! `guards.emptyConfirm`, which may be zero. A list or vanished slices could come from a broken source, and stay
+//! doubtful until a second read. [`super::unconfirmed_removals`] keeps the doubts.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::losses::{self, Losses};
+use super::losses::{self, CountedLosses};
 use super::unconfirmed_removals::{Confirmation, UnconfirmedRemovals};
 use model::assignment::{Held, HeldReason, Waits};
 use model::guard::{Fraction, GuardMode};
@@ -25,121 +25,121 @@ use model::object::LeftOut;
 use model::report::LeftOutNodes;
 use model::services::{Part, ServiceFact};
 
-/// The Services of a pool and what they ask.
+/// The Services of a pool and their facts.
 pub(super) type Owners = BTreeMap<ServiceUid, Arc<ServiceFact>>;
 
-/// What a Service asks of its pool of this family.
+/// Returns what a Service asks of its pool of this family.
 pub(super) fn part(fact: &ServiceFact, family: Family) -> Option<&Part> {
     fact.parts.get(&family)
 }
 
-/// The addresses that a Service asks for.
+/// Returns the addresses that a Service asks for.
 pub(super) fn addresses(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
     part(fact, family).into_iter().flat_map(|part| part.required.keys().chain(&part.tolerated))
 }
 
-/// Whether a Service asks for an address.
+/// Reports whether a Service asks for an address.
 pub(super) fn asks(fact: &ServiceFact, family: Family, ip: &IpAddr) -> bool {
     part(fact, family).is_some_and(|part| part.required.contains_key(ip) || part.tolerated.contains(ip))
 }
 
-/// The addresses of nodes that host endpoints of a Service, and none of this family (D4).
+/// Returns the addresses of nodes that host endpoints of a Service, but none of this family (D4).
 pub(super) fn of_other_family(fact: &ServiceFact, family: Family) -> impl Iterator<Item = &IpAddr> {
     let left_out = part(fact, family).into_iter().flat_map(|part| part.left_out.values());
     left_out.filter(|node| node.why == LeftOut::OtherFamily).flat_map(|node| &node.ips)
 }
 
-/// Whether what a Service asks for is not known only because nothing is heard of EndpointSlices at present.
-fn is_unheard(fact: &ServiceFact, family: Family) -> bool {
+/// Reports whether the Service's endpoints are unknown only because no EndpointSlices arrive at present.
+fn is_not_received(fact: &ServiceFact, family: Family) -> bool {
     part(fact, family).is_none_or(|part| part.endpoints == 0) && fact.data_errors.is_empty()
 }
 
-/// One look at a pool: all that the memory judges by.
-pub(super) struct Look<'a> {
-    /// When.
+/// Inputs of one evaluation of a pool.
+pub(super) struct GuardInputs<'a> {
+    /// Time of the evaluation.
     pub(super) now: Now,
-    /// The family of its members.
+    /// Family of the pool's members.
     pub(super) family: Family,
-    /// Its Services.
-    pub(super) claims: &'a Owners,
-    /// What it was last seen with.
+    /// The Services of the pool.
+    pub(super) owners: &'a Owners,
+    /// Members as last observed.
     pub(super) observed: &'a BTreeSet<IpAddr>,
-    /// When the GET that saw it began.
+    /// Time at which the GET began that observed them.
     pub(super) observed_at: Now,
-    /// The removal delay of this pool.
+    /// Removal delay of this pool.
     pub(super) delay: Duration,
-    /// The time that organic emptiness must last.
+    /// Time for which emptiness seen on a watch must last.
     pub(super) confirm: Duration,
-    /// What becomes of what is judged.
+    /// Mode of the guards.
     pub(super) mode: GuardMode,
-    /// The part of a pool that may go in doubt (G3).
+    /// The fraction of a pool that may leave in doubt (G3).
     pub(super) max_removal: Fraction,
-    /// How what is doubted becomes certain.
+    /// How a doubtful removal becomes certain.
     pub(super) confirmation: Confirmation,
-    /// How many members may stay that no source asks for, so that there is room for what is.
+    /// Number of members that may stay although no source asks for them, so that there is room for the required ones.
     pub(super) room: usize,
-    /// Whether operators keep it from being written.
+    /// Whether the operator paused the pool.
     pub(super) paused: bool,
-    /// The moment of which the breaker compares pools with what they had before: now, or when removals were stopped (G4).
+    /// The time whose earlier members the breaker compares with: now, or when removals were stopped (G4).
     pub(super) compared_at: Now,
 }
 
-/// What is remembered of one assigned pool's members.
+/// The removal guard of one assigned pool.
 #[derive(Default)]
 pub(super) struct RemovalGuard {
-    /// Whether there was a look.
-    looked: bool,
-    /// What its Services asked at the last look.
-    claims: Owners,
-    /// Addresses that no Service asks for: those that one once did, and those that were found in the pool.
-    left: BTreeMap<IpAddr, Left>,
-    /// Addresses that were required, and when that was last so: they may have been written since the pool was
-    /// last seen.
+    /// Whether the pool was evaluated before.
+    evaluated: bool,
+    /// What its Services asked at the last evaluation.
+    owners: Owners,
+    /// Addresses that no Service asks for: those that one once asked for, and those that were found in the pool.
+    left: BTreeMap<IpAddr, FormerMember>,
+    /// Addresses that were required, with the last time at which they were: they may have been written since the pool
+    /// was last observed.
     required: BTreeMap<IpAddr, Now>,
     doubts: UnconfirmedRemovals,
-    losses: Losses,
-    guard: Guard,
+    losses: CountedLosses,
+    emptiness: Emptiness,
 }
 
 /// An address that no source asks for any more.
-struct Left {
-    /// When that began; for an address that no source ever asked for, when it was first seen.
+struct FormerMember {
+    /// When the last source released it; for an address that no source ever asked for, when it was first seen.
     at: Now,
-    /// Whose it was; empty when unknown.
+    /// The Services that asked for it; empty when unknown.
     owners: BTreeSet<ServiceUid>,
-    /// Whether its loss is one that the breaker counts (G4).
+    /// Whether the breaker counts its loss (G4).
     is_counted: bool,
 }
 
 /// Whether members are held back although no source asks for them.
 #[derive(Default)]
-enum Guard {
-    /// Something is asked for.
+enum Emptiness {
+    /// Members are asked for.
     #[default]
     Open,
-    /// Nothing is asked for, since then; what the pool had stays until that is confirmed (G2).
+    /// Nothing is asked for since `since`; the members stay until that is confirmed (G2).
     Empty { since: Now, clock: Clock, members: BTreeSet<IpAddr> },
-    /// It is.
+    /// Emptiness is confirmed.
     Confirmed,
-    /// There are endpoints, but no usable node behind any of them, or not all is known of them (D6).
+    /// There are endpoints, but no usable node behind any of them, or not everything about them is known (D6).
     Unusable { since: Now, members: BTreeSet<IpAddr> },
-    /// Nothing that is asked for is in the pool or is to be added: what is in it is all there is (G2).
+    /// Nothing that is asked for is in the pool or will be added: the present members are the only ones (G2).
     Last { since: Now, members: BTreeSet<IpAddr> },
-    /// What was held back for this reason the operator has let go, and the reason lasts.
+    /// The operator released what was held back for this reason, and the reason still holds.
     Released(HeldReason),
 }
 
-/// The time that emptiness has to last.
+/// The time for which emptiness has to last.
 #[derive(Clone, Copy)]
 enum Clock {
     /// It ends then.
     Until(Now),
-    /// So much of it is left when something is heard again.
+    /// It stands still; this much of it remains when EndpointSlices arrive again.
     Stopped(Duration),
 }
 
 impl Clock {
-    fn go_on(self, now: Now) -> Now {
+    fn resume(self, now: Now) -> Now {
         match self {
             Clock::Until(until) => until,
             Clock::Stopped(left) => now.plus(left),
@@ -154,209 +154,224 @@ impl Clock {
     }
 }
 
-/// What is asked of a pool now, as far as the guard judges by it.
+/// What is asked of a pool now, as far as the guard distinguishes it.
 #[derive(Clone, Copy)]
-enum Asked {
-    /// Something that is in the pool or is to be added.
+enum Demand {
+    /// Members that are in the pool or will be added.
     Members,
-    /// Something, but nothing that is in the pool or is to be added.
+    /// Members, but none that is in the pool or will be added.
     Absent,
     /// Nothing.
     Nothing,
-    /// Nothing, as far as was heard; nothing is heard now (G2).
-    Unheard,
-    /// Nothing that can be used (D6).
+    /// Nothing as far as is known, and no EndpointSlices arrive now (G2).
+    NotReceived,
+    /// Nothing that is usable (D6).
     Unusable,
 }
 
 impl RemovalGuard {
-    /// Takes in a new look at the pool. `had` tells the members that it was allowed before, or else was seen
-    /// with; it is asked only when they are to be held back.
-    pub(super) fn look(&mut self, look: &Look<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
+    /// Evaluates the pool. `had` returns the members that it was allowed before, or else was observed with; it is
+    /// called only when they are to be held back.
+    pub(super) fn evaluate(&mut self, inputs: &GuardInputs<'_>, had: impl Fn() -> BTreeSet<IpAddr>) {
         let asked: BTreeSet<IpAddr> =
-            look.claims.values().flat_map(|fact| addresses(fact, look.family)).copied().collect();
-        self.losses.note_pause(look);
-        self.note_leaving(look, &asked);
+            inputs.owners.values().flat_map(|fact| addresses(fact, inputs.family)).copied().collect();
+        self.losses.update_pause(inputs);
+        self.record_leaving(inputs, &asked);
         let counted = self.left.iter().filter(|(_, left)| left.is_counted).map(|(ip, _)| ip);
-        self.losses.note(look, &asked, counted);
-        self.required.retain(|_, at| *at >= look.observed_at);
-        self.note_doubts(look, &asked);
-        let parts = || look.claims.values().filter_map(|fact| part(fact, look.family));
+        self.losses.update(inputs, &asked, counted);
+        self.required.retain(|_, at| *at >= inputs.observed_at);
+        self.update_doubts(inputs, &asked);
+        let parts = || inputs.owners.values().filter_map(|fact| part(fact, inputs.family));
         let mut adds = false;
         for ip in parts().flat_map(|part| part.required.keys()) {
             adds = true;
-            self.required.insert(*ip, look.now);
+            self.required.insert(*ip, inputs.now);
         }
-        let is_in = |ip: &IpAddr| look.observed.contains(ip) || self.required.contains_key(ip);
-        let unusable = |fact: &&Arc<ServiceFact>| part(fact, look.family).is_some_and(|part| part.unusable);
-        let mut unknown = look.claims.values().filter(unusable).peekable();
+        let is_in = |ip: &IpAddr| inputs.observed.contains(ip) || self.required.contains_key(ip);
+        let unusable = |fact: &&Arc<ServiceFact>| part(fact, inputs.family).is_some_and(|part| part.unusable);
+        let mut unknown = inputs.owners.values().filter(unusable).peekable();
         let asked = if unknown.peek().is_some() {
-            if asked.is_empty() && unknown.all(|fact| is_unheard(fact, look.family)) {
-                Asked::Unheard
+            if asked.is_empty() && unknown.all(|fact| is_not_received(fact, inputs.family)) {
+                Demand::NotReceived
             } else {
-                Asked::Unusable
+                Demand::Unusable
             }
         } else if asked.is_empty() {
-            Asked::Nothing
-        } else if adds || look.observed.is_empty() || asked.iter().any(is_in) {
-            Asked::Members
+            Demand::Nothing
+        } else if adds || inputs.observed.is_empty() || asked.iter().any(is_in) {
+            Demand::Members
         } else {
-            Asked::Absent
+            Demand::Absent
         };
-        self.guard(look, asked, had);
-        self.claims = look.claims.clone();
-        self.looked = true;
+        self.update_emptiness(inputs, asked, had);
+        self.owners = inputs.owners.clone();
+        self.evaluated = true;
     }
 
-    /// Whether anything of its members is in doubt.
+    /// Reports whether any removal of its members is in doubt.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubts.of().next().is_some()
     }
 
-    fn note_leaving(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
-        for (uid, fact) in &self.claims {
-            for ip in addresses(fact, look.family).filter(|ip| !asked.contains(ip)) {
+    fn record_leaving(&mut self, inputs: &GuardInputs<'_>, asked: &BTreeSet<IpAddr>) {
+        for (uid, fact) in &self.owners {
+            for ip in addresses(fact, inputs.family).filter(|ip| !asked.contains(ip)) {
                 let left = self.left.entry(*ip).or_insert_with(|| {
-                    let is_counted = losses::counts(look, &self.claims, ip);
-                    Left { at: look.now, owners: BTreeSet::new(), is_counted }
+                    let is_counted = losses::counts(inputs, &self.owners, ip);
+                    FormerMember { at: inputs.now, owners: BTreeSet::new(), is_counted }
                 });
                 left.owners.insert(uid.clone());
             }
         }
-        // What other clients have added was not had (G4).
-        let is_counted = !self.looked || self.losses.had_found();
-        for ip in look.observed.iter().filter(|ip| !asked.contains(ip)) {
-            let found = || Left { at: look.now, owners: BTreeSet::new(), is_counted };
+        // Members that other clients added were never part of the pool's level (G4).
+        let is_counted = !self.evaluated || self.losses.had_found();
+        for ip in inputs.observed.iter().filter(|ip| !asked.contains(ip)) {
+            let found = || FormerMember { at: inputs.now, owners: BTreeSet::new(), is_counted };
             self.left.entry(*ip).or_insert_with(found);
         }
-        // An address is forgotten once it was due to go and was then not found: should another client put it back
-        // later, it counts as first seen.
+        // An address is dropped once it was due to go and was then not found. If another client adds it again later, it
+        // counts as first seen.
         self.left.retain(|ip, left| {
-            let gone = look.observed_at > left.at.plus(look.delay) && !look.observed.contains(ip);
+            let gone = inputs.observed_at > left.at.plus(inputs.delay) && !inputs.observed.contains(ip);
             !asked.contains(ip) && !gone
         });
     }
 
-    /// Notes what is doubted, and judges whether too much of it would go (G1, G3). To be called before what is required
-    /// now counts as being in the pool: what comes does not make less of what goes.
-    fn note_doubts(&mut self, look: &Look<'_>, asked: &BTreeSet<IpAddr>) {
-        if !look.mode.judges() {
+    /// Records the doubtful removals, and checks whether there are too many (G1, G3). Must run before the currently
+    /// required members count as present: additions do not make removals smaller.
+    fn update_doubts(&mut self, inputs: &GuardInputs<'_>, asked: &BTreeSet<IpAddr>) {
+        if !inputs.mode.judges() {
             return;
         }
-        let found = look.observed.iter().filter(|ip| !self.looked && !asked.contains(ip)).copied();
-        // Where nothing is asked for, what released an address that was never there has emptied the pool too.
+        let found = inputs.observed.iter().filter(|ip| !self.evaluated && !asked.contains(ip)).copied();
+        // Where nothing is asked for, the fact that released an absent address has emptied the pool too.
         let concerns = |ip: &IpAddr| asked.is_empty() || asked.contains(ip) || self.left.contains_key(ip);
-        self.doubts.note(look, &self.claims, found, concerns);
-        let present = self.present(look.observed);
+        self.doubts.update(inputs, &self.owners, found, concerns);
+        let present = self.present(inputs.observed);
         let goes = |ip: &&IpAddr| {
-            let due = self.left.get(ip).is_some_and(|left| left.at.plus(look.delay) <= look.now);
+            let due = self.left.get(ip).is_some_and(|left| left.at.plus(inputs.delay) <= inputs.now);
             due && self.doubts.since(ip).is_none()
         };
         let all = present.iter().filter(|ip| !goes(ip)).count();
         let leaving = self.left.keys().filter(|ip| present.contains(ip)).copied();
-        self.doubts.judge(look, leaving, all);
+        self.doubts.evaluate_fraction(inputs, leaving, all);
     }
 
-    /// The nodes of endpoints that are left out of all pools, if any are (D5).
+    /// Returns the nodes of endpoints that are left out of all pools, if there are any (D5).
     pub(super) fn left_out(&self, family: Family) -> Option<LeftOutNodes> {
-        let parts = self.claims.values().filter_map(|fact| part(fact, family));
+        let parts = self.owners.values().filter_map(|fact| part(fact, family));
         let nodes = parts.flat_map(|part| &part.left_out).map(|(name, node)| (name, node.why));
         let nodes: BTreeMap<&NodeName, LeftOut> = nodes.filter(|(_, why)| why.is_everywhere()).collect();
         let (first, why) = nodes.first_key_value()?;
         Some(LeftOutNodes { first: (*first).clone(), why: *why, more: nodes.len() - 1 })
     }
 
-    /// Whether a Service asked for an address before it left.
+    /// Reports whether a Service asked for an address before it left.
     pub(super) fn was_asked(&self, ip: &IpAddr) -> bool {
         self.left.get(ip).is_some_and(|left| !left.owners.is_empty())
     }
 
-    /// The members that may be in the pool: those it was seen with, and those that may have been written since.
+    /// Returns the members that may be in the pool: the observed ones, and those that may have been written since.
     pub(super) fn present(&self, observed: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         observed.iter().chain(self.required.keys()).copied().collect()
     }
 
-    fn guard(&mut self, look: &Look<'_>, asked: Asked, had: impl Fn() -> BTreeSet<IpAddr>) {
-        let now = look.now;
+    fn update_emptiness(
+        &mut self,
+        inputs: &GuardInputs<'_>,
+        asked: Demand,
+        had: impl Fn() -> BTreeSet<IpAddr>,
+    ) {
+        let now = inputs.now;
         let again = |members: BTreeSet<IpAddr>| if members.is_empty() { had() } else { members };
-        let is_dropped = |fact: &ServiceFact| part(fact, look.family).is_some_and(|part| part.is_dropped);
-        let is_certain = !look.claims.is_empty() && look.claims.values().all(|fact| is_dropped(fact));
-        self.guard = match (asked, std::mem::take(&mut self.guard)) {
-            // Nothing is to be waited for: it was configured so (X5).
-            (Asked::Nothing, _) if is_certain => Guard::Confirmed,
-            (Asked::Members, _) => Guard::Open,
-            (Asked::Absent, _) if !look.mode.judges() => Guard::Open,
+        let is_dropped = |fact: &ServiceFact| part(fact, inputs.family).is_some_and(|part| part.is_dropped);
+        let is_certain = !inputs.owners.is_empty() && inputs.owners.values().all(|fact| is_dropped(fact));
+        self.emptiness = match (asked, std::mem::take(&mut self.emptiness)) {
+            // No wait is needed: the configuration says so (X5).
+            (Demand::Nothing, _) if is_certain => Emptiness::Confirmed,
+            (Demand::Members, _) => Emptiness::Open,
+            (Demand::Absent, _) if !inputs.mode.judges() => Emptiness::Open,
             // The release does not cover what a later list removes.
-            (Asked::Unusable | Asked::Unheard, Guard::Released(HeldReason::NoUsableNode))
+            (Demand::Unusable | Demand::NotReceived, Emptiness::Released(HeldReason::NoUsableNode))
                 if !self.is_doubted() =>
             {
-                Guard::Released(HeldReason::NoUsableNode)
+                Emptiness::Released(HeldReason::NoUsableNode)
             }
-            (Asked::Absent, Guard::Released(HeldReason::LastMember)) => {
-                Guard::Released(HeldReason::LastMember)
+            (Demand::Absent, Emptiness::Released(HeldReason::LastMember)) => {
+                Emptiness::Released(HeldReason::LastMember)
             }
-            (Asked::Unheard, Guard::Confirmed) => Guard::Confirmed,
-            (Asked::Unheard, Guard::Empty { since, clock, members }) => {
-                Guard::Empty { since, clock: clock.stop(now), members: again(members) }
+            (Demand::NotReceived, Emptiness::Confirmed) => Emptiness::Confirmed,
+            (Demand::NotReceived, Emptiness::Empty { since, clock, members }) => {
+                Emptiness::Empty { since, clock: clock.stop(now), members: again(members) }
             }
-            // What is seen there meanwhile counts: another client, which may know more, has added to it or taken from
-            // it.
-            (Asked::Unusable | Asked::Unheard, Guard::Unusable { since, members }) => {
-                let members = if look.observed_at > since && !look.observed.is_empty() {
+            // Members observed meanwhile count: another client, which may know more, added or removed some.
+            (Demand::Unusable | Demand::NotReceived, Emptiness::Unusable { since, members }) => {
+                let members = if inputs.observed_at > since && !inputs.observed.is_empty() {
                     // What was required since then may have been written since then.
-                    self.present(look.observed)
+                    self.present(inputs.observed)
                 } else {
-                    again(members).union(look.observed).copied().collect()
+                    again(members).union(inputs.observed).copied().collect()
                 };
-                Guard::Unusable { since, members }
+                Emptiness::Unusable { since, members }
             }
             (
-                Asked::Unusable | Asked::Unheard,
-                Guard::Open
-                | Guard::Empty { .. }
-                | Guard::Confirmed
-                | Guard::Last { .. }
-                | Guard::Released(_),
+                Demand::Unusable | Demand::NotReceived,
+                Emptiness::Open
+                | Emptiness::Empty { .. }
+                | Emptiness::Confirmed
+                | Emptiness::Last { .. }
+                | Emptiness::Released(_),
             ) => {
-                // A second look at the same moment finds the same.
-                let members = had().union(look.observed).copied().collect();
-                Guard::Unusable { since: now, members }
+                // A second evaluation at the same moment has the same result.
+                let members = had().union(inputs.observed).copied().collect();
+                Emptiness::Unusable { since: now, members }
             }
-            (Asked::Absent, Guard::Last { since, .. }) => {
-                Guard::Last { since, members: look.observed.clone() }
-            }
-            (
-                Asked::Absent,
-                Guard::Open
-                | Guard::Empty { .. }
-                | Guard::Confirmed
-                | Guard::Unusable { .. }
-                | Guard::Released(_),
-            ) => Guard::Last { since: now, members: look.observed.clone() },
-            (Asked::Nothing, Guard::Confirmed) => Guard::Confirmed,
-            (Asked::Nothing, Guard::Empty { since, clock, members }) => {
-                self.emptied(now, since, clock.go_on(now), || again(members))
+            (Demand::Absent, Emptiness::Last { since, .. }) => {
+                Emptiness::Last { since, members: inputs.observed.clone() }
             }
             (
-                Asked::Nothing,
-                Guard::Open | Guard::Unusable { .. } | Guard::Last { .. } | Guard::Released(_),
-            ) => self.emptied(now, now, now.plus(look.confirm), had),
+                Demand::Absent,
+                Emptiness::Open
+                | Emptiness::Empty { .. }
+                | Emptiness::Confirmed
+                | Emptiness::Unusable { .. }
+                | Emptiness::Released(_),
+            ) => Emptiness::Last { since: now, members: inputs.observed.clone() },
+            (Demand::Nothing, Emptiness::Confirmed) => Emptiness::Confirmed,
+            (Demand::Nothing, Emptiness::Empty { since, clock, members }) => {
+                self.confirm_empty(now, since, clock.resume(now), || again(members))
+            }
+            (
+                Demand::Nothing,
+                Emptiness::Open
+                | Emptiness::Unusable { .. }
+                | Emptiness::Last { .. }
+                | Emptiness::Released(_),
+            ) => self.confirm_empty(now, now, now.plus(inputs.confirm), had),
         };
     }
 
-    /// Nothing is asked for, since then: confirmed when that has lasted and nothing of it is in doubt (G2).
-    fn emptied(&self, now: Now, since: Now, until: Now, members: impl FnOnce() -> BTreeSet<IpAddr>) -> Guard {
+    /// Confirms emptiness once it has lasted long enough and nothing of it is in doubt (G2).
+    fn confirm_empty(
+        &self,
+        now: Now,
+        since: Now,
+        until: Now,
+        members: impl FnOnce() -> BTreeSet<IpAddr>,
+    ) -> Emptiness {
         if until <= now && self.doubts.resolved_from(self.doubts.of()).is_none() {
-            return Guard::Confirmed;
+            return Emptiness::Confirmed;
         }
-        Guard::Empty { since, clock: Clock::Until(until), members: members() }
+        Emptiness::Empty { since, clock: Clock::Until(until), members: members() }
     }
 
-    /// The removal that is held back now, if any; there may be no member that it concerns.
+    /// Returns the removal that is held back now, if any. It may concern no member.
     pub(super) fn held(&self, now: Now, delay: Duration) -> Option<Held> {
-        let (reason, since, waits, members) = match &self.guard {
-            Guard::Open | Guard::Confirmed | Guard::Released(_) => return self.held_fraction(now, delay),
-            Guard::Empty { since, clock, members } => {
+        let (reason, since, waits, members) = match &self.emptiness {
+            Emptiness::Open | Emptiness::Confirmed | Emptiness::Released(_) => {
+                return self.held_fraction(now, delay);
+            }
+            Emptiness::Empty { since, clock, members } => {
                 let waits = match (clock, self.doubts.resolved_from(self.doubts.of())) {
                     (Clock::Stopped(_), _) => Waits::Facts,
                     (Clock::Until(until), None) => Waits::Time(*until),
@@ -364,13 +379,15 @@ impl RemovalGuard {
                 };
                 (HeldReason::EmptyConfirm, *since, waits, members)
             }
-            Guard::Unusable { since, members } => (HeldReason::NoUsableNode, *since, Waits::Facts, members),
-            Guard::Last { since, members } => (HeldReason::LastMember, *since, Waits::Facts, members),
+            Emptiness::Unusable { since, members } => {
+                (HeldReason::NoUsableNode, *since, Waits::Facts, members)
+            }
+            Emptiness::Last { since, members } => (HeldReason::LastMember, *since, Waits::Facts, members),
         };
         Some(Held { reason, since, waits, members: members.clone() })
     }
 
-    /// What is held back because too many would go, once one of them would (G3).
+    /// Returns the removals held back because there are too many, once one of them is due (G3).
     fn held_fraction(&self, now: Now, delay: Duration) -> Option<Held> {
         let fraction = self.doubts.fraction()?;
         let is_due = |ip: &IpAddr| self.left.get(ip).is_some_and(|left| left.at.plus(delay) <= now);
@@ -383,16 +400,18 @@ impl RemovalGuard {
         })
     }
 
-    /// From when on a second read would end what is held back, where one would (G1).
+    /// Returns the earliest time from which a second read would end what is held back, where one would (G1).
     pub(super) fn read_from(&self, now: Now, delay: Duration) -> Option<Now> {
-        match &self.guard {
-            Guard::Empty { members, .. } if !members.is_empty() => self.doubts.read_from(self.doubts.of()),
-            Guard::Open
-            | Guard::Empty { .. }
-            | Guard::Confirmed
-            | Guard::Released(_)
-            | Guard::Unusable { .. }
-            | Guard::Last { .. } => {
+        match &self.emptiness {
+            Emptiness::Empty { members, .. } if !members.is_empty() => {
+                self.doubts.read_from(self.doubts.of())
+            }
+            Emptiness::Open
+            | Emptiness::Empty { .. }
+            | Emptiness::Confirmed
+            | Emptiness::Released(_)
+            | Emptiness::Unusable { .. }
+            | Emptiness::Last { .. } => {
                 let held = self.held(now, delay)?;
                 match held.reason {
                     HeldReason::Fraction => self.doubts.read_from(held.members.iter()),
@@ -406,21 +425,21 @@ impl RemovalGuard {
         }
     }
 
-    /// Whether the pool must not be emptied: emptiness has not been confirmed (G2). Without guards only what is held
-    /// back keeps it so; where guards only observe, only what is not known does (D6).
+    /// Returns whether the pool must not be emptied because emptiness is not confirmed (G2). With guards off, it must
+    /// not while a removal is held back; with guards that only observe, only while facts are missing (D6).
     pub(super) fn keeps(&self, mode: GuardMode) -> Keeps {
-        let keeps = match (&self.guard, mode) {
-            (Guard::Confirmed | Guard::Released(_), _) | (Guard::Open, GuardMode::Off) => false,
-            (Guard::Open | Guard::Empty { .. } | Guard::Last { .. }, GuardMode::Observe) => false,
-            (Guard::Open, GuardMode::Enforce) | (Guard::Unusable { .. }, _) => true,
-            (Guard::Empty { .. } | Guard::Last { .. }, GuardMode::Enforce | GuardMode::Off) => true,
+        let keeps = match (&self.emptiness, mode) {
+            (Emptiness::Confirmed | Emptiness::Released(_), _) | (Emptiness::Open, GuardMode::Off) => false,
+            (Emptiness::Open | Emptiness::Empty { .. } | Emptiness::Last { .. }, GuardMode::Observe) => false,
+            (Emptiness::Open, GuardMode::Enforce) | (Emptiness::Unusable { .. }, _) => true,
+            (Emptiness::Empty { .. } | Emptiness::Last { .. }, GuardMode::Enforce | GuardMode::Off) => true,
         };
         if keeps { Keeps::Last } else { Keeps::Nothing }
     }
 
-    /// The addresses that stay although no source asks for them, each with the Services whose they were; none:
-    /// they count for all. Where there is no `room` for all, those go first that only wait for the removal delay, and of
-    /// them those that have left first.
+    /// Returns the addresses that stay although no source asks for them, each with the Services that asked for it; with
+    /// none, it counts for all. Where there is no `room` for all, those go first that only wait for the removal delay,
+    /// and of them the ones that left first.
     pub(super) fn staying(
         &self,
         now: Now,
@@ -428,10 +447,10 @@ impl RemovalGuard {
         mode: GuardMode,
         room: usize,
     ) -> BTreeMap<IpAddr, BTreeSet<ServiceUid>> {
-        let held = match &self.guard {
-            Guard::Open | Guard::Confirmed | Guard::Released(_) => None,
-            Guard::Unusable { members, .. } => Some(members),
-            Guard::Empty { members, .. } | Guard::Last { members, .. } => {
+        let held = match &self.emptiness {
+            Emptiness::Open | Emptiness::Confirmed | Emptiness::Released(_) => None,
+            Emptiness::Unusable { members, .. } => Some(members),
+            Emptiness::Empty { members, .. } | Emptiness::Last { members, .. } => {
                 Some(members).filter(|_| !mode.only_observes())
             }
         };
@@ -439,8 +458,9 @@ impl RemovalGuard {
         let held = held.into_iter().flatten();
         let mut stay: BTreeSet<&IpAddr> =
             held.chain(doubted.into_iter().flat_map(|fraction| &fraction.members)).collect();
-        let is_delayed = |(ip, left): &(&IpAddr, &Left)| left.at.plus(delay) > now && !stay.contains(*ip);
-        let mut delayed: Vec<(&IpAddr, &Left)> = self.left.iter().filter(is_delayed).collect();
+        let is_delayed =
+            |(ip, left): &(&IpAddr, &FormerMember)| left.at.plus(delay) > now && !stay.contains(*ip);
+        let mut delayed: Vec<(&IpAddr, &FormerMember)> = self.left.iter().filter(is_delayed).collect();
         if delayed.len() > room.saturating_sub(stay.len()) {
             delayed.sort_by_key(|(_, left)| Reverse(left.at));
             delayed.truncate(room.saturating_sub(stay.len()));
@@ -451,45 +471,45 @@ impl RemovalGuard {
             .collect()
     }
 
-    /// The next moment at which time alone changes what stays.
+    /// Returns the next moment at which time alone changes what stays.
     pub(super) fn deadline(&self, now: Now, delay: Duration) -> Option<Now> {
         let left = self.left.values().map(|left| left.at.plus(delay)).filter(|at| *at > now).min();
-        let guard = match &self.guard {
-            Guard::Open
-            | Guard::Confirmed
-            | Guard::Unusable { .. }
-            | Guard::Last { .. }
-            | Guard::Released(_)
-            | Guard::Empty { clock: Clock::Stopped(_), .. } => None,
-            Guard::Empty { clock: Clock::Until(until), .. } => Some(*until).filter(|at| *at > now),
+        let emptiness = match &self.emptiness {
+            Emptiness::Open
+            | Emptiness::Confirmed
+            | Emptiness::Unusable { .. }
+            | Emptiness::Last { .. }
+            | Emptiness::Released(_)
+            | Emptiness::Empty { clock: Clock::Stopped(_), .. } => None,
+            Emptiness::Empty { clock: Clock::Until(until), .. } => Some(*until).filter(|at| *at > now),
         };
         let held = self.held(now, delay).and_then(|held| match held.waits {
             Waits::Time(at) => Some(at).filter(|at| *at > now),
             Waits::SecondRead(_) | Waits::Facts => None,
         });
-        earliest(earliest(left, guard), held)
+        earliest(earliest(left, emptiness), held)
     }
 
-    /// The losses that the breaker counts (G4).
-    pub(super) fn losses(&self) -> &Losses {
+    /// Returns the losses that the breaker counts (G4).
+    pub(super) fn losses(&self) -> &CountedLosses {
         &self.losses
     }
 
-    /// The operator releases what the breaker counts: no loss of what has left counts any more.
-    pub(super) fn let_go_of_losses(&mut self) {
+    /// Releases what the breaker counts, on the operator's request: no loss of what has left counts any more.
+    pub(super) fn release_losses(&mut self) {
         self.left.values_mut().for_each(|left| left.is_counted = false);
         self.losses.clear();
     }
 
-    /// The operator releases all that is held back now. What is held back later is held back again.
+    /// Releases everything that is held back now, on the operator's request. Later removals are held back again.
     pub(super) fn release(&mut self) {
         self.doubts.clear();
-        self.guard = match std::mem::take(&mut self.guard) {
-            Guard::Open => Guard::Open,
-            Guard::Empty { .. } | Guard::Confirmed => Guard::Confirmed,
-            Guard::Unusable { .. } => Guard::Released(HeldReason::NoUsableNode),
-            Guard::Last { .. } => Guard::Released(HeldReason::LastMember),
-            Guard::Released(reason) => Guard::Released(reason),
+        self.emptiness = match std::mem::take(&mut self.emptiness) {
+            Emptiness::Open => Emptiness::Open,
+            Emptiness::Empty { .. } | Emptiness::Confirmed => Emptiness::Confirmed,
+            Emptiness::Unusable { .. } => Emptiness::Released(HeldReason::NoUsableNode),
+            Emptiness::Last { .. } => Emptiness::Released(HeldReason::LastMember),
+            Emptiness::Released(reason) => Emptiness::Released(reason),
         };
     }
 }

@@ -1,7 +1,8 @@
-//! The second read that resolves what is in doubt (G1, G2): when it is asked for, and what it resolves.
+//! The second read that resolves doubts (G1, G2): when it is requested, and what it resolves.
 //!
-//! There is one at a time. It is asked for when the oldest doubt that holds something back is 30 s old, at most once in
-//! 30 s, and never when nothing is held back for it. It resolves what had been doubted for 30 s when it was asked for.
+//! There is at most one at a time. It is requested when the oldest doubt that holds something back is 30 s old, at most
+//! once in 30 s, and only while something is held back. It resolves the doubts that were 30 s old when it was
+//! requested.
 
 use std::collections::BTreeSet;
 
@@ -11,62 +12,62 @@ use model::ids::{PoolId, ReadId};
 use model::machine::Now;
 use model::sample::Metric;
 
-/// The second reads, and which pools wait for one.
+/// The second reads, and the pools that wait for one.
 #[derive(Default)]
 pub(super) struct SecondRead {
-    /// From when on a read helps each pool that holds something back.
-    wanted: BTreeSet<(Now, PoolId)>,
-    /// The newest that was asked for, and when.
-    asked: Option<(ReadId, Now)>,
-    /// Whether it is under way.
+    /// The earliest time at which a read helps, for each pool that holds something back.
+    needed: BTreeSet<(Now, PoolId)>,
+    /// The newest request and its time.
+    requested: Option<(ReadId, Now)>,
+    /// Whether that read is under way.
     under_way: bool,
-    /// When the newest that is in force was asked for.
+    /// When the newest read in force was requested.
     in_force: Option<Now>,
 }
 
 impl SecondRead {
-    /// When a pool wants one, before and now.
-    pub(super) fn wants(&mut self, id: &PoolId, before: Option<Now>, now: Option<Now>) {
+    /// Updates the time from which a pool needs a second read.
+    pub(super) fn set_needed_from(&mut self, id: &PoolId, before: Option<Now>, now: Option<Now>) {
         if before == now {
             return;
         }
         if let Some(at) = before {
-            self.wanted.remove(&(at, id.clone()));
+            self.needed.remove(&(at, id.clone()));
         }
         if let Some(at) = now {
-            self.wanted.insert((at, id.clone()));
+            self.needed.insert((at, id.clone()));
         }
     }
 
-    /// When the next is to be asked for.
+    /// Returns when the next read is to be requested.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let (first, _) = self.wanted.first().filter(|_| !self.under_way)?;
-        let apart = self.asked.map(|(_, at)| at.plus(DOUBTFUL_FOR));
+        let (first, _) = self.needed.first().filter(|_| !self.under_way)?;
+        let apart = self.requested.map(|(_, at)| at.plus(DOUBTFUL_FOR));
         Some(apart.map_or(*first, |apart| apart.max(*first)))
     }
 
-    /// Asks for the next when it is time.
-    pub(super) fn ask(&mut self, now: Now) -> Option<ReadId> {
+    /// Requests the next read when it is due.
+    pub(super) fn request_due(&mut self, now: Now) -> Option<ReadId> {
         self.deadline().filter(|at| *at <= now)?;
-        let read = ReadId(self.asked.map_or(1, |(ReadId(last), _)| last + 1));
-        (self.asked, self.under_way) = (Some((read, now)), true);
+        let read = ReadId(self.requested.map_or(1, |(ReadId(last), _)| last + 1));
+        (self.requested, self.under_way) = (Some((read, now)), true);
         Some(read)
     }
 
-    /// Since when the newest one is under way.
+    /// Returns since when a read is under way.
     pub(super) fn under_way(&self) -> Option<Now> {
-        self.asked.map(|(_, at)| at).filter(|_| self.under_way)
+        self.requested.map(|(_, at)| at).filter(|_| self.under_way)
     }
 
-    /// When the newest that is in force was asked for: it resolves what had been doubted for long enough then.
+    /// Returns when the newest read in force was requested: it resolves the doubts that were old enough then.
     pub(super) fn in_force(&self) -> Option<Now> {
         self.in_force
     }
 
-    /// One has been made. Tells whether it was expected.
-    fn made(&mut self, read: ReadId) -> bool {
-        match self.asked {
-            Some((asked, at)) if asked == read && self.under_way => {
+    /// Records that a read is complete. Returns whether it was expected.
+    fn complete(&mut self, read: ReadId) -> bool {
+        match self.requested {
+            Some((requested, at)) if requested == read && self.under_way => {
                 (self.in_force, self.under_way) = (Some(at), false);
                 true
             }
@@ -74,21 +75,21 @@ impl SecondRead {
         }
     }
 
-    /// Which pools want one, and from when on; for the invariants.
+    /// Returns the pools that need a second read, for checks of invariants.
     #[cfg(test)]
-    pub(super) fn wanted(&self) -> &BTreeSet<(Now, PoolId)> {
-        &self.wanted
+    pub(super) fn needed(&self) -> &BTreeSet<(Now, PoolId)> {
+        &self.needed
     }
 }
 
 impl Directory {
-    /// What was in doubt and has not come back is certain now: every pool that waited is worked out again.
+    /// Computes every waiting pool again: doubtful removals that the read confirmed are certain now.
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
-        if !self.second_read.made(read) {
+        if !self.second_read.complete(read) {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         }
-        for (_, id) in &self.second_read.wanted {
+        for (_, id) in &self.second_read.needed {
             self.dirty.pool(now, id.clone());
         }
     }

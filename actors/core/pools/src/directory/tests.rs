@@ -1,4 +1,4 @@
-//! What the Directory assigns, driven on the test's clock.
+//! Tests of the Directory's assignments, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,17 +25,17 @@ use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::view::Candidacy;
 
 mod breaker;
-mod doubt;
+mod conditions;
 mod failed;
 mod families;
 mod guards;
 mod listed;
 mod losses;
-mod people;
+mod operator;
 mod pins;
 mod properties;
 mod scale;
-mod told;
+mod unconfirmed_removals;
 
 /// The UID of the `n`-th Service.
 fn uid(n: u32) -> ServiceUid {
@@ -60,7 +60,7 @@ fn part(required: &[u8], tolerated: &[u8]) -> Part {
     }
 }
 
-/// A fact whose slices and endpoints, as many as it says, count for each family.
+/// Gives each family of a fact the fact's number of slices and endpoints.
 fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
     for part in fact.parts.values_mut() {
         (part.slices, part.endpoints) = (fact.slices, fact.endpoints);
@@ -68,13 +68,13 @@ fn of_each_family(mut fact: ServiceFact) -> Arc<ServiceFact> {
     Arc::new(fact)
 }
 
-/// A fact of which what was known is not to be used any more.
+/// Marks all parts of a fact as dropped by configuration.
 fn dropped(mut fact: ServiceFact) -> ServiceFact {
     fact.parts.values_mut().for_each(|part| part.is_dropped = true);
     fact
 }
 
-/// A part with these required members; what else it releases among nodes 1 to 9 has the label that leaves it out.
+/// A part with these required members; the other nodes among 1 to 9 have the label that leaves them out.
 fn labelled(required: &[u8]) -> Part {
     let node = |n: u8| {
         let node = LeftOutNode { ips: ips(&[n]), why: LeftOut::ExcludedByLabel };
@@ -84,7 +84,7 @@ fn labelled(required: &[u8]) -> Part {
     Part { left_out, ..part(required, &[]) }
 }
 
-/// A candidate `shop/<name>` whose IPv4 part is this.
+/// A candidate `shop/<name>` with this IPv4 part.
 fn fact(n: u32, name: &str, part: Part) -> ServiceFact {
     let part = Part { slices: 1, endpoints: 1, ..part };
     ServiceFact {
@@ -111,7 +111,7 @@ fn rule(n: u32, pool: &str) -> RuleFacts {
     RuleFacts { name: name.into(), pool: Some(PoolName::new(pool)), probed: true }
 }
 
-/// A pool that holds these members, before its rules are known.
+/// A pool with these members, before its rules are known.
 fn pool(lb: &str, name: &str, members: &[u8]) -> PoolFacts {
     let entry = |n: &u8| Entry {
         name: format!("node-{n}").into(),
@@ -157,57 +157,58 @@ fn params() -> Params {
 struct Bench {
     machine: Directory,
     now: Now,
-    /// What was said since it was last taken.
-    said: Vec<Out>,
-    /// The newest assignment of each pool that was not forgotten.
+    /// Outputs since they were last taken.
+    outputs: Vec<Out>,
+    /// The newest assignment of each pool that was not dropped.
     assigned: BTreeMap<PoolId, Arc<Assignment>>,
-    /// What lasts and was told in this term.
-    told: Vec<Report>,
-    /// The conditions that were reported, and of which no end was.
+    /// Reports of lasting conditions in this term.
+    reported: Vec<Report>,
+    /// The reported conditions that have not ended.
     open: BTreeSet<Condition>,
 }
 
 impl Bench {
-    /// A Directory that knows nothing yet.
+    /// A Directory without facts.
     fn waiting() -> Bench {
         Bench::with(params())
     }
 
     /// The same with these parameters.
     fn with(params: Params) -> Bench {
-        let mut bench = Bench::unwished(params);
+        let mut bench = Bench::without_policy(params);
         let (term, policy) = (Some(Epoch(u64::MAX)), Arc::default());
-        bench.tell(In::OperatorPolicy { term, policy });
+        bench.send(In::OperatorPolicy { term, policy });
         bench
     }
 
-    /// The same, which has not heard yet what operators wish.
-    fn unwished(params: Params) -> Bench {
+    /// The same, without an operator policy.
+    fn without_policy(params: Params) -> Bench {
         let mut bench = Bench {
             machine: Directory::new(params),
             now: Now::from_millis(1_000),
-            said: Vec::new(),
+            outputs: Vec::new(),
             assigned: BTreeMap::new(),
-            told: Vec::new(),
+            reported: Vec::new(),
             open: BTreeSet::new(),
         };
         bench.reporting(Some(1));
         bench
     }
 
-    /// Its reports are told in this term.
+    /// Sets the term of the reports.
     fn reporting(&mut self, term: Option<u64>) {
         let term = term.map(Epoch);
         if term.is_some() && term != self.machine.reporting {
-            self.told.clear();
+            self.reported.clear();
         }
         if term != self.machine.reporting {
             self.open.clear();
         }
-        self.tell(In::Reporting(term));
+        self.send(In::Reporting(term));
     }
 
-    /// Whether what was told lasts, and is to be told: in a pause it is not, and is told again when that ends (G6).
+    /// Reports whether the condition lasts and is reportable: during a pause it is not, and is reported again
+    /// afterwards (G6).
     fn lasts(&self, report: &Report) -> bool {
         let of = |pool| self.assigned.get(pool);
         let said = |pool| of(pool).filter(|said| !said.services.is_empty() && !said.is_paused());
@@ -249,10 +250,10 @@ impl Bench {
         }
     }
 
-    /// Each condition is told once while it lasts, and only where it is received.
+    /// Checks that each condition is reported once while it lasts, and only in a term.
     fn on_report(&mut self, report: &Report) {
         let alike = |told: &Report| match (&told.what, &report.what) {
-            // Which Services and how many members that concerns may change meanwhile.
+            // The Services and the number of members may change meanwhile.
             (EventKind::Held { pool: one, reason, .. }, EventKind::Held { pool: other, reason: why, .. }) => {
                 (one, reason) == (other, why)
             }
@@ -261,38 +262,38 @@ impl Bench {
         };
         assert!(self.machine.reporting.is_some(), "it would not be published");
         assert!(self.lasts(report), "it has ended: {report:?}");
-        assert!(!self.told.iter().any(alike), "told twice: {report:?}");
-        self.told.push(report.clone());
+        assert!(!self.reported.iter().any(alike), "told twice: {report:?}");
+        self.reported.push(report.clone());
         self.open.extend(report.what.condition());
     }
 
     /// A Directory that has the first lists and the first discovery, both empty.
     fn running() -> Bench {
         let mut bench = Bench::waiting();
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
-        bench.said.clear();
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
+        bench.outputs.clear();
         bench
     }
 
-    fn tell(&mut self, input: In) {
+    fn send(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
         if self.machine.deadline().is_some_and(|at| at <= self.now) {
             self.machine.tick(self.now, &mut out);
         }
-        self.hear(out);
+        self.receive(out);
     }
 
-    /// The operator asks to let go; gives the one answer.
-    fn ask(&mut self, scope: Scope) -> Answer {
-        self.ask_after(scope, &[])
+    /// Sends the operator's request for a release, and returns the one answer.
+    fn request_release(&mut self, scope: Scope) -> Answer {
+        self.request_release_with(scope, &[])
     }
 
-    /// The same where the admin state has let these nodes go for the same request.
-    fn ask_after(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
+    /// The same, where the admin state released these nodes for the same request.
+    fn request_release_with(&mut self, scope: Scope, nodes: &[&str]) -> Answer {
         self.take();
-        self.tell(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
+        self.send(In::Ask(RequestId(9), scope, nodes.iter().copied().map(NodeName::new).collect()));
         let mut answers: Vec<Answer> = Vec::new();
         for said in self.take() {
             if let Out::Answer(request, answer) = said {
@@ -304,7 +305,7 @@ impl Bench {
         answers.remove(0)
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in &out {
             match said {
                 Out::Assign(assignment) => {
@@ -343,18 +344,22 @@ impl Bench {
                 | Out::Refused(..) => {}
             }
         }
-        self.said.extend(out);
-        let told = std::mem::take(&mut self.told);
-        self.told = told.into_iter().filter(|report| self.lasts(report)).collect();
+        self.outputs.extend(out);
+        let told = std::mem::take(&mut self.reported);
+        self.reported = told.into_iter().filter(|report| self.lasts(report)).collect();
         assert!(self.machine.check());
-        let quiet = self.machine.reporting.is_none() || self.machine.tell_all;
-        assert!(quiet || self.told.len() == self.conditions(), "something is never told: {:?}", self.told);
+        let quiet = self.machine.reporting.is_none() || self.machine.report_all;
+        assert!(
+            quiet || self.reported.len() == self.conditions(),
+            "something is never told: {:?}",
+            self.reported
+        );
         let told: BTreeSet<Condition> =
-            self.told.iter().filter_map(|report| report.what.condition()).collect();
+            self.reported.iter().filter_map(|report| report.what.condition()).collect();
         assert!(quiet || self.open == told, "ended, or not: {:?}, and {told:?}", self.open);
     }
 
-    /// How many conditions there are to be told.
+    /// Returns the number of reportable conditions.
     fn conditions(&self) -> usize {
         let pools = self.machine.pools.values();
         let refused = pools.filter(|pool| pool.refused().is_some_and(|refusal| !refusal.paused)).count();
@@ -368,7 +373,7 @@ impl Bench {
         refused + shared + stopped + assigned().filter(held).count()
     }
 
-    /// The watchers have made every second read that was asked for; how many that were.
+    /// Completes every requested second read, and returns their number.
     fn reread(&mut self) -> usize {
         let asked = |said: &Out| match said {
             Out::Reread(read) => Some(*read),
@@ -387,20 +392,20 @@ impl Bench {
             | Out::Ended(_)
             | Out::Metric(_) => None,
         };
-        let reads: Vec<ReadId> = self.said.iter().filter_map(asked).collect();
-        self.said.retain(|said| asked(said).is_none());
-        reads.iter().for_each(|read| self.tell(In::Reread(*read)));
+        let reads: Vec<ReadId> = self.outputs.iter().filter_map(asked).collect();
+        self.outputs.retain(|said| asked(said).is_none());
+        reads.iter().for_each(|read| self.send(In::Reread(*read)));
         reads.len()
     }
 
-    /// All of these facts in one turn.
+    /// Sends all of these facts in one turn.
     fn together(&mut self, facts: impl IntoIterator<Item = ServiceFact>) {
         let mut out = Vec::new();
         for fact in facts {
             self.machine.step(self.now, In::Service(fact.uid.clone(), Some(of_each_family(fact))), &mut out);
         }
         self.machine.tick(self.now, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
     /// Lets time pass, with a tick at each deadline on the way.
@@ -410,23 +415,23 @@ impl Bench {
             self.now = self.now.max(at);
             let mut out = Vec::new();
             self.machine.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = end;
     }
 
     fn service(&mut self, fact: ServiceFact) {
-        self.tell(In::Service(fact.uid.clone(), Some(of_each_family(fact))));
+        self.send(In::Service(fact.uid.clone(), Some(of_each_family(fact))));
     }
 
     fn observe(&mut self, facts: &Arc<LbFacts>) {
         self.observe_at(self.now, facts);
     }
 
-    /// The same where the GET began at that moment.
+    /// Sends the observation of a GET that began at that moment.
     fn observe_at(&mut self, began: Now, facts: &Arc<LbFacts>) {
         let facts = Arc::clone(facts);
-        self.tell(In::Lb(LbObservation {
+        self.send(In::Lb(LbObservation {
             lb: facts.lb.clone(),
             began,
             facts: Some(facts),
@@ -434,18 +439,18 @@ impl Bench {
         }));
     }
 
-    /// An attempt that has just ended has left these members in a pool.
-    fn holds(&mut self, lb: &str, name: &str, members: &[u8]) {
-        self.holds_at(self.now, lb, name, members);
+    /// Sends the members that an attempt, which has just ended, left in a pool.
+    fn attempt_left(&mut self, lb: &str, name: &str, members: &[u8]) {
+        self.attempt_left_at(self.now, lb, name, members);
     }
 
-    /// The same where it ended at that moment.
-    fn holds_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
-        self.tell(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
+    /// The same, where the attempt ended at that moment.
+    fn attempt_left_at(&mut self, at: Now, lb: &str, name: &str, members: &[u8]) {
+        self.send(In::Members(id(lb, name), PoolMembers { at, members: ips(members) }));
     }
 
     fn take(&mut self) -> Vec<Out> {
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.outputs)
     }
 
     fn reports(&mut self) -> Vec<EventKind> {
@@ -501,7 +506,7 @@ impl Bench {
     }
 }
 
-/// Whether it tells of an xDS source: when that is told does not follow from what is assigned.
+/// Reports whether a report is about an xDS source: its time does not follow from the assignments.
 fn is_of_source(report: &Report) -> bool {
     matches!(report.what, EventKind::SourceFailing { .. } | EventKind::SourceRecovered { .. })
 }
@@ -520,7 +525,7 @@ fn settled(members: &[u8]) -> Bench {
     let mut bench = Bench::running();
     bench.service(fact(1, "web", part(members, &[])));
     bench.observe(&web(members));
-    bench.said.clear();
+    bench.outputs.clear();
     bench
 }
 
@@ -531,16 +536,16 @@ fn d6_nothing_is_assigned_before_the_lists_and_the_first_discovery_are_in() {
         bench.service(fact(1, "web", part(&[1], &[])));
         bench.observe(&web(&[2]));
         let [first, second] = order;
-        bench.tell(first);
+        bench.send(first);
         bench.pass(600_000);
         assert!(bench.assigned.is_empty());
-        bench.tell(second);
+        bench.send(second);
         assert_eq!(bench.web(), (ips(&[1]), ips(&[2])));
     }
 }
 
 #[test]
-fn a2_a_pool_hears_its_assignment_before_what_was_seen_of_it() {
+fn a2_a_pool_receives_its_assignment_before_what_was_seen_of_it() {
     let mut bench = Bench::running();
     bench.observe(&web(&[7]));
     assert!(bench.take().is_empty() && bench.assigned.is_empty());
@@ -556,7 +561,7 @@ fn a2_a_pool_hears_its_assignment_before_what_was_seen_of_it() {
 }
 
 #[test]
-fn d1_the_name_of_the_pool_tells_its_family() {
+fn d1_the_name_of_the_pool_shows_its_family() {
     let mut bench = Bench::running();
     let v6: IpAddr = "fd00::1".parse().expect("an address");
     let mut dual = fact(1, "web", part(&[1], &[]));
@@ -619,7 +624,7 @@ fn a3_facts_of_one_turn_keep_the_oldest_trigger_and_the_greatest_doubt() {
 #[should_panic(expected = "an assignment is not of the term that opens")]
 fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
     let mut bench = settled(&[1]);
-    // No pool hears of this term.
+    // No pool learns of this term.
     bench.machine.term.epoch = Epoch(7);
     bench.machine.opening = true;
     bench.machine.tick(bench.now, &mut Vec::new());
@@ -629,7 +634,7 @@ fn a4_a_term_opened_with_an_assignment_of_another_ends_the_process() {
 fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
     let mut bench = settled(&[1]);
     bench.pass(5_000);
-    bench.tell(In::Confirmed(Epoch(7)));
+    bench.send(In::Confirmed(Epoch(7)));
     let [Out::Assign(said), Out::Opened(Epoch(7))] = &bench.take()[..] else { panic!("not opened") };
     assert_eq!((said.epoch, said.opened), (Epoch(7), bench.now));
     bench.pass(5_000);
@@ -637,8 +642,8 @@ fn w8_a_new_term_repeats_every_assignment_and_then_opens() {
     let said = bench.assignment("lb", "shop-web");
     assert_eq!((said.epoch, bench.now.since(said.opened)), (Epoch(7), Duration::from_secs(5)));
     bench.take();
-    bench.tell(In::Confirmed(Epoch(7)));
-    bench.tell(In::Confirmed(Epoch(6)));
+    bench.send(In::Confirmed(Epoch(7)));
+    bench.send(In::Confirmed(Epoch(6)));
     assert!(bench.take().is_empty(), "it is open, and an older one is over");
 }
 
@@ -651,7 +656,7 @@ fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
     bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
     assert!(out.is_empty() && bench.machine.deadline() == Some(bench.now), "at the end of the turn");
     bench.machine.tick(bench.now, &mut out);
-    bench.hear(out);
+    bench.receive(out);
     assert_eq!(bench.web().0, ips(&[1, 2]));
     assert!(matches!(&bench.take()[..], [Out::Assign(_), .., Out::Opened(Epoch(7))]));
 }
@@ -659,12 +664,12 @@ fn w8_facts_from_before_a_term_are_in_its_assignments_when_it_opens() {
 #[test]
 fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
     let mut bench = Bench::waiting();
-    bench.tell(In::Confirmed(Epoch(7)));
+    bench.send(In::Confirmed(Epoch(7)));
     assert!(matches!(&bench.take()[..], [Out::Opened(Epoch(7))]));
     let opened = bench.now;
     bench.pass(1_000);
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&web(&[1]));
     let said = bench.assignment("lb", "shop-web");
@@ -672,14 +677,14 @@ fn w8_a_term_that_opens_before_any_assignment_is_that_of_all() {
 }
 
 #[test]
-fn w8_a_pool_that_lets_go_is_told_again_in_a_new_term() {
+fn w8_a_retiring_pool_is_asked_again_in_a_new_term() {
     let mut bench = settled(&[1]);
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     bench.take();
-    bench.tell(In::Confirmed(Epoch(7)));
+    bench.send(In::Confirmed(Epoch(7)));
     let [Out::Assign(said), Out::Opened(_)] = &bench.take()[..] else { panic!("not told again") };
     assert!(said.epoch == Epoch(7) && said.opened == bench.now && said.services.is_empty());
-    bench.tell(In::Retired(id("lb", "shop-web")));
+    bench.send(In::Retired(id("lb", "shop-web")));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
 }
 
@@ -696,20 +701,20 @@ fn q2_what_was_taken_in_is_passed_on_behind_the_assignments() {
     let last = out.iter().rposition(|said| matches!(said, Out::Assign(_)));
     let passed_on = out.iter().position(|said| matches!(said, Out::ReadUpTo(up_to) if *up_to == read));
     assert!(last.is_some() && last < passed_on, "{out:?}");
-    bench.hear(out);
+    bench.receive(out);
     bench.take();
-    bench.tell(In::ReadUpTo(read));
+    bench.send(In::ReadUpTo(read));
     assert!(matches!(&bench.take()[..], [Out::ReadUpTo(_)]), "also where nothing has changed");
 }
 
 #[test]
-fn w8_a_pool_that_ends_as_a_term_begins_lets_go_in_that_term() {
+fn w8_a_pool_that_ends_as_a_term_begins_retires_in_that_term() {
     let mut bench = settled(&[1]);
     let mut out = Vec::new();
     bench.machine.step(bench.now, In::Service(uid(1), None), &mut out);
     bench.machine.step(bench.now, In::Confirmed(Epoch(7)), &mut out);
     bench.machine.tick(bench.now, &mut out);
-    bench.hear(out);
+    bench.receive(out);
     let said = bench.assignment("lb", "shop-web");
     assert!(said.epoch == Epoch(7) && said.services.is_empty());
 }
@@ -746,7 +751,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
     });
     let last = views.next_back().expect("the Service is shown");
     assert_eq!(last.not_manageable, [(id("lb", "shop-web"), NotManageable::OutboundRule)]);
-    bench.said = said;
+    bench.outputs = said;
     assert_eq!(bench.reports(), [refused(NotManageable::OutboundRule)]);
     let mut automatic = pool("lb", "shop-web", &[]);
     automatic.sync_automatic = true;
@@ -764,7 +769,7 @@ fn d2_a_pool_without_proof_is_reported_once_for_each_reason_and_counted() {
 }
 
 #[test]
-fn d2_a_pool_that_loses_its_proof_is_let_go() {
+fn d2_a_pool_that_loses_its_proof_is_released() {
     let mut bench = settled(&[1]);
     let foreign = rule(9, "shop-web");
     let reason = NotManageable::ForeignRule { rule: Arc::clone(&foreign.name) };
@@ -775,12 +780,12 @@ fn d2_a_pool_that_loses_its_proof_is_let_go() {
         said.iter().any(|out| matches!(out, Out::Assign(a) if a.services.is_empty() && a.level.is_empty()))
     );
     assert!(!said.iter().any(|out| matches!(out, Out::Observe(..))));
-    bench.said = said;
+    bench.outputs = said;
     assert_eq!(
         bench.reports(),
         [EventKind::NotManageable { pool: id("lb", "shop-web"), reason, attempted: false }]
     );
-    bench.tell(In::Retired(id("lb", "shop-web")));
+    bench.send(In::Retired(id("lb", "shop-web")));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
     bench.observe(&web(&[1]));
     assert_eq!(bench.web().0, ips(&[1]));
@@ -799,7 +804,7 @@ fn d2_the_pools_of_the_cluster_are_quietly_never_assigned() {
 }
 
 #[test]
-fn d2_services_that_share_a_pool_are_united_and_told_once() {
+fn d2_services_that_share_a_pool_are_united_and_reported_once() {
     let mut bench = settled(&[1]);
     bench.service(fact(2, "web", part(&[2], &[1])));
     let rules = vec![rule(1, "shop-web"), rule(2, "shop-web")];
@@ -810,7 +815,7 @@ fn d2_services_that_share_a_pool_are_united_and_told_once() {
     let shared = bench.reports();
     assert_eq!(shared.len(), 1);
     assert!(matches!(&shared[0], EventKind::Shared { services, .. } if services.len() == 2));
-    bench.tell(In::Service(uid(2), None));
+    bench.send(In::Service(uid(2), None));
     let said = bench.assignment("lb", "shop-web");
     assert!(said.services.is_empty(), "the rule of the one that is gone is foreign now");
 }
@@ -846,10 +851,10 @@ fn d1_a_service_that_is_no_candidate_releases_its_pool_without_emptying() {
     cluster.candidacy = Candidacy::NotLocal;
     bench.service(cluster);
     assert!(bench.assignment("lb", "shop-web").services.is_empty());
-    bench.tell(In::Retired(id("lb", "shop-web")));
+    bench.send(In::Retired(id("lb", "shop-web")));
     assert!(bench.assigned.is_empty());
     assert!(bench.reports().is_empty());
-    bench.tell(In::Retired(id("lb", "shop-web")));
+    bench.send(In::Retired(id("lb", "shop-web")));
     assert!(matches!(bench.take()[..], [Out::Metric(Metric::UnmatchedAnswer)]));
 }
 
@@ -862,14 +867,14 @@ fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
     ];
     for facts in gone {
         let mut bench = settled(&[1]);
-        bench.tell(In::Lb(LbObservation {
+        bench.send(In::Lb(LbObservation {
             lb: LbName::new("LB"),
             began: bench.now,
             facts,
             puts: Default::default(),
         }));
         assert!(bench.assignment("lb", "shop-web").services.is_empty());
-        bench.tell(In::Retired(id("lb", "shop-web")));
+        bench.send(In::Retired(id("lb", "shop-web")));
         assert!(bench.assigned.is_empty());
         bench.observe(&web(&[1]));
         assert_eq!(bench.web().0, ips(&[1]));
@@ -880,19 +885,19 @@ fn d1_a_pool_ends_with_its_rules_with_itself_and_with_its_load_balancer() {
 fn a3_a_pool_that_is_assigned_again_before_it_answered_is_not_forgotten() {
     let mut bench = settled(&[1]);
     let shop_web = id("lb", "shop-web");
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.take();
-    bench.tell(In::Retired(shop_web.clone()));
+    bench.send(In::Retired(shop_web.clone()));
     assert!(matches!(&bench.take()[..], [Out::Assign(a)] if !a.services.is_empty()));
-    // Twice let go, one answer: it may be the one to the first, so the pool is asked once more.
-    bench.tell(In::Service(uid(1), None));
+    // Released twice, one answer: it may belong to the first release, so the pool is asked once more.
+    bench.send(In::Service(uid(1), None));
     bench.service(fact(1, "web", part(&[1], &[])));
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     bench.take();
-    bench.tell(In::Retired(shop_web.clone()));
+    bench.send(In::Retired(shop_web.clone()));
     assert!(matches!(&bench.take()[..], [Out::Assign(a)] if a.services.is_empty()));
-    bench.tell(In::Retired(shop_web));
+    bench.send(In::Retired(shop_web));
     assert!(matches!(&bench.take()[..], [Out::Forget(_)]));
 }
 
@@ -917,7 +922,7 @@ fn h3_a_service_is_shown_when_its_view_changes_and_taken_away_with_it() {
         matches!(&bench.take()[..], [Out::Service(_, _, Some(v))] if v.pools.is_empty()),
         "its rule is gone"
     );
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     assert!(matches!(&bench.take()[..], [Out::Service(_, _, None)]));
 }
 
@@ -939,7 +944,7 @@ fn d3_an_observation_older_than_the_last_one_is_not_believed() {
     let mut bench = settled(&[1]);
     let old =
         LbObservation { lb: LbName::new("lb"), began: Now::ZERO, facts: None, puts: Default::default() };
-    bench.tell(In::Lb(old));
+    bench.send(In::Lb(old));
     assert!(bench.take().is_empty());
     assert_eq!(bench.web().0, ips(&[1]));
 }

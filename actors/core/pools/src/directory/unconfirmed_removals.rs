@@ -1,16 +1,16 @@
-//! What is doubted of the addresses that no source asks a pool for any more: whether a broken source may be why (G1),
-//! and which of them stay for it because they are too many (G3).
+//! Doubts about the addresses that no source asks a pool for any more: whether a broken source may be the cause (G1),
+//! and which of them stay because there are too many (G3).
 //!
-//! Doubt sits on the address that leaves, with the Service that released it: how the fact that did so reached us is
-//! what counts, whatever is said of the Service later. It lasts until a second read that was begun later is in force,
-//! or until the Service asks for the address again. A source that pushes all that it knows needs no second read: what it
-//! says stands for as long while nothing is wrong beside it.
+//! A doubt belongs to an address and to the Service that released it. Only the provenance of the releasing fact counts,
+//! not that of later facts of the Service. The doubt lasts until a second read that began later is in force, or until
+//! the Service asks for the address again. A source that pushes everything it knows needs no second read: its facts
+//! become certain after the same time without an error beside them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::removal_guard::{Look, Owners, addresses, asks, part};
+use super::removal_guard::{GuardInputs, Owners, addresses, asks, part};
 use model::assignment::Waits;
 use model::guard::DOUBTFUL_FOR;
 use model::ids::{Family, ServiceUid};
@@ -18,33 +18,33 @@ use model::level::Provenance;
 use model::machine::Now;
 use model::services::ServiceFact;
 
-/// The least members of a pool of which a fraction is judged (G3).
-const JUDGED_FROM: usize = 3;
+/// Least number of members of a pool of which a fraction is evaluated (G3).
+const MIN_MEMBERS: usize = 3;
 
-/// For how long a source that goes on assigning what it has left out at first keeps the rest from becoming certain: a hold
-/// has an end.
+/// Time for which a source that again assigns an address it had left out delays the confirmation of the others. The
+/// limit gives every held removal an end.
 const ASSIGNED_AGAIN_WITHIN: Duration = Duration::from_secs(600);
 
-/// What is doubted of one pool's addresses.
+/// Doubts about one pool's addresses.
 #[derive(Default)]
 pub(super) struct UnconfirmedRemovals {
-    /// By address and by the Service that released it; `None`, where no Service ever asked for it.
+    /// By address and by the Service that released it; `None` if no Service ever asked for it.
     of: BTreeMap<IpAddr, BTreeMap<Option<ServiceUid>, UnconfirmedRemoval>>,
-    fraction: Option<Fraction>,
-    /// How it becomes certain.
+    fraction: Option<HeldFraction>,
+    /// How a doubt becomes certain.
     confirmation: Confirmation,
-    /// Since when nothing is wrong beside what the source says and it has asked again for nothing that was doubted, as far as
-    /// that is what makes it certain.
+    /// Since when the source has had no error and has asked for no doubtful address again, if time alone confirms its
+    /// removals.
     standing_since: Option<Now>,
 }
 
-/// How what is doubted becomes certain (G1).
+/// How a doubtful removal becomes certain (G1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
-    /// By a second read; when the newest one that is in force was asked for.
+    /// By a second read; the time at which the newest one in force was requested.
     SecondRead(Option<Now>),
-    /// By time alone while its source tells of every change, which it does or does not do now.
-    Standing(bool),
+    /// By time alone, while the source reports every change; the flag says whether it does now.
+    ByTime(bool),
 }
 
 impl Default for Confirmation {
@@ -53,31 +53,31 @@ impl Default for Confirmation {
     }
 }
 
-/// How far it is known why a Service released an address.
+/// What is known about the reason why a Service released an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UnconfirmedRemoval {
-    /// What the Service asks for cannot be used or is not known (D6): it may yet ask for the address.
+    /// The Service's endpoints are unusable or unknown (D6): it may yet ask for the address.
     Open,
-    /// A broken source may be why, since then.
+    /// A broken source may be the reason, since this time.
     Since(Now),
 }
 
-/// Addresses that stay because too many are doubted (G3).
-pub(super) struct Fraction {
-    /// Since when.
+/// Addresses that stay because too many are in doubt (G3).
+pub(super) struct HeldFraction {
+    /// Since when they stay.
     pub(super) since: Now,
-    /// All that are doubted, as far as there is room for them.
+    /// All doubtful addresses, as far as there is room for them.
     pub(super) members: BTreeSet<IpAddr>,
 }
 
 /// How a Service that does not ask for an address released it.
-enum LetsGo {
-    Surely,
-    Doubtfully,
-    NotYet,
+enum Release {
+    Certain,
+    Doubtful,
+    Undecided,
 }
 
-/// Whether it came with a list. A watch that goes on where it has ended misses nothing.
+/// Reports whether a fact came with a list. A watch that resumes where it ended misses nothing.
 fn came_with_a_list(provenance: Provenance) -> bool {
     match provenance {
         Provenance::Watch | Provenance::Reconnect => false,
@@ -85,84 +85,87 @@ fn came_with_a_list(provenance: Provenance) -> bool {
     }
 }
 
-/// Whether a broken source may be why a Service asks for less: it was listed so, or its slices have vanished (G2).
-/// Where the operator has configured that this counts, there is no doubt (X5).
+/// Reports whether a broken source may be the reason why a Service asks for less: the fact came with a list, or its
+/// slices have vanished (G2). Where the operator configured that this counts, there is no doubt (X5).
 fn is_doubtful(fact: &ServiceFact, family: Family) -> bool {
     let (is_dropped, slices) = part(fact, family).map_or((false, 0), |part| (part.is_dropped, part.slices));
     !is_dropped && (came_with_a_list(fact.provenance) || slices == 0)
 }
 
-/// How this Service, which does not ask for an address, released it. One whose rules are not the pool's any more has
-/// surely done so: while a rule of a Service that is gone is there, the pool is not written (D2).
-fn lets_go(look: &Look<'_>, uid: &ServiceUid) -> LetsGo {
-    match look.claims.get(uid) {
-        Some(fact) if part(fact, look.family).is_some_and(|part| part.unusable) => LetsGo::NotYet,
-        Some(fact) if is_doubtful(fact, look.family) => LetsGo::Doubtfully,
-        Some(_) => LetsGo::Surely,
-        None => LetsGo::Surely,
+/// Returns how this Service, which does not ask for an address, released it. A Service whose rules no longer belong to
+/// the pool released it certainly: while a rule of a Service that is gone remains, the pool is not written (D2).
+fn release_of(inputs: &GuardInputs<'_>, uid: &ServiceUid) -> Release {
+    match inputs.owners.get(uid) {
+        Some(fact) if part(fact, inputs.family).is_some_and(|part| part.unusable) => Release::Undecided,
+        Some(fact) if is_doubtful(fact, inputs.family) => Release::Doubtful,
+        Some(_) => Release::Certain,
+        None => Release::Certain,
     }
 }
 
 impl UnconfirmedRemovals {
-    /// Takes in a new look at the pool. `before` is what was asked at the last one, `found` are the addresses that are
-    /// in the pool at the first look and that no source asks for; `concerns` tells whether an address needs to be
-    /// judged at all.
-    pub(super) fn note(
+    /// Updates the doubts. `before` holds the owners at the last evaluation. `found` holds the addresses that are in
+    /// the pool at the first evaluation and that no source asks for. `concerns` returns whether an address matters at
+    /// all.
+    pub(super) fn update(
         &mut self,
-        look: &Look<'_>,
+        inputs: &GuardInputs<'_>,
         before: &Owners,
         found: impl Iterator<Item = IpAddr>,
         concerns: impl Fn(&IpAddr) -> bool,
     ) {
-        self.confirmation = look.confirmation;
-        self.standing_since = match look.confirmation {
-            Confirmation::Standing(true) => self.standing_since.or(Some(look.now)),
-            Confirmation::Standing(false) | Confirmation::SecondRead(_) => None,
+        self.confirmation = inputs.confirmation;
+        self.standing_since = match inputs.confirmation {
+            Confirmation::ByTime(true) => self.standing_since.or(Some(inputs.now)),
+            Confirmation::ByTime(false) | Confirmation::SecondRead(_) => None,
         };
-        if self.resolve(look) {
-            // More than was known at first is known now, and still more may come.
-            self.standing_since = self.standing_since.map(|_| look.now);
+        if self.resolve(inputs) {
+            // The source knows more than at first, and still more may come.
+            self.standing_since = self.standing_since.map(|_| inputs.now);
         }
-        self.note_open(look);
+        self.decide_open(inputs);
         for (uid, old) in before {
-            let asks_now = |ip: &IpAddr| look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip));
-            for ip in addresses(old, look.family).filter(|ip| !asks_now(ip)) {
-                let doubt = match lets_go(look, uid) {
-                    LetsGo::Surely => continue,
-                    LetsGo::Doubtfully => UnconfirmedRemoval::Since(look.now),
-                    LetsGo::NotYet => UnconfirmedRemoval::Open,
+            let asks_now =
+                |ip: &IpAddr| inputs.owners.get(uid).is_some_and(|fact| asks(fact, inputs.family, ip));
+            for ip in addresses(old, inputs.family).filter(|ip| !asks_now(ip)) {
+                let doubt = match release_of(inputs, uid) {
+                    Release::Certain => continue,
+                    Release::Doubtful => UnconfirmedRemoval::Since(inputs.now),
+                    Release::Undecided => UnconfirmedRemoval::Open,
                 };
                 self.of.entry(*ip).or_default().entry(Some(uid.clone())).or_insert(doubt);
             }
         }
-        if look.claims.values().any(|fact| is_doubtful(fact, look.family)) {
+        if inputs.owners.values().any(|fact| is_doubtful(fact, inputs.family)) {
             for ip in found {
-                self.of.entry(ip).or_default().entry(None).or_insert(UnconfirmedRemoval::Since(look.now));
+                self.of.entry(ip).or_default().entry(None).or_insert(UnconfirmedRemoval::Since(inputs.now));
             }
         }
         self.of.retain(|ip, doubts| !doubts.is_empty() && concerns(ip));
     }
 
-    /// Forgets what a second read has resolved, and what is asked for again by whom it was doubted. Whether that is anything
-    /// of what is held back since there was too much of it: what comes and goes later says nothing of that.
-    fn resolve(&mut self, look: &Look<'_>) -> bool {
-        let held = self.fraction.as_ref().filter(|held| look.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
+    /// Drops doubts that a second read resolved, or whose Service asks for the address again. Returns whether one of
+    /// the latter was held back because there were too many; addresses that come and go later do not count.
+    fn resolve(&mut self, inputs: &GuardInputs<'_>) -> bool {
+        let held = self.fraction.as_ref().filter(|held| inputs.now < held.since.plus(ASSIGNED_AGAIN_WITHIN));
         let is_held = |ip: &IpAddr, since: Now| {
             held.is_some_and(|held| since <= held.since && held.members.contains(ip))
         };
         let mut returns = false;
-        let said = match look.confirmation {
+        let confirmed_at = match inputs.confirmation {
             Confirmation::SecondRead(asked) => asked,
-            Confirmation::Standing(stands) => stands.then_some(look.now),
+            Confirmation::ByTime(stands) => stands.then_some(inputs.now),
         };
         let standing_since = self.standing_since;
         let from = |since: Now| standing_since.map_or(since, |standing| standing.max(since));
-        let is_resolved = |since: Now| said.is_some_and(|said| from(since).plus(DOUBTFUL_FOR) <= said);
+        let is_resolved = |since: Now| {
+            confirmed_at.is_some_and(|confirmed_at| from(since).plus(DOUBTFUL_FOR) <= confirmed_at)
+        };
         for (ip, doubts) in &mut self.of {
             doubts.retain(|uid, doubt| {
                 let asked_again = match uid {
-                    Some(uid) => look.claims.get(uid).is_some_and(|fact| asks(fact, look.family, ip)),
-                    None => look.claims.values().any(|fact| asks(fact, look.family, ip)),
+                    Some(uid) => inputs.owners.get(uid).is_some_and(|fact| asks(fact, inputs.family, ip)),
+                    None => inputs.owners.values().any(|fact| asks(fact, inputs.family, ip)),
                 };
                 let resolved = match doubt {
                     UnconfirmedRemoval::Open => false,
@@ -178,24 +181,24 @@ impl UnconfirmedRemovals {
         returns
     }
 
-    /// What was not known is known now.
-    fn note_open(&mut self, look: &Look<'_>) {
+    /// Decides the doubts whose facts were not known before.
+    fn decide_open(&mut self, inputs: &GuardInputs<'_>) {
         for doubts in self.of.values_mut() {
             doubts.retain(|uid, doubt| {
                 let (Some(uid), UnconfirmedRemoval::Open) = (uid, &*doubt) else {
                     return true;
                 };
-                match lets_go(look, uid) {
-                    LetsGo::Surely => return false,
-                    LetsGo::Doubtfully => *doubt = UnconfirmedRemoval::Since(look.now),
-                    LetsGo::NotYet => {}
+                match release_of(inputs, uid) {
+                    Release::Certain => return false,
+                    Release::Doubtful => *doubt = UnconfirmedRemoval::Since(inputs.now),
+                    Release::Undecided => {}
                 }
                 true
             });
         }
     }
 
-    /// Since when an address has been doubted, where it is; the latest of all doubts of it.
+    /// Returns since when an address is in doubt; the latest time of all doubts about it.
     pub(super) fn since(&self, ip: &IpAddr) -> Option<Now> {
         let doubts = self.of.get(ip)?.values();
         let since = doubts.filter_map(|doubt| match doubt {
@@ -205,55 +208,60 @@ impl UnconfirmedRemovals {
         since.max()
     }
 
-    /// The addresses of which anything is doubted, or may come to be.
+    /// Returns the addresses that are, or may come to be, in doubt.
     pub(super) fn of(&self) -> impl Iterator<Item = &IpAddr> {
         self.of.keys()
     }
 
-    /// From when on what is doubted of these can be resolved, where anything is.
+    /// Returns the earliest time at which the doubts about these addresses can be resolved, where there are any.
     pub(super) fn resolved_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         let since = of.filter_map(|ip| self.since(ip)).min()?;
         Some(self.standing_since.map_or(since, |standing| standing.max(since)).plus(DOUBTFUL_FOR))
     }
 
-    /// The same, where it takes a second read.
+    /// Returns the same time where a second read is needed.
     pub(super) fn read_from<'a>(&self, of: impl Iterator<Item = &'a IpAddr>) -> Option<Now> {
         match self.confirmation {
             Confirmation::SecondRead(_) => self.resolved_from(of),
-            Confirmation::Standing(_) => None,
+            Confirmation::ByTime(_) => None,
         }
     }
 
-    /// What resolves something that can be resolved from then on.
+    /// Returns what resolves a doubt that can be resolved from this time on.
     pub(super) fn waits(&self, from: Now) -> Waits {
         match self.confirmation {
             Confirmation::SecondRead(_) => Waits::SecondRead(from),
-            Confirmation::Standing(true) => Waits::Time(from),
-            Confirmation::Standing(false) => Waits::Facts,
+            Confirmation::ByTime(true) => Waits::Time(from),
+            Confirmation::ByTime(false) => Waits::Facts,
         }
     }
 
-    /// Judges whether too many of a pool's members leave in doubt (G3): `leaving` are those in it that no source asks
-    /// for, `all` how many would stay if nothing were doubted to leave. Once too many, they all stay until it is
-    /// resolved; as many as there is room for, since additions always pass (G1).
-    pub(super) fn judge(&mut self, look: &Look<'_>, leaving: impl Iterator<Item = IpAddr>, all: usize) {
+    /// Checks whether too many of a pool's members leave in doubt (G3). `leaving` are the members that no source asks
+    /// for; `all` is the number that would stay if no removal were in doubt. Once there are too many, they all stay
+    /// until the doubts are resolved, as far as there is room, since additions always pass (G1).
+    pub(super) fn evaluate_fraction(
+        &mut self,
+        inputs: &GuardInputs<'_>,
+        leaving: impl Iterator<Item = IpAddr>,
+        all: usize,
+    ) {
         let doubted: BTreeSet<IpAddr> = leaving.filter(|ip| self.since(ip).is_some()).collect();
         let since = match &self.fraction {
             _ if doubted.is_empty() => None,
             Some(fraction) => Some(fraction.since),
-            None => (all >= JUDGED_FROM && look.max_removal.is_exceeded_by(doubted.len(), all))
-                .then_some(look.now),
+            None => (all >= MIN_MEMBERS && inputs.max_removal.is_exceeded_by(doubted.len(), all))
+                .then_some(inputs.now),
         };
-        let members: BTreeSet<IpAddr> = doubted.into_iter().take(look.room).collect();
-        self.fraction = since.filter(|_| !members.is_empty()).map(|since| Fraction { since, members });
+        let members: BTreeSet<IpAddr> = doubted.into_iter().take(inputs.room).collect();
+        self.fraction = since.filter(|_| !members.is_empty()).map(|since| HeldFraction { since, members });
     }
 
-    /// The members that stay because too many would go.
-    pub(super) fn fraction(&self) -> Option<&Fraction> {
+    /// Returns the members that stay because too many would go.
+    pub(super) fn fraction(&self) -> Option<&HeldFraction> {
         self.fraction.as_ref()
     }
 
-    /// Forgets all that is doubted: the operator has released it.
+    /// Drops all doubts, because the operator released them.
     pub(super) fn clear(&mut self) {
         *self = UnconfirmedRemovals::default();
     }

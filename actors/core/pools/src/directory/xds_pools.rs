@@ -1,16 +1,16 @@
-//! The pools that are filled from xDS sources: which they are, what is known of their sources, and what that asks of each
-//! (X2, X3, X4). What guards and delays make of it is the same as for a Service's pool.
+//! The pools that are filled from xDS sources: their configuration, the state of their sources, and what each source
+//! asks of its pool (X2, X3, X4). Guards and delays apply as in a Service's pool.
 //!
-//! A source stands in the place of a Service: its fact has one part, of the pool's family, and the name of the source
-//! where a Service has its own.
+//! A source takes the place of a Service: its fact has one part, of the pool's family, and the name of the source where
+//! a Service has its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::conditions::{SourceNews, SourceTold};
-use super::mapping::SeenPool;
+use super::conditions::{SourceChange, SourceCondition};
+use super::mapping::BalancerPool;
 use super::pool::Ownership;
 use super::removal_guard::Owners;
 use super::{Directory, Out};
@@ -29,153 +29,153 @@ use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, SourceFact};
 
-/// For how long a write that sets a Down may still be sent after the source has said otherwise: an attempt begins with the
-/// level of its time.
+/// Time for which a write that sets a Down may still be sent after the source changed: an attempt begins with the level
+/// of its time.
 const SENT_WITHIN: Duration = Duration::from_secs(60);
 
-/// A pool that is to be filled from a source, as it is configured (`pools`).
+/// A pool that is filled from a source, as configured (`pools`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listing {
     /// The pool.
     pub pool: PoolId,
-    /// Where its members come from.
+    /// The source of its members.
     pub source: Name,
     /// The family of its members.
     pub family: Family,
-    /// What its membership goes by.
+    /// The membership settings.
     pub membership: membership::Params,
 }
 
-/// All of them, and what is known of their sources.
+/// All listed pools, and the state of their sources.
 #[derive(Default)]
 pub(super) struct XdsPools {
-    pools: BTreeMap<PoolId, Entry>,
+    pools: BTreeMap<PoolId, ListedPool>,
     sources: BTreeMap<Name, KnownSource>,
-    /// The sources of which something was told since they were last acted on (A3).
+    /// The sources with facts on which the Directory has not acted (A3).
     fresh: BTreeSet<Name>,
-    /// Which addresses the admin state of nodes has a word on (N4).
-    leaving: Arc<DrainingAddresses>,
+    /// Addresses whose admin state is set because their node leaves service (N4).
+    draining_nodes: Arc<DrainingAddresses>,
 }
 
-/// One pool.
-struct Entry {
+/// One listed pool.
+struct ListedPool {
     source: Name,
     family: Family,
     failover: Failover,
-    /// How many members the pool may have.
-    most: usize,
-    /// The most doubtful way in which something of its source came that it was not worked out from yet (G1).
-    came: Option<Provenance>,
-    /// When it was seen last.
+    /// Maximum number of members.
+    max_members: usize,
+    /// The most doubtful provenance among the source's facts that no computed level includes yet (G1).
+    pending_provenance: Option<Provenance>,
+    /// When the pool was last observed.
     seen_at: Now,
-    /// What was asked for since then, and at the last look before: that may have been written.
+    /// The members asked for since then, and at the evaluation before: they may have been written.
     asked: BTreeSet<IpAddr>,
-    /// What was asked for at the last look.
+    /// The members asked for at the last evaluation.
     last: BTreeSet<IpAddr>,
-    /// Addresses that are or were to be Down by what the source said of them: their Down is ours. Since when the source
-    /// does not say so any more; `None`: it does.
+    /// Addresses that are, or will be, Down because of the source: their Down is ours. The value is the time since when
+    /// the source no longer asks for it; `None` while it does.
     ours: BTreeMap<IpAddr, Option<Now>>,
-    /// What the source says of admin states, and whether that is to be told; of a pool that is not filled, nothing.
-    /// `None`: it is not known.
-    word: Option<Arc<SourceAdminStates>>,
-    is_word_new: bool,
+    /// The admin states that the source sets; empty for a pool that is not filled. `None`: not known.
+    admin_states: Option<Arc<SourceAdminStates>>,
+    admin_states_changed: bool,
 }
 
-/// What is known of one source.
+/// The state of one source.
 struct KnownSource {
     fact: SourceFact,
-    /// Raised with everything that changes what is assigned (A3).
+    /// Increases with every change of the assigned endpoints (A3).
     revision: u64,
-    /// When that last changed; not what was assigned first, which tells of old changes.
+    /// When the endpoints last changed; excludes the first assignment, which reflects old changes.
     changed: Option<Now>,
-    told: SourceTold,
+    condition: SourceCondition,
 }
 
 /// What a source asks of one pool, besides its members.
 pub(super) struct SourceInputs {
-    /// What is said of it wherever the pool is shown (X4).
+    /// The source, with the text that accompanies every report of the pool (X4).
     pub(super) source: Source,
-    /// What it says of admin states.
+    /// The admin states that it sets.
     pub(super) states: States,
-    /// How many members the pool may have.
-    pub(super) most: usize,
-    /// Whether the pool is to be emptied, whatever guards say (X3).
+    /// Maximum number of members.
+    pub(super) max_members: usize,
+    /// Whether the pool is to be emptied, whatever the guards decide (X3).
     pub(super) is_dropped: bool,
-    /// Whether what it asks is what its source says now.
+    /// Whether the inputs are what the source says now.
     pub(super) stands: bool,
-    /// When time alone changes what it asks.
+    /// When time alone changes the inputs.
     pub(super) deadline: Option<Now>,
 }
 
 impl XdsPools {
-    /// The pools that are listed.
+    /// Creates the listed pools.
     pub(super) fn new(listings: &[Listing]) -> XdsPools {
-        let entry = |listing: &Listing| Entry {
+        let entry = |listing: &Listing| ListedPool {
             source: listing.source.clone(),
             family: listing.family,
             failover: Failover::new(listing.family, listing.membership),
-            most: listing.membership.limits.members,
-            came: None,
+            max_members: listing.membership.limits.members,
+            pending_provenance: None,
             seen_at: Now::ZERO,
             asked: BTreeSet::new(),
             last: BTreeSet::new(),
             ours: BTreeMap::new(),
-            word: None,
-            is_word_new: false,
+            admin_states: None,
+            admin_states_changed: false,
         };
         let pools = listings.iter().map(|listing| (listing.pool.clone(), entry(listing)));
         XdsPools {
             pools: pools.collect(),
             sources: BTreeMap::new(),
             fresh: BTreeSet::new(),
-            leaving: Arc::default(),
+            draining_nodes: Arc::default(),
         }
     }
 
-    /// A pool is not there, or its load balancer was not `read`, so that nothing can be said of it yet.
+    /// Records that a pool does not exist, or that its load balancer was not `read`, so that nothing about it is known
+    /// yet.
     pub(super) fn not_found(&mut self, id: &PoolId, read: bool) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.say(read.then(SourceAdminStates::default));
+            entry.set_admin_states(read.then(SourceAdminStates::default));
         }
     }
 
-    /// What the source of a pool says of admin states, where that is to be told.
-    pub(super) fn take_word(&mut self, id: &PoolId) -> Option<Option<Arc<SourceAdminStates>>> {
+    /// Returns the admin states that the source of a pool sets, if they changed since the last call.
+    pub(super) fn take_admin_states(&mut self, id: &PoolId) -> Option<Option<Arc<SourceAdminStates>>> {
         let entry = self.pools.get_mut(id)?;
-        std::mem::take(&mut entry.is_word_new).then(|| entry.word.clone())
+        std::mem::take(&mut entry.admin_states_changed).then(|| entry.admin_states.clone())
     }
 
-    /// A pool is released while something of it is in doubt: so it is when the pool is looked at again (G1).
-    pub(super) fn doubts_on(&mut self, id: &PoolId) {
+    /// Keeps the doubts about a released pool, so that they apply when it is evaluated again (G1).
+    pub(super) fn keep_doubts(&mut self, id: &PoolId) {
         if let Some(entry) = self.pools.get_mut(id) {
-            entry.came = entry.came.max(Some(Provenance::Relist));
+            entry.pending_provenance = entry.pending_provenance.max(Some(Provenance::Relist));
         }
     }
 
-    /// What was told of sources was acted on.
-    pub(super) fn acted_on(&mut self) {
+    /// Marks all facts of sources as processed.
+    pub(super) fn clear_fresh(&mut self) {
         self.fresh.clear();
     }
 
-    /// Whether a pool is filled from a source.
+    /// Reports whether a pool is filled from a source.
     pub(super) fn has(&self, id: &PoolId) -> bool {
         self.pools.contains_key(id)
     }
 
-    /// What goes with all that is told of a pool, where anything is known of its source (X4).
+    /// Returns the text that accompanies every report of the pool, where its source is known (X4).
     pub(super) fn note(&self, id: &PoolId) -> Option<Arc<str>> {
         let entry = self.pools.get(id)?;
         let known = self.sources.get(&entry.source)?;
         Some(note(&known.fact))
     }
 
-    /// Those on this load balancer.
+    /// Returns the listed pools on this load balancer.
     pub(super) fn on<'a>(&'a self, lb: &'a LbName) -> impl Iterator<Item = &'a PoolId> {
         of_balancer(&self.pools, lb).map(|(id, _)| id)
     }
 
-    /// Whose a pool is that was not seen on its load balancer, which exists or not: a listed one is refused (D2, X2).
-    pub(super) fn judge_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
+    /// Returns the ownership of a pool that was not found on its load balancer: a listed one is refused (D2, X2).
+    pub(super) fn ownership_of_absent(&self, id: &PoolId, has_balancer: bool) -> Ownership {
         let Some((PoolId { lb, .. }, entry)) = self.pools.get_key_value(id) else { return Ownership::Nobody };
         let lb = lb.clone();
         let reason = if has_balancer {
@@ -183,33 +183,33 @@ impl XdsPools {
         } else {
             NotManageable::LoadBalancerNotFound { lb }
         };
-        Ownership::Refused(reason, entry.claims(Part::default(), None))
+        Ownership::Refused(reason, entry.owners(Part::default(), None))
     }
 
-    /// Whose a listed pool is, by what was seen of it at that time; `None`: it is not listed.
-    /// `leads` tells whether the admin state of nodes is this process's to know.
-    pub(super) fn judge(
+    /// Returns the ownership of a listed pool as observed at time `at`; `None` if it is not listed. `leads` is true
+    /// while this process knows the admin state of nodes.
+    pub(super) fn ownership(
         &mut self,
         now: Now,
         id: &PoolId,
-        seen: &SeenPool,
+        seen: &BalancerPool,
         at: Now,
         leads: bool,
     ) -> Option<Ownership> {
         let entry = self.pools.get_mut(id)?;
         if let Err(reason) = proof::prove_listed(&seen.facts) {
-            entry.say(Some(SourceAdminStates::default()));
-            return Some(Ownership::Refused(reason, entry.claims(Part::default(), None)));
+            entry.set_admin_states(Some(SourceAdminStates::default()));
+            return Some(Ownership::Refused(reason, entry.owners(Part::default(), None)));
         }
-        // What is not known leaves the pool as it is (X3).
+        // A pool of an unknown source stays as it is (X3).
         let Some(known) = self.sources.get(&entry.source) else {
-            entry.say(None);
+            entry.set_admin_states(None);
             return Some(Ownership::Nobody);
         };
         let nothing = LoadAssignment::default();
         let assignment = match &known.fact.assigned {
             Assigned::Unknown(_) => {
-                entry.say(None);
+                entry.set_admin_states(None);
                 return Some(Ownership::Nobody);
             }
             Assigned::Usable(assignment) => assignment.as_ref(),
@@ -218,34 +218,34 @@ impl XdsPools {
         let mut membership = entry.failover.members(now, assignment);
         entry.make_room(&mut membership, seen, at);
         let part = part(&membership, assignment, known.fact.stands());
-        let states = entry.states(now, id, &membership, seen, at, &self.leaving);
-        let foreign = entry.foreign_downs(id, &part, seen, &self.leaving);
+        let states = entry.states(now, id, &membership, seen, at, &self.draining_nodes);
+        let foreign = entry.foreign_downs(id, &part, seen, &self.draining_nodes);
         membership.remarks.extend(foreign.filter(|_| leads));
-        let given = SourceInputs {
+        let inputs = SourceInputs {
             source: Source::Xds {
                 name: entry.source.clone(),
                 note: note(&known.fact),
                 remarks: membership.remarks,
             },
             states,
-            most: entry.most,
+            max_members: entry.max_members,
             is_dropped: is_dropped(&known.fact),
             stands: known.fact.stands(),
             deadline: entry.failover.deadline().filter(|at| *at > now),
         };
-        let came = entry.came.take();
-        let mut claims = entry.claims(part, Some(known));
-        for fact in claims.values_mut() {
-            let provenance = fact.provenance.max(came.unwrap_or_default());
+        let pending_provenance = entry.pending_provenance.take();
+        let mut owners = entry.owners(part, Some(known));
+        for fact in owners.values_mut() {
+            let provenance = fact.provenance.max(pending_provenance.unwrap_or_default());
             Arc::make_mut(fact).provenance = provenance;
         }
-        Some(Ownership::Proven(entry.family, claims, Some(given)))
+        Some(Ownership::Proven(entry.family, owners, Some(inputs)))
     }
 }
 
-/// What the members of a pool are, as a Service would ask for them. Endpoints of which none can be used are no word for an
-/// empty pool, unless all of them drain (D6); nor are none of what was assigned before something went wrong beside it (G2).
-fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands: bool) -> Part {
+/// Returns the members of a pool in the form of a Service's part. Endpoints of which none is usable do not mean an
+/// empty pool, unless all of them drain (D6). Nor does an empty assignment from before an error beside it (G2).
+fn part(membership: &membership::PoolMembership, assignment: &LoadAssignment, stands: bool) -> Part {
     let is_said = if assignment.has_endpoints {
         assignment.only_drains && !membership.draining.is_empty()
     } else {
@@ -258,7 +258,7 @@ fn part(membership: &membership::Membership, assignment: &LoadAssignment, stands
         tolerated: membership.draining.clone(),
         unusable: membership.members.is_empty() && !(is_said && stands),
         slices: 1,
-        // Where none of them can be used there are some.
+        // Endpoints exist even where none of them is usable.
         endpoints: (membership.members.len() + membership.draining.len())
             .max(usize::from(assignment.has_endpoints)),
         ..Part::default()
@@ -272,7 +272,7 @@ fn is_dropped(fact: &SourceFact) -> bool {
     }
 }
 
-/// What is said of a source wherever one of its pools is: why nothing of it is used, and what is wrong besides.
+/// Returns the text that accompanies a source in every report and view: why none of it is used, and other errors.
 fn note(fact: &SourceFact) -> Arc<str> {
     Arc::from(match fact.error() {
         Some(error) => format!("{error}; {}", fact.note),
@@ -280,15 +280,15 @@ fn note(fact: &SourceFact) -> Arc<str> {
     })
 }
 
-/// The members of a pool that were seen Down.
-fn downs(seen: &SeenPool) -> BTreeSet<IpAddr> {
+/// Returns the members of a pool that were observed Down.
+fn downs(seen: &BalancerPool) -> BTreeSet<IpAddr> {
     let down = seen.facts.entries.iter().filter(|entry| entry.admin_state == AdminState::Down);
     down.filter_map(|entry| entry.ip).collect()
 }
 
-impl Entry {
-    /// What its source asks of it, as a Service would.
-    fn claims(&self, part: Part, known: Option<&KnownSource>) -> Owners {
+impl ListedPool {
+    /// Returns what the source asks of the pool, in the form of a Service's fact.
+    fn owners(&self, part: Part, known: Option<&KnownSource>) -> Owners {
         let name = self.source.to_string();
         let uid = ServiceUid::new(name.as_str());
         let fact = ServiceFact {
@@ -311,32 +311,32 @@ impl Entry {
         Owners::from([(uid, Arc::new(fact))])
     }
 
-    /// Keeps of what drains as much as there is room for, first of what is in the pool or may be.
-    fn make_room(&mut self, membership: &mut membership::Membership, seen: &SeenPool, at: Now) {
+    /// Limits the draining members to the available room; those that are, or may be, in the pool stay first.
+    fn make_room(&mut self, membership: &mut membership::PoolMembership, seen: &BalancerPool, at: Now) {
         if self.seen_at < at {
             (self.seen_at, self.asked) = (at, std::mem::take(&mut self.last));
         }
         let there = |ip: &IpAddr| self.asked.contains(ip) || seen.members.contains(ip);
-        membership.make_room(self.most, there);
+        membership.make_room(self.max_members, there);
         self.asked.extend(&membership.members);
         self.last.clone_from(&membership.members);
     }
 
-    /// What the source says of admin states. A Down on an address that it calls draining counts as ours, also where it
-    /// was there before this process was: it is taken back when the address is in service again, until it was seen to be
-    /// gone, with all that was written meanwhile. What another client sets later is left alone (N4).
-    /// An address of a node that leaves service stays Down, and is taken back when the node is back; here, when it is gone
-    /// and the source has the address still (N4).
+    /// Returns the admin states of the source. A Down on an address that the source calls draining counts as ours, even
+    /// if it existed before this process. It is lifted when the address is in service again, until a read shows that it
+    /// is gone, together with everything written meanwhile. What another client sets later stays (N4).
+    /// An address of a node that leaves service stays Down, and is lifted when the node is back. If the node is gone
+    /// and the source still has the address, it is lifted here (N4).
     fn states(
         &mut self,
         now: Now,
         id: &PoolId,
-        membership: &membership::Membership,
-        seen: &SeenPool,
+        membership: &membership::PoolMembership,
+        seen: &BalancerPool,
         at: Now,
-        leaving: &DrainingAddresses,
+        draining_nodes: &DrainingAddresses,
     ) -> States {
-        let membership::Membership { members, draining, drains, remarks: _ } = membership;
+        let membership::PoolMembership { members, draining, drains, remarks: _ } = membership;
         let down = downs(seen);
         let is_at_rest = match seen.facts.provisioning {
             Provisioning::Updating => false,
@@ -350,43 +350,46 @@ impl Entry {
             let ended = *ended.get_or_insert(now);
             down.contains(ip) || !is_at_rest || at < ended.plus(SENT_WITHIN)
         });
-        // What drains and is not to be Down is not taken back before it is in service again.
+        // A draining address that is not Down by us is not lifted before it is in service again.
         let ours = self.ours.keys().filter(|ip| draining.contains(ip) || !drains.contains(ip));
-        self.say(Some(SourceAdminStates { down: draining.clone(), ours: ours.copied().collect() }));
-        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !leaving.down.contains(ip);
-        let outlived = leaving.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
+        self.set_admin_states(Some(SourceAdminStates {
+            down: draining.clone(),
+            ours: ours.copied().collect(),
+        }));
+        let comes_back = |ip: &&IpAddr| members.contains(*ip) && !draining_nodes.down.contains(ip);
+        let outlived = draining_nodes.outlived.iter().filter(|(pool, _)| pool == id).map(|(_, ip)| ip);
         let lifted = self.ours.keys().chain(outlived).filter(comes_back).copied().collect();
         States { down: draining.clone(), lifted }
     }
 
-    /// What there is to report of required members that are Down though nothing here asks for it: they get no traffic,
-    /// and the client that has set that must end it (N4).
+    /// Returns a diagnostic for required members that are Down although nothing here asks for it. They get no traffic;
+    /// the client that set the Down must end it (N4).
     fn foreign_downs(
         &self,
         id: &PoolId,
         part: &Part,
-        seen: &SeenPool,
-        leaving: &DrainingAddresses,
+        seen: &BalancerPool,
+        draining_nodes: &DrainingAddresses,
     ) -> Option<Diagnostic> {
         let is_ours = |ip: &IpAddr| {
             self.ours.contains_key(ip)
-                || leaving.down.contains(ip)
-                || leaving.restored.contains(ip)
-                || leaving.outlived.contains(&(id.clone(), *ip))
+                || draining_nodes.down.contains(ip)
+                || draining_nodes.restored.contains(ip)
+                || draining_nodes.outlived.contains(&(id.clone(), *ip))
         };
         let foreign = downs(seen).iter().filter(|ip| part.required.contains_key(ip) && !is_ours(ip)).count();
         (foreign > 0).then_some(Diagnostic::ForeignDown(foreign))
     }
 
-    fn say(&mut self, word: Option<SourceAdminStates>) {
-        if self.word.as_deref() != word.as_ref() {
-            (self.word, self.is_word_new) = (word.map(Arc::new), true);
+    fn set_admin_states(&mut self, admin_states: Option<SourceAdminStates>) {
+        if self.admin_states.as_deref() != admin_states.as_ref() {
+            (self.admin_states, self.admin_states_changed) = (admin_states.map(Arc::new), true);
         }
     }
 }
 
 impl Directory {
-    /// What of a load balancer is ours: on one that is not managed, the pools that are listed.
+    /// Returns the part of a load balancer that is ours: on an unmanaged one, only the listed pools.
     pub(super) fn ours(&self, lb: &LbName, facts: Option<Arc<LbFacts>>) -> Option<Arc<LbFacts>> {
         let facts = facts?;
         if !self.params.only_listed.contains(lb) {
@@ -395,11 +398,15 @@ impl Directory {
         Some(Arc::new(facts.only(|id| self.listed.has(id))))
     }
 
-    /// What is known of a source has changed. Its pools are worked out again; a note alone asks for no write. What was not
-    /// yet acted on stays of former facts: how doubtful they were, for each pool, and the oldest change (G1, A3).
+    /// Updates the state of a source, and computes its pools again; a changed note alone causes no write. Of facts that
+    /// were not yet processed, the doubts of each pool and the oldest change are kept (G1, A3).
     pub(super) fn on_source(&mut self, now: Now, name: Name, fact: SourceFact) {
-        let first =
-            KnownSource { fact: fact.clone(), revision: 0, changed: None, told: SourceTold::default() };
+        let first = KnownSource {
+            fact: fact.clone(),
+            revision: 0,
+            changed: None,
+            condition: SourceCondition::default(),
+        };
         let mut is_new = !self.listed.sources.contains_key(&name);
         let known = self.listed.sources.entry(name.clone()).or_insert(first);
         if known.fact.assigned != fact.assigned {
@@ -409,27 +416,27 @@ impl Directory {
             known.changed = known.changed.filter(|_| waits).or(changed);
             is_new = true;
         }
-        // What only says more beside what is known has come as that has.
-        let came = Some(fact.provenance).filter(|_| is_new);
+        // A fact that only adds to the known one keeps its provenance.
+        let pending_provenance = Some(fact.provenance).filter(|_| is_new);
         known.fact = fact;
         self.dirty.since.get_or_insert(now);
         let running = self.is_running();
         for (id, entry) in self.listed.pools.iter_mut().filter(|(_, entry)| entry.source == name) {
-            entry.came = entry.came.max(came);
+            entry.pending_provenance = entry.pending_provenance.max(pending_provenance);
             if running {
                 self.dirty.pool(now, id.clone());
             }
         }
     }
 
-    /// Other nodes leave service: what is to be taken back in listed pools may be another thing (N4).
-    pub(super) fn on_leaving(&mut self, now: Now, leaving: Arc<DrainingAddresses>) {
-        self.listed.leaving = leaving;
-        self.look_at_listed(now);
+    /// Updates the nodes that leave service: other addresses of listed pools may have to be lifted (N4).
+    pub(super) fn on_draining(&mut self, now: Now, draining_nodes: Arc<DrainingAddresses>) {
+        self.listed.draining_nodes = draining_nodes;
+        self.mark_listed_dirty(now);
     }
 
-    /// What is said of each listed pool may be another thing.
-    pub(super) fn look_at_listed(&mut self, now: Now) {
+    /// Marks every listed pool as dirty.
+    pub(super) fn mark_listed_dirty(&mut self, now: Now) {
         self.dirty.since.get_or_insert(now);
         if self.is_running() {
             for id in self.listed.pools.keys() {
@@ -438,37 +445,37 @@ impl Directory {
         }
     }
 
-    /// What lasts of sources is to be told again.
-    pub(super) fn forget_sources_told(&mut self) {
-        self.listed.sources.values_mut().for_each(|known| known.told = SourceTold::default());
+    /// Makes lasting conditions of sources due for a report again.
+    pub(super) fn reset_source_reports(&mut self) {
+        self.listed.sources.values_mut().for_each(|known| known.condition = SourceCondition::default());
     }
 
-    /// Tells what is wrong with sources, and what is not any more, once each; and once for all that the same is said of.
-    pub(super) fn tell_sources(&mut self, out: &mut Vec<Out>) {
+    /// Reports new and ended errors of sources, once each. Sources with the same error share one report.
+    pub(super) fn report_sources(&mut self, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
         }
-        let mut news: BTreeMap<SourceNews, BTreeSet<Name>> = BTreeMap::new();
+        let mut changes: BTreeMap<SourceChange, BTreeSet<Name>> = BTreeMap::new();
         let mut left: BTreeSet<Arc<BTreeSet<Arc<str>>>> = BTreeSet::new();
         for (name, known) in &mut self.listed.sources {
-            if let Some(new) = known.told.news(&known.fact) {
-                left.extend(known.told.group.take());
-                news.entry(new).or_default().insert(name.clone());
+            if let Some(new) = known.condition.change(&known.fact) {
+                left.extend(known.condition.group.take());
+                changes.entry(new).or_default().insert(name.clone());
             }
         }
-        for (new, sources) in news {
+        for (new, sources) in changes {
             let pools = self.listed.pools.values().filter(|entry| sources.contains(&entry.source)).count();
             let names: BTreeSet<Arc<str>> = sources.iter().map(|name| Arc::from(name.to_string())).collect();
             let group = new.is_failing().then(|| Arc::new(names.clone()));
             for name in &sources {
                 if let Some(known) = self.listed.sources.get_mut(name) {
-                    known.told.group.clone_from(&group);
+                    known.condition.group.clone_from(&group);
                 }
             }
             out.push(Out::Report(new.report(names, pools)));
         }
         for group in left {
-            let is_of_it = |known: &KnownSource| known.told.group.as_ref() == Some(&group);
+            let is_of_it = |known: &KnownSource| known.condition.group.as_ref() == Some(&group);
             if !self.listed.sources.values().any(is_of_it) {
                 out.push(Out::Ended(Ended::of(Condition::SourcesFailing((*group).clone()))));
             }

@@ -1,4 +1,4 @@
-//! One managed load balancer: what is known of it, and when it is read next (D3).
+//! One managed load balancer: its last known state, and when it is read next (D3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,19 @@ use model::ids::LbName;
 use model::machine::Now;
 use model::view::LbView;
 
-/// How long after a failed read the next one comes, first and at most; it doubles in between.
+/// Delay before a failed read is repeated: first and longest; it doubles in between.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_MOST: Duration = Duration::from_secs(60);
-/// The minimum interval between reads of a load balancer that a 404 on one of its pools causes, or an internal Service
-/// if the load balancer is absent.
+/// The minimum interval between reads of a load balancer that are caused by a 404 on one of its pools, or by an
+/// internal Service if the load balancer is absent.
 const ON_DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval between reads of an absent load balancer that only internal Services use, while none waits for it.
 const ABSENT_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A managed load balancer.
-pub(super) struct Balancer {
-    /// Its name.
+pub(super) struct ManagedBalancer {
     pub(super) name: LbName,
-    /// What the last successful read saw; `None` also when it does not exist.
+    /// The result of the last successful read; `None` also when the load balancer does not exist.
     pub(super) facts: Option<Arc<LbFacts>>,
     exists: Option<bool>,
     read_at: Option<Now>,
@@ -32,8 +31,8 @@ pub(super) struct Balancer {
     interval: Duration,
     /// When the next regular read is due.
     regular: Now,
-    /// When an extra read was asked for; one read answers all who asked before it began.
-    wanted: Option<Now>,
+    /// When an extra read was requested; one read answers all requests made before it began.
+    requested: Option<Now>,
     retry: Option<Retry>,
     /// Whether the last read failed late.
     slow: bool,
@@ -41,16 +40,16 @@ pub(super) struct Balancer {
     last_on_demand: Option<Now>,
 }
 
-/// A read that failed is made again.
+/// The repetition of a failed read.
 struct Retry {
     at: Now,
     after: Duration,
 }
 
-impl Balancer {
-    /// One of which nothing is known and that no machine has asked to read.
-    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> Balancer {
-        Balancer {
+impl ManagedBalancer {
+    /// Creates a load balancer whose state is unknown and for which no read is requested.
+    pub(super) fn new(name: LbName, interval: Duration, internal: bool) -> ManagedBalancer {
+        ManagedBalancer {
             name,
             facts: None,
             exists: None,
@@ -59,51 +58,51 @@ impl Balancer {
             internal,
             interval,
             regular: Now::NEVER,
-            wanted: None,
+            requested: None,
             retry: None,
             slow: false,
             last_on_demand: None,
         }
     }
 
-    /// Sets its place on the grid of regular reads.
-    pub(super) fn place(&mut self, regular: Now) {
+    /// Sets its time on the grid of regular reads.
+    pub(super) fn set_regular(&mut self, regular: Now) {
         self.regular = regular;
     }
 
-    /// Whether it is absent and only internal Services use it.
+    /// Reports whether it is absent and only internal Services use it.
     pub(super) fn is_absent_internal(&self) -> bool {
         self.internal && self.exists == Some(false)
     }
 
-    /// Whether its last read delayed others, and failed.
+    /// Reports whether its last read delayed others and failed.
     pub(super) fn is_slow(&self) -> bool {
         self.slow
     }
 
-    /// When it is to be read next. After a failure that is the time of the retry, whichever machine asks.
+    /// Returns when it is read next. After a failure that is the time of the retry, whichever machine requests it.
     pub(super) fn next_at(&self) -> Now {
         match &self.retry {
             Some(retry) => retry.at,
-            None => self.wanted.map_or(self.regular, |wanted| wanted.min(self.regular)),
+            None => self.requested.map_or(self.regular, |requested| requested.min(self.regular)),
         }
     }
 
-    /// Asks for a read at this moment.
-    pub(super) fn want(&mut self, at: Now) {
-        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    /// Requests a read at this moment.
+    pub(super) fn request(&mut self, at: Now) {
+        self.requested = Some(self.requested.map_or(at, |requested| requested.min(at)));
     }
 
-    /// Asks for a read now, also where a failed one would be made again later.
-    pub(super) fn want_at_once(&mut self, now: Now) {
-        self.want(now);
+    /// Requests a read now, even where a failed one would be repeated later.
+    pub(super) fn request_now(&mut self, now: Now) {
+        self.request(now);
         if let Some(retry) = &mut self.retry {
             retry.at = retry.at.min(now);
         }
     }
 
-    /// Requests a read because one of its pools answered 404, or because an internal Service could use it: at once, but
-    /// at most once per 5 s.
+    /// Requests a read now, at most once per 5 s, because one of its pools answered 404 or an internal Service could
+    /// use it.
     pub(super) fn request_rate_limited(&mut self, now: Now) {
         let at = match self.last_on_demand {
             None => now,
@@ -111,19 +110,20 @@ impl Balancer {
             Some(last) => now.max(last.plus(ON_DEMAND_INTERVAL)),
         };
         self.last_on_demand = Some(at);
-        self.want(at);
+        self.request(at);
     }
 
-    /// Whether it was found absent less than ten minutes ago, and the due read is a regular one that can be skipped.
-    pub(super) fn may_stay_unread(&self, now: Now) -> bool {
-        let is_asked = self.retry.is_some() || self.wanted.is_some_and(|wanted| wanted <= now);
+    /// Reports whether it was found absent less than ten minutes ago and the due read is a regular one that can be
+    /// skipped.
+    pub(super) fn may_skip_read(&self, now: Now) -> bool {
+        let is_asked = self.retry.is_some() || self.requested.is_some_and(|requested| requested <= now);
         let every = ABSENT_INTERVAL.saturating_sub(self.interval);
         self.is_absent_internal() && !is_asked && self.read_at.is_some_and(|read| now < read.plus(every))
     }
 
-    /// A read of it begins, and serves all who asked for one until now.
+    /// Begins a read, which serves all requests made until now.
     pub(super) fn begin(&mut self, now: Now) {
-        self.wanted = self.wanted.filter(|wanted| *wanted > now);
+        self.requested = self.requested.filter(|requested| *requested > now);
         if self.regular <= now {
             self.regular_after(now);
         }
@@ -137,8 +137,8 @@ impl Balancer {
         self.regular = Now::from_micros(u64::try_from(behind + ahead).unwrap_or(u64::MAX));
     }
 
-    /// A read told what it is; `None`: it does not exist.
-    pub(super) fn seen(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
+    /// Records the result of a read; `None`: the load balancer does not exist.
+    pub(super) fn record_read(&mut self, now: Now, facts: Option<Arc<LbFacts>>) {
         self.exists = Some(facts.is_some());
         self.facts = facts;
         self.read_at = Some(now);
@@ -147,8 +147,8 @@ impl Balancer {
         self.slow = false;
     }
 
-    /// A read has failed, perhaps late. The last known state is kept.
-    pub(super) fn failed(&mut self, now: Now, error: Arc<str>, late: bool) {
+    /// Records a failed read, perhaps a late one. Keeps the last known state.
+    pub(super) fn record_failure(&mut self, now: Now, error: Arc<str>, late: bool) {
         self.last_error = Some(error);
         self.slow = late;
         let after = match &self.retry {
@@ -158,7 +158,7 @@ impl Balancer {
         self.retry = Some(Retry { at: now.plus(after), after });
     }
 
-    /// What is shown of it.
+    /// Returns its view.
     pub(super) fn view(&self) -> LbView {
         LbView {
             lb: self.name.clone(),

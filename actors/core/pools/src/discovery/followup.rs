@@ -1,4 +1,4 @@
-//! When load balancers are read again because a Service changed: 2 s after it, and at 5, 10, 20 and 40 s until
+//! When load balancers are read again because a Service changed: 2 s after the change, and at 5, 10, 20 and 40 s until
 //! its rules and its policy agree (D3).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use super::rules::RuleIndex;
 use model::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 use model::machine::Now;
 
-/// When a changed Service asks for a round, counted from the change.
+/// Times at which a changed Service requests a round, counted from the change.
 const AFTER: [Duration; 5] = [
     Duration::from_secs(2),
     Duration::from_secs(5),
@@ -17,12 +17,12 @@ const AFTER: [Duration; 5] = [
     Duration::from_secs(40),
 ];
 
-/// What the rules of a changed Service should come to.
+/// The expected state of a changed Service's rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wanted {
+pub(super) enum ExpectedRules {
     /// A candidate has a rule that sends to a pool of its own name.
     OwnPool,
-    /// What is no candidate has none.
+    /// A Service that is no candidate has no such rule.
     NoOwnPool,
 }
 
@@ -30,7 +30,7 @@ pub(super) enum Wanted {
 struct Followup {
     prefix: RulePrefix,
     key: ServiceKey,
-    wanted: Wanted,
+    wanted: ExpectedRules,
     since: Now,
     next: usize,
 }
@@ -44,8 +44,8 @@ impl Followup {
         let own = [Family::V4, Family::V6].map(|family| self.key.pool_name(family));
         let found = rules.of(&self.prefix).any(|(_, pool)| pool.is_some_and(|pool| own.contains(pool)));
         match self.wanted {
-            Wanted::OwnPool => found,
-            Wanted::NoOwnPool => !found,
+            ExpectedRules::OwnPool => found,
+            ExpectedRules::NoOwnPool => !found,
         }
     }
 }
@@ -58,15 +58,14 @@ pub(super) struct Followups {
 }
 
 impl Followups {
-    /// Follows a change made at `since`; an earlier one of the same Service is over.
-    pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: Wanted, since: Now) {
+    /// Follows a change made at `since`, and ends the earlier follow-up of the same Service.
+    pub(super) fn changed(&mut self, uid: &ServiceUid, key: &ServiceKey, wanted: ExpectedRules, since: Now) {
         self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 0 });
     }
 
-    /// Follows a candidate that was there at the start: the first look at every load balancer takes the place
-    /// of its first round.
+    /// Follows a candidate that existed at the start: the initial reads take the place of its first round.
     pub(super) fn found_at_start(&mut self, uid: &ServiceUid, key: &ServiceKey, since: Now) {
-        let wanted = Wanted::OwnPool;
+        let wanted = ExpectedRules::OwnPool;
         self.follow(uid, Followup { prefix: RulePrefix::of(uid), key: key.clone(), wanted, since, next: 1 });
     }
 
@@ -84,14 +83,14 @@ impl Followups {
         }
     }
 
-    /// When the next Service asks.
+    /// Returns when the next Service requests a round.
     pub(super) fn next_at(&self) -> Option<Now> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Whether a Service whose moment has come asks for a round; those that agree are followed no longer.
-    pub(super) fn ask(&mut self, now: Now, rules: &RuleIndex) -> bool {
-        let mut asked = false;
+    /// Returns whether a due Service requests a round. Services whose rules agree are followed no longer.
+    pub(super) fn requests_round(&mut self, now: Now, rules: &RuleIndex) -> bool {
+        let mut requested = false;
         while let Some((at, uid)) = self.by_time.pop_first() {
             if at > now {
                 self.by_time.insert((at, uid));
@@ -104,7 +103,7 @@ impl Followups {
                 self.services.remove(&uid);
                 continue;
             }
-            asked = true;
+            requested = true;
             followup.next += 1;
             match followup.at() {
                 Some(next) => {
@@ -115,10 +114,10 @@ impl Followups {
                 }
             }
         }
-        asked
+        requested
     }
 
-    /// Whether each followed Service waits for one moment, as far as numbers tell.
+    /// Checks that each followed Service has one due time, by number.
     pub(super) fn check(&self) -> bool {
         self.services.len() == self.by_time.len()
     }

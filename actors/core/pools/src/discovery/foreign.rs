@@ -1,57 +1,59 @@
-//! When load balancers are read again because another holder has released the shared Lease, and so may just have
-//! written (D3): 2 s after it, at most once in 15 s. No release is without a read that begins 2 s after it or later.
+//! When load balancers are read again because another holder released the shared Lease, and so may just have written
+//! (D3):
+//! two seconds after the release, at most once in 15 s. Every release is followed by a read that begins at least 2 s
+//! after it.
 
 use std::time::Duration;
 
 use model::machine::Now;
 
-/// How long after a release the round comes: what was written with the Lease is seen then.
+/// Delay between a release and its round: the round then shows what was written under the Lease.
 const AFTER: Duration = Duration::from_secs(2);
-/// The least time between two such rounds.
+/// Least time between two such rounds.
 const EVERY: Duration = Duration::from_secs(15);
 
 /// The releases that no round has followed yet.
 #[derive(Default)]
-pub(super) struct Foreign {
-    waiting: Option<Waiting>,
-    /// When such a round was last asked for.
-    asked: Option<Now>,
+pub(super) struct ForeignReleases {
+    pending: Option<PendingRound>,
+    /// When such a round was last requested.
+    requested: Option<Now>,
 }
 
 #[derive(Clone, Copy)]
-struct Waiting {
-    /// When the round is asked for.
+struct PendingRound {
+    /// When the round is requested.
     at: Now,
     /// The last release.
     newest: Now,
 }
 
-impl Foreign {
-    /// Another holder has let go.
+impl ForeignReleases {
+    /// Records that another holder released the Lease.
     pub(super) fn released(&mut self, now: Now) {
-        let at = self.waiting.map_or_else(|| self.earliest(now), |waiting| waiting.at);
-        self.waiting = Some(Waiting { at, newest: now });
+        let at = self.pending.map_or_else(|| self.earliest(now), |pending| pending.at);
+        self.pending = Some(PendingRound { at, newest: now });
     }
 
-    /// When a round is asked for.
+    /// Returns when the next round is requested.
     pub(super) fn next_at(&self) -> Option<Now> {
-        self.waiting.map(|waiting| waiting.at)
+        self.pending.map(|pending| pending.at)
     }
 
-    /// Whether a round is asked for now. A release that is too young for it asks for one more.
-    pub(super) fn asks(&mut self, now: Now) -> bool {
-        let Some(waiting) = self.waiting.take_if(|waiting| waiting.at <= now) else {
+    /// Returns whether a round is requested now. A release that is too recent for this round requests one more.
+    pub(super) fn requests_round(&mut self, now: Now) -> bool {
+        let Some(pending) = self.pending.take_if(|pending| pending.at <= now) else {
             return false;
         };
-        self.asked = Some(now);
-        if waiting.newest.plus(AFTER) > now {
-            self.waiting = Some(Waiting { at: self.earliest(waiting.newest), newest: waiting.newest });
+        self.requested = Some(now);
+        if pending.newest.plus(AFTER) > now {
+            self.pending = Some(PendingRound { at: self.earliest(pending.newest), newest: pending.newest });
         }
         true
     }
 
     fn earliest(&self, released: Now) -> Now {
         let at = released.plus(AFTER);
-        self.asked.map_or(at, |asked| at.max(asked.plus(EVERY)))
+        self.requested.map_or(at, |requested| at.max(requested.plus(EVERY)))
     }
 }

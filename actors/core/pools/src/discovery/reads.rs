@@ -12,16 +12,16 @@ use std::time::Duration;
 use model::ids::CallId;
 use model::machine::{Now, earliest};
 
-/// How many load balancers are read at once.
+/// Maximum number of load balancers that are read at once.
 pub(super) const PLACES: usize = 8;
-/// How many of these places load balancers may take whose last read failed late.
+/// Maximum number of places for load balancers whose last read failed late.
 pub(super) const SLOW_PLACES: usize = 2;
-/// How many reads may be in flight, those without a place included: fewer than the 100 streams of an HTTP/2 connection
-/// to ARM, which writes share.
+/// Maximum number of reads in flight, including those without a place: fewer than the 100 streams of an HTTP/2
+/// connection to ARM, which writes share.
 pub(super) const MOST_UNANSWERED: usize = 64;
-/// A read is late when it has no answer for this long after it was sent.
+/// Time after which a read without an answer is late, counted from when it was sent.
 const LATE_AFTER: Duration = Duration::from_secs(1);
-/// A read has failed when it has no answer for this long.
+/// Time after which a read without an answer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 /// The reads in flight.
@@ -53,7 +53,7 @@ enum Progress {
 }
 
 impl Reading {
-    /// Whether others should not wait for its answer.
+    /// Reports whether others should not wait for its answer.
     pub(super) fn is_late(&self) -> bool {
         match self.progress {
             Progress::Asked(_) | Progress::Sent(_) => false,
@@ -61,7 +61,7 @@ impl Reading {
         }
     }
 
-    /// The error of a read without an answer.
+    /// Returns the error of a read without an answer.
     pub(super) fn unanswered(&self) -> &'static str {
         match self.progress {
             Progress::Asked(_) => {
@@ -90,14 +90,14 @@ impl Reading {
 }
 
 impl Reads {
-    /// Whether a read may begin; `slow`: of a load balancer whose last read failed late.
+    /// Reports whether a read may begin. `slow` is set for a load balancer whose last read failed late.
     pub(super) fn has_room(&self, slow: bool) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
         let room = taken < PLACES && self.open.len() < MOST_UNANSWERED;
         room && (!slow || self.slow() < SLOW_PLACES)
     }
 
-    /// Whether no read is in flight.
+    /// Reports whether no read is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
@@ -114,7 +114,7 @@ impl Reads {
         call
     }
 
-    /// The writer has sent a read. One that was given up in the meantime is unknown, and ignored.
+    /// Records that the writer sent a read. Ignores a read that was given up in the meantime.
     pub(super) fn sent(&mut self, now: Now, call: CallId) {
         if let Some(reading) = self.open.get_mut(&call)
             && let Progress::Asked(_) = reading.progress
@@ -123,13 +123,13 @@ impl Reads {
         }
     }
 
-    /// Removes the read to which an answer belongs.
+    /// Removes and returns the read to which an answer belongs.
     pub(super) fn take(&mut self, call: CallId) -> Option<Reading> {
         self.open.remove(&call)
     }
 
-    /// Advances the time, and removes the reads that have timed out.
-    pub(super) fn pass(&mut self, now: Now) -> Vec<Reading> {
+    /// Removes and returns the reads that have timed out, and marks late ones.
+    pub(super) fn expire(&mut self, now: Now) -> Vec<Reading> {
         for reading in self.open.values_mut() {
             if let Progress::Sent(at) = reading.progress
                 && at.plus(LATE_AFTER) <= now
@@ -140,18 +140,18 @@ impl Reads {
         self.open.extract_if(.., |_, reading| reading.ends() <= now).map(|(_, reading)| reading).collect()
     }
 
-    /// When time alone changes something.
+    /// Returns when time alone changes something.
     pub(super) fn deadline(&self) -> Option<Now> {
         let late = self.open.values().filter_map(Reading::late_at).min();
         earliest(late, self.open.values().map(Reading::ends).min())
     }
 
-    /// The load balancers with a read in flight.
+    /// Returns the load balancers with a read in flight.
     pub(super) fn balancers(&self) -> impl Iterator<Item = usize> + Clone {
         self.open.values().map(|reading| reading.balancer)
     }
 
-    /// The invariants: the limits of concurrent reads hold.
+    /// Checks the invariants: the limits of concurrent reads hold.
     pub(super) fn check(&self) -> bool {
         let taken = self.open.values().filter(|reading| reading.has_place()).count();
         taken <= PLACES && self.slow() <= SLOW_PLACES && self.open.len() <= MOST_UNANSWERED

@@ -1,5 +1,5 @@
-//! The load-balancing rules of all managed load balancers, found by the beginning of their names (D1). Whether
-//! a rule's owner is a candidate is for others to say.
+//! The load-balancing rules of all managed load balancers, indexed by the beginning of their names (D1). Does not
+//! decide whether a rule's owner is a candidate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 use model::arm::LbFacts;
 use model::ids::{LbName, PoolName, RulePrefix};
 
-/// Rules by name in lower case and load balancer, and the pool that each sends to.
+/// Rules by name in lower case and load balancer, with the pool to which each sends.
 #[derive(Default)]
 pub(crate) struct RuleIndex {
     by_name: BTreeMap<(Arc<str>, LbName), Option<PoolName>>,
 }
 
 impl RuleIndex {
-    /// Puts what is known now of one load balancer in the place of what was known before; says whether its
-    /// rules differ.
+    /// Replaces the known rules of one load balancer. Returns whether they differ.
     pub(crate) fn replace(&mut self, lb: &LbName, old: Option<&LbFacts>, new: Option<&LbFacts>) -> bool {
         let before = old.map_or(&[][..], |facts| &facts.rules);
         let after = new.map_or(&[][..], |facts| &facts.rules);
@@ -31,7 +30,7 @@ impl RuleIndex {
         true
     }
 
-    /// Where the rules of the Service with this prefix stand, and the pool that each sends to.
+    /// Returns the load balancers of the rules with this Service's prefix, and the pool to which each rule sends.
     pub(crate) fn of(&self, prefix: &RulePrefix) -> impl Iterator<Item = (&LbName, Option<&PoolName>)> {
         let head: Arc<str> = Arc::from(prefix.as_str());
         let from = (Arc::clone(&head), LbName::new(""));
@@ -42,7 +41,7 @@ impl RuleIndex {
     }
 }
 
-/// A rule's name as it is compared: in lower case.
+/// Returns a rule's name in lower case, as names are compared.
 pub(crate) fn folded(name: &Arc<str>) -> Arc<str> {
     if name.bytes().any(|b| b.is_ascii_uppercase()) {
         Arc::from(name.to_ascii_lowercase())

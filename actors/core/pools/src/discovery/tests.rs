@@ -1,4 +1,4 @@
-//! When Discovery reads what, driven on the test's clock.
+//! When Discovery reads load balancers, on the test's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,12 +77,12 @@ fn lacks(code: &str) -> Arc<Failure> {
     Arc::new(Failure { code, ..Failure::clone(&failure(FailureKind::Status(404))) })
 }
 
-/// How ARM answers reads of one load balancer.
+/// ARM's answer to reads of one load balancer.
 #[derive(Clone, Debug)]
 enum Answer {
     Is(Arc<LbFacts>),
     Fails(FailureKind),
-    /// A 404 with this code; with none it is not ARM's own.
+    /// A 404 with this code; without a code it is not from ARM.
     Lacks(&'static str),
     Never,
 }
@@ -91,7 +91,7 @@ enum Answer {
 struct Bench {
     machine: Discovery,
     now: Now,
-    /// How reads of each load balancer are answered; the others are not there.
+    /// The answers of load balancers; the others do not exist.
     arm: BTreeMap<LbName, Answer>,
     latency: Duration,
     /// Whether reads wait for a gate or for the budget, and the waiting reads.
@@ -100,7 +100,7 @@ struct Bench {
     /// The reads in flight, and when they were requested.
     open: BTreeMap<LbName, (CallId, Now)>,
     answers: BTreeMap<Now, Vec<(CallId, LbName, Now)>>,
-    /// What was read, and when.
+    /// The reads, each with its time.
     reads: Vec<(u64, String)>,
     said: Vec<Out>,
 }
@@ -131,10 +131,10 @@ impl Bench {
         }
     }
 
-    /// One whose load balancers have all been looked at, at a time when no regular read is near.
+    /// A bench that has read all load balancers, at a time when no regular read is near.
     fn synced(load_balancers: &[&str]) -> Bench {
         let mut bench = Bench::new(load_balancers);
-        bench.tell(In::ListsSynced);
+        bench.step(In::ListsSynced);
         bench.pass(1_000);
         bench.reads.clear();
         bench.said.clear();
@@ -145,19 +145,19 @@ impl Bench {
         self.arm.insert(LbName::new(lb), answer);
     }
 
-    fn tell(&mut self, input: In) {
+    fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.machine.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
     fn service(&mut self, fact: ServiceFact) {
-        self.tell(In::Service(fact.uid.clone(), Some(Arc::new(fact))));
+        self.step(In::Service(fact.uid.clone(), Some(Arc::new(fact))));
     }
 
     /// Checks that each load balancer has at most one read in flight, and that only load balancers that were read are
     /// reported.
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match &said {
                 Out::Read { call, lb } => {
@@ -184,7 +184,7 @@ impl Bench {
         for (lb, call) in std::mem::take(&mut self.unsent) {
             let at = self.now.plus(self.latency);
             self.answers.entry(at).or_default().push((call, lb, self.now));
-            self.tell(In::Sent(call));
+            self.step(In::Sent(call));
         }
     }
 
@@ -196,7 +196,7 @@ impl Bench {
             Some(Answer::Lacks(code)) => Err(lacks(code)),
             Some(Answer::Never) => return,
         };
-        self.tell(In::Read { call, began, result, puts: Default::default() });
+        self.step(In::Read { call, began, result, puts: Default::default() });
     }
 
     /// Lets time pass, with answers and ticks at their moments.
@@ -212,17 +212,17 @@ impl Bench {
             }
             let mut out = Vec::new();
             self.machine.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = end;
     }
 
-    /// The times, in milliseconds, at which this load balancer was read.
+    /// Returns the times, in milliseconds, at which this load balancer was read.
     fn reads_of(&self, lb: &str) -> Vec<u64> {
         self.reads.iter().filter(|(_, read)| read == lb).map(|(at, _)| *at).collect()
     }
 
-    fn synced_said(&self) -> usize {
+    fn synced_sent(&self) -> usize {
         self.said.iter().filter(|said| matches!(said, Out::Synced)).count()
     }
 
@@ -241,21 +241,21 @@ fn d3_each_is_read_once_after_the_lists_are_complete() {
     let mut bench = Bench::new(&["a", "b", "c", "B"]);
     bench.pass(100_000);
     assert!(bench.reads.is_empty());
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(99);
-    assert_eq!(bench.synced_said(), 0);
+    assert_eq!(bench.synced_sent(), 0);
     bench.pass(1);
     let expected = [(100_000, "a".into()), (100_000, "b".into()), (100_000, "c".into())];
     assert_eq!(bench.reads, expected);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
     bench.pass(600_000);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
 }
 
 #[test]
 fn d3_each_is_read_once_an_interval_spread_evenly_over_it() {
     let mut bench = Bench::new(&["a", "b", "c"]);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
     bench.reads.clear();
     bench.pass(180_000);
@@ -270,9 +270,9 @@ fn d3_each_is_read_once_an_interval_spread_evenly_over_it() {
 fn d1_a_load_balancer_that_is_not_there_is_a_fact() {
     let mut bench = Bench::new(&["a", "a-internal"]);
     bench.arm.remove(&LbName::new("a-internal"));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
     assert!(bench.said.iter().any(|said| matches!(said, Out::Lb(seen)
         if seen.lb == LbName::new("a-internal") && seen.facts.is_none())));
     let view = bench.view("a-internal");
@@ -306,9 +306,9 @@ fn d6_without_the_resource_group_its_load_balancers_are_unknown() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Lacks("ResourceGroupNotFound"));
     bench.set("b", Answer::Lacks("ResourceGroupNotFound"));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(60_000);
-    assert_eq!((bench.synced_said(), bench.view("a").exists), (0, None));
+    assert_eq!((bench.synced_sent(), bench.view("a").exists), (0, None));
     assert_eq!(bench.view("a").last_error.as_deref(), Some("HTTP 404 ResourceGroupNotFound"));
 }
 
@@ -317,23 +317,23 @@ fn d6_while_no_load_balancer_can_be_read_discovery_is_not_synced() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
     bench.set("b", Answer::Fails(FailureKind::Status(503)));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(60_000);
-    assert_eq!(bench.synced_said(), 0);
+    assert_eq!(bench.synced_sent(), 0);
     bench.set("b", Answer::Is(balancer("b", &[])));
     bench.pass(60_000);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
 }
 
 #[test]
 fn d6_an_unreadable_load_balancer_is_unknown_and_delays_no_other() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(250_000);
     assert_eq!(bench.reads_of("a"), [0, 5_100, 15_200, 35_300, 75_400, 135_500, 195_600]);
     assert_eq!(bench.reads_of("b")[0], 0);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
     assert!(!bench.said.iter().any(|said| matches!(said, Out::Lb(seen) if seen.lb == LbName::new("a"))));
     let view = bench.view("a");
     assert_eq!((view.exists, view.read_at), (None, None));
@@ -357,7 +357,7 @@ fn d3_a_failed_read_keeps_the_last_facts() {
 fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
     let mut bench = Bench::new(&["a"]);
     bench.set("a", Answer::Never);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(119_999);
     assert_eq!(bench.view("a").last_error, None);
     bench.pass(1);
@@ -365,7 +365,7 @@ fn a3_an_answer_that_does_not_come_is_given_up_and_no_longer_believed() {
     bench.pass(5_000);
     assert_eq!(bench.reads_of("a"), [0, 125_000]);
     bench.said.clear();
-    bench.tell(In::Read {
+    bench.step(In::Read {
         call: CallId(1),
         began: Now::ZERO,
         result: Ok(balancer("a", &[])),
@@ -390,7 +390,7 @@ fn d3_a_new_candidate_without_a_rule_asks_for_rounds_until_it_has_one() {
 fn d3_a_rule_to_the_pool_of_the_cluster_contradicts_the_policy() {
     let mut bench = Bench::new(&["a"]);
     bench.set("a", Answer::Is(balancer("a", &[(1, "kubernetes")])));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
     bench.service(candidate(1));
     bench.pass(50_000);
@@ -402,7 +402,7 @@ fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
     let mut bench = Bench::new(&["a"]);
     bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
     bench.service(candidate(1));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(10_000);
     assert_eq!(bench.reads_of("a"), [0], "the first look found its rule");
     bench.service(candidate(1));
@@ -422,13 +422,13 @@ fn d3_a_change_of_a_settled_candidate_asks_for_one_round() {
 fn d3_a_candidate_found_at_start_without_a_rule_is_followed_from_there() {
     let mut bench = Bench::new(&["a"]);
     bench.service(candidate(1));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(50_000);
     assert_eq!(bench.reads_of("a"), [0, 5_000, 10_000, 20_000, 40_000]);
 }
 
 #[test]
-fn d3_no_round_is_asked_for_before_the_first_look_is_over() {
+fn d3_no_round_is_asked_for_before_the_initial_reads_end() {
     let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut bench = Bench::new(&names);
@@ -438,7 +438,7 @@ fn d3_no_round_is_asked_for_before_the_first_look_is_over() {
     bench.set("lb-8", Answer::Is(balancer("lb-8", &[(1, "shop-s1")])));
     bench.throttled = true;
     bench.service(candidate(1));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(6_000);
     bench.throttled = false;
     bench.send();
@@ -452,10 +452,10 @@ fn d3_a_candidate_that_ends_is_followed_until_its_rule_is_gone() {
         let mut bench = Bench::new(&["a"]);
         bench.set("a", Answer::Is(balancer("a", &[(1, "shop-s1")])));
         bench.service(candidate(1));
-        bench.tell(In::ListsSynced);
+        bench.step(In::ListsSynced);
         bench.pass(20_000);
         if gone {
-            bench.tell(In::Service(uid(1), None));
+            bench.step(In::Service(uid(1), None));
         } else {
             let mut fact = candidate(1);
             fact.candidacy = Candidacy::NotLocal;
@@ -484,15 +484,15 @@ fn d3_rounds_of_many_changes_coalesce_to_one_in_two_seconds() {
 fn q6_a_404_on_a_pool_causes_at_most_one_read_in_5_s() {
     let mut bench = Bench::synced(&["a", "b"]);
     let missing = |lb: &str| In::Missing(PoolId::new(LbName::new(lb), PoolName::new("shop-web")));
-    bench.tell(missing("B"));
+    bench.step(missing("B"));
     bench.pass(1_000);
-    bench.tell(missing("b"));
-    bench.tell(missing("b"));
-    bench.tell(missing("elsewhere"));
+    bench.step(missing("b"));
+    bench.step(missing("b"));
+    bench.step(missing("elsewhere"));
     bench.pass(20_000);
     assert_eq!(bench.reads_of("b"), [1_000, 6_000]);
     assert!(bench.reads_of("a").is_empty());
-    bench.tell(missing("b"));
+    bench.step(missing("b"));
     bench.pass(100);
     assert_eq!(bench.reads_of("b"), [1_000, 6_000, 22_000]);
 }
@@ -502,9 +502,9 @@ fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
     let mut bench = Bench::synced(&["a"]);
     let missing = || In::Missing(PoolId::new(LbName::new("a"), PoolName::new("shop-web")));
     bench.latency = Duration::from_secs(8);
-    bench.tell(missing());
+    bench.step(missing());
     bench.pass(6_000);
-    bench.tell(missing());
+    bench.step(missing());
     bench.pass(10_000);
     assert_eq!(bench.reads_of("a"), [1_000, 9_000]);
 }
@@ -512,7 +512,7 @@ fn q6_a_404_during_a_read_of_its_load_balancer_has_it_read_again() {
 #[test]
 fn d3_a_foreign_release_has_all_read_two_seconds_later() {
     let mut bench = Bench::synced(&["a", "b"]);
-    bench.tell(In::ForeignRelease);
+    bench.step(In::ForeignRelease);
     bench.pass(20_000);
     assert_eq!(bench.reads, [(3_000, "a".into()), (3_000, "b".into())]);
 }
@@ -521,13 +521,13 @@ fn d3_a_foreign_release_has_all_read_two_seconds_later() {
 fn d3_foreign_releases_cause_at_most_one_round_of_reads_in_15_s() {
     let mut bench = Bench::synced(&["a"]);
     for _ in 0..100 {
-        bench.tell(In::ForeignRelease);
+        bench.step(In::ForeignRelease);
         bench.pass(100);
     }
     // Released from 1 s to 10.9 s.
     bench.pass(28_000);
     assert_eq!(bench.reads_of("a"), [3_000, 18_000], "the second one follows on the last release");
-    bench.tell(In::ForeignRelease);
+    bench.step(In::ForeignRelease);
     bench.pass(2_000);
     assert_eq!(bench.reads_of("a"), [3_000, 18_000, 41_000], "two seconds, after a calm");
 }
@@ -535,19 +535,19 @@ fn d3_foreign_releases_cause_at_most_one_round_of_reads_in_15_s() {
 #[test]
 fn d3_a_foreign_release_that_is_too_young_for_a_round_has_one_of_its_own() {
     let mut bench = Bench::synced(&["a"]);
-    bench.tell(In::ForeignRelease);
+    bench.step(In::ForeignRelease);
     bench.pass(1_500);
-    bench.tell(In::ForeignRelease);
+    bench.step(In::ForeignRelease);
     bench.pass(40_000);
     assert_eq!(bench.reads_of("a"), [3_000, 18_000]);
 }
 
 #[test]
-fn d3_a_foreign_release_before_the_first_look_is_served_by_it() {
+fn d3_a_foreign_release_before_the_initial_reads_is_served_by_it() {
     let mut bench = Bench::new(&["a"]);
-    bench.tell(In::ForeignRelease);
+    bench.step(In::ForeignRelease);
     assert_eq!(bench.machine.deadline(), None);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(10_000);
     assert_eq!(bench.reads_of("a"), [0]);
 }
@@ -556,33 +556,33 @@ fn d3_a_foreign_release_before_the_first_look_is_served_by_it() {
 fn w8_a_term_has_all_read_in_order_and_earlier_reads_do_not_count() {
     let mut bench = Bench::synced(&["a", "b", "c"]);
     bench.latency = Duration::from_millis(500);
-    bench.tell(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
+    bench.step(In::Missing(PoolId::new(LbName::new("b"), PoolName::new("shop-web"))));
     bench.pass(200);
-    bench.tell(In::Round);
+    bench.step(In::Round);
     bench.pass(10_000);
     let expected = [(1_000, "b"), (1_200, "a"), (1_200, "c"), (1_500, "b")];
     assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
 }
 
 #[test]
-fn n2_looks_of_the_admin_state_are_rounds_at_least_2_seconds_apart() {
+fn n2_reads_for_the_admin_state_are_rounds_at_least_2_seconds_apart() {
     let mut bench = Bench::synced(&["a", "b"]);
-    bench.tell(In::Look);
-    bench.tell(In::Look);
+    bench.step(In::ReadSoon);
+    bench.step(In::ReadSoon);
     bench.pass(500);
-    bench.tell(In::Look);
-    bench.tell(In::Look);
+    bench.step(In::ReadSoon);
+    bench.step(In::ReadSoon);
     bench.pass(10_000);
     let expected = [(1_000, "a"), (1_000, "b"), (3_000, "a"), (3_000, "b")];
     assert_eq!(bench.reads, expected.map(|(at, lb)| (at, lb.to_owned())));
 }
 
 #[test]
-fn n2_a_read_that_is_under_way_when_a_look_is_asked_for_is_made_again() {
+fn n2_a_read_that_is_under_way_when_one_is_requested_is_made_again() {
     let mut bench = Bench::synced(&["a"]);
-    bench.tell(In::Look);
+    bench.step(In::ReadSoon);
     bench.pass(50);
-    bench.tell(In::Look);
+    bench.step(In::ReadSoon);
     bench.pass(10_000);
     assert_eq!(bench.reads_of("a"), [1_000, 3_000]);
 }
@@ -591,22 +591,22 @@ fn n2_a_read_that_is_under_way_when_a_look_is_asked_for_is_made_again() {
 fn w8_a_term_does_not_wait_for_the_moment_of_a_retry() {
     let mut bench = Bench::new(&["a", "b"]);
     bench.set("a", Answer::Fails(FailureKind::Status(503)));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(40_000);
     bench.reads.clear();
-    bench.tell(In::Round);
+    bench.step(In::Round);
     bench.pass(30_000);
     assert_eq!(bench.reads_of("a"), [40_000], "and the next retry is as far away as before");
 }
 
 #[test]
-fn w8_a_term_that_begins_before_or_in_the_first_look_is_served_by_it() {
+fn w8_a_term_that_begins_before_or_in_the_initial_reads_is_served_by_it() {
     let names: Vec<String> = (0..9).map(|n| format!("lb-{n}")).collect();
     let mut bench = Bench::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    bench.tell(In::Round);
-    bench.tell(In::ListsSynced);
+    bench.step(In::Round);
+    bench.step(In::ListsSynced);
     bench.pass(50);
-    bench.tell(In::Round);
+    bench.step(In::Round);
     bench.pass(5_000);
     let last = bench.reads_of("lb-8");
     assert_eq!((bench.reads.len(), last), (8 + 9, vec![100]), "what was begun before is read again");
@@ -615,30 +615,30 @@ fn w8_a_term_that_begins_before_or_in_the_first_look_is_served_by_it() {
 #[test]
 fn d3_without_load_balancers_discovery_is_synced_with_the_lists() {
     let mut bench = Bench::new(&[]);
-    bench.tell(In::ListsSynced);
-    assert_eq!(bench.synced_said(), 1);
+    bench.step(In::ListsSynced);
+    assert_eq!(bench.synced_sent(), 1);
     assert_eq!(bench.machine.deadline(), None);
 }
 
 #[test]
-fn h3_a_person_has_one_load_balancer_or_all_read_now_and_is_told_which() {
+fn h3_the_operator_can_have_one_load_balancer_or_all_read_now() {
     let answers = |bench: &Bench| -> Vec<operator_request::Answer> {
         let answer = |said: &Out| if let Out::Answer(_, answer) = said { Some(answer.clone()) } else { None };
         bench.said.iter().filter_map(answer).collect()
     };
     let mut early = Bench::new(&["a"]);
-    early.tell(In::Compare(RequestId(1), None));
+    early.step(In::Compare(RequestId(1), None));
     assert!(matches!(answers(&early)[..], [operator_request::Answer::Refused(Refusal::Failed(_))]));
 
     let mut bench = Bench::synced(&["a", "b"]);
     let from = bench.now.as_micros() / 1_000;
     bench.reads.clear();
     let b = LbName::new("B");
-    bench.tell(In::Compare(RequestId(1), Some(b.clone())));
-    bench.tell(In::Compare(RequestId(2), Some(LbName::new("nobodys"))));
+    bench.step(In::Compare(RequestId(1), Some(b.clone())));
+    bench.step(In::Compare(RequestId(2), Some(LbName::new("nobodys"))));
     bench.pass(1_000);
     assert_eq!((bench.reads_of("b"), bench.reads_of("a").len()), (vec![from], 0));
-    bench.tell(In::Compare(RequestId(3), None));
+    bench.step(In::Compare(RequestId(3), None));
     bench.pass(1_000);
     assert_eq!((bench.reads_of("a").len(), bench.reads_of("b").len()), (1, 2));
     let all = vec![LbName::new("a"), b.clone()];

@@ -1,4 +1,4 @@
-//! What a pool gets of an assignment, from one to the next, on the test's clock.
+//! The members that a pool gets from successive assignments, on the test's clock.
 
 mod properties;
 
@@ -48,25 +48,25 @@ fn pool() -> Failover {
     Failover::new(Family::V4, Params::default())
 }
 
-/// What a pool of IPv4 that has used nothing yet gets.
-fn first(assignment: &LoadAssignment) -> Membership {
+/// Returns the members of an IPv4 pool without history.
+fn first(assignment: &LoadAssignment) -> PoolMembership {
     pool().members(at(0), assignment)
 }
 
-/// What each of two priorities has: a healthy endpoint, or one that is not.
+/// Two priorities, each with one endpoint that is healthy or not.
 fn pair(first: bool, second: bool) -> LoadAssignment {
     let health = |usable: bool| if usable { HEALTHY } else { UNHEALTHY };
     assigned(&[&[("10.0.0.1", health(first))], &[("10.0.1.1", health(second))]])
 }
 
-/// Which priority is used.
+/// Returns the used priority.
 fn priority(pool: &Failover) -> Option<usize> {
     pool.used().map(|used| used.priority)
 }
 
 #[test]
 fn x2_only_unknown_and_healthy_endpoints_are_members() {
-    let Membership { members, draining, remarks, .. } = first(&assigned(&[&[
+    let PoolMembership { members, draining, remarks, .. } = first(&assigned(&[&[
         ("10.0.0.1", UNKNOWN),
         ("10.0.0.2", HEALTHY),
         ("10.0.0.3", UNHEALTHY),
@@ -156,7 +156,7 @@ fn x2_a_pool_fails_over_immediately_and_back_after_30_s() {
 }
 
 #[test]
-fn x2_a_better_priority_that_flaps_is_waited_for_anew_each_time() {
+fn x2_a_better_priority_that_flaps_is_waited_for_again_each_time() {
     let mut pool = pool();
     pool.members(at(0), &pair(false, true));
     for seconds in 1..100 {
@@ -216,7 +216,7 @@ fn x2_where_nothing_is_usable_for_a_while_the_best_is_used_afterwards() {
     assert_eq!((nothing.members, nothing.remarks), (ips(&[]), told(&[Diagnostic::NothingUsable])));
     assert_eq!(pool.members(at(2), &pair(true, true)).members, ips(&["10.0.0.1"]));
     let empty = pool.members(at(3), &LoadAssignment::default());
-    assert_eq!((empty, pool.used(), pool.deadline()), (Membership::default(), None, None));
+    assert_eq!((empty, pool.used(), pool.deadline()), (PoolMembership::default(), None, None));
 }
 
 #[test]
@@ -239,13 +239,13 @@ fn x2_draining_endpoints_take_no_room_from_members() {
 }
 
 #[test]
-fn x2_people_are_told_what_a_pool_cannot_heed() {
+fn x2_what_a_pool_cannot_apply_is_reported() {
     let weighty = EndpointFacts { weight: Some(3), ..endpoint("10.0.0.1", HEALTHY) };
     let further = vec![endpoint("10.0.0.9", HEALTHY).address];
     let several = EndpointFacts { additional: further, ..endpoint("10.0.0.2", HEALTHY) };
     let skipped = LocalityFacts { weight: Some(0), ..LocalityFacts::default() };
     let used = LocalityFacts { endpoints: vec![weighty, several], ..LocalityFacts::default() };
-    let Membership { members, remarks, .. } = first(&valid(vec![skipped, used]));
+    let PoolMembership { members, remarks, .. } = first(&valid(vec![skipped, used]));
     assert_eq!(members, ips(&["10.0.0.1", "10.0.0.2"]));
     assert_eq!(
         remarks,
@@ -254,7 +254,7 @@ fn x2_people_are_told_what_a_pool_cannot_heed() {
 }
 
 #[test]
-fn each_note_has_a_word_and_a_sentence_of_its_own() {
+fn each_diagnostic_has_its_own_label_and_sentence() {
     let all = [
         Diagnostic::NothingUsable,
         Diagnostic::PriorityUsed(1),

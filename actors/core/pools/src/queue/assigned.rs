@@ -1,8 +1,8 @@
-//! What an assignment changes: whose the pool is, which changes are new, and what is dropped (Q1, Q4, A3).
+//! What an assignment changes: the owners of the pool, which changes are new, and which are dropped (Q1, Q4, A3).
 
 use std::sync::Arc;
 
-use crate::queue::changes::{Changes, Owner};
+use crate::queue::changes::{ChangeOwner, Changes};
 use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue, status};
 use model::assignment::{Assignment, Share};
@@ -10,7 +10,7 @@ use model::ids::ServiceUid;
 use model::machine::Now;
 
 impl PoolQueue {
-    /// Takes in an assignment. The Directory's terms rise; what is of an older one than is known is not of it.
+    /// Processes an assignment. Terms only rise: an assignment of an older term than the known one is ignored.
     pub(super) fn on_assigned(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         if self.assignment.as_ref().is_some_and(|known| new.epoch < known.epoch) {
             return;
@@ -19,14 +19,14 @@ impl PoolQueue {
             return self.on_released(now, new, out);
         }
         let old = self.assignment.replace(Arc::clone(&new));
-        self.shown.dirty |= status::differ(old.as_deref(), &new);
+        self.status_view.dirty |= status::differ(old.as_deref(), &new);
         self.drop_irrelevant();
         if old.as_ref().is_some_and(|old| old.is_paused()) && !new.is_paused() {
             self.resumed = Some(now);
             self.resume_sync(now);
             self.pause_ended(now);
         }
-        self.asked &= !new.is_paused() && !self.waiting.changes.is_empty();
+        self.attempt_requested &= !new.is_paused() && !self.waiting.changes.is_empty();
         let begins = old.as_ref().is_none_or(|old| old.epoch < new.epoch);
         if begins {
             self.begin_term(now, out);
@@ -36,20 +36,20 @@ impl PoolQueue {
         {
             self.phase = Phase::Attempting(attempt);
         }
-        // Without content the first observation will tell whether there is a difference at all.
+        // Without an observation, the first one will show whether there is a difference at all.
         if let Some(old) = old
-            && (self.content.is_some() || self.rest.follows_stale())
+            && (self.observed.is_some() || self.last_result.follows_stale())
         {
-            self.note_changes(now, &old, &new);
+            self.record_changes(now, &old, &new);
         }
         if begins {
             self.compare(now, out);
         }
     }
 
-    /// Notes what is new in an assignment as changes (A3, Q1).
-    fn note_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
-        let failed = self.rest.failed().is_some();
+    /// Records what is new in an assignment as changes (A3, Q1).
+    fn record_changes(&mut self, now: Now, old: &Assignment, new: &Assignment) {
+        let failed = self.last_result.failed().is_some();
         let changed = |uid: &ServiceUid, share: &Share| {
             old.services.get(uid).is_none_or(|before| {
                 before.required != share.required
@@ -57,7 +57,7 @@ impl PoolQueue {
                     || (failed && before.revision != share.revision)
             })
         };
-        // A change comes when it is read, however long it then takes until it is here (Q2).
+        // A change counts from when it was read, however long its way here takes (Q2).
         let came = |uid: &ServiceUid, share: &Share| {
             let known = old.services.get(uid).and_then(|before| before.read);
             share
@@ -67,18 +67,18 @@ impl PoolQueue {
         };
         let mut any = false;
         for (uid, share) in new.services.iter().filter(|(uid, share)| changed(uid, share)) {
-            self.waiting.add(Owner::Service(uid.clone()), came(uid, share));
+            self.waiting.add(ChangeOwner::Service(uid.clone()), came(uid, share));
             any = true;
         }
         if !any && !old.level.same_members(&new.level) {
-            self.waiting.add(Owner::Pool, now);
+            self.waiting.add(ChangeOwner::Pool, now);
             any = true;
         }
-        self.shown.dirty |= any;
+        self.status_view.dirty |= any;
         if any && !self.params.drift {
             // Only this change corrects what another client has changed since the last read began (C2).
             self.ended = Some(now);
-            self.content_is_uncertain();
+            self.mark_uncertain();
         }
     }
 
@@ -93,12 +93,12 @@ impl PoolQueue {
             dropped |= attempt.changes.retain(relevant);
         }
         self.programmed.retain(|uid, _| relevant(uid));
-        self.shown.dirty |= dropped;
+        self.status_view.dirty |= dropped;
     }
 
-    /// A term begins for this pool. What an older one has tried is released, silently: its attempt will not be
-    /// answered. What was seen before the term was opened may be older than what another client has written, so that
-    /// nothing is right, and nothing is due, before the pool is seen again (W8, Q6 Interrupted).
+    /// Begins a term for this pool. Silently releases what an older term has tried: its attempt will not be answered.
+    /// Observations from before the term opened may be older than another client's writes, so nothing is in sync, and
+    /// nothing is due, before the pool is observed again (W8, Q6 Interrupted).
     fn begin_term(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some((epoch, opened)) = self.assignment.as_ref().map(|new| (new.epoch, new.opened)) else {
             return;
@@ -111,22 +111,22 @@ impl PoolQueue {
             self.interrupted(now, out);
         }
         self.waiting.changes.drop_tried();
-        (self.asked, self.rewrites) = (false, false);
-        self.content = self.content.take().filter(|content| content.was_looked_at_since(opened));
-        self.rest = LastResult::Unknown;
-        self.losses.stand = false;
+        (self.attempt_requested, self.rewrite_requested) = (false, false);
+        self.observed = self.observed.take().filter(|observed| observed.was_read_since(opened));
+        self.last_result = LastResult::Unknown;
+        self.losses.last_write_lost = false;
         self.rules_in_doubt = false;
-        self.told_not_manageable.clear();
+        self.reported_reasons.clear();
         self.written = None;
-        self.shown.withheld = None;
-        self.shown.dirty = true;
+        self.status_view.withheld = None;
+        self.status_view.dirty = true;
     }
 
     pub(super) fn on_released(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         self.waiting.take();
         let begins = self.assignment.as_ref().is_none_or(|old| old.epoch < new.epoch);
         self.assignment = Some(new);
-        self.shown.dirty = true;
+        self.status_view.dirty = true;
         if begins {
             self.begin_term(now, out);
         }
@@ -143,9 +143,9 @@ impl PoolQueue {
         }
     }
 
-    /// Releases everything but the interval since the last outcome.
+    /// Releases everything except the interval since the last outcome.
     pub(super) fn retire(&mut self, out: &mut Vec<Out>) {
-        self.shown.forget(out);
+        self.status_view.forget(out);
         self.end_all_conditions(out);
         let blank = PoolQueue::new(self.pool.clone(), self.params.clone());
         *self = PoolQueue { ended: self.ended, not_before: self.not_before, ..blank };

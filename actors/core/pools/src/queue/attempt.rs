@@ -1,4 +1,4 @@
-//! The beginning of an attempt: what a granted lane gets (Q3, W4).
+//! The beginning of an attempt: what the pool gives to a granted lane (Q3, W4).
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use model::sample::AttemptEnd;
 use model::write_record::Trigger;
 
 impl PoolQueue {
-    /// Answers a Take, exactly once, in every phase: with nothing, when it is of another term than the assignment.
-    /// After one of a newer term the pool waits for the assignment of that term; after one of an older term, which
-    /// has crossed the assignment on its way, it is posted again (W8).
+    /// Answers a Take exactly once, in every phase. Answers with nothing if the Take is of another term than the
+    /// assignment. After a Take of a newer term, the pool waits for that term's assignment. After one of an older term,
+    /// which crossed the assignment on its way, the pool is posted again (W8).
     pub(super) fn on_take(&mut self, now: Now, id: AttemptId, out: &mut Vec<Out>) {
         self.epoch = self.epoch.max(id.epoch);
         if self.assignment.as_ref().is_none_or(|assignment| assignment.epoch != id.epoch) {
@@ -43,23 +43,23 @@ impl PoolQueue {
         out.push(Out::Taken(self.pool.clone(), id, taken));
     }
 
-    /// The attempt begins: all waiting changes move into it, those in a window too (Q2, Q3).
+    /// Begins the attempt: all waiting changes move into it, including those in a window (Q2, Q3).
     fn begin(&mut self, now: Now, id: AttemptId, due_since: Now) -> Option<Taken> {
         let assignment = Arc::clone(self.assignment.as_ref()?);
         let trigger = self.trigger();
-        self.asked = false;
+        self.attempt_requested = false;
         let changes = self.waiting.take();
         let taken = self.taken(now, &assignment, trigger);
         self.phase = Phase::Attempting(Attempt { id, began: now, due_since, changes, assignment, trigger });
         Some(taken)
     }
 
-    /// What starts an attempt that begins now.
+    /// Returns the trigger of an attempt that begins now.
     fn trigger(&self) -> Trigger {
-        // A rewrite asks for an attempt as an operator does.
-        if self.rewrites {
+        // A rewrite requests an attempt as an operator does.
+        if self.rewrite_requested {
             Trigger::ProvisioningFailed
-        } else if self.asked {
+        } else if self.attempt_requested {
             Trigger::OperatorRequest
         } else if self.waiting.changes.any_of_a_service() {
             Trigger::Endpoints
@@ -68,7 +68,8 @@ impl PoolQueue {
         }
     }
 
-    /// A new grant for the running attempt (W4): the newest level, or nothing, which ends it silently.
+    /// Answers a new grant for the running attempt (W4): with the newest level, or with nothing, which ends it
+    /// silently.
     fn rejoin(&mut self, now: Now, out: &mut Vec<Out>) -> Option<Taken> {
         let Phase::Attempting(attempt) = &mut self.phase else {
             return None;
@@ -86,14 +87,18 @@ impl PoolQueue {
         Some(self.taken(now, &newest, trigger))
     }
 
-    /// What the lane gets: the level, less what is left alone while we back off from a fight (W11).
+    /// Returns what the lane writes: the level, without undoing what is left alone during a back-off from contention
+    /// (W11).
     fn taken(&self, now: Now, assignment: &Assignment, trigger: Trigger) -> Taken {
         let services = assignment.services.iter();
         Taken {
-            level: self.fights.loosened(now, &assignment.level).unwrap_or_else(|| assignment.level.clone()),
+            level: self
+                .contention
+                .relaxed(now, &assignment.level)
+                .unwrap_or_else(|| assignment.level.clone()),
             family: assignment.family,
             services: services.map(|(uid, share)| (uid.clone(), share.key.clone())).collect(),
-            rewrites: self.rewrites && assignment.held.is_none(),
+            rewrites: self.rewrite_requested && assignment.held.is_none(),
             trigger,
         }
     }

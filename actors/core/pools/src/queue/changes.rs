@@ -1,4 +1,4 @@
-//! The changes that wait in a pool, or are in its attempt: whose they are and what they have spent (Q1, Q5).
+//! The changes that wait in a pool or are in its attempt: their owners and spent retries (Q1, Q5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use model::ids::ServiceUid;
 use model::machine::Now;
 
-/// Whose change it is.
+/// The owner of a change.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Owner {
-    /// Of no single Service: found by comparing, or caused by time passing.
+pub(super) enum ChangeOwner {
+    /// No single Service: found by comparing, or caused by time passing.
     Pool,
-    /// Of one Service.
+    /// One Service.
     Service(ServiceUid),
 }
 
-/// Changes of one pool. Those of one owner with equal retry counts are one, so that an owner has at most
+/// Changes of one pool. Changes of one owner with equal retry counts are merged, so that an owner has at most
 /// max-retries + 1 of them (Q1).
 #[derive(Clone, Default, Debug)]
 pub(super) struct Changes {
-    /// By owner and retry count: before which moment another try is useless (S0 `nextEligibleAt`).
-    by_owner: BTreeMap<Owner, BTreeMap<u32, Option<Now>>>,
-    /// When the oldest of them came.
+    /// By owner and retry count: the time before which another try is useless (S0 `nextEligibleAt`).
+    by_owner: BTreeMap<ChangeOwner, BTreeMap<u32, Option<Now>>>,
+    /// When the oldest change arrived.
     since: Option<Now>,
 }
 
-/// What a failed attempt leaves of its changes (Q6).
+/// The changes that a failed attempt leaves (Q6).
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// Those with budget left, one retry further.
+    /// Changes with budget left, each with one more retry.
     pub requeued: Changes,
-    /// The owners of those that have no budget left.
-    pub exhausted: BTreeSet<Owner>,
+    /// Owners of changes without budget left.
+    pub exhausted: BTreeSet<ChangeOwner>,
 }
 
 impl Changes {
     /// Adds a fresh change.
-    pub fn add(&mut self, owner: Owner, now: Now) {
+    pub fn add(&mut self, owner: ChangeOwner, now: Now) {
         self.by_owner.entry(owner).or_default().entry(0).or_insert(None);
         self.since = Some(self.since.map_or(now, |since| since.min(now)));
     }
 
-    /// Takes in other changes; each keeps its own count, and the more restrictive moment of two equal ones.
+    /// Merges other changes; each keeps its own count, and of two equal counts the later time applies.
     pub fn join(&mut self, other: Changes) {
         for (owner, counts) in other.by_owner {
             let mine = self.by_owner.entry(owner).or_default();
@@ -53,12 +53,12 @@ impl Changes {
         self.since = [self.since, other.since].into_iter().flatten().min();
     }
 
-    /// Drops the changes of all Services that `relevant` does not name (Q4). Says whether any was dropped.
+    /// Drops the changes of all Services that are not `relevant` (Q4). Returns whether any was dropped.
     pub fn retain(&mut self, relevant: impl Fn(&ServiceUid) -> bool) -> bool {
         let before = self.by_owner.len();
         self.by_owner.retain(|owner, _| match owner {
-            Owner::Pool => true,
-            Owner::Service(uid) => relevant(uid),
+            ChangeOwner::Pool => true,
+            ChangeOwner::Service(uid) => relevant(uid),
         });
         if self.by_owner.is_empty() {
             self.since = None;
@@ -77,7 +77,7 @@ impl Changes {
         }
     }
 
-    /// Lets each change consume one retry; those that have none left are exhausted (Q6).
+    /// Spends one retry of each change; changes without budget left are exhausted (Q6).
     pub fn spend(self, max_retries: u32, eligible_at: Option<Now>) -> Spent {
         let mut spent = Spent::default();
         for (owner, counts) in self.by_owner {
@@ -100,12 +100,12 @@ impl Changes {
         self.by_owner.is_empty()
     }
 
-    /// Whether none of them has been tried.
+    /// Reports whether no change has been tried.
     pub fn all_fresh(&self) -> bool {
         self.by_owner.values().all(|counts| counts.keys().all(|count| *count == 0))
     }
 
-    /// Until when all of them wait, because one of them does (Q5).
+    /// Returns until when all of them wait, because one of them does (Q5).
     pub fn eligible_at(&self) -> Option<Now> {
         self.by_owner.values().flat_map(BTreeMap::values).copied().flatten().max()
     }
@@ -114,26 +114,26 @@ impl Changes {
         self.since
     }
 
-    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
+    pub fn owners(&self) -> impl Iterator<Item = &ChangeOwner> {
         self.by_owner.keys()
     }
 
-    /// Whether a Service asked for any of them.
+    /// Reports whether a Service caused any of them.
     pub fn any_of_a_service(&self) -> bool {
-        self.owners().any(|owner| matches!(owner, Owner::Service(_)))
+        self.owners().any(|owner| matches!(owner, ChangeOwner::Service(_)))
     }
 
-    /// The retry counts of one owner, ascending.
-    pub fn counts(&self, owner: &Owner) -> impl Iterator<Item = u32> {
+    /// Returns the retry counts of one owner, ascending.
+    pub fn counts(&self, owner: &ChangeOwner) -> impl Iterator<Item = u32> {
         self.by_owner.get(owner).into_iter().flat_map(|counts| counts.keys().copied())
     }
 
-    /// The highest count of one owner.
-    pub fn highest(&self, owner: &Owner) -> Option<u32> {
+    /// Returns the highest retry count of one owner.
+    pub fn highest(&self, owner: &ChangeOwner) -> Option<u32> {
         self.by_owner.get(owner).and_then(|counts| counts.keys().next_back().copied())
     }
 
-    /// The invariant of Q1: no count beyond the budget.
+    /// Checks the invariant of Q1: no count is beyond the budget.
     pub fn within(&self, max_retries: u32) -> bool {
         self.by_owner
             .values()
@@ -142,11 +142,11 @@ impl Changes {
     }
 }
 
-/// The changes that wait, and the window of the youngest (Q2).
+/// The waiting changes, and the window of the youngest (Q2).
 #[derive(Default, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingChanges {
     pub changes: Changes,
-    /// `None` also while a change waits that is in no window, because it has been tried.
+    /// `None` also while a tried change waits, because that is in no window.
     window: Option<Window>,
 }
 
@@ -156,10 +156,10 @@ struct Window {
     touched: Now,
 }
 
-impl Waiting {
-    /// Adds a fresh change that came at this moment. It opens the window, or keeps it open; next to a tried change it
-    /// needs none.
-    pub fn add(&mut self, owner: Owner, at: Now) {
+impl WaitingChanges {
+    /// Adds a fresh change that arrived at this moment. It opens or extends the window; beside a tried change there is
+    /// no window.
+    pub fn add(&mut self, owner: ChangeOwner, at: Now) {
         if self.changes.is_empty() {
             self.window = Some(Window { opened: at, touched: at });
         } else if let Some(window) = &mut self.window {
@@ -169,7 +169,7 @@ impl Waiting {
         self.changes.add(owner, at);
     }
 
-    /// Takes back changes of an attempt; they are in no window.
+    /// Returns changes of an attempt to the waiting ones, in no window.
     pub fn put_back(&mut self, changes: Changes) {
         if !changes.is_empty() {
             self.changes.join(changes);
@@ -177,13 +177,13 @@ impl Waiting {
         }
     }
 
-    /// Gives all changes away.
+    /// Removes and returns all changes.
     pub fn take(&mut self) -> Changes {
         self.window = None;
         std::mem::take(&mut self.changes)
     }
 
-    /// When the window closes: after a quiet period, at the latest after the longest delay.
+    /// Returns when the window closes: after the quiet period, at the latest after the longest delay.
     pub fn closes(&self, quiet_period: Duration, max_delay: Duration) -> Now {
         self.window
             .map_or(Now::ZERO, |window| window.touched.plus(quiet_period).min(window.opened.plus(max_delay)))

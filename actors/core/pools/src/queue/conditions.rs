@@ -1,5 +1,5 @@
-//! The conditions that a pool has reported, and when each of them has ended (E1): until then the event emitter posts the
-//! newest report of each again, as long as the API server has not accepted it.
+//! The conditions that a pool has reported, and when each of them ends (E1). Until then the event emitter posts the
+//! newest report of each again, until the API server accepts it.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use model::ids::{ServiceKey, ServiceUid};
 use model::machine::Now;
 use model::report::{Condition, Ended, Subject};
 
-/// The conditions that were reported and hold, and to which Services.
+/// The reported conditions that hold, with the Services that got the report.
 #[derive(Default, Debug)]
-pub(super) struct Reported {
+pub(super) struct ReportedConditions {
     conditions: BTreeSet<Condition>,
     services: BTreeSet<(ServiceUid, ServiceKey)>,
 }
 
 impl PoolQueue {
-    /// Takes in what was reported since `from`, and says which conditions have ended: for all Services, or for those that
-    /// the pool is not given any more.
+    /// Adds the conditions reported in `out` since `from`, and emits which have ended: for all Services, or for those
+    /// that the pool no longer has.
     pub(super) fn end_conditions(&mut self, now: Now, from: usize, out: &mut Vec<Out>) {
         for said in out.iter().skip(from) {
             if let Out::Report(report) = said {
@@ -42,23 +42,23 @@ impl PoolQueue {
             };
             out.extend(hold.iter().map(ended));
         }
-        self.reported = Reported { conditions: hold, services };
+        self.reported = ReportedConditions { conditions: hold, services };
     }
 
-    /// The pool has no owner: none of its conditions holds any more.
+    /// Ends all conditions, because the pool has no owner.
     pub(super) fn end_all_conditions(&mut self, out: &mut Vec<Out>) {
         let conditions = std::mem::take(&mut self.reported).conditions;
         out.extend(conditions.into_iter().map(|condition| Out::Ended(Ended::of(condition))));
     }
 
-    /// Whether a condition of the pool holds. In a pause nothing of it is reported (G6).
+    /// Reports whether a condition of the pool holds. During a pause none is reported (G6).
     pub(super) fn holds(&self, now: Now, condition: &Condition) -> bool {
-        self.tells()
+        self.may_report()
             && match condition {
-                Condition::Failed(_) => self.rest.failed().is_some(),
-                Condition::NotManageable { .. } => !self.told_not_manageable.is_empty(),
-                Condition::WritesLost(_) => self.losses.stand,
-                Condition::Contested(_) => now < self.fights.left_until(),
+                Condition::Failed(_) => self.last_result.failed().is_some(),
+                Condition::NotManageable { .. } => !self.reported_reasons.is_empty(),
+                Condition::WritesLost(_) => self.losses.last_write_lost,
+                Condition::Contested(_) => now < self.contention.backoff_until(),
                 Condition::Quarantined(_) => matches!(self.phase, Phase::Quarantined(_)),
                 Condition::Shared(_)
                 | Condition::RemovalHeld(_)

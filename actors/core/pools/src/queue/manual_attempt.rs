@@ -1,23 +1,23 @@
-//! An attempt that the operator asks for: it waits for no window and no interval, and a pool that is right is read once
-//! more (docs/design/pools.md, Q5; H3).
+//! An attempt that the operator requests: it waits for no window and no interval, and it reads a pool that is in sync
+//! once more (docs/design/pools.md, Q5; H3).
 
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 use crate::queue::{Out, Phase, PoolQueue};
 use model::machine::Now;
 use model::operator_request::{Answer, Done, Refusal, RequestId};
 
 impl PoolQueue {
-    /// Decides about it, and answers.
-    pub(super) fn on_attempt_asked(&mut self, now: Now, id: RequestId, out: &mut Vec<Out>) {
+    /// Decides about the request, and answers it.
+    pub(super) fn on_attempt_requested(&mut self, now: Now, id: RequestId, out: &mut Vec<Out>) {
         let answer = match self.refusal(now) {
             Some(refusal) => Answer::Refused(refusal),
             None => {
                 if !self.in_flight() {
                     if self.waiting.changes.is_empty() {
-                        self.waiting.add(Owner::Pool, now);
+                        self.waiting.add(ChangeOwner::Pool, now);
                     }
-                    self.asked = true;
-                    self.shown.dirty = true;
+                    self.attempt_requested = true;
+                    self.status_view.dirty = true;
                 }
                 Answer::Done(Done::Attempting)
             }
@@ -25,7 +25,7 @@ impl PoolQueue {
         out.push(Out::Answer(id, answer));
     }
 
-    /// Why it is refused; `None`: it is not.
+    /// Returns why the request is refused; `None`: it is not.
     fn refusal(&self, now: Now) -> Option<Refusal> {
         match &self.phase {
             Phase::Quarantined(quarantine) => return Some(Refusal::Failed(quarantine.broken.into())),
@@ -38,7 +38,7 @@ impl PoolQueue {
         if let Some(by) = assignment.paused.first() {
             return Some(Refusal::Paused(by.clone()));
         }
-        // Levels of an older term are written in none.
+        // A level of an older term is written in no term.
         if assignment.epoch < self.epoch {
             return Some(Refusal::NotLeading);
         }

@@ -1,4 +1,4 @@
-//! What a pool is known to hold, and how urgent the difference to its level is (Q3, D3).
+//! The known members of a pool, and the urgency of the difference to its level (Q3, D3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use model::attempt::Class;
 use model::level::Level;
 use model::machine::Now;
 
-/// What a pool held when it was last seen.
+/// The pool as last observed.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedPool {
     pub members: BTreeSet<IpAddr>,
-    /// Those of them whose admin state is Down.
+    /// Those members whose admin state is Down.
     pub down: BTreeSet<IpAddr>,
-    /// The admin states of those that are neither Down nor None. An unknown one is left as it is (W3).
+    /// Other admin states than Down and None. An unknown one is left as it is (W3).
     pub other: BTreeMap<IpAddr, AdminState>,
-    /// When the look began, or the write ended.
+    /// When the observation began, or the write ended.
     pub seen: Now,
-    /// When the GET began that saw it; `None` when an attempt told of it.
-    looked: Option<Now>,
-    /// Whether nothing can have changed it since that we know of: no try of ours with an unclear end.
+    /// When the GET began that observed the pool; `None` when an attempt reported it.
+    read_began: Option<Now>,
+    /// Whether no change is possible since then as far as known: none of our tries ended without a clear result.
     pub certain: bool,
-    /// Whether no operation was running on it: one may yet end in what was there before.
+    /// Whether no operation was running on the pool: a running one may yet restore the earlier members.
     pub at_rest: bool,
     /// Whether Azure reports that its last operation on the pool or its load balancer failed.
     pub failed: bool,
 }
 
 impl ObservedPool {
-    /// What a GET saw.
+    /// Creates the state from a GET.
     pub fn observed(facts: &PoolFacts, began: Now) -> ObservedPool {
         let of = |state: AdminState| {
             let entries = facts.entries.iter().filter(move |entry| entry.admin_state == state);
@@ -44,7 +44,7 @@ impl ObservedPool {
                 .flat_map(|state| of(state).into_iter().map(move |ip| (ip, state)))
                 .collect(),
             seen: began,
-            looked: Some(began),
+            read_began: Some(began),
             certain: true,
             failed: facts.provisioning == Provisioning::Failed,
             at_rest: match facts.provisioning {
@@ -54,7 +54,7 @@ impl ObservedPool {
         }
     }
 
-    /// What an attempt to bring about this level found or left there; where nothing may be written that is no level.
+    /// Creates the state after an attempt at this level. Where nothing may be written, there is no such level.
     pub fn attempted(
         members: BTreeSet<IpAddr>,
         level: &Level,
@@ -65,22 +65,31 @@ impl ObservedPool {
         let down = level.states.made_right(&members, before.map_or(&none, |before| &before.down));
         let mut other = before.map_or_else(BTreeMap::new, |before| before.other.clone());
         other.retain(|ip, _| members.contains(ip) && !down.contains(ip));
-        // The end of an attempt does not tell what Azure reports from then on.
+        // The end of an attempt does not show what Azure reports from then on.
         let failed = before.is_some_and(|before| before.failed);
-        ObservedPool { members, down, other, seen: now, looked: None, certain: true, at_rest: true, failed }
+        ObservedPool {
+            members,
+            down,
+            other,
+            seen: now,
+            read_began: None,
+            certain: true,
+            at_rest: true,
+            failed,
+        }
     }
 
-    /// Whether a GET that began at this moment or later saw it.
-    pub fn was_looked_at_since(&self, moment: Now) -> bool {
-        self.looked.is_some_and(|looked| looked >= moment)
+    /// Reports whether a GET observed the pool that began at this moment or later.
+    pub fn was_read_since(&self, moment: Now) -> bool {
+        self.read_began.is_some_and(|read_began| read_began >= moment)
     }
 
-    /// Whether it is certain that the pool is right.
-    pub fn is_right(&self, level: &Level) -> bool {
+    /// Reports whether the pool is certainly in sync.
+    pub fn is_in_sync(&self, level: &Level) -> bool {
         self.certain && self.matches(level)
     }
 
-    /// Whether the pool is right, as far as it is known: that need not be certain.
+    /// Reports whether the pool is in sync as far as known, which may be uncertain.
     pub fn matches(&self, level: &Level) -> bool {
         let is_known = |ip: &&IpAddr| self.other.get(*ip) != Some(&AdminState::Unknown);
         let known = || -> BTreeSet<IpAddr> { self.members.iter().filter(is_known).copied().collect() };
@@ -88,7 +97,7 @@ impl ObservedPool {
         level.is_right(&self.members) && states()
     }
 
-    /// How urgent a write is. A write that adds nothing and brings nothing back cannot revive a pool.
+    /// Returns the urgency of a write. A write that adds nothing and brings nothing back cannot revive a pool.
     pub fn class(&self, level: &Level) -> Class {
         let brings_back = level.states.lifted.iter().any(|ip| self.down.contains(ip));
         if level.missing(&self.members).next().is_none() && !brings_back {

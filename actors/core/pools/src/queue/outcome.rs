@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Owner, Spent};
-use crate::queue::contention::{Fight, doubled};
-use crate::queue::last_result::{Failed, Fault, Heard, LastResult};
+use crate::queue::changes::{ChangeOwner, Changes, Spent};
+use crate::queue::contention::{ContentionBackoff, doubled};
+use crate::queue::last_result::{FailureKey, FailureReport, LastResult, ReportedFailure};
 use crate::queue::observed_pool::ObservedPool;
 use crate::queue::{Attempt, Out, Phase, PoolQueue};
 use model::arm::Failure;
@@ -22,7 +22,7 @@ use model::sample::{AttemptEnd, Metric};
 use model::view::LastAttempt;
 use model::write_record::WriteRecord;
 
-/// What an attempt changed in the pool: added, removed.
+/// The changes of an attempt: added, removed members.
 type Changed = (BTreeSet<IpAddr>, BTreeSet<IpAddr>);
 
 impl PoolQueue {
@@ -45,7 +45,7 @@ impl PoolQueue {
             }
         };
         let record = record_of(&attempt, &outcome);
-        self.shown.record = Some(Arc::clone(&record));
+        self.status_view.record = Some(Arc::clone(&record));
         match outcome {
             Outcome::Written { members, added, removed, record: _ } => {
                 self.written = Some(id);
@@ -66,7 +66,7 @@ impl PoolQueue {
         }
     }
 
-    /// Notes the outcome; the next attempt is at least the interval away (Q2).
+    /// Records the outcome. The next attempt begins after the interval at the earliest (Q2).
     pub(super) fn end(&mut self, now: Now, how: AttemptEnd, out: &mut Vec<Out>) {
         let interval = match how {
             AttemptEnd::Retried | AttemptEnd::Failed => {
@@ -82,17 +82,17 @@ impl PoolQueue {
         };
         let paced = std::mem::take(&mut self.pace);
         if how != AttemptEnd::NotGranted {
-            self.rewrites = false;
+            self.rewrite_requested = false;
             self.ended = Some(now);
             self.not_before = self.not_before.max(now.plus(interval.max(paced)));
         }
-        let record = self.shown.record.take();
-        self.shown.last_end = Some(LastAttempt { end: how, at: now, record });
-        self.shown.dirty = true;
+        let record = self.status_view.record.take();
+        self.status_view.last_end = Some(LastAttempt { end: how, at: now, record });
+        self.status_view.dirty = true;
         out.push(Out::Metric(Metric::AttemptEnded(how)));
     }
 
-    /// Written or Unchanged: complete.
+    /// Handles Written and Unchanged: the attempt is complete.
     fn completed(
         &mut self,
         now: Now,
@@ -106,28 +106,30 @@ impl PoolQueue {
         self.end(now, how, out);
         self.measure_programming(now, attempt, changed.is_some(), out);
         let (added, removed) = changed.unwrap_or_default();
-        let fight = self.fights.written(now, &added, &removed);
+        let backoff = self.contention.record_write(now, &added, &removed);
         let what = EventKind::Updated { pool: self.pool.clone(), members: members.len(), record };
         if self.report(attempt.changes.owners(), what, out) {
             let took = now.since(attempt.began);
             out.push(Out::Metric(Metric::Attempt { took, failed: false }));
         }
-        if let Some(Fight { members, left_for }) = fight.filter(|_| self.params.fights) {
+        if let Some(ContentionBackoff { members, left_for }) =
+            backoff.filter(|_| self.params.contention_backoff)
+        {
             out.push(Out::Metric(Metric::Fight));
             let what = EventKind::Fight { pool: self.pool.clone(), members, left_for };
-            self.report([&Owner::Pool].into_iter(), what, out);
+            self.report([&ChangeOwner::Pool].into_iter(), what, out);
         }
         out.push(Out::Members(self.pool.clone(), PoolMembers { at: now, members: members.clone() }));
-        self.content =
-            Some(ObservedPool::attempted(members, &attempt.assignment.level, self.content.as_ref(), now));
-        self.rest = LastResult::Unknown;
-        self.shown.last_error = None;
-        self.shown.withheld = None;
+        self.observed =
+            Some(ObservedPool::attempted(members, &attempt.assignment.level, self.observed.as_ref(), now));
+        self.last_result = LastResult::Unknown;
+        self.status_view.last_error = None;
+        self.status_view.withheld = None;
         self.rules_in_doubt = false;
-        self.told_not_manageable.clear();
+        self.reported_reasons.clear();
     }
 
-    /// The way of each endpoint change that this attempt took along is measured once, if it needed a write.
+    /// Measures the latency of each endpoint change in this attempt once, if it needed a write.
     fn measure_programming(&mut self, now: Now, attempt: &Attempt, written: bool, out: &mut Vec<Out>) {
         let Some(newest) = &self.assignment else { return };
         for (uid, share) in &attempt.assignment.services {
@@ -144,19 +146,20 @@ impl PoolQueue {
         }
     }
 
-    /// A dry run: the difference is shown, nothing is told (C4).
+    /// Handles a dry run: publishes the difference and reports nothing (C4).
     fn withheld(&mut self, now: Now, members: BTreeSet<IpAddr>, difference: Changed, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Withheld, out);
-        self.shown.withheld = Some(difference);
-        self.rest = LastResult::Withheld { members: members.clone() };
-        self.content = Some(ObservedPool::attempted(members, &Level::default(), self.content.as_ref(), now));
+        self.status_view.withheld = Some(difference);
+        self.last_result = LastResult::Withheld { members: members.clone() };
+        self.observed =
+            Some(ObservedPool::attempted(members, &Level::default(), self.observed.as_ref(), now));
     }
 
-    /// Nothing was sent: nothing is spent or told, and the pool is due as before.
+    /// Handles an attempt that sent nothing: spends and reports nothing, and the pool is due as before.
     fn not_granted(&mut self, now: Now, attempt: Attempt, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::NotGranted, out);
         self.waiting.put_back(attempt.changes);
-        self.settle_if_right(now);
+        self.drop_satisfied_changes(now);
         if self.ready_at().is_some_and(|at| at <= now)
             && let Some(class) = self.class()
         {
@@ -166,36 +169,37 @@ impl PoolQueue {
         }
     }
 
-    /// It was not there: what the attempt took is dropped quietly; Discovery looks, and its observation is compared
-    /// after a back-off. A change that came meanwhile is tried once the pool has been seen again.
+    /// Handles a pool that was not found: quietly drops the changes of the attempt. Discovery reads the pool, and
+    /// compares it after a back-off. A change that arrived meanwhile is tried once the pool is observed again.
     fn stale(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Stale, out);
-        self.content = None;
-        self.rest = if self.params.compare_after_stale {
-            self.rest.next_backoff(now, self.params.min_interval)
+        self.observed = None;
+        self.last_result = if self.params.compare_after_stale {
+            self.last_result.next_backoff(now, self.params.min_interval)
         } else {
-            LastResult::Gone
+            LastResult::NotFound
         };
         out.push(Out::Missing(self.pool.clone()));
     }
 
-    /// Ownership was not proven: the attempt is dropped, and reported once per reason (D2). If the rules have changed since
-    /// the last discovery, it is reported only if the next discovery still maps the pool (Q4).
+    /// Handles missing proof of ownership: drops the changes, and reports it once per reason (D2). If the rules differ
+    /// from those of the last discovery, it is reported only if the next discovery still maps the pool (Q4).
     fn not_manageable(&mut self, now: Now, reason: NotManageable, out: &mut Vec<Out>) {
         if reason.is_about_rules() && !std::mem::replace(&mut self.rules_in_doubt, true) {
             return self.stale(now, out);
         }
         self.end(now, AttemptEnd::NotManageable, out);
-        self.content_is_uncertain();
-        self.rest = self.rest.next_backoff(now, self.params.min_interval);
-        self.shown.last_error = Some(Arc::from(reason.to_string()));
-        if self.tells() && self.told_not_manageable.insert(reason.label()) {
+        self.mark_uncertain();
+        self.last_result = self.last_result.next_backoff(now, self.params.min_interval);
+        self.status_view.last_error = Some(Arc::from(reason.to_string()));
+        if self.may_report() && self.reported_reasons.insert(reason.label()) {
             let what = EventKind::NotManageable { pool: self.pool.clone(), reason, attempted: true };
-            self.report([&Owner::Pool].into_iter(), what, out);
+            self.report([&ChangeOwner::Pool].into_iter(), what, out);
         }
     }
 
-    /// Each change consumes one retry; those beyond the budget are dropped and told, the others requeued and told.
+    /// Spends one retry of each change. Changes beyond the budget are dropped and reported, the others requeued and
+    /// reported.
     fn retriable(
         &mut self,
         now: Now,
@@ -218,13 +222,13 @@ impl PoolQueue {
         self.failed(failure);
         let retrying = self.retrying_by_count(&requeued);
         self.waiting.put_back(requeued);
-        if self.rest.failed().is_none() {
-            self.rest = LastResult::Unknown;
+        if self.last_result.failed().is_none() {
+            self.last_result = LastResult::Unknown;
         }
         if !exhausted.is_empty() {
             let took = now.since(began);
             out.push(Out::Metric(Metric::Attempt { took, failed: true }));
-            let compared_again_in = self.note_failure(now, failure, by_service);
+            let compared_again_in = self.record_failure(now, failure, by_service);
             if !repeated {
                 let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
                 let retries = self.params.max_retries;
@@ -242,11 +246,11 @@ impl PoolQueue {
         }
     }
 
-    /// Which Services hear of which retry: each of them of its most used change.
+    /// Returns the Services to report for each retry count: each Service under the highest count of its changes.
     fn retrying_by_count(&self, requeued: &Changes) -> BTreeMap<u32, BTreeSet<ServiceUid>> {
         let mut by_count: BTreeMap<u32, BTreeSet<ServiceUid>> = BTreeMap::new();
         let own = requeued.any_of_a_service();
-        for owner in requeued.owners().filter(|owner| !own || **owner != Owner::Pool) {
+        for owner in requeued.owners().filter(|owner| !own || **owner != ChangeOwner::Pool) {
             if let Some(count) = requeued.highest(owner) {
                 by_count.entry(count).or_default().extend(self.subjects([owner].into_iter()));
             }
@@ -254,18 +258,18 @@ impl PoolQueue {
         by_count
     }
 
-    /// Dropped and told.
+    /// Drops the changes and reports the failure.
     fn terminal(&mut self, now: Now, attempt: &Attempt, failure: &Arc<Failure>, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Failed, out);
         self.failed(failure);
         if attempt.changes.is_empty() {
-            self.rest = LastResult::Unknown;
+            self.last_result = LastResult::Unknown;
             return;
         }
         let took = now.since(attempt.began);
         out.push(Out::Metric(Metric::Attempt { took, failed: true }));
         let repeated = self.is_repeat(&attempt.changes, failure);
-        let compared_again_in = self.note_failure(now, failure, attempt.changes.any_of_a_service());
+        let compared_again_in = self.record_failure(now, failure, attempt.changes.any_of_a_service());
         if !repeated {
             let (pool, failure) = (self.pool.clone(), Arc::clone(failure));
             let what = EventKind::FailedTerminal { pool, failure, compared_again_in };
@@ -273,54 +277,62 @@ impl PoolQueue {
         }
     }
 
-    /// Shutdown or lost leadership: what is in flight is dropped silently, and the next observation is compared.
+    /// Handles shutdown and lost leadership: silently drops the changes; the next observation is compared.
     pub(super) fn interrupted(&mut self, now: Now, out: &mut Vec<Out>) {
         self.end(now, AttemptEnd::Interrupted, out);
-        self.content_is_uncertain();
-        self.rest = LastResult::Unknown;
+        self.mark_uncertain();
+        self.last_result = LastResult::Unknown;
     }
 
     fn failed(&mut self, failure: &Arc<Failure>) {
-        self.content_is_uncertain();
-        self.shown.last_error = Some(Arc::from(failure.to_string()));
+        self.mark_uncertain();
+        self.status_view.last_error = Some(Arc::from(failure.to_string()));
     }
 
-    pub(super) fn content_is_uncertain(&mut self) {
-        if let Some(content) = &mut self.content {
-            content.certain = false;
+    pub(super) fn mark_uncertain(&mut self) {
+        if let Some(observed) = &mut self.observed {
+            observed.certain = false;
         }
     }
 
-    /// Whether operators have heard of this failure and no Service asked since (Q8).
+    /// Reports whether operators already know this failure and no Service has asked for anything since (Q8).
     fn is_repeat(&self, changes: &Changes, failure: &Failure) -> bool {
-        let told = self.rest.failed().is_some_and(|failed| failed.heard == Heard::Of(Fault::of(failure)));
+        let told = self
+            .last_result
+            .failed()
+            .is_some_and(|failed| failed.report == FailureReport::Reported(FailureKey::of(failure)));
         told && !changes.any_of_a_service()
     }
 
-    /// Keeps the reported failure in mind and sets the time of the next comparison (Q8). Says when the pool is
-    /// tried again: then, or earlier with the changes that wait.
-    fn note_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
+    /// Records the reported failure, and sets the time of the next comparison (Q8). Returns how long it takes until the
+    /// pool is tried again: at that time, or earlier with the waiting changes.
+    fn record_failure(&mut self, now: Now, failure: &Failure, by_service: bool) -> Option<Duration> {
         let comparison =
             self.params.after_failure.filter(|delay| !delay.is_zero() && self.params.max_retries > 0);
-        let delay = match (self.rest.failed(), by_service) {
+        let delay = match (self.last_result.failed(), by_service) {
             (Some(before), false) => doubled(before.delay),
             (Some(_), true) | (None, _) => comparison.unwrap_or_default(),
         };
         let compare_at = comparison.map(|_| now.plus(delay));
-        let heard = if self.tells() { Heard::Of(Fault::of(failure)) } else { Heard::NotYet };
-        self.rest = LastResult::Failed(Failed { heard, compare_at, delay });
+        let report = if self.may_report() {
+            FailureReport::Reported(FailureKey::of(failure))
+        } else {
+            FailureReport::Unreported
+        };
+        self.last_result = LastResult::Failed(ReportedFailure { report, compare_at, delay });
         let again_at = if self.waiting.changes.is_empty() { compare_at } else { self.ready_at() };
         again_at.map(|at| at.since(now))
     }
 
-    /// The Services that changes of these owners are told to: their own, or all of the pool when none has one.
-    fn subjects<'a>(&self, owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<ServiceUid> {
+    /// Returns the Services that get reports about changes of these owners: their own, or all of the pool when there is
+    /// none.
+    fn subjects<'a>(&self, owners: impl Iterator<Item = &'a ChangeOwner>) -> BTreeSet<ServiceUid> {
         let mut of_the_pool = false;
         let mut subjects = BTreeSet::new();
         for owner in owners {
             match owner {
-                Owner::Pool => of_the_pool = true,
-                Owner::Service(uid) => {
+                ChangeOwner::Pool => of_the_pool = true,
+                ChangeOwner::Service(uid) => {
                     subjects.insert(uid.clone());
                 }
             }
@@ -331,21 +343,21 @@ impl PoolQueue {
         subjects
     }
 
-    /// Whether its Services are told of it: not while it is paused, as where everything is only observed (G6).
-    pub(super) fn tells(&self) -> bool {
+    /// Reports whether the pool's Services get events: not while it is paused or only observed (G6).
+    pub(super) fn may_report(&self) -> bool {
         self.assignment.as_ref().is_some_and(|assignment| !assignment.is_paused())
     }
 
-    /// A pause has ended: what lasts is told again, and what was not told is tried again.
+    /// Ends a pause: lasting conditions are reported again, and unreported failures are retried.
     pub(super) fn pause_ended(&mut self, now: Now) {
-        self.rest.pause_ended(now);
-        self.told_not_manageable.clear();
+        self.last_result.pause_ended(now);
+        self.reported_reasons.clear();
     }
 
-    /// Tells the Services of these owners, unless it is paused; says whether there is any Service to tell.
+    /// Reports to the Services of these owners, unless the pool is paused. Returns whether there is any such Service.
     pub(super) fn report<'a>(
         &self,
-        owners: impl Iterator<Item = &'a Owner>,
+        owners: impl Iterator<Item = &'a ChangeOwner>,
         what: EventKind,
         out: &mut Vec<Out>,
     ) -> bool {
@@ -360,7 +372,7 @@ impl PoolQueue {
             services.iter().filter_map(|uid| assignment.services.get(uid).map(|share| (uid, share)));
         let subjects: Vec<Subject> = relevant.map(|(uid, share)| Subject::of(uid, &share.key)).collect();
         let any = !subjects.is_empty();
-        if any && self.tells() {
+        if any && self.may_report() {
             let note = assignment.source.note().cloned();
             out.push(Out::Report(Report { subjects, what, note }));
         }
@@ -368,7 +380,7 @@ impl PoolQueue {
     }
 }
 
-/// What an attempt has changed and why, for operators.
+/// Returns what an attempt has changed and why, for operators.
 fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     let correlation_id = match outcome {
         Outcome::Written { record, .. } => return Arc::clone(record),
@@ -384,7 +396,7 @@ fn record_of(attempt: &Attempt, outcome: &Outcome) -> Arc<WriteRecord> {
     Arc::new(WriteRecord::of(attempt.trigger, services, correlation_id))
 }
 
-/// How an attempt of a pool that has no owner any more, or is quarantined, ends: a failure of it is not tried again.
+/// Returns how an attempt of a pool ends that has no owner or is quarantined: its failure is not retried.
 pub(super) fn retired_end(outcome: &Outcome) -> AttemptEnd {
     match outcome {
         Outcome::Written { .. } => AttemptEnd::Written,

@@ -1,10 +1,11 @@
-//! A pool's invariants, and what becomes of a pool that breaks one: it is left alone, and the others go on
-//! (docs/design/model-and-mechanisms.md, A4). It ends when the pool has no owner any more, or with the process.
+//! A pool's invariants, and the quarantine of a pool that breaks one: it does nothing, and the other pools continue
+//! (docs/design/model-and-mechanisms.md, A4). The quarantine ends when the pool has no owner any more, or with the
+//! process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::queue::changes::{Changes, Owner};
+use crate::queue::changes::{ChangeOwner, Changes};
 use crate::queue::outcome::retired_end;
 use crate::queue::{Attempt, In, Out, Phase, PoolQueue, status};
 use model::assignment::Assignment;
@@ -13,30 +14,32 @@ use model::machine::Now;
 use model::report::EventKind;
 use model::sample::{AttemptEnd, Metric};
 
-/// How long after a term's first assignment, or the end of a pause, its Services are told once more. The event emitter
-/// of a standby drops what it is told, and hears that it leads soon after the pools do.
-const TOLD_AFTER: Duration = Duration::from_secs(60);
+/// Time after a term's first assignment, or the end of a pause, at which the quarantine is reported once more. The
+/// event emitter of a standby drops reports, and learns of its leadership soon after the pools do.
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a pool is left alone, and what is still to come of it.
+/// The state of a quarantined pool.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     /// The invariant that does not hold.
     pub(super) broken: &'static str,
-    /// An attempt that the writer has yet to answer; its outcome counts for nothing.
+    /// An attempt that the writer has yet to answer; its outcome is ignored.
     pub running: Option<Attempt>,
-    /// When its Services are told once more.
-    pub tell_at: Option<Now>,
+    /// When the quarantine is reported once more.
+    pub report_at: Option<Now>,
 }
 
 impl PoolQueue {
-    /// The invariants of a pool (Q1, Q3, Q4), cheap enough for every step.
+    /// Checks the invariants of a pool (Q1, Q3, Q4); cheap enough for every step.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let changes = &self.waiting.changes;
         let all = |test: bool, broken: &'static str| if test { Ok(()) } else { Err(broken) };
         all(changes.within(self.params.max_retries), "a waiting change is beyond its budget")?;
-        let named = |owner: &Owner| match owner {
-            Owner::Pool => self.assignment.is_some(),
-            Owner::Service(uid) => self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid)),
+        let named = |owner: &ChangeOwner| match owner {
+            ChangeOwner::Pool => self.assignment.is_some(),
+            ChangeOwner::Service(uid) => {
+                self.assignment.as_ref().is_some_and(|a| a.services.contains_key(uid))
+            }
         };
         all(changes.owners().all(named), "a change without an owner waits")?;
         match &self.phase {
@@ -57,9 +60,9 @@ impl PoolQueue {
         }
     }
 
-    /// Ends a step, which has said what is in `out` from `from` on: judges the pool, and shows it. Where one looks
-    /// for errors, in tests and in the simulation, a broken invariant ends the program.
-    pub(super) fn conclude(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
+    /// Ends a step, whose outputs are in `out` from `from` on: checks the invariants, and publishes the pool. In tests
+    /// and in the simulation a broken invariant ends the program.
+    pub(super) fn finish_step(&mut self, now: Now, sound: bool, from: usize, out: &mut Vec<Out>) {
         let sound = if sound { Ok(()) } else { Err("a level is not the union of its Services' parts") };
         if let Err(broken) = sound.and_then(|()| self.check()) {
             debug_assert!(self.broken_on_purpose, "{}: {broken}: {self:?}", self.pool);
@@ -69,14 +72,14 @@ impl PoolQueue {
         self.publish(now, out);
     }
 
-    /// Breaks an invariant, as its next step finds, so that a test can see what becomes of the pools beside it: a change
-    /// waits of a Service that the pool was never given.
+    /// Breaks an invariant on purpose, so that a test can watch the other pools: a change waits whose Service was never
+    /// assigned.
     pub fn break_on_purpose(&mut self, now: Now) {
         self.broken_on_purpose = true;
-        self.waiting.add(Owner::Service(ServiceUid::new("unknown")), now);
+        self.waiting.add(ChangeOwner::Service(ServiceUid::new("unknown")), now);
     }
 
-    /// Releases all but whose the pool is, and takes back what this step has said to the writer.
+    /// Releases everything except the owners of the pool, and takes back what this step has sent to the writer.
     fn quarantine(&mut self, now: Now, broken: &'static str, from: usize, out: &mut Vec<Out>) {
         let mut refused = None;
         for said in out.iter_mut().skip(from) {
@@ -99,64 +102,64 @@ impl PoolQueue {
             | Phase::Due(_)
             | Phase::Quarantined(_) => None,
         };
-        (self.assignment, self.epoch, self.shown) = (old.assignment, old.epoch, old.shown);
+        (self.assignment, self.epoch, self.status_view) = (old.assignment, old.epoch, old.status_view);
         (self.reported, self.out_of_sync) = (old.reported, old.out_of_sync);
         (self.ended, self.not_before, self.losses.total) = (old.ended, old.not_before, old.losses.total);
-        self.shown.last_error = Some(Arc::from(broken));
-        self.shown.withheld = None;
-        self.shown.dirty = true;
-        self.phase = Phase::Quarantined(Quarantine { broken, running, tell_at: None });
+        self.status_view.last_error = Some(Arc::from(broken));
+        self.status_view.withheld = None;
+        self.status_view.dirty = true;
+        self.phase = Phase::Quarantined(Quarantine { broken, running, report_at: None });
         out.push(Out::Quarantined(self.pool.clone(), broken));
-        self.tell(broken, out);
-        if let Some(nobodys) = self.assignment.take_if(|assignment| assignment.services.is_empty()) {
-            self.leave_quarantine(now, nobodys, out);
+        self.report_quarantine(broken, out);
+        if let Some(unowned) = self.assignment.take_if(|assignment| assignment.services.is_empty()) {
+            self.leave_quarantine(now, unowned, out);
         }
     }
 
-    fn tell(&self, broken: &'static str, out: &mut Vec<Out>) {
+    fn report_quarantine(&self, broken: &'static str, out: &mut Vec<Out>) {
         let what = EventKind::Quarantined { pool: self.pool.clone(), broken };
-        self.report([&Owner::Pool].into_iter(), what, out);
+        self.report([&ChangeOwner::Pool].into_iter(), what, out);
     }
 
-    /// Tells its Services once more, when the time for that has come.
-    pub(super) fn tell_again(&mut self, now: Now, out: &mut Vec<Out>) {
+    /// Reports the quarantine once more when that is due.
+    pub(super) fn report_again(&mut self, now: Now, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = &mut self.phase
-            && quarantine.tell_at.take_if(|at| *at <= now).is_some()
+            && quarantine.report_at.take_if(|at| *at <= now).is_some()
         {
             let broken = quarantine.broken;
-            self.tell(broken, out);
+            self.report_quarantine(broken, out);
         }
     }
 
-    /// What a quarantined pool is told: it answers what must be answered, and does nothing.
+    /// Processes an input in quarantine: answers what must be answered, and does nothing else.
     pub(super) fn step_quarantined(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let from = out.len();
         match input {
-            In::Assigned(assignment) => self.assigned_in_quarantine(now, assignment, out),
+            In::Assigned(assignment) => self.on_assigned_in_quarantine(now, assignment, out),
             In::Take(id) => {
                 self.epoch = self.epoch.max(id.epoch);
-                if self.running_ends(|running| running == id) {
+                if self.end_running(|running| running == id) {
                     self.end(now, AttemptEnd::Interrupted, out);
                 }
                 out.push(Out::Taken(self.pool.clone(), id, None));
             }
             In::Finished(id, outcome) => {
-                if self.running_ends(|running| running == id) {
+                if self.end_running(|running| running == id) {
                     self.end(now, retired_end(&outcome), out);
                 } else {
                     out.push(Out::Metric(Metric::UnmatchedAnswer));
                 }
             }
-            In::Attempt(id) => self.on_attempt_asked(now, id, out),
+            In::Attempt(id) => self.on_attempt_requested(now, id, out),
             In::Observed(_) | In::Pace(_) | In::Rewrite | In::Verified(_) => {}
         }
-        self.note_sync(now, false);
+        self.record_sync(now, false);
         self.end_conditions(now, from, out);
         self.publish(now, out);
     }
 
-    /// Releases the running attempt if it is the one that is meant.
-    fn running_ends(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
+    /// Ends the running attempt if it is the given one. Returns whether it was.
+    fn end_running(&mut self, is_meant: impl Fn(AttemptId) -> bool) -> bool {
         match &mut self.phase {
             Phase::Quarantined(quarantine) => {
                 quarantine.running.take_if(|attempt| is_meant(attempt.id)).is_some()
@@ -165,7 +168,7 @@ impl PoolQueue {
         }
     }
 
-    fn assigned_in_quarantine(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
+    fn on_assigned_in_quarantine(&mut self, now: Now, new: Arc<Assignment>, out: &mut Vec<Out>) {
         let old = self.assignment.as_ref();
         if old.is_some_and(|old| new.epoch < old.epoch) {
             return;
@@ -175,28 +178,28 @@ impl PoolQueue {
         }
         let begins = old.is_none_or(|old| old.epoch < new.epoch);
         let resumes = old.is_some_and(|old| old.is_paused()) && !new.is_paused();
-        self.shown.dirty |= status::differ(old.map(AsRef::as_ref), &new);
+        self.status_view.dirty |= status::differ(old.map(AsRef::as_ref), &new);
         let epoch = new.epoch;
         self.epoch = self.epoch.max(epoch);
         self.assignment = Some(new);
-        if begins && self.running_ends(|running| running.epoch < epoch) {
+        if begins && self.end_running(|running| running.epoch < epoch) {
             self.end(now, AttemptEnd::Interrupted, out);
         }
         if let Phase::Quarantined(quarantine) = &mut self.phase
             && (begins || resumes)
         {
-            quarantine.tell_at = Some(now.plus(TOLD_AFTER));
+            quarantine.report_at = Some(now.plus(REPORT_AGAIN_AFTER));
         }
     }
 
-    /// The pool has no owner: it retires, as any other, when nothing of it is in flight.
-    fn leave_quarantine(&mut self, now: Now, nobodys: Arc<Assignment>, out: &mut Vec<Out>) {
+    /// Ends the quarantine of a pool without an owner: the pool retires when nothing of it is in flight.
+    fn leave_quarantine(&mut self, now: Now, unowned: Arc<Assignment>, out: &mut Vec<Out>) {
         if let Phase::Quarantined(quarantine) = std::mem::replace(&mut self.phase, Phase::Quiet)
             && let Some(attempt) = quarantine.running
         {
             self.phase = Phase::Retiring(attempt);
         }
-        self.shown.last_error = None;
-        self.on_released(now, nobodys, out);
+        self.status_view.last_error = None;
+        self.on_released(now, unowned, out);
     }
 }

@@ -1,10 +1,10 @@
-//! What a pool shows: the state under which it is counted, and its view (E2, H3).
+//! The published status of a pool: the state under which it is counted, and its view (E2, H3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 use crate::queue::last_result::LastResult;
 use crate::queue::{Out, Phase, PoolQueue};
 use model::assignment::Assignment;
@@ -14,25 +14,25 @@ use model::sample::{Metric, PoolState};
 use model::view::{LastAttempt, PoolView};
 use model::write_record::WriteRecord;
 
-/// What was shown last, and what is only there to be shown.
+/// The last published status, and values that are only published.
 #[derive(Default, Debug)]
 pub(super) struct QueueStatus {
     /// The state under which the pool is counted, and since when.
     state: Option<(PoolState, Now)>,
-    /// Whether something visible changed since the last view.
+    /// Whether anything visible changed since the last view.
     pub dirty: bool,
-    /// How the last attempt ended.
+    /// The end of the last attempt.
     pub last_end: Option<LastAttempt>,
-    /// What the attempt that is about to end has changed.
+    /// The changes of the attempt that is about to end.
     pub record: Option<Arc<WriteRecord>>,
-    /// What the last failure said.
+    /// Error of the last failure.
     pub last_error: Option<Arc<str>>,
-    /// What a dry run would have changed: added, removed.
+    /// Changes that a dry run would have made: added, removed.
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
 }
 
 impl QueueStatus {
-    /// The pool is no longer counted.
+    /// Removes the pool from the counts.
     pub fn forget(&mut self, out: &mut Vec<Out>) {
         if let Some((from, _)) = self.state.take() {
             out.push(Out::Metric(Metric::PoolState { from: Some(from), to: None }));
@@ -40,7 +40,7 @@ impl QueueStatus {
     }
 }
 
-/// Whether two assignments of a pool look different.
+/// Reports whether two assignments of a pool differ visibly.
 pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
     let Some(old) = old else { return true };
     let (before, after) = (old.level.required.values(), new.level.required.values());
@@ -53,20 +53,20 @@ pub(super) fn differ(old: Option<&Assignment>, new: &Assignment) -> bool {
 }
 
 impl PoolQueue {
-    /// Counts the pool under its state, and shows it when something visible changed.
+    /// Counts the pool under its state, and publishes its view if anything visible changed.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(assignment) = self.assignment.as_ref().map(Arc::clone) else {
             return;
         };
         let state = self.state(now, &assignment);
-        let counted = self.shown.state.map(|(state, _)| state);
+        let counted = self.status_view.state.map(|(state, _)| state);
         if counted != Some(state) {
             out.push(Out::Metric(Metric::PoolState { from: counted, to: Some(state) }));
-            self.shown.state = Some((state, now));
-            self.shown.dirty = true;
+            self.status_view.state = Some((state, now));
+            self.status_view.dirty = true;
         }
-        if std::mem::take(&mut self.shown.dirty) {
-            let since = self.shown.state.map_or(now, |(_, since)| since);
+        if std::mem::take(&mut self.status_view.dirty) {
+            let since = self.status_view.state.map_or(now, |(_, since)| since);
             out.push(Out::View(Arc::new(self.view(now, &assignment, state, since))));
         }
     }
@@ -81,7 +81,7 @@ impl PoolQueue {
         if assignment.is_paused() {
             return PoolState::Paused;
         }
-        if self.content.is_none() {
+        if self.observed.is_none() {
             return PoolState::Unknown;
         }
         if let Phase::Due(_) = self.phase {
@@ -93,17 +93,17 @@ impl PoolQueue {
         if !self.waiting.changes.is_empty() {
             return PoolState::Waiting;
         }
-        match &self.rest {
+        match &self.last_result {
             LastResult::Unknown => PoolState::Unknown,
-            LastResult::Right => PoolState::Right,
-            LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::Gone => PoolState::Failed,
-            LastResult::Left(_) | LastResult::Withheld { .. } => PoolState::Waiting,
+            LastResult::InSync => PoolState::Right,
+            LastResult::Failed(_) | LastResult::Backoff(_) | LastResult::NotFound => PoolState::Failed,
+            LastResult::LeftAlone(_) | LastResult::Withheld { .. } => PoolState::Waiting,
         }
     }
 
-    /// When the state Parked ends, while the pool is counted under it.
-    pub(super) fn shown_parked_until(&self) -> Option<Now> {
-        match self.shown.state {
+    /// Returns when the state Parked ends, while the pool is counted under it.
+    pub(super) fn parked_state_until(&self) -> Option<Now> {
+        match self.status_view.state {
             Some((PoolState::Parked, _)) => self.waiting.changes.eligible_at(),
             Some(_) | None => None,
         }
@@ -133,39 +133,39 @@ impl PoolQueue {
             since,
             level: assignment.level.clone(),
             provenance: assignment.provenance,
-            observed: self.content.as_ref().map(|content| content.members.clone()),
-            observed_down: self.content.as_ref().map(|content| content.down.clone()).unwrap_or_default(),
-            observed_other: self.content.as_ref().map(|content| content.other.clone()).unwrap_or_default(),
-            observed_at: self.content.as_ref().map(|content| content.seen),
+            observed: self.observed.as_ref().map(|observed| observed.members.clone()),
+            observed_down: self.observed.as_ref().map(|observed| observed.down.clone()).unwrap_or_default(),
+            observed_other: self.observed.as_ref().map(|observed| observed.other.clone()).unwrap_or_default(),
+            observed_at: self.observed.as_ref().map(|observed| observed.seen),
             waiting_since: self.waiting_since(assignment),
             out_of_sync: self.out_of_sync,
-            provisioning_failed: self.content.as_ref().is_some_and(|content| content.failed),
+            provisioning_failed: self.observed.as_ref().is_some_and(|observed| observed.failed),
             next_at: next_at.filter(|at| *at > now),
             retries: self.retries(assignment),
             attempt: attempt.map(|attempt| attempt.id),
-            last_end: self.shown.last_end.clone(),
-            last_error: self.shown.last_error.clone(),
+            last_end: self.status_view.last_end.clone(),
+            last_error: self.status_view.last_error.clone(),
             held: assignment.held.clone(),
             would_hold: assignment.would_hold.clone(),
             overruled: assignment.overruled.clone(),
             paused: assignment.paused.clone(),
-            withheld: self.shown.withheld.clone(),
+            withheld: self.status_view.withheld.clone(),
             lost_writes: self.losses.total,
         }
     }
 
-    /// Since when a change has waited that may be written: the time of a pause does not count.
+    /// Returns since when a change has waited that may be written; the time of a pause does not count.
     fn waiting_since(&self, assignment: &Assignment) -> Option<Now> {
         let since = self.waiting.changes.since().filter(|_| !assignment.is_paused())?;
         Some(since.max(self.resumed.unwrap_or(since)))
     }
 
-    /// The counts that wait, by Service; a change of no single Service is shown under each of them.
+    /// Returns the waiting retry counts by Service; a change of no single Service is shown under each of them.
     fn retries(&self, assignment: &Assignment) -> BTreeMap<ServiceUid, Vec<u32>> {
         let counts = |uid: &ServiceUid| -> Vec<u32> {
-            let owner = Owner::Service(uid.clone());
+            let owner = ChangeOwner::Service(uid.clone());
             let own = self.waiting.changes.counts(&owner);
-            let all: BTreeSet<u32> = own.chain(self.waiting.changes.counts(&Owner::Pool)).collect();
+            let all: BTreeSet<u32> = own.chain(self.waiting.changes.counts(&ChangeOwner::Pool)).collect();
             all.into_iter().collect()
         };
         let by_service = assignment.services.keys().map(|uid| (uid.clone(), counts(uid)));

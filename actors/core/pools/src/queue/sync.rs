@@ -1,5 +1,5 @@
-//! Since when a pool has not matched its level (Q8, E2). Attempts, retries and new terms do not end that; only a pool that
-//! is known to match does.
+//! Since when a pool has been out of sync (Q8, E2). Attempts, retries and new terms do not end that; only an
+//! observation that the pool is in sync does.
 
 use crate::queue::PoolQueue;
 use model::assignment::HeldReason;
@@ -7,11 +7,11 @@ use model::machine::Now;
 use model::view::OutOfSync;
 
 impl PoolQueue {
-    /// Notes whether the pool matches its level. A difference that a new level makes begins now; any other may have begun
-    /// before it was seen.
-    pub(super) fn note_sync(&mut self, now: Now, by_level: bool) {
+    /// Records whether the pool is in sync. A difference made by a new level begins now; any other may have begun
+    /// before it was observed.
+    pub(super) fn record_sync(&mut self, now: Now, by_level: bool) {
         let before = self.out_of_sync;
-        let at_least = !by_level || self.content.is_none();
+        let at_least = !by_level || self.observed.is_none();
         let since = self.is_out_of_sync().map(|is_out| is_out.then_some(now));
         self.out_of_sync = match (since, self.held_since()) {
             (Some(None), None) => None,
@@ -21,28 +21,29 @@ impl PoolQueue {
             }
             (Some(Some(since)), _) => Some(before.unwrap_or(OutOfSync { since, at_least })),
         };
-        self.shown.dirty |= self.out_of_sync != before;
+        self.status_view.dirty |= self.out_of_sync != before;
     }
 
-    /// The time of a pause does not count.
+    /// Restarts the time at the end of a pause, because a pause does not count.
     pub(super) fn resume_sync(&mut self, now: Now) {
         self.out_of_sync = self.out_of_sync.map(|_| OutOfSync { since: now, at_least: true });
     }
 
-    /// Whether what the pool holds differs from its level; `None`: that is not certain, and it is as it was.
+    /// Reports whether the pool differs from its level; `None`: that is not certain, and nothing changes.
     fn is_out_of_sync(&self) -> Option<bool> {
         let level = &self.assignment.as_ref()?.level;
-        match &self.content {
-            // What was written may be lost like the write before.
-            Some(content) if content.is_right(level) => {
-                content.at_rest.then_some(self.losses.stand || content.failed)
+        match &self.observed {
+            // This write may be lost like the one before.
+            Some(observed) if observed.is_in_sync(level) => {
+                observed.at_rest.then_some(self.losses.last_write_lost || observed.failed)
             }
-            Some(content) if content.matches(level) => None,
+            Some(observed) if observed.matches(level) => None,
             Some(_) | None => Some(true),
         }
     }
 
-    /// Since when a guard keeps members that are to go. What the mode add-only keeps is as the operator wants it.
+    /// Returns since when a guard holds members that are to go. What the mode add-only holds is the operator's
+    /// intention.
     fn held_since(&self) -> Option<Now> {
         let held = self.assignment.as_ref()?.held.as_ref()?;
         (held.reason != HeldReason::AddOnly).then_some(held.since)

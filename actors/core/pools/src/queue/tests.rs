@@ -1,9 +1,9 @@
-//! Drives one pool on the test's clock, in the place of its Directory, Discovery and writer.
+//! Drives one pool on the test's clock, in place of its Directory, Discovery and writer.
 
-mod asked;
 mod audit;
 mod conditions;
-mod fights;
+mod contention;
+mod manual_attempt;
 mod properties;
 mod quarantine;
 mod rewrite;
@@ -39,7 +39,7 @@ fn params() -> Params {
         after_failure: Some(Duration::from_secs(60)),
         drift: true,
         compare_after_stale: true,
-        fights: true,
+        contention_backoff: true,
     }
 }
 
@@ -110,7 +110,7 @@ fn share(name: &str, required: &[u8]) -> Share {
     }
 }
 
-/// What an event is called, for comparing.
+/// Returns the name of an event, for comparisons.
 fn reason(what: &EventKind) -> &'static str {
     match what {
         EventKind::Updated { .. } => "updated",
@@ -140,7 +140,7 @@ fn reason(what: &EventKind) -> &'static str {
     }
 }
 
-/// A pool, its clock, and what it has said.
+/// A pool, its clock, and its outputs.
 struct Drive {
     queue: PoolQueue,
     now: Now,
@@ -183,23 +183,23 @@ impl Drive {
         }
     }
 
-    /// A pool of the Service `web` that holds member 1 and is right, at 0 s.
-    fn right(params: Params) -> Drive {
+    /// A pool of the Service `web` that holds member 1 and is in sync, at 0 s.
+    fn in_sync(params: Params) -> Drive {
         let mut drive = Drive::new(params);
-        drive.want("web", &[1]);
-        drive.see(&[1]);
+        drive.require("web", &[1]);
+        drive.observe(&[1]);
         assert_eq!(drive.state(), PoolState::Right);
-        drive.take_said();
+        drive.take_outputs();
         drive
     }
 
     fn step(&mut self, input: In) -> &mut Drive {
         let mut out = Vec::new();
         self.queue.step(self.now, input, &mut out);
-        self.hear(out)
+        self.receive(out)
     }
 
-    fn hear(&mut self, out: Vec<Out>) -> &mut Drive {
+    fn receive(&mut self, out: Vec<Out>) -> &mut Drive {
         for said in &out {
             match said {
                 Out::Due(_, due) => self.due = Some(*due),
@@ -232,14 +232,14 @@ impl Drive {
             self.now = self.now.max(next);
             let mut out = Vec::new();
             self.queue.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
         }
         self.now = end;
         self
     }
 
-    /// The Service wants these members; the pool's level is the union of all shares.
-    fn want(&mut self, service: &str, members: &[u8]) -> &mut Drive {
+    /// The Service asks for these members; the pool's level is the union of all shares.
+    fn require(&mut self, service: &str, members: &[u8]) -> &mut Drive {
         self.assignment.services.insert(ServiceUid::new(service), share(service, members));
         self.assign()
     }
@@ -266,13 +266,13 @@ impl Drive {
     }
 
     /// A GET that begins now sees these members.
-    fn see(&mut self, members: &[u8]) -> &mut Drive {
+    fn observe(&mut self, members: &[u8]) -> &mut Drive {
         let began = self.now;
         self.step(In::Observed(Observation { began, facts: facts(members) }))
     }
 
-    /// A look while an operation runs on the load balancer.
-    fn see_updating(&mut self, members: &[u8]) -> &mut Drive {
+    /// A GET that begins now sees these members, while an operation runs on the load balancer.
+    fn observe_updating(&mut self, members: &[u8]) -> &mut Drive {
         let (began, mut facts) = (self.now, facts(members));
         Arc::make_mut(&mut facts).provisioning = Provisioning::Updating;
         self.step(In::Observed(Observation { began, facts }))
@@ -317,14 +317,14 @@ impl Drive {
         self.finish(id, outcome)
     }
 
-    /// Forgets what was said so far.
-    fn take_said(&mut self) -> Vec<Out> {
+    /// Drops the outputs so far, and returns them.
+    fn take_outputs(&mut self) -> Vec<Out> {
         self.reports.clear();
         self.samples.clear();
         std::mem::take(&mut self.said)
     }
 
-    /// The events since the last question, as reason and Service.
+    /// Returns the events since the last call, as reason and Service.
     fn events(&mut self) -> Vec<String> {
         let mut events = Vec::new();
         for report in self.reports.drain(..) {
@@ -336,8 +336,8 @@ impl Drive {
         events
     }
 
-    /// The lost writes that the Services have heard of, of all that was not forgotten: which, and for how many seconds
-    /// the pool is left.
+    /// Returns the reported lost writes that were not dropped: the number, and for how many seconds the pool is left
+    /// alone.
     fn losses(&self) -> Vec<(u64, Option<u64>)> {
         let lost = |report: &Report| {
             let EventKind::WritesLost { writes, left_for, .. } = &report.what else { return None };
@@ -346,7 +346,7 @@ impl Drive {
         self.reports.iter().filter_map(lost).collect()
     }
 
-    /// The terminal observations since the last question: whether each failed.
+    /// Returns the terminal observations since the last call: whether each failed.
     fn observations(&mut self) -> Vec<bool> {
         let mut observations = Vec::new();
         for sample in self.samples.drain(..) {
@@ -361,7 +361,7 @@ impl Drive {
         self.view.as_ref().expect("a view was shown").state
     }
 
-    fn said_any(&self, test: impl Fn(&Out) -> bool) -> bool {
+    fn sent_any(&self, test: impl Fn(&Out) -> bool) -> bool {
         self.said.iter().any(test)
     }
 }

@@ -1,86 +1,86 @@
-//! The reports of conditions that the API server has not accepted yet (E1).
+//! Reports of conditions that the API server has not accepted yet (E1).
 
 use std::collections::BTreeMap;
 
-use super::correlator::{Key, News};
+use super::correlator::{NewEvent, SeriesKey};
 use model::report::{Condition, Ended, Subject};
 
-/// Something about each condition, for each of its subjects.
+/// A value for each condition and each of its subjects.
 type ByCondition<T> = BTreeMap<Condition, BTreeMap<Subject, T>>;
 
-/// The newest report of each condition that holds, while the API server has not accepted it.
+/// The newest report of each lasting condition that the API server has not accepted.
 #[derive(Default, Debug)]
-pub(super) struct Outstanding(ByCondition<Key>);
+pub(super) struct OutstandingReports(ByCondition<SeriesKey>);
 
-impl Outstanding {
-    /// A condition was reported in this series; an older report of it is outdated.
-    pub(super) fn began(&mut self, key: &Key) {
-        if let Some(condition) = &key.kin.condition {
+impl OutstandingReports {
+    /// Records the newest report of a condition; an older report of it is outdated.
+    pub(super) fn began(&mut self, key: &SeriesKey) {
+        if let Some(condition) = &key.class.condition {
             let subjects = self.0.entry(condition.clone()).or_default();
-            subjects.insert(key.kin.subject.clone(), key.clone());
+            subjects.insert(key.class.subject.clone(), key.clone());
         }
     }
 
-    /// Whether the newest report of a condition that holds is in this series, and was not accepted.
-    pub(super) fn holds(&self, key: &Key) -> bool {
-        let subjects = key.kin.condition.as_ref().and_then(|condition| self.0.get(condition));
-        subjects.and_then(|subjects| subjects.get(&key.kin.subject)) == Some(key)
+    /// Reports whether this series holds the newest report of a lasting condition, and was not accepted.
+    pub(super) fn holds(&self, key: &SeriesKey) -> bool {
+        let subjects = key.class.condition.as_ref().and_then(|condition| self.0.get(condition));
+        subjects.and_then(|subjects| subjects.get(&key.class.subject)) == Some(key)
     }
 
-    /// The API server has accepted the newest report in this series.
-    pub(super) fn accepted(&mut self, key: &Key) {
+    /// Records that the API server accepted the newest report in this series.
+    pub(super) fn accepted(&mut self, key: &SeriesKey) {
         if self.holds(key)
-            && let Some(condition) = &key.kin.condition
+            && let Some(condition) = &key.class.condition
         {
-            remove(&mut self.0, condition, Some(&key.kin.subject));
+            remove(&mut self.0, condition, Some(&key.class.subject));
         }
     }
 
-    /// A condition holds no longer.
+    /// Drops an ended condition.
     pub(super) fn ended(&mut self, ended: &Ended) {
         remove(&mut self.0, &ended.condition, ended.subject.as_ref());
     }
 
-    /// Nothing is posted again: what holds is reported again when that may be told.
+    /// Drops everything: lasting conditions are reported again when that is permitted.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// The series of all of them.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+    /// Returns the series of all reports.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &SeriesKey> {
         self.0.values().flat_map(BTreeMap::values)
     }
 }
 
-/// The newest report of each condition that came before the emitter heard of the term in which it is told.
+/// The newest report of each condition that arrived before the emitter knew the term of the report.
 #[derive(Default, Debug)]
-pub(super) struct Early(ByCondition<News>);
+pub(super) struct EarlyReports(ByCondition<NewEvent>);
 
-impl Early {
-    /// Keeps a report until it may be told.
-    pub(super) fn keep(&mut self, news: News) {
-        if let Some(condition) = &news.kin.condition {
-            self.0.entry(condition.clone()).or_default().insert(news.kin.subject.clone(), news);
+impl EarlyReports {
+    /// Keeps a report until it may be posted.
+    pub(super) fn keep(&mut self, event: NewEvent) {
+        if let Some(condition) = &event.class.condition {
+            self.0.entry(condition.clone()).or_default().insert(event.class.subject.clone(), event);
         }
     }
 
-    /// A condition holds no longer.
+    /// Drops an ended condition.
     pub(super) fn ended(&mut self, ended: &Ended) {
         remove(&mut self.0, &ended.condition, ended.subject.as_ref());
     }
 
-    /// Takes out what these subjects are to be told.
-    pub(super) fn take(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<News> {
+    /// Removes and returns the reports for these subjects.
+    pub(super) fn take(&mut self, of: impl Fn(&Subject) -> bool) -> Vec<NewEvent> {
         let mut taken = Vec::new();
         for subjects in self.0.values_mut() {
-            taken.extend(subjects.extract_if(.., |subject, _| of(subject)).map(|(_, news)| news));
+            taken.extend(subjects.extract_if(.., |subject, _| of(subject)).map(|(_, event)| event));
         }
         self.0.retain(|_, subjects| !subjects.is_empty());
         taken
     }
 }
 
-/// Removes what there is about a condition for this subject, or for all of them.
+/// Removes the values of a condition for this subject, or for all of them.
 fn remove<T>(all: &mut ByCondition<T>, condition: &Condition, subject: Option<&Subject>) {
     match (subject, all.get_mut(condition)) {
         (Some(subject), Some(subjects)) => {

@@ -1,8 +1,7 @@
-//! The volume rules of client-go's recorder, which keep a cluster's events few and true: what is similar is combined,
-//! what repeats is one series, and each object has budgets: one for Normal events,
-//! and one for Warnings of each reason (E1).
+//! The volume rules of client-go's recorder: similar events are combined, repeated events form one series, and each
+//! object has budgets, one for Normal events and one for Warnings of each reason (E1).
 //!
-//! What is written to the API server, and when, is the emitter's business.
+//! The emitter decides what is written to the API server, and when.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,84 +10,83 @@ use std::time::Duration;
 
 use crate::events::Severity;
 use crate::events::messages;
-use crate::events::recent::Recent;
+use crate::events::recent::LruMap;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 use model::report::{Condition, Subject};
 
-/// How many objects, kinds of event and series are remembered each.
+/// Maximum number of remembered objects, kinds of events and series, each.
 pub(super) const REMEMBERED: usize = 4096;
-/// From this many different messages on, events of one object, type and reason are combined: the tenth is the first
-/// that is.
+/// Number of different messages from which on events of one object, type and reason are combined, counted with the
+/// combined one.
 const SIMILAR: usize = 10;
-/// How long after the last of its kind an event is the first again.
+/// Time after the last event of its kind at which an event counts as the first again.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// How many Normal events one object may get at once, and how many Warnings of each reason.
+/// Maximum burst of Normal events of one object, and of its Warnings of each reason.
 pub(super) const OBJECT_BURST: u32 = 25;
-/// How long until an object may get one more Normal event.
+/// Time until an object may get one more Normal event.
 pub(super) const OBJECT_REFILL: Duration = Duration::from_secs(300);
-/// How long until an object may get one more Warning of the same reason.
+/// Time until an object may get one more Warning of the same reason.
 pub(super) const WARNING_REFILL: Duration = Duration::from_secs(60);
 
-/// Something to be told about one object, in words.
+/// An event about one object, as text.
 #[derive(Clone, Debug)]
-pub(super) struct News {
-    /// About whom.
-    pub kin: Kin,
-    /// The message.
+pub(super) struct NewEvent {
+    /// The kind of event.
+    pub class: EventClass,
     pub message: Arc<str>,
 }
 
-/// What similar events have in common: everything but the message.
+/// What similar events share: everything except the message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Kin {
-    /// Whom they are attached to.
+pub(super) struct EventClass {
+    /// The object to which they are attached.
     pub subject: Subject,
     /// Their type.
     pub severity: Severity,
     /// Their reason.
     pub reason: &'static str,
-    /// The condition that they report; `None`: they report an occurrence.
+    /// The reported condition; `None`: they report an occurrence.
     pub condition: Option<Condition>,
 }
 
-/// What makes two events the same one.
+/// The identity of an event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key {
-    pub kin: Kin,
+pub(super) struct SeriesKey {
+    pub class: EventClass,
     topic: Topic,
 }
 
-/// What a series is about.
+/// The topic of a series.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Topic {
-    /// This message.
+    /// One message.
     Message(Arc<str>),
-    /// Whatever is similar.
+    /// All similar messages.
     Combined,
 }
 
-/// One event that may repeat: the Event object that stands for it, and what that is to say.
+/// One event that may repeat: its Event object and the content of that.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    /// The Event object; `None`: there is none, as far as is known.
+    /// Name of the Event object; `None`: none is known.
     pub name: Option<Arc<str>>,
-    /// The number by which a new Event object is named.
+    /// The number in the name of a new Event object.
     pub serial: Option<u64>,
-    /// How often it occurred.
+    /// Number of occurrences.
     pub count: u64,
-    /// How often it had when it was posted last; 0: it never was.
+    /// Number of occurrences at the last post; 0: never posted.
     pub posted: u64,
-    /// When it first occurred.
+    /// Time of the first occurrence.
     pub first: Now,
-    /// When it last occurred.
+    /// Time of the last occurrence.
     pub last: Now,
     /// The newest message.
     pub message: Arc<str>,
 }
 
 impl Series {
-    /// It has occurred once more.
+    /// Counts one more occurrence.
     pub fn occurred(&mut self, now: Now, message: Arc<str>) {
         self.count += 1;
         self.last = now;
@@ -96,39 +94,39 @@ impl Series {
     }
 }
 
-/// Events of one kind in the last time.
+/// Recent events of one kind.
 #[derive(Debug)]
 struct Similar {
-    /// Their messages by hash, at most one fewer than are combined.
+    /// Hashes of their messages, at most one fewer than are combined.
     messages: BTreeSet<u64>,
     last: Now,
 }
 
-/// What one budget is for: the Normal events of an object, or its Warnings of one reason.
+/// The purpose of a budget: the Normal events of an object, or its Warnings of one reason.
 type Purpose = (Subject, Option<&'static str>);
 
-/// What is remembered of earlier events.
+/// The memory of earlier events.
 #[derive(Debug)]
 pub(super) struct Correlator {
-    budgets: Recent<Purpose, Bucket>,
-    similar: Recent<Kin, Similar>,
-    series: Recent<Key, Series>,
+    budgets: LruMap<Purpose, Bucket>,
+    similar: LruMap<EventClass, Similar>,
+    series: LruMap<SeriesKey, Series>,
 }
 
 impl Correlator {
-    /// One that remembers nothing.
+    /// Creates a correlator without memory.
     pub fn new() -> Correlator {
         Correlator {
-            budgets: Recent::new(REMEMBERED),
-            similar: Recent::new(REMEMBERED),
-            series: Recent::new(REMEMBERED),
+            budgets: LruMap::new(REMEMBERED),
+            similar: LruMap::new(REMEMBERED),
+            series: LruMap::new(REMEMBERED),
         }
     }
 
-    /// Which series the news belong to, and the message that it has from now on.
-    pub fn place(&mut self, now: Now, news: News) -> (Key, Arc<str>) {
-        let News { kin, message } = news;
-        let similar = self.similar.remove(&kin).filter(|similar| now.since(similar.last) <= SIMILAR_WITHIN);
+    /// Returns the series of an event, and the message of the series from now on.
+    pub fn series_of(&mut self, now: Now, event: NewEvent) -> (SeriesKey, Arc<str>) {
+        let NewEvent { class, message } = event;
+        let similar = self.similar.remove(&class).filter(|similar| now.since(similar.last) <= SIMILAR_WITHIN);
         let mut similar = similar.unwrap_or_else(|| Similar { messages: BTreeSet::new(), last: now });
         similar.last = now;
         let hash = hash_of(&message);
@@ -136,19 +134,19 @@ impl Correlator {
         if single {
             similar.messages.insert(hash);
         }
-        self.similar.insert(kin.clone(), similar);
+        self.similar.insert(class.clone(), similar);
         if single {
-            (Key { kin, topic: Topic::Message(Arc::clone(&message)) }, message)
+            (SeriesKey { class, topic: Topic::Message(Arc::clone(&message)) }, message)
         } else {
-            (Key { kin, topic: Topic::Combined }, messages::combined(&message).into())
+            (SeriesKey { class, topic: Topic::Combined }, messages::combined(&message).into())
         }
     }
 
-    /// Takes a write of an event of this kind out of its budget, if there is one left.
-    pub fn may_write(&mut self, now: Now, kin: &Kin) -> bool {
-        let (purpose, refill) = match kin.severity {
-            Severity::Normal => ((kin.subject.clone(), None), OBJECT_REFILL),
-            Severity::Warning => ((kin.subject.clone(), Some(kin.reason)), WARNING_REFILL),
+    /// Takes a write of such an event out of its budget. Returns whether there was one left.
+    pub fn may_write(&mut self, now: Now, class: &EventClass) -> bool {
+        let (purpose, refill) = match class.severity {
+            Severity::Normal => ((class.subject.clone(), None), OBJECT_REFILL),
+            Severity::Warning => ((class.subject.clone(), Some(class.reason)), WARNING_REFILL),
         };
         let budget = self.budgets.remove(&purpose);
         let mut budget = budget.unwrap_or_else(|| Bucket::new(refill, OBJECT_BURST));
@@ -157,8 +155,8 @@ impl Correlator {
         may
     }
 
-    /// Takes out the series, with this occurrence added; a new one when none is remembered.
-    pub fn recall(&mut self, now: Now, key: &Key, message: Arc<str>) -> Series {
+    /// Removes and returns the series with this occurrence added; a new one when none is remembered.
+    pub fn recall(&mut self, now: Now, key: &SeriesKey, message: Arc<str>) -> Series {
         match self.series.remove(key) {
             Some(mut series) => {
                 series.occurred(now, message);
@@ -168,18 +166,18 @@ impl Correlator {
         }
     }
 
-    /// Remembers a series that nothing is written of at the moment.
-    pub fn remember(&mut self, key: Key, series: Series) {
+    /// Remembers a series that waits for no write.
+    pub fn remember(&mut self, key: SeriesKey, series: Series) {
         self.series.insert(key, series);
     }
 
-    /// How many objects, kinds of event and series are remembered.
+    /// Returns the number of remembered objects, kinds of events and series.
     #[cfg(test)]
     pub fn remembered(&self) -> [usize; 3] {
         [self.budgets.len(), self.similar.len(), self.series.len()]
     }
 
-    /// Whether no more is remembered than may be.
+    /// Checks that no more is remembered than permitted.
     pub fn check(&self) -> Result<(), &'static str> {
         self.budgets.check()?;
         self.similar.check()?;

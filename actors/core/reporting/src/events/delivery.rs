@@ -1,13 +1,13 @@
-//! How a series gets to the API server: posts, their answers, further tries, and how often the report of a condition is
-//! posted again (E1).
+//! The delivery of a series to the API server: posts, their answers, further tries, and repeated posts of the report of
+//! a condition (E1).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::correlator::{Key, Kin};
+use super::correlator::{EventClass, SeriesKey};
 use super::{
     AGAIN_AFTER, DropReason, Emitter, Event, IN_FLIGHT, LONGEST_RETRY_AFTER, Out, Place, PostFailure,
-    RETRY_AFTER, Stage, drop_event, overdue_at,
+    PostStage, RETRY_AFTER, drop_event, overdue_at,
 };
 use model::ids::CallId;
 use model::machine::Now;
@@ -25,19 +25,19 @@ impl Emitter {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
             return;
         };
-        let Some(letter) = self.open.get_mut(&key) else { return };
-        let series = &mut letter.series;
+        let Some(post) = self.open.get_mut(&key) else { return };
+        let series = &mut post.series;
         match answer {
             Ok(name) => {
                 series.name = Some(name);
                 out.push(Out::Metric(Metric::EventPosted));
-                self.on_end(now, key, true, out);
+                self.on_post_ended(now, key, true, out);
             }
             Err(PostFailure::Withheld) => {
                 out.push(Out::Metric(Metric::EventWithheld));
-                self.on_end(now, key, true, out);
+                self.on_post_ended(now, key, true, out);
             }
-            Err(PostFailure::Final(_)) => self.on_end(now, key, false, out),
+            Err(PostFailure::Final(_)) => self.on_post_ended(now, key, false, out),
             Err(PostFailure::Gone) => {
                 (series.name, series.serial) = (None, None);
                 self.retry(now, key, Some(Duration::ZERO), out);
@@ -53,39 +53,39 @@ impl Emitter {
         }
     }
 
-    /// What was sent was accepted, or is not tried any more; what came after it is sent after it. The report of a condition
-    /// that holds is posted again until its newest words are accepted.
-    fn on_end(&mut self, now: Now, key: Key, accepted: bool, out: &mut Vec<Out>) {
-        let tells = self.may_tell(&key.kin.subject);
-        let Some(letter) = self.open.get_mut(&key) else { return };
-        let again = tells && matches!(letter.stage, Stage::Sent { again: true });
-        letter.paid = again || !accepted;
-        let is_newest = letter.series.count == letter.series.posted;
+    /// Ends a post that was accepted or is not retried; later occurrences are sent next. The report of a lasting
+    /// condition is posted again until its newest message is accepted.
+    fn on_post_ended(&mut self, now: Now, key: SeriesKey, accepted: bool, out: &mut Vec<Out>) {
+        let may_report = self.may_report(&key.class.subject);
+        let Some(post) = self.open.get_mut(&key) else { return };
+        let again = may_report && matches!(post.stage, PostStage::Sent { again: true });
+        post.paid = again || !accepted;
+        let is_newest = post.series.count == post.series.posted;
         if accepted && is_newest {
             self.outstanding.accepted(&key);
-        } else if tells && !again && self.outstanding.holds(&key) {
+        } else if may_report && !again && self.outstanding.holds(&key) {
             return self.park(now, key);
         }
         if !accepted {
-            drop_event(&key.kin, Arc::clone(&letter.series.message), DropReason::NotAccepted, out);
+            drop_event(&key.class, Arc::clone(&post.series.message), DropReason::NotAccepted, out);
         }
         if again {
-            (letter.stage, letter.tries) = (Stage::Waiting, 0);
+            (post.stage, post.tries) = (PostStage::Waiting, 0);
             self.waiting.push_back(key);
         } else {
             self.close(key);
         }
     }
 
-    /// Keeps the report of a condition to be posted again.
-    pub(super) fn park(&mut self, now: Now, key: Key) {
-        let Some(letter) = self.open.get_mut(&key) else { return };
-        (letter.stage, letter.tries) = (Stage::Waiting, 0);
+    /// Parks the report of a condition, to post it again later.
+    pub(super) fn park(&mut self, now: Now, key: SeriesKey) {
+        let Some(post) = self.open.get_mut(&key) else { return };
+        (post.stage, post.tries) = (PostStage::Waiting, 0);
         self.next += 1;
         self.parked.insert((now.plus(AGAIN_AFTER), self.next), key);
     }
 
-    /// Posts the reports of conditions again that hold, as far as there is room and budget.
+    /// Posts the parked reports of lasting conditions again, as far as there is room and budget.
     fn wake_parked(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(first) = self.parked.first_entry().filter(|first| first.key().0 <= now) {
             let key = first.remove();
@@ -94,9 +94,9 @@ impl Emitter {
                 continue;
             }
             let room = self.has_room();
-            let Some(letter) = self.open.get_mut(&key) else { continue };
-            letter.paid = letter.paid || (room && self.correlator.may_write(now, &key.kin));
-            if room && letter.paid {
+            let Some(post) = self.open.get_mut(&key) else { continue };
+            post.paid = post.paid || (room && self.correlator.may_write(now, &key.class));
+            if room && post.paid {
                 self.waiting.push_back(key);
             } else {
                 self.park(now, key);
@@ -104,47 +104,47 @@ impl Emitter {
         }
     }
 
-    /// Keeps a letter for another try after its wait, or after a longer one that the server asks for.
-    fn delay(&mut self, now: Now, key: Key, asked: Option<Duration>, out: &mut Vec<Out>) {
-        let tries = self.open.get(&key).map_or(0, |letter| letter.tries);
+    /// Schedules another try after its delay, or after a longer one that the server asks for.
+    fn delay(&mut self, now: Now, key: SeriesKey, asked: Option<Duration>, out: &mut Vec<Out>) {
+        let tries = self.open.get(&key).map_or(0, |post| post.tries);
         let wait = RETRY_AFTER.get(tries).map(|wait| asked.unwrap_or_default().max(*wait));
         self.retry(now, key, wait, out);
     }
 
-    /// Keeps a letter for another try after the wait, if it has one left.
-    fn retry(&mut self, now: Now, key: Key, wait: Option<Duration>, out: &mut Vec<Out>) {
-        if !self.may_tell(&key.kin.subject) {
+    /// Schedules another try after the delay, if there is a try left.
+    fn retry(&mut self, now: Now, key: SeriesKey, wait: Option<Duration>, out: &mut Vec<Out>) {
+        if !self.may_report(&key.class.subject) {
             self.close(key);
             return;
         }
-        let Some(letter) = self.open.get_mut(&key) else { return };
-        match wait.filter(|_| letter.tries < RETRY_AFTER.len()) {
+        let Some(post) = self.open.get_mut(&key) else { return };
+        match wait.filter(|_| post.tries < RETRY_AFTER.len()) {
             Some(wait) => {
-                letter.tries += 1;
-                letter.stage = Stage::Waiting;
+                post.tries += 1;
+                post.stage = PostStage::Waiting;
                 self.next += 1;
                 self.delayed.insert((now.plus(wait), self.next), key);
             }
-            None => self.on_end(now, key, false, out),
+            None => self.on_post_ended(now, key, false, out),
         }
     }
 
-    /// Nothing of this series is to be written; it is remembered.
-    pub(super) fn close(&mut self, key: Key) {
-        if let Some(letter) = self.open.remove(&key) {
-            self.correlator.remember(key, letter.series);
+    /// Closes a series that waits for no write, and remembers it.
+    pub(super) fn close(&mut self, key: SeriesKey) {
+        if let Some(post) = self.open.remove(&key) {
+            self.correlator.remember(key, post.series);
         }
     }
 
-    /// Gives a series up that was to be written.
-    pub(super) fn drop_open(&mut self, key: Key, why: DropReason, out: &mut Vec<Out>) {
-        if let Some(letter) = self.open.get(&key) {
-            drop_event(&key.kin, Arc::clone(&letter.series.message), why, out);
+    /// Gives up a series that waits for a write.
+    pub(super) fn drop_open(&mut self, key: SeriesKey, why: DropReason, out: &mut Vec<Out>) {
+        if let Some(post) = self.open.get(&key) {
+            drop_event(&key.class, Arc::clone(&post.series.message), why, out);
         }
         self.close(key);
     }
 
-    /// Gives up waiting for answers that are overdue, wakes what was delayed, and posts what may be posted.
+    /// Gives up overdue answers, wakes delayed series, and posts what may be posted.
     pub(super) fn pump(&mut self, now: Now, out: &mut Vec<Out>) {
         while let Some(first) = self.in_flight.first_entry().filter(|first| overdue_at(first.get().0) <= now)
         {
@@ -162,17 +162,17 @@ impl Emitter {
         debug_assert!(self.check().is_ok(), "{:?}", self.check());
     }
 
-    fn post(&mut self, now: Now, key: Key, out: &mut Vec<Out>) {
-        let Some(letter) = self.open.get_mut(&key) else { return };
+    fn post(&mut self, now: Now, key: SeriesKey, out: &mut Vec<Out>) {
+        let Some(post) = self.open.get_mut(&key) else { return };
         self.next += 1;
         let call = CallId(self.next);
-        letter.stage = Stage::Sent { again: false };
-        let series = &mut letter.series;
+        post.stage = PostStage::Sent { again: false };
+        let series = &mut post.series;
         let place = match &series.name {
             Some(name) => Place::Existing(Arc::clone(name)),
             None => Place::New(*series.serial.get_or_insert(self.next)),
         };
-        let Kin { subject, severity, reason, condition: _ } = key.kin.clone();
+        let EventClass { subject, severity, reason, condition: _ } = key.class.clone();
         let (message, count) = (Arc::clone(&series.message), series.count);
         let (first, last) = (series.first, series.last);
         let is_news = std::mem::replace(&mut series.posted, count) != count;

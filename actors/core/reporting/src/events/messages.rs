@@ -1,4 +1,4 @@
-//! The words of each event: reason, type and message (E1).
+//! The text of each event: reason, type and message (E1).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,28 +16,28 @@ use model::signals::Signal;
 use model::view::admin_state_word;
 use model::write_record::{MemberList, MemberRecord, WriteRecord};
 
-/// What stands before the newest message of events that were combined.
+/// Prefix of the newest message of combined events.
 const COMBINED: &str = "(combined from similar events): ";
-/// The longest message, in bytes: the API server refuses more than 1024, and each may be combined.
+/// Longest message, in bytes: the API server refuses more than 1024, and each message may be combined.
 const LONGEST: usize = 1024 - COMBINED.len();
-/// So many of several sources are named.
+/// Number of sources that a message names.
 const NAMED: usize = 3;
-/// So many added and removed members are named.
+/// Number of added and of removed members that a message names.
 const NAMED_MEMBERS: usize = 5;
-/// The longest name of a node in the list of changed members, in bytes.
+/// Longest name of a node in the list of changed members, in bytes.
 const LONGEST_NODE: usize = 63;
 const CUT: &str = "…";
-/// The most of what is known of a source.
+/// Longest text about a source, in bytes.
 const LONGEST_NOTE: usize = 320;
-/// How much of the end of a message stays where it makes room for that: what operators can do is told there.
+/// Length of the end of a message that is never cut for that text: it says what operators can do.
 const END: usize = 320;
 const GUIDANCE: &str =
     "To retrigger, cause an endpoint change for the Service (e.g., restart or scale a backing pod).";
-/// The same where the pool is filled from an xDS source, and no Service is told.
+/// The guidance where the pool is filled from an xDS source, and no Service gets events.
 const GUIDANCE_OF_SOURCE: &str =
     "To retrigger, have the control plane send a changed assignment, or ask for an attempt of the pool.";
 
-/// The reason, in CamelCase.
+/// Returns the reason, in CamelCase.
 pub(super) fn reason(what: &EventKind) -> &'static str {
     match what {
         EventKind::Updated { .. } => "LoadBalancerBackendPoolUpdated",
@@ -66,7 +66,7 @@ pub(super) fn reason(what: &EventKind) -> &'static str {
     }
 }
 
-/// `Normal` or `Warning`.
+/// Returns the type: `Normal` or `Warning`.
 pub(super) fn severity(what: &EventKind) -> Severity {
     match what {
         EventKind::Updated { .. }
@@ -94,14 +94,13 @@ pub(super) fn severity(what: &EventKind) -> Severity {
     }
 }
 
-/// The message of events that were combined: the newest one, marked.
+/// Returns the message of combined events: the newest one, marked.
 pub(super) fn combined(newest: &str) -> String {
     format!("{COMBINED}{newest}")
 }
 
-/// The message of a report, short enough to be combined with others; what is known of the source of its pool comes last
-/// (X4).
-pub(super) fn told(report: &Report) -> String {
+/// Returns the message of a report, short enough to be combined. The text about the source of its pool comes last (X4).
+pub(super) fn full_message(report: &Report) -> String {
     let message = message(&report.what, report.note.is_some());
     let Some(note) = &report.note else { return message };
     let note = format!(" [{}]", cut_to(note.to_string(), LONGEST_NOTE));
@@ -109,7 +108,7 @@ pub(super) fn told(report: &Report) -> String {
     format!("{}{note}", cut_inside(message, room))
 }
 
-/// The message, short enough to be combined with others.
+/// Returns the message, short enough to be combined with others.
 pub(super) fn message(what: &EventKind, of_source: bool) -> String {
     match what {
         EventKind::Updated { pool, members, record } => updated(pool, *members, record),
@@ -180,7 +179,7 @@ pub(super) fn message(what: &EventKind, of_source: bool) -> String {
     }
 }
 
-/// The pool, what was changed, for which Services, why, and ARM's correlation id. The names of members are cut where
+/// Returns the pool, the changes, for which Services, why, and ARM's correlation id. The names of members are cut where
 /// they take too much room.
 fn updated(pool: &PoolId, members: usize, record: &WriteRecord) -> String {
     let WriteRecord { trigger, services, added, removed, correlation_id, down: _, restored: _ } = record;
@@ -208,7 +207,7 @@ fn updated(pool: &PoolId, members: usize, record: &WriteRecord) -> String {
     around(&head, &middle, &tail)
 }
 
-/// The first members of a list, and how many more there are.
+/// Returns the first members of a list, and the number of further ones.
 fn first_members(list: &MemberList) -> String {
     let first: Vec<String> = list.named.iter().take(NAMED_MEMBERS).map(member).collect();
     let names = first.join(", ");
@@ -218,7 +217,7 @@ fn first_members(list: &MemberList) -> String {
     }
 }
 
-/// The node with its address, as far as both are known.
+/// Returns the node with its address, as far as both are known.
 fn member(member: &MemberRecord) -> String {
     let node = cut_to(member.node.to_string(), LONGEST_NODE);
     match &member.backend {
@@ -244,7 +243,7 @@ fn source_failing(sources: &BTreeSet<Arc<str>>, pools: usize, effect: Effect, er
     around(&format!("Something is wrong with {}; {becomes} {pools}: ", some(sources)), error, "")
 }
 
-/// The first few of many names.
+/// Returns the first few of many names.
 fn some(names: &BTreeSet<Arc<str>>) -> String {
     let first: Vec<&str> = names.iter().take(NAMED).map(|name| &**name).collect();
     match names.len().saturating_sub(NAMED) {
@@ -272,7 +271,7 @@ fn admin_down(
     ))
 }
 
-/// One pool, or how many there are and one of them.
+/// Returns one pool, or their number and one of them.
 fn places(pools: usize, example: &PoolId) -> String {
     match pools {
         0 | 1 => format!("pool {example}"),
@@ -349,7 +348,7 @@ fn why(reason: HeldReason) -> &'static str {
     }
 }
 
-/// The same where the pool is filled from an xDS source, and no Service is told.
+/// Returns the same where the pool is filled from an xDS source, and no Service gets events.
 fn why_of_source(reason: HeldReason) -> &'static str {
     match reason {
         HeldReason::EmptyConfirm => "nothing is assigned to it any more; this waits for confirmation",
@@ -393,7 +392,7 @@ fn removals_stopped(pools: usize, of: usize, enforced: bool) -> String {
     ))
 }
 
-/// What one object of the kind is called.
+/// Returns the name of one object of the kind.
 fn one(kind: Kind) -> &'static str {
     match kind {
         Kind::Services => "Service",
@@ -403,12 +402,12 @@ fn one(kind: Kind) -> &'static str {
     }
 }
 
-/// ARM's code, or where else it went wrong.
+/// Returns ARM's code, or the place of another error.
 fn code(failure: &Failure) -> String {
-    failure.code.as_ref().map_or_else(|| place(failure.kind), ToString::to_string)
+    failure.code.as_ref().map_or_else(|| place_of(failure.kind), ToString::to_string)
 }
 
-fn place(kind: FailureKind) -> String {
+fn place_of(kind: FailureKind) -> String {
     match kind {
         FailureKind::Status(status) => format!("HTTP {status}"),
         FailureKind::Operation => "OperationFailed".to_owned(),
@@ -422,7 +421,7 @@ fn place(kind: FailureKind) -> String {
     }
 }
 
-/// The message and the correlation id.
+/// Returns the message and the correlation id.
 fn error(failure: &Failure) -> String {
     let mut text = failure.message.trim_end().to_owned();
     if let Some(id) = &failure.correlation_id {
@@ -432,7 +431,7 @@ fn error(failure: &Failure) -> String {
     text
 }
 
-/// Code, message and correlation id, without a full stop at the end.
+/// Returns code, message and correlation id, without a full stop at the end.
 fn whole(failure: &Failure) -> String {
     let (code, error) = (code(failure), error(failure));
     let text = if error.is_empty() { code } else { format!("{code}: {error}") };
@@ -450,7 +449,7 @@ fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Head, middle and tail; the middle is cut so that the tail fits.
+/// Joins head, middle and tail; cuts the middle so that the tail fits.
 fn around(head: &str, middle: &str, tail: &str) -> String {
     let room = LONGEST.saturating_sub(head.len() + tail.len());
     cut(format!("{head}{}{tail}", cut_to(middle.to_owned(), room)))
@@ -460,7 +459,7 @@ fn cut(text: String) -> String {
     cut_to(text, LONGEST)
 }
 
-/// Cuts before the end of a long text: what is long is an error in the middle.
+/// Cuts a long text before its end: the long part is an error in the middle.
 fn cut_inside(text: String, longest: usize) -> String {
     if text.len() <= longest {
         return text;
@@ -471,7 +470,7 @@ fn cut_inside(text: String, longest: usize) -> String {
     format!("{}{end}", cut_to(text.to_owned(), room))
 }
 
-/// Cuts at the boundary of a character and shows that it did.
+/// Cuts at a character boundary and marks the cut.
 fn cut_to(mut text: String, longest: usize) -> String {
     if text.len() > longest {
         text.truncate(text.floor_char_boundary(longest.saturating_sub(CUT.len())));

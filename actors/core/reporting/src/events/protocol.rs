@@ -1,4 +1,4 @@
-//! What the event emitter receives and sends, and what an Event object is (E1).
+//! Inputs and outputs of the event emitter, and the Event object (E1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,33 +10,32 @@ use model::policy::OperatorPolicy;
 use model::report::{Ended, Report, Subject};
 use model::sample::Metric;
 
-/// What the event emitter is told once, at start.
+/// Settings of the event emitter, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// How many series may wait to be written; more are dropped and counted.
+    /// Maximum number of series that wait for a write; more are dropped and counted.
     pub capacity: usize,
-    /// The rate, in events per second, that is kept over time.
+    /// Sustained rate, in events per second.
     pub per_second: u32,
-    /// How many may be posted at once after a quiet time.
+    /// Burst after a quiet time.
     pub burst: u32,
 }
 
-/// What the event emitter can be told.
+/// Inputs of the event emitter.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Tell operators.
+    /// A report to emit as events.
     Report(Report),
-    /// A condition that was reported holds no longer: its report is not posted again.
+    /// A reported condition no longer holds: its report is not posted again.
     Ended(Ended),
-    /// Whether this process leads: one that does not tells nothing, for the one that does tells it. Until the first
-    /// of these it does not.
+    /// Whether this process leads. A standby emits nothing, because the leader emits it. The initial state is standby.
     Standing(Standing),
-    /// The policy of the operator: while nothing may be written, Services and Nodes get no Events either, and none is
-    /// sent before the policy was received for a term (G6).
+    /// The operator's policy. While no writes are permitted, Services and Nodes get no Events either, and none is sent
+    /// before the policy was received for a term (G6).
     OperatorPolicy {
-        /// The newest term that had begun when it was read.
+        /// The newest term that had begun when the policy was read.
         term: Option<Epoch>,
-        /// All of it.
+        /// The complete policy.
         policy: Arc<OperatorPolicy>,
     },
     /// A post was answered.
@@ -53,17 +52,17 @@ pub enum In {
 pub enum PostFailure {
     /// Worth another try: no answer, 429 (with its `Retry-After`), 5xx.
     Transient(Option<Duration>),
-    /// The Event object that was to be changed is not there any more.
+    /// The Event object to be changed does not exist any more.
     Gone,
-    /// An Event object of this name exists: an earlier try had created it.
+    /// An Event object of this name exists: an earlier try created it.
     Exists(Arc<str>),
-    /// Refused for good: the namespace is gone, forbidden, invalid.
+    /// Refused permanently: the namespace is gone, forbidden, invalid.
     Final(Arc<str>),
     /// Not posted, because this process only shows what it would do (C4).
     Withheld,
 }
 
-/// What the event emitter can say.
+/// Outputs of the event emitter.
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the kubernetes port: create or change this Event object.
@@ -73,8 +72,8 @@ pub enum Out {
         /// The event.
         event: Arc<Event>,
     },
-    /// To the Informer, the Directory and the admin state: the term in which what they report is told; `None`: it is
-    /// dropped. Whatever they report when they have heard of a term finds the emitter in it.
+    /// To the Informer, the Directory and the admin state: the term in which their reports become events; `None`:
+    /// reports are dropped. Reports that they make after this message arrive in the same term.
     Reporting(Option<Epoch>),
     /// To the log: an event is not posted, or not again.
     Dropped(Dropped),
@@ -104,16 +103,16 @@ pub enum DropReason {
     QueueFull,
     /// Its object has used up its budget.
     OverBudget,
-    /// The API server accepts it in no try.
+    /// No try was accepted by the API server.
     NotAccepted,
-    /// Nothing may be reported about its object now.
+    /// Events about its object are not permitted now.
     NotAllowed,
-    /// What it reports holds no longer, or a newer report has replaced it.
+    /// What it reports no longer holds, or a newer report has replaced it.
     Outdated,
 }
 
 impl DropReason {
-    /// The words for the log.
+    /// Returns the text for the log.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -126,10 +125,10 @@ impl DropReason {
     }
 }
 
-/// An Event object as it is to be.
+/// The desired Event object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Whom it is attached to.
+    /// The object to which it is attached.
     pub subject: Subject,
     /// `Normal` or `Warning`.
     pub severity: Severity,
@@ -137,24 +136,24 @@ pub struct Event {
     pub reason: &'static str,
     /// The newest message, at most 1024 bytes.
     pub message: Arc<str>,
-    /// How often it occurred.
+    /// Number of occurrences.
     pub count: u64,
-    /// When it first occurred.
+    /// Time of the first occurrence.
     pub first: Now,
-    /// When it last occurred.
+    /// Time of the last occurrence.
     pub last: Now,
-    /// Which Event object it is.
+    /// The Event object to write.
     pub place: Place,
-    /// Whether it has occurred since it was posted last; `false`: this is another try of writing what was posted before.
+    /// Whether it occurred since the last post; `false`: this is another try of the same content.
     pub is_news: bool,
 }
 
-/// Which Event object stands for an event.
+/// The Event object of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// One to be created. Its name is made of this number, which is another one for each; a repeated try has the same.
+    /// A new one. Its name contains this unique number; a repeated try has the same number.
     New(u64),
-    /// The one of this name: count, time of the last occurrence and message are to be changed.
+    /// The one with this name: count, time of the last occurrence and message are to be changed.
     Existing(Arc<str>),
 }
 
@@ -168,7 +167,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word of core/v1 Events.
+    /// Returns the type as in core/v1 Events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,12 +1,12 @@
-//! A map that forgets what was used longest ago, so that what is remembered stays bounded.
+//! A map that drops the least recently used entries, so that memory stays bounded.
 
 use std::collections::BTreeMap;
 
-/// At most `capacity` entries; the least recently used goes first.
+/// At most `capacity` entries; the least recently used is dropped first.
 #[derive(Debug)]
-pub(super) struct Recent<K, V> {
+pub(super) struct LruMap<K, V> {
     capacity: usize,
-    /// Each entry, and when it was last used.
+    /// Each entry, with the number of its last use.
     entries: BTreeMap<K, (u64, V)>,
     /// The entries in the order of their last use.
     order: BTreeMap<u64, K>,
@@ -14,19 +14,19 @@ pub(super) struct Recent<K, V> {
     uses: u64,
 }
 
-impl<K: Ord + Clone, V> Recent<K, V> {
-    /// An empty map for at most so many entries.
-    pub fn new(capacity: usize) -> Recent<K, V> {
-        Recent { capacity, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
+impl<K: Ord + Clone, V> LruMap<K, V> {
+    /// Creates an empty map for at most this many entries.
+    pub fn new(capacity: usize) -> LruMap<K, V> {
+        LruMap { capacity, entries: BTreeMap::new(), order: BTreeMap::new(), uses: 0 }
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether each entry stands once in the order, and there are no more than may be.
+    /// Checks that each entry occurs once in the order, and that there are not too many.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.entries.len() > self.capacity {
             return Err("more is remembered than may be");
@@ -37,14 +37,14 @@ impl<K: Ord + Clone, V> Recent<K, V> {
         Ok(())
     }
 
-    /// Takes an entry out.
+    /// Removes and returns an entry.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let (used, value) = self.entries.remove(key)?;
         self.order.remove(&used);
         Some(value)
     }
 
-    /// Puts an entry in as the one used last.
+    /// Inserts an entry as the most recently used one.
     pub fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
         self.uses += 1;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn e1_what_was_used_longest_ago_is_forgotten_first() {
-        let mut recent = Recent::new(2);
+        let mut recent = LruMap::new(2);
         recent.insert("a", 1);
         recent.insert("b", 2);
         recent.insert("a", 3);

@@ -1,4 +1,4 @@
-//! Drives the emitter on the test's clock, in the place of the reporters and the kubernetes port.
+//! Drives the emitter on the test's clock, in place of the reporting machines and the kubernetes port.
 
 mod conditions;
 mod messages;
@@ -69,12 +69,12 @@ struct Drive {
     posts: VecDeque<(CallId, Arc<Event>)>,
     samples: Vec<Metric>,
     dropped: Vec<Dropped>,
-    /// The terms that the reporters were told of.
+    /// The terms sent to the reporting machines.
     terms: Vec<Option<Epoch>>,
 }
 
 impl Drive {
-    /// A leader's emitter.
+    /// The emitter of a leader.
     fn new(params: Params) -> Drive {
         let mut drive = Drive::standby(params);
         drive.step(leading());
@@ -89,7 +89,7 @@ impl Drive {
         drive
     }
 
-    fn hear(&mut self, out: Vec<Out>) {
+    fn receive(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
                 Out::Post { call, event } => self.posts.push_back((call, event)),
@@ -103,10 +103,10 @@ impl Drive {
     fn step(&mut self, input: In) {
         let mut out = Vec::new();
         self.emitter.step(self.now, input, &mut out);
-        self.hear(out);
+        self.receive(out);
     }
 
-    fn tell(&mut self, subjects: &[&str], what: EventKind) {
+    fn report(&mut self, subjects: &[&str], what: EventKind) {
         let subjects = subjects.iter().map(|name| subject(name)).collect();
         self.step(In::Report(Report { subjects, what, note: None }));
     }
@@ -115,14 +115,14 @@ impl Drive {
         self.step(In::Posted { call, answer });
     }
 
-    /// Answers the oldest post and tells what it was.
+    /// Answers the oldest post and returns it.
     fn answer_next(&mut self, answer: Result<Arc<str>, PostFailure>) -> Arc<Event> {
         let (call, event) = self.posts.pop_front().expect("posted");
         self.answer(call, answer);
         event
     }
 
-    /// The API server takes the oldest post.
+    /// The API server accepts the oldest post.
     fn take_next(&mut self) -> Arc<Event> {
         let (_, event) = self.posts.front().expect("posted");
         let name = match &event.place {
@@ -132,7 +132,7 @@ impl Drive {
         self.answer_next(Ok(name))
     }
 
-    /// The API server takes everything that is posted, also what follows from the answers.
+    /// The API server accepts all posts, including those that follow from the answers.
     fn take_all(&mut self) -> Vec<Arc<Event>> {
         let mut taken = Vec::new();
         while !self.posts.is_empty() {
@@ -147,7 +147,7 @@ impl Drive {
             self.now = self.now.max(next);
             let mut out = Vec::new();
             self.emitter.tick(self.now, &mut out);
-            self.hear(out);
+            self.receive(out);
             assert!(
                 self.emitter.deadline().is_none_or(|after| after > self.now),
                 "a deadline stays in the past"
@@ -165,8 +165,8 @@ impl Drive {
 #[test]
 fn e1_one_event_for_each_subject_and_identical_waiting_ones_are_merged() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
-    drive.tell(&["web", "api"], updated(3));
-    drive.tell(&["web", "api"], updated(3));
+    drive.report(&["web", "api"], updated(3));
+    drive.report(&["web", "api"], updated(3));
     let first = drive.take_next();
     assert_eq!((&first.subject, first.count), (&subject("web"), 1));
     drive.at(10_000);
@@ -181,7 +181,7 @@ fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
     let mut drive = Drive::new(Params { capacity: 5, per_second: 1, burst: 2 });
     let names: Vec<String> = (0..10).map(|n| format!("s{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    drive.tell(&names, updated(3));
+    drive.report(&names, updated(3));
     assert_eq!(drive.count(&Metric::EventDropped), 5, "nothing is sent before everything is heard");
     assert_eq!(drive.take_all().len(), 2);
     drive.at(999);
@@ -194,7 +194,7 @@ fn e1_the_rate_is_kept_and_what_does_not_fit_is_dropped_and_counted() {
 fn e1_at_most_eight_posts_are_unanswered() {
     let mut drive = Drive::new(params());
     for n in 0..12 {
-        drive.tell(&[&format!("s{n}")], updated(3));
+        drive.report(&[&format!("s{n}")], updated(3));
     }
     assert_eq!(drive.posts.len(), 8);
     drive.take_next();
@@ -204,7 +204,7 @@ fn e1_at_most_eight_posts_are_unanswered() {
 #[test]
 fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let transient = |after: Option<u64>| Err(PostFailure::Transient(after.map(Duration::from_secs)));
     for (asked, wait) in [(None, 1_000), (Some(600), 60_000), (Some(2), 15_000)] {
         let failed = drive.now.as_micros() / 1_000;
@@ -222,9 +222,9 @@ fn e1_a_transient_failure_is_tried_three_times_more_and_then_dropped() {
 #[test]
 fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let first = drive.answer_next(Err(PostFailure::Transient(None)));
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     drive.at(1_000);
     let again = drive.take_next();
     assert_eq!((again.place.clone(), again.count), (first.place.clone(), 2));
@@ -233,27 +233,27 @@ fn e1_a_repeated_try_is_for_the_same_event_object_with_the_newest_text() {
 #[test]
 fn h3_a_posted_event_is_news_once_until_it_occurs_again() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     assert!(drive.answer_next(Err(PostFailure::Transient(None))).is_news);
     drive.at(1_000);
     assert!(!drive.answer_next(Err(PostFailure::Exists(name("one")))).is_news, "another try");
     assert!(!drive.answer_next(Err(PostFailure::Gone)).is_news, "the same in another object");
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Transient(None)));
     assert_eq!((again.is_news, again.count), (false, 1), "it was posted before it occurred again");
     let later = drive.answer_next(Err(PostFailure::Final("forbidden".into())));
     assert_eq!((later.is_news, later.count), (true, 2));
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let after = drive.take_next();
     assert_eq!((after.is_news, after.count), (true, 3), "what is remembered of it counts on");
-    drive.tell(&["api"], updated(3));
+    drive.report(&["api"], updated(3));
     assert!(drive.take_next().is_news, "another series");
 }
 
 #[test]
 fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let (call, _) = drive.posts.pop_front().expect("posted");
     drive.answer(call, Err(PostFailure::Final("forbidden".into())));
     drive.answer(call, Ok(name("late")));
@@ -261,10 +261,10 @@ fn e1_a_final_failure_is_dropped_and_an_unknown_answer_counted() {
 }
 
 #[test]
-fn e1_a_post_that_is_never_answered_does_not_block_its_place_for_ever() {
+fn e1_a_post_that_is_never_answered_does_not_block_its_place_forever() {
     let mut drive = Drive::new(params());
     for n in 0..9 {
-        drive.tell(&[&format!("s{n}")], updated(3));
+        drive.report(&[&format!("s{n}")], updated(3));
     }
     drive.posts.clear();
     drive.at(60_000);
@@ -276,33 +276,33 @@ fn e1_a_post_that_is_never_answered_does_not_block_its_place_for_ever() {
 #[test]
 fn c4_what_is_only_shown_is_counted_as_such_and_never_changed() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let shown = drive.answer_next(Err(PostFailure::Withheld));
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let again = drive.answer_next(Err(PostFailure::Withheld));
     assert!(matches!((&shown.place, &again.place), (Place::New(_), Place::New(_))));
     assert_eq!(drive.samples, [Metric::EventWithheld, Metric::EventWithheld]);
 }
 
 #[test]
-fn w8_a_standby_tells_nothing_and_counts_nothing_as_dropped() {
+fn w8_a_standby_reports_nothing_and_counts_nothing_as_dropped() {
     let mut drive = Drive::standby(params());
     for _ in 0..40 {
-        drive.tell(&["web"], updated(3));
+        drive.report(&["web"], updated(3));
     }
     drive.at(600_000);
     assert!(drive.posts.is_empty() && drive.samples.is_empty());
     drive.step(leading());
     assert!(drive.posts.is_empty(), "what was true then may not be now");
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     assert_eq!(drive.take_next().count, 1);
 }
 
 #[test]
 fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
     let mut drive = Drive::new(Params { burst: 2, ..params() });
-    drive.tell(&["a", "b", "c"], updated(3));
-    drive.tell(&["a"], updated(3));
+    drive.report(&["a", "b", "c"], updated(3));
+    drive.report(&["a"], updated(3));
     drive.answer_next(Err(PostFailure::Transient(None)));
     drive.step(In::Standing(Standing::Standby));
     drive.answer_next(Err(PostFailure::Transient(None)));
@@ -314,14 +314,14 @@ fn w8_what_waits_when_leadership_is_lost_is_dropped_and_not_counted() {
 #[test]
 fn w8_a_post_on_its_way_when_leadership_is_lost_is_remembered() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     drive.step(In::Standing(Standing::Standby));
     drive.answer_next(Ok(name("one")));
     assert_eq!(drive.samples, [Metric::EventPosted]);
     assert!(drive.posts.is_empty());
     drive.step(leading());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let next = drive.take_next();
     assert_eq!((next.place.clone(), next.count), (Place::Existing(name("one")), 3));
 }

@@ -1,4 +1,5 @@
-//! Since when pools have been out of sync by the word of the previous leader (Q8). A pool that is found in sync forgets it.
+//! Since when pools have been out of sync according to the previous leader (Q8). A pool that is found in sync is
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,38 +10,39 @@ use model::lease::OutOfSyncTimes;
 use model::machine::Now;
 use model::view::{OutOfSync, PoolView};
 
-/// How long into a term a pool must be found out of sync for the word of the previous leader to be about that.
+/// Time within a term in which a pool must be found out of sync for the previous leader's record to apply.
 const FOUND_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the previous leader has noted.
+/// The record of the previous leader.
 #[derive(Debug, Default)]
-pub(super) struct Carried {
-    pools: BTreeMap<PoolId, Late>,
-    /// Until when pools that were not found out of sync yet may be.
+pub(super) struct PredecessorRecord {
+    pools: BTreeMap<PoolId, CarriedTime>,
+    /// Until when pools may still be found out of sync.
     until: Now,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Late {
+struct CarriedTime {
     since: Now,
-    /// Whether this leader has found it so, too.
+    /// Whether this leader has found the pool out of sync too.
     found: bool,
 }
 
-impl Carried {
-    /// What was noted when a term begins.
-    pub(super) fn new(now: Now, noted: &OutOfSyncTimes) -> Carried {
-        let late = |(pool, since): (&PoolId, &Now)| (pool.clone(), Late { since: *since, found: false });
-        Carried { pools: noted.iter().map(late).collect(), until: now.plus(FOUND_WITHIN) }
+impl PredecessorRecord {
+    /// Creates the record when a term begins.
+    pub(super) fn new(now: Now, recorded: &OutOfSyncTimes) -> PredecessorRecord {
+        let carried =
+            |(pool, since): (&PoolId, &Now)| (pool.clone(), CarriedTime { since: *since, found: false });
+        PredecessorRecord { pools: recorded.iter().map(carried).collect(), until: now.plus(FOUND_WITHIN) }
     }
 
-    /// The pool's view with what is carried; a pool in sync forgets it.
+    /// Returns the pool's view with the carried time; drops a pool that is in sync.
     pub(super) fn applied(&mut self, now: Now, view: Arc<PoolView>) -> Arc<PoolView> {
-        let Some(late) = self.pools.get_mut(&view.pool) else { return view };
+        let Some(carried) = self.pools.get_mut(&view.pool) else { return view };
         match view.out_of_sync {
-            Some(out) if late.found || now <= self.until => {
-                late.found = true;
-                let out_of_sync = Some(OutOfSync { since: out.since.min(late.since), at_least: true });
+            Some(out) if carried.found || now <= self.until => {
+                carried.found = true;
+                let out_of_sync = Some(OutOfSync { since: out.since.min(carried.since), at_least: true });
                 Arc::new(PoolView { out_of_sync, ..(*view).clone() })
             }
             Some(_) | None => {
@@ -50,7 +52,7 @@ impl Carried {
         }
     }
 
-    /// Nothing is carried of this pool any more.
+    /// Drops a pool from the record.
     pub(super) fn forget(&mut self, pool: &PoolId) {
         self.pools.remove(pool);
     }

@@ -91,7 +91,7 @@ fn admin_state(records: usize) -> In {
     })
 }
 
-/// The snapshots among what was said.
+/// Returns the published snapshots.
 fn published(said: Vec<Out>) -> Vec<Arc<Snapshot>> {
     let snapshot = |said| match said {
         Out::Publish(snapshot) => Some(snapshot),
@@ -141,7 +141,7 @@ fn a2_what_changes_nothing_publishes_nothing() {
 }
 
 #[test]
-fn a2_a_node_is_shown_as_last_told_and_while_anything_of_it_is_left() {
+fn a2_a_node_is_shown_as_last_reported_and_while_anything_of_it_is_left() {
     let mut board = Board::new();
     at(&mut board, 0, node("n1", NodeState::Recording));
     at(&mut board, 1_000, node("n2", NodeState::Held));

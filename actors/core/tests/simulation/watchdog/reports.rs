@@ -47,7 +47,7 @@ impl Reports {
         match input {
             events::In::Report(report) => {
                 let Some(condition) = report.what.condition() else { return };
-                let (reason, message) = events::words_of(report);
+                let (reason, message) = events::text_of(report);
                 for subject in &report.subjects {
                     if self.tells || (self.leads.is_some() && *subject == Subject::Controller) {
                         let open = Open { reason, message: message.clone(), since: now };

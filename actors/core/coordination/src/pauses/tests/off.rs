@@ -5,7 +5,7 @@ use super::*;
 const KEY: &str = "admin-state.off";
 
 /// Lets time pass in steps, with every request answered.
-fn live(bench: &mut Bench, until: Now) {
+fn run(bench: &mut Bench, until: Now) {
     while bench.now < until {
         bench.wait(bench.now.plus(Duration::from_secs(5)).min(until));
         bench.serve();
@@ -26,14 +26,14 @@ fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
     let mut bench = Bench::begun(Server::with(&[("down.uid-7", "node-7")]));
     assert!(!is_off(&bench));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire\nsince: @5".into())));
-    live(&mut bench, at(20));
+    run(&mut bench, at(20));
     assert_eq!(bench.known().1, OperatorPolicy { admin_state_off: true, ..OperatorPolicy::default() });
     assert!(bench.view.as_ref().expect("a view").unreadable.is_empty());
     somebody(&mut bench, |data| drop(data.remove(KEY)));
-    live(&mut bench, at(40));
+    run(&mut bench, at(40));
     assert!(!is_off(&bench));
     bench.server.binary.push(KEY.into());
-    live(&mut bench, at(60));
+    run(&mut bench, at(60));
     assert!(is_off(&bench));
     let facts = bench.server.facts(bench.now).expect("it exists");
     assert!(noted(&facts).0.admin_state_off);
@@ -43,31 +43,31 @@ fn n4_the_note_switches_the_admin_state_off_whatever_it_holds() {
 fn n4_a_note_that_nobody_takes_away_switches_off_for_ten_minutes() {
     let mut bench = Bench::begun(Server::with(&[(KEY, "by: retire")]));
     assert!(is_off(&bench));
-    bench.tell(In::Confirm(Epoch(2)));
-    live(&mut bench, at(600));
+    bench.send(In::Confirm(Epoch(2)));
+    run(&mut bench, at(600));
     assert!(is_off(&bench), "whatever else is read");
     bench.wait(at(601));
     assert!(!is_off(&bench), "a broken hook does not switch it off forever");
     bench.serve();
-    live(&mut bench, at(2_000));
+    run(&mut bench, at(2_000));
     assert!(!is_off(&bench));
-    // One that is made again counts again.
+    // A new note counts from its own first observation.
     somebody(&mut bench, |data| drop(data.remove(KEY)));
-    live(&mut bench, at(2_020));
+    run(&mut bench, at(2_020));
     somebody(&mut bench, |data| drop(data.insert(KEY.into(), "by: retire".into())));
-    live(&mut bench, at(2_040));
+    run(&mut bench, at(2_040));
     assert!(is_off(&bench));
 }
 
 #[test]
 fn n4_in_a_dry_run_the_note_is_not_read() {
-    let mut bench = Bench::new(Server::with(&[(KEY, "by: retire")]), Keeping::Nothing);
+    let mut bench = Bench::new(Server::with(&[(KEY, "by: retire")]), PauseStorage::Nothing);
     bench.serve();
     assert!(!is_off(&bench));
 }
 
 #[test]
-fn g6_nobody_pauses_a_node() {
+fn g6_a_node_cannot_be_paused() {
     let mut bench = Bench::begun(Server::default());
     let node = Scope::Node(model::ids::NodeName::new("node-7"));
     bench.pause(1, node.clone());

@@ -1,5 +1,5 @@
-//! What is promised over conflicts, lost and late requests, crashes and terms: a pause that was answered for is in
-//! force in every later term, until the operator resumes (docs/design/pools.md, G6).
+//! The promise over conflicts, lost and late requests, crashes and terms: a confirmed pause applies in every later
+//! term, until the operator resumes (docs/design/pools.md, G6).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     lands_after: Option<u64>,
@@ -56,7 +56,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     (lands, answer).prop_map(|(lands_after, answer_after)| Fate { lands_after, answer_after })
 }
 
-/// The operator's request, from when it came to when it was answered, or its process crashed.
+/// The operator's request, from its arrival until its answer or the crash of its process.
 #[derive(Clone, Debug)]
 struct Op {
     process: usize,
@@ -97,8 +97,8 @@ impl World {
         let fresh = || Process {
             pauses: Pauses::new(Params {
                 mode: Mode::Enforce,
-                keeping: Keeping::ConfigMap,
-                heeding: Heeding::Pauses,
+                keeping: PauseStorage::ConfigMap,
+                heeding: PauseEffect::Pauses,
             }),
             life: 0,
             term: None,
@@ -116,7 +116,7 @@ impl World {
             calm: false,
             paused: 0,
         };
-        (0..PROCESSES).for_each(|p| world.tell(p, In::Start));
+        (0..PROCESSES).for_each(|p| world.send(p, In::Start));
         world
     }
 
@@ -125,13 +125,13 @@ impl World {
         self.events.insert((self.now.plus(Duration::from_millis(millis)), self.number), event);
     }
 
-    fn tell(&mut self, p: usize, input: In) {
+    fn send(&mut self, p: usize, input: In) {
         let mut out = Vec::new();
         self.processes[p].pauses.step(self.now, input, &mut out);
-        self.hear(p, out);
+        self.receive(p, out);
     }
 
-    fn hear(&mut self, p: usize, out: Vec<Out>) {
+    fn receive(&mut self, p: usize, out: Vec<Out>) {
         for said in out {
             match said {
                 Out::ConfigMap(call, ask) => {
@@ -162,8 +162,8 @@ impl World {
         }
     }
 
-    /// Whether this must be paused in whatever is read after a moment: an operator was told so before, and there was no
-    /// request to resume since.
+    /// Reports whether the scope must be paused in everything read after a moment: its pause was confirmed to the
+    /// operator before, and no resume was requested since.
     fn must_be_paused(&self, scope: &Scope, read_after: Now) -> bool {
         self.ops.iter().filter(|op| op.paused && op.scope == *scope).any(|pause| {
             let ends_it =
@@ -172,7 +172,7 @@ impl World {
         })
     }
 
-    fn judge(&self, policy: &OperatorPolicy, read_after: Now) {
+    fn check_promise(&self, policy: &OperatorPolicy, read_after: Now) {
         for n in 0..3 {
             let scope = scope(n);
             let paused = match &scope {
@@ -189,16 +189,16 @@ impl World {
         if let Some((epoch, began)) = self.processes[p].term
             && term == Some(epoch)
         {
-            self.judge(&policy, began);
+            self.check_promise(&policy, began);
         }
         self.processes[p].policy = Some(policy);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
-            // What was sent lands, whatever has become of its sender.
+            // A sent request arrives, whatever happened to its sender.
             Event::Land(p, life, call, ask, fate) => {
-                let answer = self.server.carry_out(self.now, &ask);
+                let answer = self.server.execute(self.now, &ask);
                 if let Some(after) = fate.answer_after {
                     self.plan(after, Event::Answer(p, life, call, answer));
                 } else {
@@ -208,7 +208,7 @@ impl World {
             }
             Event::Answer(p, life, call, answer) => {
                 if self.processes[p].life == life {
-                    self.tell(p, In::ConfigMap(call, answer));
+                    self.send(p, In::ConfigMap(call, answer));
                 }
             }
         }
@@ -224,9 +224,9 @@ impl World {
             if let Some((_, p)) = timer.filter(|(at, _)| event.is_none_or(|event| *at < event)) {
                 let mut out = Vec::new();
                 self.processes[p].pauses.tick(self.now, &mut out);
-                self.hear(p, out);
+                self.receive(p, out);
             } else if let Some((_, event)) = self.events.pop_first() {
-                self.happen(event);
+                self.apply(event);
             }
         }
         self.now = until;
@@ -237,7 +237,7 @@ impl World {
         let op = Op { process, scope: scope.clone(), resumes, from: self.now, to: None, paused: false };
         self.ops.push(op);
         let (by, reason) = (None, None);
-        self.tell(
+        self.send(
             process,
             if resumes { In::Resume { id, scope } } else { In::Pause { id, scope, by, reason } },
         );
@@ -252,8 +252,8 @@ impl World {
                 self.processes[p] = Process {
                     pauses: Pauses::new(Params {
                         mode: Mode::Enforce,
-                        keeping: Keeping::ConfigMap,
-                        heeding: Heeding::Pauses,
+                        keeping: PauseStorage::ConfigMap,
+                        heeding: PauseEffect::Pauses,
                     }),
                     life: self.processes[p].life + 1,
                     term: None,
@@ -262,7 +262,7 @@ impl World {
                 let now = self.now;
                 let open = self.ops.iter_mut().filter(|op| op.process == p && op.to.is_none());
                 open.for_each(|op| op.to = Some(now));
-                self.tell(p, In::Start);
+                self.send(p, In::Start);
             }
             Step::Meddle => {
                 self.server
@@ -279,7 +279,7 @@ impl World {
     fn term(&mut self, p: usize) {
         self.epoch += 1;
         self.processes[p].term = Some((Epoch(self.epoch), self.now));
-        self.tell(p, In::Confirm(Epoch(self.epoch)));
+        self.send(p, In::Confirm(Epoch(self.epoch)));
     }
 }
 
@@ -295,8 +295,8 @@ proptest! {
         world.run(world.now.plus(Duration::from_secs(40)));
         (0..PROCESSES).for_each(|p| world.term(p));
         world.run(world.now.plus(Duration::from_secs(1)));
-        // Liveness: all know what is noted, all requests were answered.
-        let noted = world.server.facts(world.now).map(|facts| Noted::of(&facts)).unwrap_or_default();
+        // Liveness: every process knows the notes, and all requests were answered.
+        let noted = world.server.facts(world.now).map(|facts| PauseNotes::of(&facts)).unwrap_or_default();
         for process in &world.processes {
             let policy = process.policy.as_ref().expect("it was read");
             prop_assert_eq!(&policy.pools, &noted.pools);

@@ -1,8 +1,8 @@
-//! The breaker alone, on a test's clock (G4).
+//! Tests of the breaker alone, on the test's clock (G4).
 
 use proptest::prelude::*;
 
-use super::history::GRAIN;
+use super::history::MERGE_WITHIN;
 use super::*;
 use model::ids::{LbName, PoolName};
 
@@ -14,11 +14,11 @@ fn at(seconds: u64) -> Now {
     Now::from_millis(seconds * 1_000)
 }
 
-/// So many members are asked for and were just seen.
-fn asked(members: usize) -> Size {
+/// The size of a pool with this many required members, all just observed.
+fn asked(members: usize) -> PoolSize {
     let (seen, present, seen_at) = (members, members, Now::NEVER);
-    let paused = Paused::No;
-    Size {
+    let paused = PauseScope::No;
+    PoolSize {
         left: members,
         lost: usize::MAX,
         asked: members,
@@ -27,23 +27,23 @@ fn asked(members: usize) -> Size {
         seen_at,
         present,
         paused,
-        by_wish: false,
+        by_config: false,
     }
 }
 
-/// So many pools that have had ten members for long.
-fn settled(pools: usize) -> Breaker {
-    let mut breaker = Breaker::default();
+/// A breaker with this many pools that have had ten members for a long time.
+fn settled(pools: usize) -> RemovalBreaker {
+    let mut breaker = RemovalBreaker::default();
     for n in 0..pools {
-        breaker.note(at(1), &id(n), asked(10));
+        breaker.record(at(1), &id(n), asked(10));
     }
-    assert!(!breaker.judge(at(1)));
+    assert!(!breaker.evaluate(at(1)));
     breaker
 }
 
-/// These pools are to have so many, and so many are in them.
+/// Gives these pools `size` members to have, while `present` are in them. Returns whether the breaker is tripped.
 fn held(
-    breaker: &mut Breaker,
+    breaker: &mut RemovalBreaker,
     seconds: u64,
     pools: std::ops::Range<usize>,
     size: usize,
@@ -51,25 +51,25 @@ fn held(
 ) -> bool {
     let going = present.saturating_sub(size);
     pools.for_each(|n| {
-        breaker.note(at(seconds), &id(n), Size { going, seen: present, present, ..asked(size) });
+        breaker.record(at(seconds), &id(n), PoolSize { going, seen: present, present, ..asked(size) });
     });
-    breaker.judge(at(seconds));
+    breaker.evaluate(at(seconds));
     assert!(breaker.check());
     breaker.tripped().is_some()
 }
 
-/// These pools are to have so many; what goes is gone at once unless it is stopped.
-fn shrink(breaker: &mut Breaker, seconds: u64, pools: std::ops::Range<usize>, size: usize) -> bool {
+/// Gives these pools `size` members to have; the others go at once unless removals are stopped.
+fn shrink(breaker: &mut RemovalBreaker, seconds: u64, pools: std::ops::Range<usize>, size: usize) -> bool {
     for n in pools.clone() {
         let present = breaker.pools[&id(n)].newest().max(size);
         let going = present - size;
-        breaker.note(at(seconds), &id(n), Size { going, seen: present, present, ..asked(size) });
+        breaker.record(at(seconds), &id(n), PoolSize { going, seen: present, present, ..asked(size) });
     }
-    breaker.judge(at(seconds));
+    breaker.evaluate(at(seconds));
     assert!(breaker.check());
     if breaker.tripped().is_none() {
-        pools.for_each(|n| breaker.note(at(seconds), &id(n), asked(size)));
-        breaker.judge(at(seconds));
+        pools.for_each(|n| breaker.record(at(seconds), &id(n), asked(size)));
+        breaker.evaluate(at(seconds));
         assert!(breaker.check());
     }
     breaker.tripped().is_some()
@@ -91,9 +91,9 @@ fn g4_only_losses_that_count_make_it_trip() {
         [(0, 0, false), (0, 1, true), (4, 4, false), (4, 5, true), (5, 5, false), (5, 9, false)]
     {
         let mut breaker = settled(10);
-        let size = Size { lost, going: lost, seen: 10, present: 10, ..asked(left) };
-        (0..10).for_each(|n| breaker.note(at(100), &id(n), size));
-        assert_eq!(breaker.judge(at(100)), trips, "{left} are left and {lost} lost");
+        let size = PoolSize { lost, going: lost, seen: 10, present: 10, ..asked(left) };
+        (0..10).for_each(|n| breaker.record(at(100), &id(n), size));
+        assert_eq!(breaker.evaluate(at(100)), trips, "{left} are left and {lost} lost");
     }
 }
 
@@ -116,58 +116,58 @@ fn g4_what_only_drains_is_there_and_was_not_had() {
     for round in 0..6 {
         // All ten move to ten others, and those that they leave drain; three times within the removal delay.
         let there = 10 * (1 + round % 3);
-        let draining = Size { left: there, seen: there, present: there, ..asked(10) };
-        (0..10).for_each(|n| breaker.note(at(100 + 120 * round as u64), &id(n), draining));
-        assert!(!breaker.judge(at(100 + 120 * round as u64)) && breaker.check());
+        let draining = PoolSize { left: there, seen: there, present: there, ..asked(10) };
+        (0..10).for_each(|n| breaker.record(at(100 + 120 * round as u64), &id(n), draining));
+        assert!(!breaker.evaluate(at(100 + 120 * round as u64)) && breaker.check());
     }
     let mut breaker = settled(10);
-    let still = Size { asked: 1, ..asked(10) };
-    (0..10).for_each(|n| breaker.note(at(100), &id(n), still));
-    assert!(!breaker.judge(at(100)), "they are still there");
+    let still = PoolSize { asked: 1, ..asked(10) };
+    (0..10).for_each(|n| breaker.record(at(100), &id(n), still));
+    assert!(!breaker.evaluate(at(100)), "they are still there");
     assert!(shrink(&mut breaker, 130, 0..10, 1), "now they go");
 }
 
 #[test]
-fn g4_time_alone_does_not_end_it_and_levels_and_people_do() {
+fn g4_time_alone_does_not_end_it_and_levels_and_operators_do() {
     let mut breaker = settled(10);
     assert!(shrink(&mut breaker, 100, 0..10, 0));
-    assert!(!breaker.judge(at(100_000)) && breaker.tripped() == Some(at(100)));
+    assert!(!breaker.evaluate(at(100_000)) && breaker.tripped() == Some(at(100)));
     assert!(shrink(&mut breaker, 100_001, 0..4, 10), "six are left");
     assert!(!shrink(&mut breaker, 100_002, 4..5, 10));
     let mut breaker = settled(10);
     assert!(shrink(&mut breaker, 100, 0..10, 0));
     breaker.release(at(101));
-    assert!(breaker.judge(at(101)) && breaker.tripped().is_none() && breaker.check());
+    assert!(breaker.evaluate(at(101)) && breaker.tripped().is_none() && breaker.check());
 }
 
 #[test]
 fn g4_members_that_go_after_a_long_delay_count_against_the_earlier_size() {
     let mut breaker = settled(10);
-    let still = Size { asked: 1, ..asked(10) };
-    (0..10).for_each(|n| breaker.note(at(100), &id(n), still));
-    assert!(!breaker.judge(at(100)) && !breaker.judge(at(699)), "they are still there");
+    let still = PoolSize { asked: 1, ..asked(10) };
+    (0..10).for_each(|n| breaker.record(at(100), &id(n), still));
+    assert!(!breaker.evaluate(at(100)) && !breaker.evaluate(at(699)), "they are still there");
     assert!(shrink(&mut breaker, 700, 0..10, 1), "now they go");
 }
 
 #[test]
 fn g4_what_is_gone_already_does_not_trip_it() {
     let mut breaker = settled(10);
-    (0..10).for_each(|n| breaker.note(at(100), &id(n), asked(30)));
-    (0..10).for_each(|n| breaker.note(at(200), &id(n), asked(10)));
-    assert!(!breaker.judge(at(200)));
-    assert!(!breaker.judge(at(400)), "five minutes ago there were more for a while");
+    (0..10).for_each(|n| breaker.record(at(100), &id(n), asked(30)));
+    (0..10).for_each(|n| breaker.record(at(200), &id(n), asked(10)));
+    assert!(!breaker.evaluate(at(200)));
+    assert!(!breaker.evaluate(at(400)), "five minutes ago there were more for a while");
     assert_eq!(breaker.counted(), (10, 10));
     assert!(!held(&mut breaker, 401, 3..4, 10, 11), "one takes the place of another");
     assert!(held(&mut breaker, 402, 3..4, 9, 10), "now one more goes");
 }
 
 #[test]
-fn g4_it_ends_when_somebody_else_has_taken_out_all_that_it_counts() {
+fn g4_it_ends_when_another_client_has_taken_out_all_that_it_counts() {
     let mut breaker = settled(10);
-    assert!(held(&mut breaker, 100, 0..10, 1, 10) && !breaker.judge(at(1_000)));
+    assert!(held(&mut breaker, 100, 0..10, 1, 10) && !breaker.evaluate(at(1_000)));
     assert!(held(&mut breaker, 1_001, 0..9, 1, 1), "one is left");
     assert!(!held(&mut breaker, 1_002, 9..10, 1, 1));
-    assert!(!breaker.judge(at(1_003)), "and it stays so");
+    assert!(!breaker.evaluate(at(1_003)), "and it stays so");
     let mut again = settled(10);
     assert!(held(&mut again, 100, 0..10, 1, 10) && !held(&mut again, 1_000, 0..10, 1, 1));
     assert!(held(&mut again, 1_060, 0..10, 1, 10), "they were not seen for a moment, and are there again");
@@ -192,16 +192,16 @@ fn g4_what_a_pool_is_to_lose_it_had_until_it_is_gone() {
 }
 
 #[test]
-fn g4_what_strangers_add_was_not_had() {
+fn g4_what_other_clients_add_was_not_had() {
     let mut breaker = settled(10);
     assert!(!held(&mut breaker, 100, 0..10, 10, 30) && !held(&mut breaker, 500, 0..10, 10, 30));
     assert_eq!(breaker.counted(), (0, 10));
 }
 
-/// These pools are to have so many, and are paused with so many in them.
+/// Gives these pools `size` members to have, while they are paused with `present` members.
 fn paused(
-    breaker: &mut Breaker,
-    (seconds, paused): (u64, Paused),
+    breaker: &mut RemovalBreaker,
+    (seconds, paused): (u64, PauseScope),
     pools: std::ops::Range<usize>,
     size: usize,
     seen: usize,
@@ -209,16 +209,16 @@ fn paused(
     let going = seen.saturating_sub(size);
     let present = seen.max(size);
     pools.for_each(|n| {
-        breaker.note(at(seconds), &id(n), Size { going, seen, present, paused, ..asked(size) });
+        breaker.record(at(seconds), &id(n), PoolSize { going, seen, present, paused, ..asked(size) });
     });
-    breaker.judge(at(seconds));
+    breaker.evaluate(at(seconds));
     assert!(breaker.check());
     breaker.tripped().is_some()
 }
 
 #[test]
-fn g4_what_is_put_back_during_a_pause_was_had_when_the_pause_ends() {
-    for kind in [Paused::Alone, Paused::WithAll] {
+fn g4_what_is_restored_during_a_pause_was_had_when_the_pause_ends() {
+    for kind in [PauseScope::Alone, PauseScope::WithAll] {
         let mut breaker = settled(10);
         assert!(held(&mut breaker, 100, 0..10, 1, 10));
         breaker.release(at(101));
@@ -230,28 +230,28 @@ fn g4_what_is_put_back_during_a_pause_was_had_when_the_pause_ends() {
     }
     // One after the other: the sixth within five minutes is too much.
     let mut breaker = settled(10);
-    assert!(!paused(&mut breaker, (100, Paused::Alone), 0..10, 1, 10));
+    assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..10, 1, 10));
     for n in 0..5 {
         assert!(!held(&mut breaker, 9_000 + n as u64, n..n + 1, 1, 10));
         assert!(!held(&mut breaker, 9_010 + n as u64, n..n + 1, 1, 1));
     }
     assert!(held(&mut breaker, 9_200, 5..6, 1, 10));
-    // What is in a pool, and not what it is asked to have and never got.
+    // The observed members count, not the required ones that never arrived.
     let mut breaker = settled(10);
-    paused(&mut breaker, (100, Paused::Alone), 0..10, 30, 10);
+    paused(&mut breaker, (100, PauseScope::Alone), 0..10, 30, 10);
     assert!(!held(&mut breaker, 500, 0..10, 5, 10), "a half of the ten that were there");
 }
 
 #[test]
 fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
     let mut breaker = settled(20);
-    assert!(!paused(&mut breaker, (100, Paused::Alone), 0..19, 1, 10));
+    assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..19, 1, 10));
     assert!(!held(&mut breaker, 110, 19..20, 1, 10), "what goes elsewhere goes");
     let mut breaker = settled(20);
-    assert!(paused(&mut breaker, (100, Paused::WithAll), 0..19, 1, 10), "who pauses everything sees it");
+    assert!(paused(&mut breaker, (100, PauseScope::WithAll), 0..19, 1, 10), "who pauses everything sees it");
     let mut breaker = settled(20);
     assert!(
-        held(&mut breaker, 100, 0..20, 1, 10) && paused(&mut breaker, (110, Paused::Alone), 0..20, 1, 10)
+        held(&mut breaker, 100, 0..20, 1, 10) && paused(&mut breaker, (110, PauseScope::Alone), 0..20, 1, 10)
     );
     breaker.release(at(111));
     assert!(!held(&mut breaker, 120, 19..20, 1, 10), "the operator releases the others");
@@ -261,7 +261,7 @@ fn g4_a_pool_paused_by_itself_neither_trips_it_nor_ends_it() {
 #[test]
 fn g4_pools_paused_by_themselves_do_not_count_for_the_fifth() {
     let mut breaker = settled(100);
-    assert!(!paused(&mut breaker, (100, Paused::Alone), 0..80, 1, 10));
+    assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..80, 1, 10));
     assert_eq!(breaker.counted(), (0, 20));
     assert!(held(&mut breaker, 110, 80..86, 1, 10), "six of the twenty that are written");
 }
@@ -269,22 +269,22 @@ fn g4_pools_paused_by_themselves_do_not_count_for_the_fifth() {
 #[test]
 fn g4_what_was_paused_before_it_tripped_does_not_keep_it_from_ending() {
     let mut breaker = settled(20);
-    assert!(!paused(&mut breaker, (100, Paused::Alone), 0..6, 1, 10));
+    assert!(!paused(&mut breaker, (100, PauseScope::Alone), 0..6, 1, 10));
     assert!(held(&mut breaker, 200, 6..20, 4, 10));
     assert!(!held(&mut breaker, 300, 6..20, 10, 10), "the fourteen have theirs again");
 }
 
 #[test]
-fn g4_what_is_put_back_counts_though_it_was_not_seen_before_the_resume() {
+fn g4_what_is_restored_counts_though_it_was_not_seen_before_the_resume() {
     let mut breaker = settled(10);
-    paused(&mut breaker, (100, Paused::WithAll), 0..10, 1, 1);
-    paused(&mut breaker, (9_000, Paused::WithAll), 0..10, 1, 1);
-    let stale = Size { going: 0, seen_at: at(8_990), ..asked(1) };
-    (0..10).for_each(|n| breaker.note(at(9_020), &id(n), stale));
-    assert!(!breaker.judge(at(9_020)), "what was put back at 9010 s is not known yet");
-    let first = Size { left: 1, asked: 1, going: 9, seen_at: at(9_080), ..asked(10) };
-    (0..10).for_each(|n| breaker.note(at(9_081), &id(n), first));
-    assert!(breaker.judge(at(9_081)) && breaker.check());
+    paused(&mut breaker, (100, PauseScope::WithAll), 0..10, 1, 1);
+    paused(&mut breaker, (9_000, PauseScope::WithAll), 0..10, 1, 1);
+    let stale = PoolSize { going: 0, seen_at: at(8_990), ..asked(1) };
+    (0..10).for_each(|n| breaker.record(at(9_020), &id(n), stale));
+    assert!(!breaker.evaluate(at(9_020)), "what was put back at 9010 s is not known yet");
+    let first = PoolSize { left: 1, asked: 1, going: 9, seen_at: at(9_080), ..asked(10) };
+    (0..10).for_each(|n| breaker.record(at(9_081), &id(n), first));
+    assert!(breaker.evaluate(at(9_081)) && breaker.check());
 }
 
 #[test]
@@ -313,23 +313,23 @@ fn g4_a_released_but_unwritten_member_can_be_held_after_it_is_asked_again() {
 }
 
 #[test]
-fn g4_a_release_lets_nothing_go_that_only_begins_to_drain() {
+fn g4_a_release_releases_nothing_that_only_begins_to_drain() {
     let mut breaker = settled(40);
     assert!(held(&mut breaker, 30, 0..9, 1, 10));
-    let drains = Size { asked: 1, ..asked(10) };
-    (9..40).for_each(|n| breaker.note(at(35), &id(n), drains));
+    let drains = PoolSize { asked: 1, ..asked(10) };
+    (9..40).for_each(|n| breaker.record(at(35), &id(n), drains));
     breaker.release(at(40));
-    assert!(breaker.judge(at(40)) && breaker.tripped().is_none());
+    assert!(breaker.evaluate(at(40)) && breaker.tripped().is_none());
     assert!(held(&mut breaker, 65, 9..40, 1, 10), "it was not held back when the person let go");
 }
 
 #[test]
-fn g4_what_trips_it_as_a_person_releases_it_is_told_as_another_time() {
+fn g4_what_trips_it_at_its_release_is_reported_as_a_new_stop() {
     let mut breaker = settled(20);
-    assert!(held(&mut breaker, 100, 0..10, 1, 10) && breaker.take_untold());
+    assert!(held(&mut breaker, 100, 0..10, 1, 10) && breaker.take_due_report());
     breaker.release(at(200));
     assert!(held(&mut breaker, 200, 10..20, 1, 10));
-    assert_eq!((breaker.tripped(), breaker.take_untold()), (Some(at(200)), true));
+    assert_eq!((breaker.tripped(), breaker.take_due_report()), (Some(at(200)), true));
 }
 
 #[test]
@@ -344,24 +344,24 @@ fn g4_the_release_of_one_pool_does_not_end_what_stops_all() {
 fn g4_what_is_gone_counts_though_it_is_paused_afterwards() {
     let mut breaker = settled(20);
     assert!(!shrink(&mut breaker, 100, 0..5, 1));
-    assert!(!paused(&mut breaker, (110, Paused::Alone), 0..5, 1, 1));
+    assert!(!paused(&mut breaker, (110, PauseScope::Alone), 0..5, 1, 1));
     assert!(held(&mut breaker, 200, 5..6, 1, 10));
 }
 
 #[test]
 fn g4_what_was_asked_for_and_never_written_was_not_had() {
-    // Azure takes nothing for an hour, in which all Services scale up and down again.
+    // Azure accepts nothing for an hour, in which all Services scale up and down again.
     let mut breaker = settled(10);
     for (seconds, wanted) in [(100, 25), (2_000, 12)] {
-        let unwritten = Size { seen: 10, present: 40, seen_at: at(50), ..asked(wanted) };
-        (0..10).for_each(|n| breaker.note(at(seconds), &id(n), unwritten));
-        assert!(!breaker.judge(at(seconds)) && breaker.check());
+        let unwritten = PoolSize { seen: 10, present: 40, seen_at: at(50), ..asked(wanted) };
+        (0..10).for_each(|n| breaker.record(at(seconds), &id(n), unwritten));
+        assert!(!breaker.evaluate(at(seconds)) && breaker.check());
     }
-    assert!(!breaker.judge(at(3_600)));
+    assert!(!breaker.evaluate(at(3_600)));
 }
 
 #[test]
-fn g4_pools_that_are_let_go_count_neither_as_shrunk_nor_at_all() {
+fn g4_pools_that_are_released_count_neither_as_shrunk_nor_at_all() {
     let mut breaker = settled(100);
     assert!(!shrink(&mut breaker, 2, 0..20, 0));
     (0..20).for_each(|n| breaker.forget(&id(n)));
@@ -378,7 +378,7 @@ fn g4_a_source_that_breaks_again_is_compared_with_its_first_state() {
     for round in 0..3 {
         let from = 10_000 * (round + 1);
         assert!(!shrink(&mut breaker, from, 0..10, 10), "it is whole again");
-        assert!(!breaker.judge(at(from + 299)));
+        assert!(!breaker.evaluate(at(from + 299)));
         assert!(held(&mut breaker, from + 299, 0..10, 1, 10), "nothing of what it said was carried out");
     }
     assert!(!shrink(&mut breaker, 50_000, 0..10, 10) && !shrink(&mut breaker, 50_400, 0..10, 10));
@@ -398,7 +398,7 @@ fn g4_what_goes_when_levels_end_it_counts_for_five_minutes_from_then() {
 
 #[test]
 fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
-    // Ten more each: 200 seconds before it trips, then 15 and 5 seconds before, then while it is.
+    // Ten more each: 200 seconds before the trip, then 15 and 5 seconds before it, then during it.
     for added in [100, 285, 295, 400] {
         let mut breaker = settled(20);
         assert!(added > 300 || !shrink(&mut breaker, added, 0..10, 20));
@@ -407,11 +407,11 @@ fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
         assert!(!held(&mut breaker, 9_000, 10..20, 10, 10));
         assert!(held(&mut breaker, 9_001, 0..10, 9, 20), "added at {added} s");
     }
-    // What went long before is gone: five minutes later it was not had any more.
+    // Members that left long before do not count: they left more than five minutes ago.
     let mut breaker = settled(20);
     assert!(!shrink(&mut breaker, 200, 0..10, 6) && held(&mut breaker, 300, 10..20, 0, 10));
     assert!(!held(&mut breaker, 9_000, 10..20, 10, 10) && !held(&mut breaker, 9_001, 0..10, 4, 6));
-    // However often a pool changes meanwhile, only the last five minutes are kept of it.
+    // However often a pool changes meanwhile, only the last five minutes are kept.
     let mut breaker = settled(20);
     assert!(held(&mut breaker, 300, 10..20, 0, 10));
     for n in 0..1_000 {
@@ -421,12 +421,12 @@ fn g4_what_pools_had_while_it_was_tripped_is_what_was_in_them() {
     assert!(!held(&mut breaker, 30_000, 10..20, 10, 10));
 }
 
-/// So many pools that were found empty and are given their first members.
-fn given(pools: usize, members: usize) -> Breaker {
-    let mut breaker = Breaker::default();
-    (0..pools).for_each(|n| breaker.note(at(1), &id(n), Size { seen: 0, ..asked(members) }));
-    (0..pools).for_each(|n| breaker.note(at(1), &id(n), asked(members)));
-    assert!(!breaker.judge(at(1)) && breaker.check());
+/// A breaker with this many pools that were found empty and receive their first members.
+fn given(pools: usize, members: usize) -> RemovalBreaker {
+    let mut breaker = RemovalBreaker::default();
+    (0..pools).for_each(|n| breaker.record(at(1), &id(n), PoolSize { seen: 0, ..asked(members) }));
+    (0..pools).for_each(|n| breaker.record(at(1), &id(n), asked(members)));
+    assert!(!breaker.evaluate(at(1)) && breaker.check());
     breaker
 }
 
@@ -436,14 +436,14 @@ fn g4_the_first_members_of_an_empty_pool_count_once_they_have_stood() {
         assert_eq!(shrink(&mut given(10, 10), seconds, 0..10, 4), trips, "{seconds} s");
         assert!(!shrink(&mut given(10, 10), seconds, 0..10, 5), "a half stays");
     }
-    // While there come more, none of them have stood; but not for longer than five minutes.
+    // While more members arrive, none of them are steady; but not for longer than five minutes.
     for (seconds, trips) in [(300, false), (301, true)] {
         let mut breaker = given(10, 1);
         (1..=14).for_each(|n| assert!(!shrink(&mut breaker, 1 + 20 * n, 0..10, 1 + n as usize)));
         assert!(!shrink(&mut breaker, 290, 0..10, 20));
         assert_eq!(shrink(&mut breaker, seconds, 0..10, 0), trips, "{seconds} s");
     }
-    // What was given and taken away again at once was never had.
+    // Members that were added and removed again at once never counted.
     let mut breaker = given(10, 10);
     assert!(!shrink(&mut breaker, 20, 0..10, 0) && !shrink(&mut breaker, 60, 0..10, 0));
     assert!(!shrink(&mut breaker, 61, 0..10, 3) && !shrink(&mut breaker, 80, 0..10, 0));
@@ -455,7 +455,7 @@ fn g4_the_first_members_of_an_empty_pool_count_once_they_have_stood() {
 #[test]
 fn g4_what_is_given_in_steps_is_compared_as_it_stands() {
     let mut breaker = given(10, 3);
-    assert!(!shrink(&mut breaker, 20, 0..10, 10) && !breaker.judge(at(50)));
+    assert!(!shrink(&mut breaker, 20, 0..10, 10) && !breaker.evaluate(at(50)));
     assert!(shrink(&mut breaker, 51, 0..10, 4), "ten have stood, and not three");
 }
 
@@ -481,9 +481,9 @@ fn g4_changes_within_ten_seconds_count_as_one() {
 fn g4_what_goes_elsewhere_does_not_trip_it() {
     let mut breaker = settled(20);
     let gone = asked(1);
-    (0..10).for_each(|n| breaker.note(at(100), &id(n), gone));
-    breaker.note(at(100), &id(15), asked(9));
-    assert!(!breaker.judge(at(100)) && breaker.counted() == (10, 20));
+    (0..10).for_each(|n| breaker.record(at(100), &id(n), gone));
+    breaker.record(at(100), &id(15), asked(9));
+    assert!(!breaker.evaluate(at(100)) && breaker.counted() == (10, 20));
 }
 
 #[test]
@@ -500,18 +500,18 @@ fn g4_what_others_have_carried_out_is_what_pools_had() {
 #[test]
 fn g4_what_drains_while_something_goes_was_not_had_either() {
     let mut breaker = settled(10);
-    (0..10).for_each(|n| breaker.note(at(100), &id(n), Size { asked: 8, ..asked(18) }));
-    assert!(!breaker.judge(at(100)) && !shrink(&mut breaker, 130, 0..10, 8));
-    assert!(!breaker.judge(at(401)) && breaker.counted() == (0, 10));
+    (0..10).for_each(|n| breaker.record(at(100), &id(n), PoolSize { asked: 8, ..asked(18) }));
+    assert!(!breaker.evaluate(at(100)) && !shrink(&mut breaker, 130, 0..10, 8));
+    assert!(!breaker.evaluate(at(401)) && breaker.counted() == (0, 10));
 }
 
 #[test]
-fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
+fn g4_what_the_operator_releases_in_a_pool_of_its_own_is_left_out_once() {
     let let_go = || {
         let mut breaker = settled(10);
         assert!((0..10).all(|n| breaker.release_pool(&id(n))));
-        (0..10).for_each(|n| breaker.note(at(100), &id(n), Size { asked: 4, ..asked(10) }));
-        assert!(!breaker.judge(at(100)) && breaker.check(), "they drain");
+        (0..10).for_each(|n| breaker.record(at(100), &id(n), PoolSize { asked: 4, ..asked(10) }));
+        assert!(!breaker.evaluate(at(100)) && breaker.check(), "they drain");
         assert!(!shrink(&mut breaker, 130, 0..10, 4), "and then they go");
         breaker
     };
@@ -520,23 +520,26 @@ fn g4_what_a_person_lets_go_of_in_a_pool_of_its_own_is_left_out_once() {
 }
 
 #[test]
-fn g4_it_is_said_when_it_changes_and_told_once_in_each_term() {
+fn g4_it_is_said_when_it_changes_and_reported_once_in_each_term() {
     let mut breaker = settled(10);
-    assert_eq!((breaker.take_news(), breaker.take_news(), breaker.take_untold()), (Some(false), None, false));
+    assert_eq!(
+        (breaker.take_change(), breaker.take_change(), breaker.take_due_report()),
+        (Some(false), None, false)
+    );
     assert!(shrink(&mut breaker, 100, 0..10, 0));
-    assert_eq!((breaker.take_news(), breaker.take_news()), (Some(true), None));
-    assert_eq!((breaker.take_untold(), breaker.take_untold()), (true, false));
-    breaker.forget_told();
-    assert_eq!((breaker.take_untold(), breaker.take_untold()), (true, false), "in another term");
-    assert!(!shrink(&mut breaker, 101, 0..10, 10) && !breaker.take_untold());
-    assert!(shrink(&mut breaker, 102, 0..10, 0) && breaker.take_untold(), "and when it trips again");
+    assert_eq!((breaker.take_change(), breaker.take_change()), (Some(true), None));
+    assert_eq!((breaker.take_due_report(), breaker.take_due_report()), (true, false));
+    breaker.reset_reports();
+    assert_eq!((breaker.take_due_report(), breaker.take_due_report()), (true, false), "in another term");
+    assert!(!shrink(&mut breaker, 101, 0..10, 10) && !breaker.take_due_report());
+    assert!(shrink(&mut breaker, 102, 0..10, 0) && breaker.take_due_report(), "and when it trips again");
 }
 
-/// Pools whose members really go when nothing holds them back.
+/// Pools whose members go immediately when nothing holds them back.
 struct Cluster {
-    breaker: Breaker,
+    breaker: RemovalBreaker,
     wanted: Vec<usize>,
-    /// How many members each pool has had, and from when on.
+    /// The number of members of each pool, each with the second from which it applies.
     had: Vec<Vec<(u64, usize)>>,
 }
 
@@ -549,7 +552,7 @@ impl Cluster {
         self.had[n].last().map_or(0, |(_, members)| *members)
     }
 
-    /// The least that a pool had about five minutes ago.
+    /// The least number of members that a pool had about five minutes ago.
     fn before(&self, n: usize, seconds: u64) -> usize {
         let had = &self.had[n];
         let (from, to) = (seconds.saturating_sub(311), seconds.saturating_sub(289));
@@ -558,14 +561,14 @@ impl Cluster {
         then.map(|(_, members)| *members).min().unwrap_or(0)
     }
 
-    /// What is asked for is told, with what is in each pool.
+    /// Records the required and the present members of each pool.
     fn look(&mut self, seconds: u64) {
         for n in 0..self.wanted.len() {
             let (seen, wanted) = (self.now(n), self.wanted[n]);
             let (going, present) = (seen.saturating_sub(wanted), seen.max(wanted));
-            self.breaker.note(at(seconds), &id(n), Size { going, seen, present, ..asked(wanted) });
+            self.breaker.record(at(seconds), &id(n), PoolSize { going, seen, present, ..asked(wanted) });
         }
-        self.breaker.judge(at(seconds));
+        self.breaker.evaluate(at(seconds));
         assert!(self.breaker.check());
     }
 
@@ -583,8 +586,8 @@ impl Cluster {
         self.look(seconds);
     }
 
-    /// How many pools have lost most of their members, where one of them has lost some just now. What pools had five
-    /// minutes ago changes with time as well, and then nothing goes.
+    /// Returns how many pools have lost most of their members, if one of them has lost some just now. The former number
+    /// of members changes with time too, and then nothing goes.
     fn lost(&self, seconds: u64) -> usize {
         let shrunk = |n: &usize| 2 * self.now(*n) < self.before(*n, seconds);
         let lost: Vec<usize> = (0..self.wanted.len()).filter(shrunk).collect();
@@ -604,12 +607,12 @@ proptest! {
         let mut cluster = Cluster::of(12);
         let mut seconds = 1;
         for (later, pools, others, members) in steps {
-            // What changes faster counts as one change.
-            seconds += GRAIN.as_secs() + if later % 3 == 0 { later } else { later % 40 };
+            // Faster changes count as one change.
+            seconds += MERGE_WITHIN.as_secs() + if later % 3 == 0 { later } else { later % 40 };
             cluster.step(seconds, if later % 2 == 0 { pools } else { pools & others }, members);
-            prop_assert!(cluster.lost(seconds) <= FEW, "at {} s", seconds);
+            prop_assert!(cluster.lost(seconds) <= POOLS_ALLOWED, "at {} s", seconds);
         }
-        // And it does not hold forever what is no loss.
+        // Afterwards it does not hold a removal that is no loss.
         cluster.step(seconds + 1, u32::MAX, 30);
         prop_assert!(cluster.breaker.tripped().is_none());
     }

@@ -3,7 +3,7 @@
 use super::*;
 use model::level::Keeps;
 
-/// The fact of the `n`-th Service, of which nodes with a label are left out.
+/// The fact of the `n`-th Service, whose other nodes are left out by their label.
 fn of(n: u32, required: &[u8]) -> ServiceFact {
     fact(n, &format!("s{n}"), labelled(required))
 }
@@ -18,11 +18,11 @@ fn all_with(count: u32, members: &[u8]) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// A running Directory with so many pools, each with these members.
+/// A running Directory with this many pools, each with these members.
 fn cluster_with(params: Params, count: u32, members: &[u8]) -> Bench {
     let mut bench = Bench::with(params);
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.together((0..count).map(|n| of(n, members)));
     bench.observe(&all_with(count, members));
     bench.take();
@@ -33,7 +33,7 @@ fn cluster(count: u32, members: &[u8]) -> Bench {
     cluster_with(params(), count, members)
 }
 
-/// How many members go, over all pools that were seen with these.
+/// Returns how many members go, over all pools observed with these members.
 fn going(bench: &Bench, observed: &[u8]) -> usize {
     bench.assigned.values().map(|said| said.level.surplus(&ips(observed)).count()).sum()
 }
@@ -129,7 +129,7 @@ fn g4_time_does_not_end_it_and_the_levels_do() {
 }
 
 #[test]
-fn g4_a_person_releases_it_and_what_comes_later_is_judged_anew() {
+fn g4_the_operator_releases_it_and_what_comes_later_is_evaluated_again() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.together((0..20).map(|n| of(n, &[1, 2])));
     bench.pass(3_600_000);
@@ -145,7 +145,8 @@ fn g4_a_person_releases_it_and_what_comes_later_is_judged_anew() {
     bench.together((0..20).map(|n| of(n, &[3])));
     bench.pass(30_000);
     assert!(is_stopped(&bench));
-    let Answer::Done(Done::Released { pools: released, .. }) = bench.ask(Scope::Everything) else {
+    let Answer::Done(Done::Released { pools: released, .. }) = bench.request_release(Scope::Everything)
+    else {
         panic!("refused")
     };
     assert!(!is_stopped(&bench));
@@ -165,7 +166,7 @@ fn g4_pools_that_nobody_has_any_more_do_not_count() {
         bench.machine.step(bench.now, In::Service(uid(n), None), &mut out);
     }
     bench.machine.tick(bench.now, &mut out);
-    bench.hear(out);
+    bench.receive(out);
     assert!(bench.machine.breaker.tripped().is_none());
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.together((0..19).map(|n| ServiceFact { candidacy: Candidacy::Deleting, ..of(n, &[]) }));
@@ -185,14 +186,14 @@ fn g4_the_ordinary_life_of_a_cluster_does_not_trip_it() {
     bench.pass(60_000);
     assert!(!is_stopped(&bench));
     assert!(going(&bench, &[1, 2]) > 0);
-    // All nodes are exchanged for as many others.
+    // All nodes are replaced by as many others.
     let mut bench = cluster(30, &[1, 2, 3]);
     bench.together((0..30).map(|n| fact(n, &format!("s{n}"), part(&[4, 5, 6], &[1, 2, 3]))));
     bench.pass(10_000);
     bench.together((0..30).map(|n| of(n, &[4, 5, 6])));
     bench.pass(60_000);
     assert!(!is_stopped(&bench) && going(&bench, &[1, 2, 3, 4, 5, 6]) == 90);
-    // One Service is scaled to nothing; and all are recreated, within the time of G2.
+    // One Service is scaled to nothing; then all are recreated, within the time of G2.
     let mut bench = cluster(30, &[1, 2]);
     bench.service(of(3, &[]));
     bench.together((4..30).map(|n| of(n, &[])));
@@ -212,7 +213,7 @@ fn g4_mass_emptying_trips_it_however_often_the_source_confirms_it() {
     bench.pass(600_000);
     assert!(is_stopped(&bench), "the second list was empty as well");
     assert_eq!(going(&bench, &[1, 2]), 0);
-    // Most nodes are labelled to be left out, as a watch tells.
+    // Most nodes get the label that leaves them out, as seen on a watch.
     let mut bench = cluster(30, &[1, 2, 3, 4]);
     bench.together((0..30).map(|n| of(n, &[4])));
     bench.pass(31_000);
@@ -238,7 +239,7 @@ fn x5_g4_what_is_dropped_by_configuration_is_still_bound_by_the_breaker() {
 }
 
 #[test]
-fn g4_pools_that_a_first_look_finds_are_compared_with_what_is_in_them() {
+fn g4_pools_that_initial_reads_find_are_compared_with_what_is_in_them() {
     let mut bench = Bench::running();
     bench.together((0..20).map(|n| ServiceFact { provenance: Provenance::Watch, ..of(n, &[1]) }));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
@@ -272,7 +273,7 @@ fn g5_an_observing_breaker_only_reports_and_without_guards_there_is_none() {
 }
 
 #[test]
-fn g4_it_is_told_once_in_each_term_while_it_lasts() {
+fn g4_it_is_reported_once_in_each_term_while_it_lasts() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(30_000);
@@ -301,18 +302,18 @@ fn g4_a_process_that_starts_while_all_is_broken_stops_removals_at_once() {
             let fact = ServiceFact { provenance, ..of(n, &[1]) };
             bench.machine.step(bench.now, In::Service(uid(n), Some(Arc::new(fact))), &mut out);
         }
-        bench.hear(out);
-        bench.tell(In::ListsSynced);
+        bench.receive(out);
+        bench.send(In::ListsSynced);
         bench.observe(&facts);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::DiscoverySynced);
         for second in 0..120 {
             assert_eq!(going(&bench, &[1, 2, 3, 4]), 0, "{second} s: {probed} {listed}");
             bench.reread();
             bench.pass(1_000);
             if second == 10 {
-                // It leads from now on.
+                // The process leads from now on.
                 bench.reporting(Some(7));
-                bench.tell(In::Confirmed(Epoch(7)));
+                bench.send(In::Confirmed(Epoch(7)));
             }
         }
         assert!(is_stopped(&bench), "{probed} {listed}");
@@ -320,13 +321,13 @@ fn g4_a_process_that_starts_while_all_is_broken_stops_removals_at_once() {
 }
 
 #[test]
-fn g4_what_has_shrunk_while_nobody_was_there_waits_for_a_person() {
+fn g4_what_has_shrunk_while_nobody_was_there_waits_for_the_operator() {
     let mut bench = Bench::running();
     bench.together((0..20).map(|n| of(n, if n < 6 { &[1] } else { &[1, 2, 3, 4] })));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
     bench.pass(600_000);
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0, "six of twenty");
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     assert_eq!(going(&bench, &[1, 2, 3, 4]), 6 * 3);
     bench.pass(600_000);
     assert!(!is_stopped(&bench));
@@ -340,12 +341,12 @@ fn g4_winning_leadership_ends_nothing_and_forgets_nothing() {
     bench.pass(600_000);
     assert!(is_stopped(&bench), "who does not lead judges as well");
     bench.reporting(Some(2));
-    bench.tell(In::Confirmed(Epoch(2)));
+    bench.send(In::Confirmed(Epoch(2)));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
     let alerts = bench.reports().into_iter().filter(|what| matches!(what, EventKind::RemovalsStopped { .. }));
     assert_eq!(alerts.count(), 1);
-    // What others have taken out shortly before the term counts in it.
+    // Members that other clients removed shortly before the term count in it.
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     bench.reporting(None);
     bench.together((0..5).map(|n| of(n, &[1])));
@@ -379,13 +380,13 @@ fn g4_pools_that_are_paused_count_as_if_they_were_not() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
     let pause =
         OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
-    bench.tell(wish(pause));
+    bench.send(policy_input(pause));
     bench.reporting(None);
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(600_000);
     assert!(is_stopped(&bench));
     bench.reporting(Some(2));
-    bench.tell(wish(OperatorPolicy::default()));
+    bench.send(policy_input(OperatorPolicy::default()));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
     assert!(
         is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0,
@@ -394,12 +395,12 @@ fn g4_pools_that_are_paused_count_as_if_they_were_not() {
 }
 
 #[test]
-fn g4_what_a_person_lets_go_of_in_pools_of_their_own_does_not_trip_it() {
+fn g4_what_the_operator_releases_in_pools_of_their_own_does_not_trip_it() {
     let mut bench = cluster(20, &[1, 2]);
     bench.together((0..20).map(|n| of(n, &[])));
     bench.pass(31_000);
     assert!(!is_stopped(&bench) && going(&bench, &[1, 2]) == 0, "emptiness is to be confirmed");
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     assert!(!is_stopped(&bench));
     assert_eq!(going(&bench, &[1, 2]), 40);
 }
@@ -410,7 +411,7 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(30_000);
     let refused = |bench: &mut Bench| {
-        let answer = bench.ask(Scope::Everything);
+        let answer = bench.request_release(Scope::Everything);
         assert!(is_stopped(bench) && going(bench, &[1, 2, 3, 4]) == 0);
         answer
     };
@@ -418,17 +419,17 @@ fn g4_a_release_at_a_process_that_does_not_write_is_refused() {
     assert_eq!(refused(&mut bench), Answer::Refused(Refusal::NotLeading));
     let pause =
         OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
-    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(pause) });
+    bench.send(In::OperatorPolicy { term: None, policy: Arc::new(pause) });
     let paused = Refusal::Paused(model::assignment::PausedBy::Everything);
     assert_eq!(refused(&mut bench), Answer::Refused(paused));
 }
 
 #[test]
-fn c4_who_only_shows_lets_nothing_go() {
+fn c4_a_dry_run_releases_nothing() {
     let mut bench = cluster_with(Params { shows_only: true, ..params() }, 20, &[1, 2, 3, 4]);
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(30_000);
-    assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::DryRun));
+    assert_eq!(bench.request_release(Scope::Everything), Answer::Refused(Refusal::DryRun));
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0);
 }
 
@@ -450,8 +451,8 @@ fn g4_a_source_that_breaks_again_and_again_does_not_wear_it_out() {
 fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
     for (stood, stops) in [(39_000, false), (40_000, true), (200_000, true), (400_000, true)] {
         let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
         bench.observe(&all_with(20, &[]));
         bench.pass(10_000);
@@ -462,8 +463,8 @@ fn g4_new_pools_that_lose_their_first_members_soon_count_too() {
     }
 }
 
-/// Told what operators wish.
-fn wish(policy: OperatorPolicy) -> In {
+/// The input with this operator policy.
+fn policy_input(policy: OperatorPolicy) -> In {
     In::OperatorPolicy { term: Some(Epoch(u64::MAX)), policy: Arc::new(policy) }
 }
 
@@ -473,7 +474,7 @@ fn paused(pools: std::ops::Range<u32>) -> OperatorPolicy {
 }
 
 #[test]
-fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
+fn g4_what_was_restored_in_a_pause_does_not_go_again_at_the_resume() {
     let everything =
         || OperatorPolicy { everything: Some(model::policy::Pause::default()), ..OperatorPolicy::default() };
     for pause in [everything as fn() -> OperatorPolicy, || paused(0..20)] {
@@ -481,15 +482,15 @@ fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
         bench.together((0..20).map(|n| of(n, &[1])));
         bench.pass(30_000);
         assert!(is_stopped(&bench));
-        bench.ask(Scope::Everything);
+        bench.request_release(Scope::Everything);
         assert_eq!(going(&bench, &[1, 2, 3, 4]), 60, "released by mistake");
         bench.pass(1_000);
         bench.observe(&all_with(20, &[1]));
         bench.pass(3_600_000);
-        bench.tell(wish(pause()));
+        bench.send(policy_input(pause()));
         bench.observe(&all_with(20, &[1, 2, 3, 4]));
         bench.pass(60_000);
-        bench.tell(wish(OperatorPolicy::default()));
+        bench.send(policy_input(OperatorPolicy::default()));
         assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0, "the levels are still wrong");
         bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
         assert!(!is_stopped(&bench));
@@ -499,7 +500,7 @@ fn g4_what_was_put_back_in_a_pause_does_not_go_again_at_the_resume() {
 #[test]
 fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    // Azure answers nothing for an hour, in which few pools at a time lose their members.
+    // Azure does not answer for an hour, in which few pools at a time lose their members.
     for n in 0..5 {
         bench.service(of(n, &[1]));
         bench.pass(600_000);
@@ -513,14 +514,14 @@ fn g4_levels_that_fall_while_nothing_is_written_do_not_go_at_once_later() {
 }
 
 #[test]
-fn g4_what_people_have_paused_by_itself_stops_nothing_elsewhere() {
+fn g4_what_the_operator_paused_by_itself_stops_nothing_elsewhere() {
     let mut bench = cluster(20, &[1, 2, 3, 4]);
-    bench.tell(wish(paused(0..19)));
+    bench.send(policy_input(paused(0..19)));
     bench.together((0..20).map(|n| of(n, &[1])));
     bench.pass(600_000);
     assert!(!is_stopped(&bench));
     assert_eq!(bench.assigned[&pool_of(19)].held, None);
-    bench.tell(wish(OperatorPolicy::default()));
+    bench.send(policy_input(OperatorPolicy::default()));
     assert!(is_stopped(&bench), "the end of the pause lets nothing slip");
 }
 
@@ -534,12 +535,12 @@ fn g4_releasing_everything_includes_what_pools_hold_themselves() {
     bench.pass(31_000);
     let reason = |bench: &Bench| bench.assigned[&pool_of(0)].held.as_ref().map(|held| held.reason);
     assert_eq!(reason(&bench), Some(HeldReason::EmptyConfirm));
-    bench.ask(Scope::Pool(pool_of(0)));
+    bench.request_release(Scope::Pool(pool_of(0)));
     assert!(is_stopped(&bench) && going(&bench, &[1, 2, 3, 4]) == 0, "six are still to lose most of theirs");
     assert_eq!(reason(&bench), Some(HeldReason::Breaker));
     bench.service(of(15, &[]));
     bench.pass(31_000);
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     assert!(!is_stopped(&bench));
     assert_eq!(going(&bench, &[1, 2, 3, 4]), 4 + 5 * 3 + 4);
 }

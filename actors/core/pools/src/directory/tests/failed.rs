@@ -21,7 +21,7 @@ fn running() -> Bench {
     bench
 }
 
-/// Lets so many minutes pass, in each of which the load balancer is seen so; the pools that are written, and when.
+/// Lets this many minutes pass, with one observation in each. Returns the pools that are written, each with its minute.
 fn pass(bench: &mut Bench, minutes: u64, facts: &Arc<LbFacts>) -> Vec<(u64, String)> {
     let mut written = Vec::new();
     for minute in 0..minutes {
@@ -61,7 +61,7 @@ fn a_pool_that_failed_alone_is_the_one_that_is_written() {
 }
 
 #[test]
-fn a_load_balancer_that_recovers_begins_anew() {
+fn a_load_balancer_that_recovers_begins_again() {
     let mut bench = running();
     assert_eq!(pass(&mut bench, 9, &balancer_in(Provisioning::Failed, FINE)), []);
     assert_eq!(pass(&mut bench, 1, &balancer_in(Provisioning::Succeeded, FINE)), []);
@@ -87,7 +87,7 @@ fn a_paused_or_held_pool_and_a_standby_write_none() {
 }
 
 #[test]
-fn a_pool_hears_that_its_load_balancer_failed() {
+fn a_pool_learns_that_its_load_balancer_failed() {
     let mut bench = running();
     bench.observe(&balancer_in(Provisioning::Failed, FINE));
     bench.pass(1_000);

@@ -1,4 +1,4 @@
-//! Pools of one address family, in which nodes that host endpoints of the other one were put (D4).
+//! Pools of one address family that contain nodes which host endpoints of the other family (D4).
 
 use super::*;
 use model::view::LeftOutView;
@@ -42,7 +42,7 @@ fn d4_a_node_of_the_other_family_goes_after_the_removal_delay() {
 }
 
 #[test]
-fn d4_what_another_service_of_the_pool_asks_for_is_no_stranger() {
+fn d4_what_another_service_of_the_pool_asks_for_is_not_foreign() {
     let mut bench = settled(&[1]);
     bench.service(fact(2, "api", part(&[2], &[])));
     bench.service(fact(1, "web", split(&[1], &[2, 3])));
@@ -58,8 +58,8 @@ fn d4_g4_the_first_start_after_an_upgrade_does_not_trip_the_breaker() {
     let listed = |n| ServiceFact { provenance: Provenance::FirstList, ..of(n, split(&[1], &[2, 3, 4])) };
     bench.together((0..20).map(listed));
     bench.observe(&all_with(20, &[1, 2, 3, 4]));
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     for _ in 0..120 {
         bench.pass(1_000);
         bench.reread();
@@ -87,14 +87,14 @@ fn d4_g2_slices_that_vanish_in_one_family_are_doubted() {
     let mut vanished = of_each_family(fact(1, "web", split(&[], &[1])));
     let parts = &mut Arc::make_mut(&mut vanished).parts;
     parts.entry(Family::V4).and_modify(|part| (part.slices, part.endpoints) = (0, 0));
-    bench.tell(In::Service(uid(1), Some(vanished)));
+    bench.send(In::Service(uid(1), Some(vanished)));
     let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
     assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
     assert!(matches!(held.waits, Waits::SecondRead(_)), "{:?}", held.waits);
 }
 
 #[test]
-fn d5_nodes_that_are_left_out_are_shown_and_told_with_the_rule() {
+fn d5_nodes_that_are_left_out_are_shown_and_reported_with_the_rule() {
     let mut bench = settled(&[1]);
     bench.take();
     let node = LeftOutNode { ips: ips(&[1]), why: LeftOut::ControlPlane };

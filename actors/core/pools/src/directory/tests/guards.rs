@@ -1,4 +1,4 @@
-//! Removal delay (D4), unknown members, and what is held back (D6, G2).
+//! The removal delay (D4), unknown members, and held removals (D6, G2).
 
 use super::*;
 use model::level::Keeps;
@@ -22,7 +22,7 @@ fn d4_a_member_that_leaves_stays_tolerated_for_the_removal_delay() {
 }
 
 #[test]
-fn d4_a_member_that_comes_back_counts_anew_when_it_leaves_again() {
+fn d4_a_member_that_comes_back_counts_again_when_it_leaves_again() {
     let mut bench = settled(&[1, 2]);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.pass(20_000);
@@ -47,7 +47,7 @@ fn d4_a_pool_with_a_rule_without_a_probe_has_no_removal_delay() {
 }
 
 #[test]
-fn d4_a_member_nobody_knows_stays_for_the_delay_since_it_was_first_seen() {
+fn d4_an_unknown_member_stays_for_the_delay_since_it_was_first_seen() {
     let mut bench = settled(&[1]);
     bench.observe(&web(&[1, 9]));
     bench.pass(20_000);
@@ -83,7 +83,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
     let said = bench.take();
     let held_pools = |pools| Metric::Held { reason: HeldReason::EmptyConfirm, pools };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
-    bench.said = said;
+    bench.outputs = said;
     assert!(matches!(&bench.reports()[..], [EventKind::Held { members: 2, .. }]));
     bench.pass(40_000);
     bench.observe(&web(&[1, 2]));
@@ -98,7 +98,7 @@ fn g2_the_last_members_stay_until_emptiness_has_lasted() {
 }
 
 #[test]
-fn g2_emptiness_that_was_interrupted_starts_anew() {
+fn g2_emptiness_that_was_interrupted_starts_again() {
     let mut bench = settled(&[1]);
     bench.service(fact(1, "web", part(&[], &[])));
     bench.pass(50_000);
@@ -163,7 +163,7 @@ fn g2_a_pool_that_never_had_a_member_is_not_held() {
 #[test]
 fn g2_a_deleted_service_is_not_held() {
     let mut bench = settled(&[1]);
-    bench.tell(In::Service(uid(1), None));
+    bench.send(In::Service(uid(1), None));
     let said = bench.assignment("lb", "shop-web");
     assert!(said.services.is_empty() && said.held.is_none());
     assert!(bench.machine.deadline().is_none());
@@ -182,7 +182,7 @@ fn d6_a_part_without_a_usable_node_holds_what_the_pool_had() {
     let said = bench.take();
     let held_pools = |pools| Metric::Held { reason: HeldReason::NoUsableNode, pools };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == held_pools(1))));
-    bench.said = said;
+    bench.outputs = said;
     assert_eq!(bench.reports().len(), 1);
     bench.service(fact(1, "web", part(&[3], &[])));
     assert_eq!(bench.web(), (ips(&[3]), ips(&[])));
@@ -207,7 +207,7 @@ fn g2_members_stay_while_nothing_can_take_their_place() {
     bench.observe(&web(&[1]));
     bench.pass(60_000);
     bench.observe(&web(&[1]));
-    // The pod has moved to another node and does not count there: it may stay in the pool, and is not added.
+    // The pod has moved to another node and does not count there: that node may stay in the pool, and is not added.
     bench.service(fact(1, "web", part(&[], &[2])));
     bench.pass(600_000);
     bench.observe(&web(&[1]));
@@ -225,17 +225,17 @@ fn unconfirmed() -> Bench {
     unconfirmed_after(Duration::ZERO)
 }
 
-/// The same, where members that leave stay for so long.
+/// The same, with this removal delay.
 fn unconfirmed_after(removal_delay: Duration) -> Bench {
     let mut bench = Bench::with(Params { removal_delay, empty_confirm: Duration::ZERO, ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&web(&[1]));
     bench
 }
 
-/// How many members the pool is to lose that was seen with member 1.
+/// Returns how many members go from a pool that was observed with member 1.
 fn to_go(bench: &Bench) -> usize {
     bench.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count()
 }
@@ -251,7 +251,7 @@ fn g2_without_confirmation_the_last_member_goes_with_an_empty_slice() {
         assert_eq!(to_go(&bench), 1);
         assert!(bench.reports().is_empty(), "nothing is held back");
     }
-    // What kept the last member before does not keep it any longer.
+    // An earlier reason to keep the last member no longer applies.
     for before in [part(&[], &[2]), Part { unusable: true, ..Part::default() }] {
         let mut bench = unconfirmed();
         bench.observe(&web(&[1]));
@@ -278,7 +278,7 @@ fn g2_emptiness_of_a_list_or_of_lost_slices_waits_for_a_second_read() {
         assert_eq!((held.reason, held.members), (HeldReason::EmptyConfirm, ips(&[1])));
         assert_eq!(held.waits, Waits::SecondRead(held.since.plus(Duration::from_secs(30))));
         bench.pass(1_000);
-        // A label of the Service has changed, which says nothing of its slices.
+        // A label of the Service has changed, which does not concern its slices.
         bench.service(ServiceFact { exposure: 7, ..empty() });
         bench.pass(28_999);
         assert_eq!((to_go(&bench), bench.reread()), (0, 0), "not before");
@@ -320,8 +320,8 @@ fn x5_what_is_dropped_by_configuration_needs_no_confirmation() {
 #[test]
 fn g1_doubt_about_one_service_lasts_until_the_others_release_too() {
     let silent = |n, name| fact(n, name, part(&[], &[]));
-    // What is said of the first Service before the second one lets go: nothing, that a label has changed, and that it
-    // has had an endpoint again and lost it.
+    // Facts of the first Service before the second one releases: none, a changed label, and an endpoint that came and
+    // went.
     for (said, held) in [
         (vec![], true),
         (vec![ServiceFact { exposure: 7, ..silent(1, "web") }], true),
@@ -387,14 +387,14 @@ fn g2_doubt_prolongs_no_time_of_confirmation_that_is_longer() {
 
 #[test]
 fn g2_without_slices_at_first_members_stay_until_time_and_a_second_read() {
-    // When the second read that is asked for after 30 s comes, in seconds, and when the members go.
+    // When the second read requested after 30 s arrives, in seconds, and when the members go.
     for (read, go) in [(30, 60), (59, 60), (60, 60), (100, 100), (3_600, 3_600)] {
         let mut bench = Bench::waiting();
         let none = ServiceFact { slices: 0, endpoints: 0, ..fact(1, "web", part(&[], &[])) };
         bench.service(ServiceFact { provenance: Provenance::FirstList, ..none });
         bench.observe(&web(&[1, 2]));
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).count();
         let held = bench.assignment("lb", "shop-web").held.clone().expect("held");
         assert_eq!((held.reason, held.members, goes(&bench)), (HeldReason::EmptyConfirm, ips(&[1, 2]), 0));
@@ -426,8 +426,8 @@ fn unguarded(empty_confirm: Duration) -> Bench {
         guards: GuardMode::Off,
         ..params()
     });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&web(&[1]));
     bench
@@ -438,7 +438,7 @@ fn c2_without_guards_the_last_member_goes_when_nothing_asks_for_it() {
     let mut bench = unguarded(Duration::ZERO);
     bench.take();
     assert!(bench.assignment("lb", "shop-web").level.keeps == Keeps::Nothing, "a foreign member goes too");
-    // Node 2 may stay in the pool and is not added: what asks for member 1 has ended.
+    // Node 2 may stay in the pool and is not added: no Service asks for member 1 any more.
     bench.service(fact(1, "web", part(&[], &[2])));
     let said = bench.assignment("lb", "shop-web");
     assert!(said.held.is_none() && said.level.keeps == Keeps::Nothing);

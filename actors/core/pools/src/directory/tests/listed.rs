@@ -13,16 +13,16 @@ use model::xds::name::Name;
 use model::xds::remark::Diagnostic;
 use model::xds::source::{Assigned, Fault, Note, SourceFact};
 
+mod conditions;
 mod guarded;
 mod properties;
 mod states;
-mod told;
 
 const UP: Standing = Standing::Healthy;
 const DRAINS: Standing = Standing::Draining;
 const OUT: Standing = Standing::Out;
 
-/// What the pools of most tests are filled from.
+/// The source that fills the pools of most tests.
 fn shop() -> Name {
     Name::Endpoints("shop".into())
 }
@@ -31,8 +31,8 @@ fn listing(pool: &str, source: Name, family: Family) -> Listing {
     Listing { pool: id("lb", pool), source, family, membership: membership::Params::default() }
 }
 
-/// A running Directory that has heard nothing of sources and seen no load balancer. `lb/edge` and `lb6/edge-v6` are filled
-/// from one source.
+/// A running Directory without facts of sources and load balancers. `lb/edge` and `lb6/edge-v6` are filled from one
+/// source.
 fn unknown() -> Bench {
     let v6 = Listing { pool: id("lb6", "edge-v6"), ..listing("", shop(), Family::V6) };
     let listed = vec![listing("edge", shop(), Family::V4), v6];
@@ -41,13 +41,13 @@ fn unknown() -> Bench {
 
 fn started(params: Params) -> Bench {
     let mut bench = Bench::with(params);
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.take();
     bench
 }
 
-/// The same, where these are assigned and `lb/edge` holds them.
+/// The same, where these members are assigned and `lb/edge` holds them.
 fn filled(members: &[u8]) -> Bench {
     let mut bench = unknown();
     bench.source(all(members));
@@ -107,7 +107,7 @@ fn all(members: &[u8]) -> SourceFact {
     with(&members.iter().map(|n| (*n, UP)).collect::<Vec<_>>())
 }
 
-/// A valid assignment of nothing.
+/// A valid assignment without endpoints.
 fn empty() -> SourceFact {
     usable(assignment(&[]))
 }
@@ -120,13 +120,13 @@ fn waited_for(fault: Option<Fault>) -> SourceFact {
     SourceFact { assigned: Assigned::Unknown(fault), provenance: Provenance::Watch, note: node() }
 }
 
-/// The same fact, with something wrong beside it.
+/// The same fact, with an error beside it.
 fn beside(fact: SourceFact, message: &str) -> SourceFact {
     SourceFact { note: Note::Errors(vec![fault(message)]), ..fact }
 }
 
 fn policy(bench: &mut Bench, policy: OperatorPolicy) {
-    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
+    bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
 }
 
 fn add_only() -> OperatorPolicy {
@@ -134,9 +134,9 @@ fn add_only() -> OperatorPolicy {
 }
 
 impl Bench {
-    /// What is known of the source `shop`.
+    /// Sends the state of the source `shop`.
     fn source(&mut self, fact: SourceFact) {
-        self.tell(In::Source(shop(), fact));
+        self.send(In::Source(shop(), fact));
     }
 
     fn edge(&self) -> &Assignment {
@@ -149,12 +149,12 @@ impl Bench {
         (level.required.keys().copied().collect(), level.tolerated.clone())
     }
 
-    /// How many members `lb/edge` is to lose that was seen with these.
+    /// Returns how many members `lb/edge`, observed with these, is to lose.
     fn going(&self, seen: &[u8]) -> usize {
         self.edge().level.surplus(&ips(seen)).count()
     }
 
-    /// Why a removal from `lb/edge` is held back.
+    /// Returns why a removal from `lb/edge` is held back.
     fn held(&self) -> Option<HeldReason> {
         self.edge().held.as_ref().map(|held| held.reason)
     }
@@ -163,19 +163,19 @@ impl Bench {
         self.assigned.get(&id("lb", "edge")).is_some_and(|said| !said.services.is_empty())
     }
 
-    /// This load balancer was read; `None`: it does not exist.
+    /// Sends a read of this load balancer; `None`: it does not exist.
     fn read(&mut self, lb: &str, facts: Option<Arc<LbFacts>>) {
         let (lb, began) = (LbName::new(lb), self.now);
-        self.tell(In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
+        self.send(In::Lb(LbObservation { lb, began, facts, puts: Default::default() }));
     }
 
-    /// What was reported since it was last asked.
-    fn told_since(&mut self) -> Vec<Report> {
+    /// Returns the reports since the last call.
+    fn reports_since(&mut self) -> Vec<Report> {
         let reported = |out| if let Out::Report(report) = out { Some(report) } else { None };
         self.take().into_iter().filter_map(reported).collect()
     }
 
-    /// The assignments since it was last asked.
+    /// Returns the assignments since the last call.
     fn assigned_since(&mut self) -> Vec<Arc<Assignment>> {
         let assigned = |out| if let Out::Assign(assignment) = out { Some(assignment) } else { None };
         self.take().into_iter().filter_map(assigned).collect()
@@ -212,7 +212,7 @@ fn x2_a_listed_pool_gets_the_addresses_of_its_family_with_own_names() {
 fn x2_a_pool_that_is_not_listed_gets_nothing_of_a_source() {
     let mut bench = unknown();
     bench.source(all(&[1]));
-    bench.tell(In::Source(Name::Cluster("shop".into()), all(&[2])));
+    bench.send(In::Source(Name::Cluster("shop".into()), all(&[2])));
     bench.observe(&balancer("lb", vec![pool("lb", "other", &[5]), pool("lb", "edge", &[])], vec![]));
     assert_eq!(bench.assigned.keys().collect::<Vec<_>>(), [&id("lb", "edge")]);
     assert_eq!(bench.members().0, ips(&[1]), "a cluster of the same name is another source");
@@ -236,7 +236,7 @@ fn d1_where_only_listed_pools_are_ours_all_other_pools_are_foreign() {
         }
         assert_eq!(bench.members().0, ips(&[2]), "the listed pool is filled");
         let ours: Vec<&PoolId> = bench.assigned.keys().collect();
-        let said = std::mem::take(&mut bench.said);
+        let said = std::mem::take(&mut bench.outputs);
         let reports = said.iter().filter(|out| matches!(out, Out::Report(_))).count();
         let view = |out: &Out| {
             let Out::Service(uid, _, Some(view)) = out else { return None };
@@ -268,7 +268,7 @@ fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
     bench.pass(1_000);
     bench.observe(&balancer("lb", vec![], vec![]));
     assert!(!bench.is_assigned(), "it is gone");
-    bench.tell(In::Retired(id("lb", "edge")));
+    bench.send(In::Retired(id("lb", "edge")));
     assert!(bench.assigned.is_empty() && bench.machine.deadline().is_none());
     bench.observe(&edge(&[]));
     assert_eq!(bench.members(), (ips(&[1]), ips(&[])), "it is found again");
@@ -277,10 +277,10 @@ fn x2_a_listed_pool_is_filled_once_it_its_source_and_the_lists_are_known() {
     let mut bench = Bench::with(Params { listed, ..params() });
     bench.source(all(&[1]));
     bench.observe(&balancer("lb", vec![pool("lb", "edge", &[])], vec![]));
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::DiscoverySynced);
     bench.pass(600_000);
     assert!(bench.assigned.is_empty(), "the mapping is not complete");
-    bench.tell(In::ListsSynced);
+    bench.send(In::ListsSynced);
     assert_eq!(bench.members(), (ips(&[1]), ips(&[])));
 }
 
@@ -349,7 +349,7 @@ fn x3_a_pool_of_which_nothing_was_ever_known_is_left_as_it_is() {
         bench.observe(&edge(&[1, 2]));
         fact.into_iter().for_each(|fact| bench.source(fact));
         bench.pass(600_000);
-        bench.tell(In::Confirmed(Epoch(4)));
+        bench.send(In::Confirmed(Epoch(4)));
         bench.observe(&edge(&[1, 2]));
         assert!(bench.assigned.is_empty(), "it may hold what an earlier process has written");
         bench.source(all(&[2, 3]));

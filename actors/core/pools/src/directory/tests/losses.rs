@@ -6,14 +6,14 @@ use super::*;
 const ALL: [u8; 4] = [1, 2, 3, 4];
 const SERVICES: u32 = 60;
 
-/// What has become of a Service.
+/// The cause of a loss.
 #[derive(Clone, Copy, Debug)]
 enum Cause {
-    /// Endpoints have left their slices, as a running watch says.
+    /// Endpoints have left their slices, as seen on a running watch.
     Endpoints,
     /// Nodes have the label that leaves them out.
     Label,
-    /// A list was made because the watch could not go on.
+    /// A list was needed because the watch could not continue.
     Relist,
     /// The watch has just been re-established.
     Reconnect,
@@ -31,7 +31,7 @@ fn two_slices(n: u32, part: Part) -> ServiceFact {
     ServiceFact { slices: 2, endpoints: 8, ..fact(n, &format!("s{n}"), part) }
 }
 
-/// The `n`-th Service, which asks for these nodes only, for that cause.
+/// The `n`-th Service, which asks only for these nodes, for this cause.
 fn asks(n: u32, required: &[u8], cause: Cause) -> ServiceFact {
     let fact = two_slices(n, part(required, &[]));
     let with = |part: Part| two_slices(n, part);
@@ -56,7 +56,7 @@ fn all_with(members: impl Fn(u32) -> Vec<u8>) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// A running Directory with so many pools of four members each.
+/// A running Directory with four members in each pool.
 fn cluster() -> Bench {
     let mut bench = Bench::running();
     bench.together((0..SERVICES).map(|n| two_slices(n, part(&ALL, &[]))));
@@ -69,7 +69,7 @@ fn is_stopped(bench: &Bench) -> bool {
     bench.machine.breaker.tripped().is_some()
 }
 
-/// How many members go, where all that were there at first still are.
+/// Returns how many members go, while all original ones are still present.
 fn going(bench: &Bench) -> usize {
     bench.assigned.values().map(|said| said.level.surplus(&ips(&ALL)).count()).sum()
 }
@@ -108,7 +108,7 @@ fn g4_every_other_cause_stops_removals() {
             bench.reread();
         }
         let held = match cause {
-            // The guard of the pool alone holds it.
+            // Only the guard of the pool holds it.
             Cause::Data => !is_stopped(&bench),
             Cause::Endpoints | Cause::Label | Cause::Relist | Cause::Reconnect | Cause::Slices => {
                 is_stopped(&bench)
@@ -137,7 +137,7 @@ fn g4_what_was_only_known_last_of_deleted_nodes_counts_however_it_goes() {
 
 #[test]
 fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
-    // The node is deleted or left out, or a list says the same, while the removal delay lasts.
+    // During the removal delay, the node is deleted or left out, or a list says the same.
     for cause in [Cause::Label, Cause::Relist, Cause::Reconnect, Cause::Slices] {
         let mut bench = cluster();
         bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Endpoints)));
@@ -145,7 +145,7 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
         bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
         bench.pass(30_000);
         assert!(!is_stopped(&bench) && going(&bench) == 60 * 3, "{cause:?}");
-        // Endpoints leave as well what counts already.
+        // Endpoints also leave where the loss counts already.
         let mut bench = cluster();
         bench.together((0..SERVICES).map(|n| asks(n, &[1], cause)));
         bench.pass(10_000);
@@ -156,7 +156,7 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
         }
         assert!(is_stopped(&bench), "{cause:?}");
     }
-    // What is asked for again and leaves again leaves for the cause of that time.
+    // A member that is asked for again and leaves again has the cause of that time.
     let mut bench = cluster();
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(10_000);
@@ -168,7 +168,7 @@ fn g4_the_cause_is_that_of_the_moment_when_an_address_leaves() {
 
 #[test]
 fn g4_only_what_counts_is_compared_with_what_is_left() {
-    // Of each pool one member goes with its endpoints, and some of the three others with their nodes.
+    // In each pool one member goes with its endpoints, and some of the other three with their nodes.
     for (left, stops) in [(&[1, 2][..], false), (&[1], true)] {
         let mut bench = cluster();
         bench.together((0..SERVICES).map(|n| asks(n, &[1, 2, 3], Cause::Endpoints)));
@@ -178,7 +178,7 @@ fn g4_only_what_counts_is_compared_with_what_is_left() {
         bench.pass(31_000);
         assert_eq!(is_stopped(&bench), stops, "{left:?}");
     }
-    // Twelve pools lose nodes, which are not too many; others are scaled to zero, before and after.
+    // Twelve pools lose nodes, which is not too many; others are scaled to zero, before and after.
     let mut bench = cluster();
     bench.together((12..30).map(|n| asks(n, &[], Cause::Endpoints)));
     bench.together((0..12).map(|n| asks(n, &[1], Cause::Label)));
@@ -217,20 +217,20 @@ fn g4_losses_count_for_five_minutes_and_later_departures_do_not() {
     bench.together((12..13).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(31_000);
     assert!(is_stopped(&bench), "thirteen pools within five minutes");
-    // Much later they have nothing that they could lose.
-    bench.ask(Scope::Everything);
+    // Much later they have nothing left to lose.
+    bench.request_release(Scope::Everything);
     bench.observe(&all_with(|n| if n < 12 { vec![] } else { vec![1] }));
     bench.pass(400_000);
     assert!(!is_stopped(&bench));
 }
 
 #[test]
-fn g4_what_a_person_has_let_go_of_counts_no_more() {
+fn g4_what_the_operator_has_released_counts_no_more() {
     let mut bench = cluster();
     bench.together((0..SERVICES).map(|n| asks(n, &[1], Cause::Label)));
     bench.pass(31_000);
     assert!(is_stopped(&bench));
-    bench.ask(Scope::Everything);
+    bench.request_release(Scope::Everything);
     assert!(!is_stopped(&bench) && going(&bench) == 60 * 3);
     bench.together((0..SERVICES).map(|n| asks(n, &[], Cause::Endpoints)));
     bench.pass(61_000);

@@ -1,4 +1,4 @@
-//! What pools are assigned while pre-images are put back (docs/design/surface.md, commands).
+//! Assignments of pools while pre-images are restored (docs/design/surface.md, commands).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -12,12 +12,12 @@ fn pin(members: &[u8]) -> Pin {
     Pin { members: members.iter().map(|n| (ip(*n), name(n))).collect(), ..Pin::default() }
 }
 
-/// A Directory that puts `shop-web` back to this, with this Service behind it and its pool seen.
+/// A Directory that restores this pin of `shop-web`, with this Service behind the pool and these members observed.
 fn restoring(pin: Pin, service: ServiceFact, seen: &[u8]) -> Bench {
     let pins = Pins([(id("lb", "shop-web"), pin)].into());
     let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(service);
     bench.observe(&web(seen));
     bench
@@ -89,8 +89,8 @@ fn a_pool_without_a_pin_or_with_one_of_the_other_family_keeps_what_it_has() {
     let other = Pins([(id("lb", "shop-api"), pin(&[1]))].into());
     for pins in [other, Pins([(id("lb", "shop-web"), sixth)].into())] {
         let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         bench.service(fact(1, "web", part(&[5], &[])));
         bench.observe(&web(&[3, 4]));
         let said = bench.assignment("lb", "shop-web");
@@ -119,8 +119,8 @@ fn g2_an_empty_pre_image_needs_permission_where_endpoints_exist() {
 fn d2_a_pinned_pool_without_proof_is_not_assigned() {
     let pins = Pins([(id("lb", "shop-web"), pin(&[1]))].into());
     let mut bench = Bench::with(Params { pins: Some(Arc::new(pins)), ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.observe(&balancer(
         "lb",
@@ -133,7 +133,7 @@ fn d2_a_pinned_pool_without_proof_is_not_assigned() {
 #[test]
 fn g6_nothing_is_written_while_that_is_wished_not_even_what_is_pinned() {
     let mut bench = restoring(pin(&[1]), fact(1, "web", part(&[1], &[])), &[3]);
-    let wish = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
-    bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(wish) });
+    let policy_input = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
+    bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy_input) });
     assert_eq!(bench.assignment("lb", "shop-web").paused.first(), Some(&PausedBy::Everything));
 }

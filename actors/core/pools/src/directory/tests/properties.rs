@@ -5,37 +5,53 @@ use proptest::prelude::*;
 use super::*;
 use model::policy::Mode;
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A Service asks for this; `candidate: false`: its policy is not `Local`.
-    /// `listed`: that came with a list.
-    Asks { service: u32, required: u8, tolerated: u8, unusable: bool, candidate: bool, listed: bool },
+    /// A Service asks for this. `candidate: false`: its policy is not `Local`. `listed`: the fact came with a list.
+    Asks {
+        service: u32,
+        required: u8,
+        tolerated: u8,
+        unusable: bool,
+        candidate: bool,
+        listed: bool,
+    },
     /// A Service is gone.
-    Gone { service: u32 },
-    /// The load balancer is read.
-    Read { first: Seen, second: Seen },
+    Gone {
+        service: u32,
+    },
+    /// A read of the load balancer.
+    Read {
+        first: Seen,
+        second: Seen,
+    },
     /// A pool is written as it was last assigned.
-    Write { pool: usize },
-    /// The load balancer is found absent.
+    Write {
+        pool: usize,
+    },
+    /// A read that finds the load balancer absent.
     Absent,
-    /// Time passes.
-    Pass { millis: u64 },
-    /// A pool that was assigned without an owner answers, or one answers out of turn.
-    Answer { pool: usize },
+    Pass {
+        millis: u64,
+    },
+    /// An answer of a pool that was assigned without an owner, or an unexpected answer.
+    Answer {
+        pool: usize,
+    },
     /// A new term of leadership.
     Term(u64),
-    /// Whether and in which term reports are told.
+    /// The term of the reports, if any.
     Reporting(Option<u64>),
-    /// The second read that was asked for is made, if one was.
+    /// The requested second read completes, if there is one.
     Reread,
-    /// The mode removes no member, or does.
+    /// Whether the mode removes no member.
     AddOnly(bool),
     /// The operator releases everything.
     Release,
 }
 
-/// A pool in a read: which Services' rules send to it, who is in it, and what speaks against a proof.
+/// A pool in a read: the Services whose rules send to it, its members, and what prevents a proof.
 #[derive(Clone, Debug)]
 struct Seen {
     exists: bool,
@@ -87,12 +103,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What an outsider knows, worked out from the events alone.
+/// What an observer knows from the events alone.
 struct World {
     bench: Bench,
     facts: BTreeMap<ServiceUid, ServiceFact>,
     read: [Option<Seen>; 2],
-    /// What was said to each pool last, with Services.
+    /// The last assignment with Services of each pool.
     last: [Option<Arc<Assignment>>; 2],
     /// Since when nothing is asked of each pool while it is assigned.
     empty_since: [Option<Now>; 2],
@@ -101,12 +117,13 @@ struct World {
     /// Since when each pool has been assigned to each Service.
     owned: [BTreeMap<ServiceUid, Now>; 2],
     add_only: bool,
-    /// Whether the operator has released what each pool held back, and the reason for that may last.
+    /// Whether the operator released what each pool held back, while the reason may last.
     released: [bool; 2],
-    /// The members that each pool was required to have at its last read or since, and when last: they may have been
-    /// written.
+    /// The members that each pool was required to have at its last read or since, with the last time: they may have
+    /// been written.
     recent: [BTreeMap<IpAddr, Now>; 2],
-    /// When each address was last found absent from each pool: if another client adds it later, it counts as first seen then.
+    /// When each address was last found absent from each pool. If another client adds it later, it counts as first seen
+    /// then.
     absent: [BTreeMap<IpAddr, Now>; 2],
 }
 
@@ -127,7 +144,7 @@ impl World {
         }
     }
 
-    /// What this fact releases is in doubt where it came with a list, unless it cannot be used.
+    /// Records doubts about what this fact releases, if it came with a list and is usable.
     fn doubt(&mut self, fact: &ServiceFact) {
         let asked = |fact: &ServiceFact| -> BTreeSet<IpAddr> {
             let part = &fact.parts[&Family::V4];
@@ -144,7 +161,7 @@ impl World {
         }
     }
 
-    /// The addresses that a list has released, for a Service whose pool it was then, and no second read has since.
+    /// Returns the addresses that a list released for a Service that owned the pool then, without a second read since.
     fn in_doubt(&self, pool: usize) -> BTreeSet<IpAddr> {
         let probed = self.read[pool].as_ref().is_some_and(|seen| seen.probed);
         let delay = if probed { params().removal_delay } else { Duration::ZERO };
@@ -156,8 +173,8 @@ impl World {
         doubts.map(|((_, ip), _)| *ip).collect()
     }
 
-    /// What the guards owe a pool for what is in doubt (G2, G3).
-    fn judge_doubt(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
+    /// Checks the guards' rules for doubtful removals (G2, G3).
+    fn check_doubts(&self, pool: usize, said: &Assignment, seen: &BTreeSet<IpAddr>) {
         let goes: BTreeSet<IpAddr> = said.level.surplus(seen).copied().collect();
         assert!(!self.add_only || goes.is_empty(), "add-only removes nothing");
         let doubted = goes.intersection(&self.in_doubt(pool)).count();
@@ -168,7 +185,7 @@ impl World {
         assert!(seen.len() < 3 || doubted * 2 <= all, "{doubted} of {all} go in doubt");
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Asks { service, required, tolerated, unusable, candidate, listed } => {
                 let asked = if unusable {
@@ -190,30 +207,30 @@ impl World {
             Event::Gone { service } => {
                 self.doubts.retain(|(uid, _), _| *uid != self::uid(service));
                 self.facts.remove(&uid(service));
-                self.bench.tell(In::Service(uid(service), None));
+                self.bench.send(In::Service(uid(service), None));
             }
-            Event::Read { first, second } => self.see(first, second),
+            Event::Read { first, second } => self.read_balancer(first, second),
             Event::Write { pool } => {
                 // A write ends after the beginning of each read that came before it.
-                self.happen(Event::Pass { millis: 1 });
+                self.apply(Event::Pass { millis: 1 });
                 self.write(pool);
             }
             Event::Absent => {
                 self.read = [None, None];
                 let (lb, began) = (LbName::new("lb"), self.bench.now);
                 let absent = LbObservation { lb, began, facts: None, puts: Default::default() };
-                self.bench.tell(In::Lb(absent));
+                self.bench.send(In::Lb(absent));
             }
             Event::Pass { millis } => {
                 let end = self.bench.now.plus(Duration::from_millis(millis));
                 while let Some(at) = self.bench.machine.deadline().filter(|at| *at <= end) {
                     self.bench.pass(at.since(self.bench.now).as_millis() as u64);
-                    self.judge();
+                    self.check_safety();
                 }
                 self.bench.pass(end.since(self.bench.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
             Event::Reread => {
                 let asked_at = self.bench.machine.second_read.under_way();
@@ -226,7 +243,7 @@ impl World {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
                 let policy = Arc::new(OperatorPolicy { mode, ..OperatorPolicy::default() });
                 self.add_only = add_only;
-                self.bench.tell(In::OperatorPolicy { term: None, policy });
+                self.bench.send(In::OperatorPolicy { term: None, policy });
             }
             Event::Release => {
                 if self.bench.machine.reporting.is_some() {
@@ -234,14 +251,14 @@ impl World {
                     self.doubts.clear();
                     self.released = [true, true];
                 }
-                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
-        self.judge();
+        self.check_safety();
     }
 
-    /// The load balancer is read.
-    fn see(&mut self, first: Seen, second: Seen) {
+    /// Reads the load balancer.
+    fn read_balancer(&mut self, first: Seen, second: Seen) {
         self.read = [Some(first), Some(second)].map(|seen| seen.filter(|seen| seen.exists));
         let began = self.bench.now;
         self.recent.iter_mut().for_each(|recent| recent.retain(|_, at| *at >= began));
@@ -252,7 +269,7 @@ impl World {
         self.bench.observe(&self.balancer());
     }
 
-    /// A pool that is there and assigned is brought to its level.
+    /// Brings an assigned and existing pool to its level.
     fn write(&mut self, place: usize) {
         let pool = id("lb", POOLS[place]);
         let said = self.bench.assigned.get(&pool).filter(|said| !said.services.is_empty()).cloned();
@@ -265,7 +282,7 @@ impl World {
         seen.members = (0..4).filter(|n| members.contains(&ip(*n))).map(|n| 1 << n).sum();
         self.recent[place].retain(|_, at| *at >= now);
         self.absent[place].extend(ips(&bits(15 & !seen.members)).into_iter().map(|ip| (ip, now)));
-        self.bench.tell(In::Members(pool, PoolMembers { at: now, members }));
+        self.bench.send(In::Members(pool, PoolMembers { at: now, members }));
     }
 
     fn balancer(&self) -> Arc<LbFacts> {
@@ -284,8 +301,8 @@ impl World {
         balancer("lb", pools, rules)
     }
 
-    /// The Services that a pool should be assigned to: those of its rules, if they are all candidates and one
-    /// of them gave it its name.
+    /// Returns the Services to which a pool should be assigned: those of its rules, if they are all candidates and one
+    /// of them has the pool's name.
     fn owners(&self, pool: usize) -> BTreeMap<ServiceUid, &Part> {
         let Some(seen) = &self.read[pool] else { return BTreeMap::new() };
         let rules: Vec<u32> = (0..3).filter(|n| seen.rules & (1 << n) != 0).collect();
@@ -298,8 +315,8 @@ impl World {
         all.filter(|_| named && !seen.foreign_rule).unwrap_or_default()
     }
 
-    /// Safety, after every event.
-    fn judge(&mut self) {
+    /// Checks safety, after every event.
+    fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let owners = self.owners(place);
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
@@ -308,7 +325,7 @@ impl World {
             let Some(said) = said.cloned() else {
                 (self.last[place], self.empty_since[place]) = (None, None);
                 self.owned[place].clear();
-                // Whatever is assigned next is judged by what is seen.
+                // The next assignment is compared with what is observed.
                 self.recent[place].clear();
                 continue;
             };
@@ -357,17 +374,17 @@ impl World {
             for uid in uids {
                 self.owned[place].entry(uid).or_insert(now);
             }
-            self.judge_doubt(place, &said, &seen);
+            self.check_doubts(place, &said, &seen);
             self.last[place] = Some(said);
         }
     }
 
-    /// Liveness: once nothing happens any more, everything is as if there were no guards, and nothing waits.
-    fn come_to_rest(&mut self) {
-        self.happen(Event::AddOnly(false));
+    /// Checks liveness: after the last event, everything is as if there were no guards, and nothing waits.
+    fn run_to_rest(&mut self) {
+        self.apply(Event::AddOnly(false));
         for _ in 0..4 {
-            self.happen(Event::Pass { millis: 60_001 });
-            self.happen(Event::Reread);
+            self.apply(Event::Pass { millis: 60_001 });
+            self.apply(Event::Reread);
         }
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
@@ -375,7 +392,7 @@ impl World {
                 let over =
                     self.bench.assigned.get(&id("lb", name)).is_some_and(|said| said.services.is_empty());
                 if over {
-                    self.bench.tell(In::Retired(id("lb", name)));
+                    self.bench.send(In::Retired(id("lb", name)));
                 }
             }
         }
@@ -417,8 +434,8 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
-        world.come_to_rest();
+        world.run_to_rest();
     }
 }

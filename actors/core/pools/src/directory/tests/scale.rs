@@ -49,24 +49,24 @@ fn a2_one_event_among_ten_thousand_services_works_out_one_pool() {
     machine.step(now, In::DiscoverySynced, &mut out);
     machine.tick(now, &mut out);
     let count = |out: &[Out]| out.iter().filter(|said| matches!(said, Out::Assign(_))).count();
-    assert_eq!((count(&out), machine.worked_out), (10_000, 10_000));
+    assert_eq!((count(&out), machine.computed_levels), (10_000, 10_000));
 
     out.clear();
     let mut changed = fact(77, &name(77), part(&[1, 3], &[]));
     changed.revision = 1;
     machine.step(now, In::Service(uid(77), Some(Arc::new(changed))), &mut out);
     machine.tick(now, &mut out);
-    assert_eq!((count(&out), out.len(), machine.worked_out), (1, 1, 10_001));
+    assert_eq!((count(&out), out.len(), machine.computed_levels), (1, 1, 10_001));
 
     out.clear();
     machine.step(now, In::Lb(observation(3, now)), &mut out);
     machine.tick(now, &mut out);
     assert_eq!((count(&out), out.len()), (0, 200), "one observation for each pool of the load balancer");
-    assert_eq!(machine.worked_out, 10_201);
+    assert_eq!(machine.computed_levels, 10_201);
 
     let at = machine.deadline().expect("a member is to leave");
     out.clear();
     machine.tick(at, &mut out);
-    assert_eq!((count(&out), machine.worked_out), (1, 10_202));
+    assert_eq!((count(&out), machine.computed_levels), (1, 10_202));
     assert_eq!(machine.deadline(), None);
 }

@@ -1,4 +1,4 @@
-//! How often an absent load balancer is read that only internal Services use (D3).
+//! How often an absent load balancer that only internal Services use is read (D3).
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn internal(n: u32) -> ServiceFact {
 fn without_internal() -> Bench {
     let mut bench = Bench::new(&["a", "a-internal"]);
     bench.arm.remove(&LbName::new("a-internal"));
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
     bench.reads.clear();
     bench
@@ -28,13 +28,13 @@ fn d3_an_absent_internal_one_is_read_every_10_min() {
 fn d3_extra_rounds_skip_unusable_internal_ones() {
     let mut bench = without_internal();
     bench.service(candidate(1));
-    bench.tell(In::ForeignRelease);
-    bench.tell(In::Look);
+    bench.step(In::ForeignRelease);
+    bench.step(In::ReadSoon);
     bench.pass(50_000);
     assert!(bench.reads_of("a").len() > 4, "{:?}", bench.reads);
     assert!(bench.reads_of("a-internal").is_empty());
-    bench.tell(In::Round);
-    bench.tell(In::Compare(RequestId(1), None));
+    bench.step(In::Round);
+    bench.step(In::Compare(RequestId(1), None));
     bench.pass(50);
     assert_eq!(bench.reads_of("a-internal"), [51_000], "a new term and an operator request read all");
 }
@@ -45,7 +45,7 @@ fn d3_a_service_that_could_use_it_causes_a_read() {
     bench.service(internal(1));
     bench.pass(11_000);
     assert_eq!(bench.reads_of("a-internal"), [1_000, 3_000, 6_000, 11_000], "and until it has a rule");
-    bench.tell(In::Service(uid(1), None));
+    bench.step(In::Service(uid(1), None));
     bench.pass(60_000);
     bench.reads.clear();
     bench.service(candidate(2));
@@ -78,7 +78,7 @@ fn d3_a_service_whose_rule_goes_could_use_an_absent_one() {
     bench.service(internal(1));
     bench.pass(359_500);
     assert_eq!(bench.reads_of("a-internal"), [1_000, 3_000], "it has a rule");
-    // Nothing of the Service changes, and the cloud-controller-manager moves it to a load balancer that it makes late.
+    // The Service does not change, and the cloud-controller-manager moves it to a load balancer that it creates late.
     bench.set("a", Answer::Is(balancer("a", &[])));
     bench.pass(120_000);
     assert_eq!(bench.reads_of("a-internal")[2..], [420_000, 480_000]);
@@ -114,8 +114,8 @@ fn d3_a_service_need_not_be_a_candidate() {
 fn d3_many_internal_services_cause_one_read_per_5_s() {
     let mut bench = without_internal();
     for n in 0..100 {
-        bench.tell(In::Service(uid(n), Some(Arc::new(internal(n)))));
-        bench.tell(In::Service(uid(n), None));
+        bench.step(In::Service(uid(n), Some(Arc::new(internal(n)))));
+        bench.step(In::Service(uid(n), None));
         bench.pass(150);
     }
     let caused = bench.reads_of("a-internal").len();
@@ -131,7 +131,7 @@ fn d3_a_created_internal_one_is_read_every_interval() {
     bench.pass(179_500);
     assert_eq!(bench.reads_of("a-internal"), [1_000, 3_000, 60_000, 120_000, 180_000]);
     bench.arm.remove(&LbName::new("a-internal"));
-    bench.tell(In::Service(uid(1), None));
+    bench.step(In::Service(uid(1), None));
     bench.pass(1_200_000);
     assert_eq!(bench.reads_of("a-internal")[5..], [182_500, 780_000, 1_380_000]);
 }

@@ -18,7 +18,7 @@ fn with_hanging(hanging: usize, healthy: usize) -> (Bench, Vec<String>) {
 #[test]
 fn d3_twenty_that_hang_delay_thirty_by_less_than_4_s() {
     let (mut bench, healthy) = with_hanging(20, 30);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(4_000);
     let seen: BTreeSet<&str> = bench
         .said
@@ -26,13 +26,13 @@ fn d3_twenty_that_hang_delay_thirty_by_less_than_4_s() {
         .filter_map(|said| if let Out::Lb(seen) = said { Some(seen.lb.as_str()) } else { None })
         .collect();
     assert_eq!(seen, healthy.iter().map(String::as_str).collect());
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
 }
 
 #[test]
 fn d3_up_to_eight_are_read_at_once() {
     let (mut bench, healthy) = with_hanging(0, 20);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
     let expected: Vec<(u64, String)> =
         healthy.into_iter().enumerate().map(|(n, lb)| (n as u64 / 8 * 100, lb)).collect();
@@ -42,7 +42,7 @@ fn d3_up_to_eight_are_read_at_once() {
 #[test]
 fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
     let (mut bench, _) = with_hanging(20, 30);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     // Each has timed out once, and a second read of each is due.
     bench.pass(140_000);
     for _ in 0..1_200 {
@@ -54,7 +54,7 @@ fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
     bench.pass(60_000);
     assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
     bench.reads.clear();
-    bench.tell(In::Round);
+    bench.step(In::Round);
     bench.pass(500);
     assert_eq!(bench.reads.iter().filter(|(_, lb)| lb.starts_with("healthy")).count(), 30);
 }
@@ -62,7 +62,7 @@ fn d3_slow_ones_are_read_two_at_once_and_delay_no_other() {
 #[test]
 fn d3_all_that_hang_are_read_in_turn() {
     let (mut bench, _) = with_hanging(20, 0);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(130_000);
     bench.reads.clear();
     bench.pass(11 * 120_000);
@@ -73,7 +73,7 @@ fn d3_all_that_hang_are_read_in_turn() {
 #[test]
 fn d3_one_that_answers_again_is_not_slow() {
     let (mut bench, _) = with_hanging(3, 0);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(120_000);
     for lb in ["hangs-00", "hangs-01", "hangs-02"] {
         bench.set(lb, Answer::Is(balancer(lb, &[])));
@@ -81,7 +81,7 @@ fn d3_one_that_answers_again_is_not_slow() {
     bench.pass(5_500);
     assert_eq!(bench.said.iter().filter(|said| matches!(said, Out::Lb(_))).count(), 3);
     bench.reads.clear();
-    bench.tell(In::Round);
+    bench.step(In::Round);
     bench.pass(50);
     assert_eq!(bench.reads.len(), 3, "all at once");
 }
@@ -92,7 +92,7 @@ fn d3_one_that_fails_at_once_is_not_slow() {
     for lb in ["hangs-00", "hangs-01", "hangs-02"] {
         bench.set(lb, Answer::Fails(FailureKind::Status(503)));
     }
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(5_150);
     assert_eq!(bench.reads.iter().filter(|(at, _)| *at == 5_100).count(), 3);
 }
@@ -101,13 +101,13 @@ fn d3_one_that_fails_at_once_is_not_slow() {
 fn d3_synced_waits_one_second_for_the_others() {
     for hanging in [1, 8, 20] {
         let (mut bench, _) = with_hanging(hanging, 1);
-        bench.tell(In::ListsSynced);
+        bench.step(In::ListsSynced);
         // By then enough hanging reads are late to free a place for the one that answers.
         let first = hanging as u64 / 8 * 1_000 + 100;
         bench.pass(first + 999);
-        assert_eq!(bench.synced_said(), 0, "{hanging}");
+        assert_eq!(bench.synced_sent(), 0, "{hanging}");
         bench.pass(1);
-        assert_eq!(bench.synced_said(), 1, "{hanging}");
+        assert_eq!(bench.synced_sent(), 1, "{hanging}");
     }
 }
 
@@ -115,7 +115,7 @@ fn d3_synced_waits_one_second_for_the_others() {
 fn w9_a_read_that_waits_for_the_budget_keeps_its_place() {
     let (mut bench, _) = with_hanging(0, 20);
     bench.throttled = true;
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(119_000);
     assert_eq!(bench.reads.len(), 8);
     bench.pass(2_000);
@@ -124,14 +124,14 @@ fn w9_a_read_that_waits_for_the_budget_keeps_its_place() {
     bench.throttled = false;
     bench.send();
     bench.pass(10_000);
-    assert_eq!(bench.synced_said(), 1);
+    assert_eq!(bench.synced_sent(), 1);
     assert_eq!(bench.view("healthy-00").last_error, None);
 }
 
 #[test]
 fn d3_no_more_than_64_are_unanswered_at_once() {
     let (mut bench, _) = with_hanging(100, 1);
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(100_000);
     assert_eq!((bench.reads.len(), bench.open.len()), (64, 64));
     bench.pass(60_000);
@@ -144,7 +144,7 @@ fn d6_synced_waits_for_retries_after_failures_of_all() {
     for lb in &healthy {
         bench.set(lb, Answer::Fails(FailureKind::Connection));
     }
-    bench.tell(In::ListsSynced);
+    bench.step(In::ListsSynced);
     bench.pass(1_000);
     for lb in &healthy {
         bench.set(lb, Answer::Is(balancer(lb, &[])));

@@ -7,7 +7,7 @@ use super::*;
 /// More load balancers than places.
 const LBS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
     Lists,
@@ -52,9 +52,9 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn happen(bench: &mut Bench, event: Event) {
+fn apply(bench: &mut Bench, event: Event) {
     match event {
-        Event::Lists => bench.tell(In::ListsSynced),
+        Event::Lists => bench.step(In::ListsSynced),
         Event::Service { n, exposure, candidate: is } => {
             let mut fact = candidate(n);
             fact.exposure = exposure;
@@ -63,19 +63,19 @@ fn happen(bench: &mut Bench, event: Event) {
             }
             bench.service(fact);
         }
-        Event::Gone { n } => bench.tell(In::Service(uid(n), None)),
+        Event::Gone { n } => bench.step(In::Service(uid(n), None)),
         Event::Missing { lb } => {
-            bench.tell(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
+            bench.step(In::Missing(PoolId::new(LbName::new(LBS[lb]), PoolName::new("p"))));
         }
-        Event::ForeignRelease => bench.tell(In::ForeignRelease),
-        Event::Round => bench.tell(In::Round),
-        Event::Look => bench.tell(In::Look),
+        Event::ForeignRelease => bench.step(In::ForeignRelease),
+        Event::Round => bench.step(In::Round),
+        Event::Look => bench.step(In::ReadSoon),
         Event::Arm { lb, answer: Some(answer) } => bench.set(LBS[lb], answer),
         Event::Arm { lb, answer: None } => {
             bench.arm.remove(&LbName::new(LBS[lb]));
         }
         Event::Latency { millis } => bench.latency = Duration::from_millis(millis),
-        // An answer that is not the one waited for: lost and found, or twice.
+        // An answer that is not expected: lost and found, or repeated.
         Event::Throttled(throttled) => {
             bench.throttled = throttled;
             if !throttled {
@@ -85,18 +85,18 @@ fn happen(bench: &mut Bench, event: Event) {
         Event::Stray { call } if bench.open.values().all(|(open, _)| *open != CallId(call)) => {
             let before = bench.said.len();
             let result = Ok(balancer("x", &[]));
-            bench.tell(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
+            bench.step(In::Read { call: CallId(call), began: bench.now, result, puts: Default::default() });
             assert!(matches!(bench.said[before], Out::Metric(Metric::UnmatchedAnswer)));
         }
         Event::Stray { .. } => {}
         Event::Pass { millis } => bench.pass(millis),
     }
-    judge(bench);
+    check_safety(bench);
 }
 
-/// Safety, over all outputs and reads in flight: Synced is sent once, when one load balancer was read, and no more
-/// reads than places are in flight, apart from late ones.
-fn judge(bench: &Bench) {
+/// Checks safety, over all outputs and reads in flight: Synced is sent once, when one load balancer was read, and no
+/// more reads than places are in flight, apart from late ones.
+fn check_safety(bench: &Bench) {
     let (mut seen, mut synced) = (0, 0);
     for said in &bench.said {
         match said {
@@ -122,19 +122,19 @@ proptest! {
     ) {
         let mut bench = Bench::new(&LBS);
         for event in events {
-            happen(&mut bench, event);
+            apply(&mut bench, event);
         }
         for lb in LBS {
             bench.set(lb, Answer::Is(balancer(lb, &[])));
         }
         bench.latency = Duration::from_millis(10);
-        happen(&mut bench, Event::Throttled(false));
-        happen(&mut bench, Event::Lists);
+        apply(&mut bench, Event::Throttled(false));
+        apply(&mut bench, Event::Lists);
         // Lost answers, retries and rounds all have an end.
-        happen(&mut bench, Event::Pass { millis: 400_000 });
-        prop_assert_eq!(bench.synced_said(), 1);
+        apply(&mut bench, Event::Pass { millis: 400_000 });
+        prop_assert_eq!(bench.synced_sent(), 1);
         bench.reads.clear();
-        happen(&mut bench, Event::Pass { millis: 60_000 });
+        apply(&mut bench, Event::Pass { millis: 60_000 });
         let mut read: Vec<&str> = bench.reads.iter().map(|(_, lb)| lb.as_str()).collect();
         read.sort_unstable();
         prop_assert_eq!(read, LBS);
@@ -149,7 +149,7 @@ proptest! {
         let mut releases = Vec::new();
         for millis in gaps {
             releases.push(bench.now.as_micros() / 1_000);
-            bench.tell(In::ForeignRelease);
+            bench.step(In::ForeignRelease);
             bench.pass(millis);
         }
         bench.pass(20_000);

@@ -1,4 +1,4 @@
-//! Random histories of an assignment, beside a plain account of what the pool should get.
+//! Random histories of an assignment, compared with a simple model of the expected members.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -6,51 +6,51 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// How many priorities there are, and endpoints in each.
+/// Number of priorities, and of endpoints in each.
 const PRIORITIES: usize = 3;
 const ENDPOINTS: usize = 3;
-/// The most things that happen in a history.
+/// Maximum number of events in a history.
 const LENGTH: usize = 40;
-/// How long a better priority must have been usable.
+/// Time for which a better priority must have been usable.
 const FAILBACK: Duration = Duration::from_secs(30);
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Op {
-    /// The endpoint of this priority and place is of this health now.
+    /// The endpoint of this priority and place has this health from now on.
     Health(usize, usize, i32),
-    /// All endpoints of this priority are.
+    /// All endpoints of this priority have this health from now on.
     All(usize, i32),
-    /// Only so many priorities are assigned from now on.
+    /// Only this many priorities are assigned from now on.
     Assigned(usize),
-    /// So many milliseconds go by.
+    /// This many milliseconds pass.
     Wait(u64),
-    /// The assignment is asked about again, though it is the same.
+    /// The same assignment again.
     Again,
 }
 
-/// A bug between the world and the machine.
+/// A bug planted between the world and the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// A better priority is not waited for.
+    /// It does not wait for a better priority.
     DoesNotWait,
-    /// It is waited for longer than it should.
+    /// It waits longer than it should.
     WaitsTooLong,
-    /// The deadline is passed over.
+    /// It misses the deadline.
     SleepsOn,
-    /// What cannot be used any more is used until something else happens.
+    /// It uses unusable endpoints until something else happens.
     FailsOverLate,
-    /// That a better priority was unusable meanwhile is not seen.
+    /// It does not see that a better priority was unusable meanwhile.
     MissesFlaps,
-    /// Everything before is forgotten each time.
+    /// It loses its history each time.
     Forgets,
-    /// What is degraded counts as healthy.
+    /// It treats degraded endpoints as healthy.
     LikesDegraded,
-    /// Draining endpoints stay without admin state, and go with it.
+    /// It keeps draining endpoints without admin states, and drops them with admin states.
     MixesUpAdminState,
-    /// The pool is of the other family.
+    /// The pool has the other family.
     MixesUpFamilies,
-    /// Draining endpoints count as members.
+    /// It treats draining endpoints as members.
     KeepsDraining,
 }
 
@@ -80,12 +80,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The family of a pool, whether admin state is on, and what happens.
+/// The family of a pool, whether admin states are on, and the events.
 fn history() -> impl Strategy<Value = (bool, bool, Vec<Op>)> {
     (any::<bool>(), any::<bool>(), prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// The machine, what it is shown, and the account.
+/// The machine, its inputs, and the model.
 struct World {
     pool: Failover,
     family: Family,
@@ -94,14 +94,14 @@ struct World {
     now: Now,
     /// The health of each endpoint, by priority.
     health: [[i32; ENDPOINTS]; PRIORITIES],
-    /// How many priorities are assigned.
+    /// Number of assigned priorities.
     count: usize,
-    /// What the machine was shown last.
+    /// The last input of the machine.
     shown: LoadAssignment,
-    /// What should be used.
-    used: Option<Choice>,
-    /// Since when each choice has been usable without a break.
-    since: BTreeMap<Choice, Now>,
+    /// The endpoints that should be used.
+    used: Option<EndpointSet>,
+    /// Since when each set has been usable without interruption.
+    since: BTreeMap<EndpointSet, Now>,
 }
 
 impl World {
@@ -127,7 +127,7 @@ impl World {
         self.plant == Some(plant)
     }
 
-    /// A machine that knows nothing yet.
+    /// Creates a machine without history.
     fn begin(&self) -> Failover {
         let failback = if self.has(Plant::DoesNotWait) {
             Duration::ZERO
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// The assignment, with these numbers in the place of those of health.
+    /// Returns the assignment, with its health numbers mapped.
     fn assignment(&self, health: impl Fn(i32) -> i32) -> LoadAssignment {
         let mut localities = Vec::new();
         for (number, healths) in (0_u32..).zip(&self.health).take(self.count) {
@@ -172,7 +172,7 @@ impl World {
         valid(localities)
     }
 
-    /// The account of the addresses of the pool's family in one priority with one of these numbers of health.
+    /// Returns the model's addresses of the pool's family in one priority with one of these health numbers.
     fn of_health(&self, priority: usize, health: &[i32]) -> BTreeSet<IpAddr> {
         let place = match self.family {
             Family::V4 => 0,
@@ -185,8 +185,8 @@ impl World {
             .collect()
     }
 
-    /// The account of what a choice makes members.
-    fn chosen(&self, choice: Choice) -> BTreeSet<IpAddr> {
+    /// Returns the model's members for a set.
+    fn chosen(&self, choice: EndpointSet) -> BTreeSet<IpAddr> {
         let health: &[i32] = if choice.degraded { &[DEGRADED] } else { &[UNKNOWN, HEALTHY] };
         self.of_health(choice.priority, health)
     }
@@ -202,7 +202,7 @@ impl World {
         self.ask()
     }
 
-    /// Lets time go by, and asks at each moment that the machine has named.
+    /// Lets time pass, with a call at each deadline of the machine.
     fn wait(&mut self, span: Duration) -> TestCaseResult {
         let until = self.now.plus(span);
         while let Some(due) = self.deadline().filter(|due| *due <= until) {
@@ -218,21 +218,23 @@ impl World {
         Ok(())
     }
 
-    /// The account of when time alone changes something.
+    /// Returns the model's deadline.
     fn deadline(&self) -> Option<Now> {
         self.used.and_then(|used| self.better(used).map(|(_, since)| since.plus(FAILBACK)).min())
     }
 
-    /// What is better than this, stands as well, and has been usable since when.
-    fn better(&self, used: Choice) -> impl Iterator<Item = (Choice, Now)> + '_ {
-        let alike = move |choice: &Choice| *choice < used && choice.degraded == used.degraded;
+    /// Returns the better sets of the same health, with the time since when each has been usable.
+    fn better(&self, used: EndpointSet) -> impl Iterator<Item = (EndpointSet, Now)> + '_ {
+        let alike = move |choice: &EndpointSet| *choice < used && choice.degraded == used.degraded;
         self.since.iter().filter(move |(choice, _)| alike(choice)).map(|(choice, since)| (*choice, *since))
     }
 
     fn account(&mut self) {
-        let choices = (0..PRIORITIES)
-            .flat_map(|priority| [Choice { degraded: false, priority }, Choice { degraded: true, priority }]);
-        let usable: BTreeSet<Choice> = choices.filter(|choice| !self.chosen(*choice).is_empty()).collect();
+        let choices = (0..PRIORITIES).flat_map(|priority| {
+            [EndpointSet { degraded: false, priority }, EndpointSet { degraded: true, priority }]
+        });
+        let usable: BTreeSet<EndpointSet> =
+            choices.filter(|choice| !self.chosen(*choice).is_empty()).collect();
         self.since.retain(|choice, _| usable.contains(choice));
         for choice in &usable {
             self.since.entry(*choice).or_insert(self.now);
@@ -248,7 +250,7 @@ impl World {
         };
     }
 
-    /// What the machine is shown.
+    /// Returns the input of the machine.
     fn show(&self) -> LoadAssignment {
         let is = |plant: Plant, health: i32, known: i32| self.has(plant) && health == known;
         let assignment = self.assignment(|health| {
@@ -256,7 +258,7 @@ impl World {
             let keeps = is(Plant::KeepsDraining, health, DRAINING);
             if likes || keeps { HEALTHY } else { health }
         });
-        let can = |choice: &Choice| !self.chosen(*choice).is_empty();
+        let can = |choice: &EndpointSet| !self.chosen(*choice).is_empty();
         let late = self.has(Plant::FailsOverLate) && self.used.iter().any(|used| !can(used));
         let flaps = self.has(Plant::MissesFlaps) && self.used.iter().any(can);
         if late || flaps { self.shown.clone() } else { assignment }
@@ -267,7 +269,8 @@ impl World {
             self.pool = self.begin();
         }
         self.shown = self.show();
-        let Membership { members, draining, drains: all, remarks } = self.pool.members(self.now, &self.shown);
+        let PoolMembership { members, draining, drains: all, remarks } =
+            self.pool.members(self.now, &self.shown);
         self.account();
         prop_assert_eq!(self.pool.used(), self.used);
         prop_assert_eq!(self.pool.deadline(), self.deadline());
@@ -284,13 +287,13 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything that is assigned is healthy: in bounded time the first priority is used.
+    /// From now on everything that is assigned is healthy: the first priority is used in bounded time.
     fn calm(&mut self) -> TestCaseResult {
         self.health = [[HEALTHY; ENDPOINTS]; PRIORITIES];
         self.count = PRIORITIES;
         self.ask()?;
         self.wait(FAILBACK)?;
-        prop_assert_eq!(self.pool.used(), Some(Choice { degraded: false, priority: 0 }));
+        prop_assert_eq!(self.pool.used(), Some(EndpointSet { degraded: false, priority: 0 }));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What a pool shows of its last attempt, and what its event has: what was changed, why, and the correlation id (E1, H3).
+//! The view and the event of a pool's last attempt: the changes, the reason, and the correlation id (E1, H3).
 
 use super::*;
 use model::operator_request::RequestId;
@@ -14,7 +14,7 @@ impl Drive {
         self.last().record.map(|record| (*record).clone()).expect("it was answered")
     }
 
-    /// The trigger that the next grant brings.
+    /// Returns the trigger of the next granted attempt.
     fn trigger(&mut self) -> Trigger {
         let id = self.take();
         self.taken(id).expect("a level").trigger
@@ -23,8 +23,8 @@ impl Drive {
 
 #[test]
 fn e1_the_event_and_the_view_have_the_record_of_the_write() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000);
     let id = drive.take();
     let record = Arc::new(WriteRecord { correlation_id: Some("c-1".into()), ..WriteRecord::default() });
     let outcome = Outcome::Written {
@@ -46,8 +46,8 @@ fn e1_the_event_and_the_view_have_the_record_of_the_write() {
 
 #[test]
 fn e1_an_attempt_that_writes_nothing_names_its_services_and_its_trigger() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
     let expected = WriteRecord::of(Trigger::Endpoints, [&ServiceKey::new("shop", "web")].into_iter(), None);
     assert_eq!(drive.record(), expected);
     let EventKind::Updated { record, .. } = &drive.reports[0].what else { panic!("{:?}", drive.reports) };
@@ -56,38 +56,38 @@ fn e1_an_attempt_that_writes_nothing_names_its_services_and_its_trigger() {
 
 #[test]
 fn e1_a_failed_attempt_has_the_correlation_id_of_the_failure() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     let refused =
         Failure { correlation_id: Some("c-9".into()), ..(*failure(403, "AuthorizationFailed")).clone() };
-    drive.want("web", &[1, 2]).at(1_000).attempt(Outcome::Terminal { failure: Arc::new(refused) });
+    drive.require("web", &[1, 2]).at(1_000).attempt(Outcome::Terminal { failure: Arc::new(refused) });
     assert_eq!(drive.last().end, AttemptEnd::Failed);
     assert_eq!(drive.record().correlation_id.as_deref(), Some("c-9"));
 }
 
 #[test]
 fn e1_a_new_term_leaves_no_record_of_the_old_one() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
-    drive.want("web", &[1]).at(10_000).take();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000).attempt(Outcome::Unchanged { members: ips(&[1, 2]) });
+    drive.require("web", &[1]).at(10_000).take();
     drive.edit(|assignment| assignment.epoch = Epoch(2));
     assert_eq!((drive.last().end, drive.last().record), (AttemptEnd::Interrupted, None));
 }
 
 #[test]
 fn e1_each_attempt_has_its_trigger() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000);
     assert_eq!(drive.trigger(), Trigger::Endpoints);
 
-    let mut drive = Drive::right(params());
-    drive.at(1_000).see(&[1, 9]).at(2_000);
+    let mut drive = Drive::in_sync(params());
+    drive.at(1_000).observe(&[1, 9]).at(2_000);
     assert_eq!(drive.trigger(), Trigger::Comparison, "another client has added a member");
 
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).step(In::Attempt(RequestId(1)));
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).step(In::Attempt(RequestId(1)));
     assert_eq!(drive.trigger(), Trigger::OperatorRequest);
 
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     let began = drive.at(60_000).now;
     let mut failed = facts(&[1]);
     Arc::make_mut(&mut failed).provisioning = Provisioning::Failed;
@@ -96,10 +96,10 @@ fn e1_each_attempt_has_its_trigger() {
 }
 
 #[test]
-fn e1_an_attempt_that_goes_on_keeps_its_trigger() {
-    let mut drive = Drive::right(params());
-    drive.at(1_000).see(&[1, 9]).at(2_000);
+fn e1_an_attempt_that_continues_keeps_its_trigger() {
+    let mut drive = Drive::in_sync(params());
+    drive.at(1_000).observe(&[1, 9]).at(2_000);
     let id = drive.take();
-    drive.want("web", &[1, 2]).at(3_000).step(In::Take(id));
+    drive.require("web", &[1, 2]).at(3_000).step(In::Take(id));
     assert_eq!(drive.taken(id).expect("a level").trigger, Trigger::Comparison);
 }

@@ -4,10 +4,10 @@ use super::*;
 use model::assignment::PausedBy;
 use model::report::{Condition, Ended};
 
-/// A pool whose write was denied, of which two Services have heard.
+/// A pool whose write was denied, with two Services that got the report.
 fn denied() -> Drive {
-    let mut drive = Drive::right(params());
-    drive.want("api", &[2]).want("web", &[1, 3]).at(10_000).attempt(forbidden());
+    let mut drive = Drive::in_sync(params());
+    drive.require("api", &[2]).require("web", &[1, 3]).at(10_000).attempt(forbidden());
     assert_eq!(drive.events(), ["failed api", "failed web"]);
     assert_eq!(drive.ended(), []);
     drive
@@ -18,7 +18,7 @@ fn failed() -> Ended {
 }
 
 impl Drive {
-    /// What has ended since the last question.
+    /// Returns what has ended since the last call.
     fn ended(&mut self) -> Vec<Ended> {
         let ended = |said| if let Out::Ended(ended) = said { Some(ended) } else { None };
         std::mem::take(&mut self.said).into_iter().filter_map(ended).collect()
@@ -39,19 +39,19 @@ fn a_failure_holds_until_the_pool_is_written() {
 #[test]
 fn a_failure_ends_when_the_pool_needs_no_write() {
     let mut drive = denied();
-    drive.want("api", &[]).want("web", &[1]).at(45_000).see(&[1]);
+    drive.require("api", &[]).require("web", &[1]).at(45_000).observe(&[1]);
     assert_eq!(drive.ended(), [failed()]);
 }
 
 #[test]
-fn missing_proof_ends_when_the_pool_is_right_and_is_told_anew() {
+fn missing_proof_ends_when_the_pool_is_in_sync_and_is_reported_again() {
     let unproven = || Outcome::NotManageable(NotManageable::OutboundRule);
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(10_000).attempt(unproven());
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(10_000).attempt(unproven());
     assert_eq!((drive.events(), drive.ended()), (vec!["not manageable web".to_owned()], vec![]));
-    drive.at(20_000).see(&[2]);
+    drive.at(20_000).observe(&[2]);
     assert_eq!(drive.ended(), [Ended::of(Condition::NotManageable { pool: pool(), attempted: true })]);
-    drive.want("web", &[3]).at(40_000).attempt(unproven());
+    drive.require("web", &[3]).at(40_000).attempt(unproven());
     assert_eq!(drive.events(), ["not manageable web"]);
 }
 
@@ -77,9 +77,9 @@ fn a_pause_and_the_term_s_end_end_a_failure() {
 
 #[test]
 fn lost_writes_hold_until_one_is_found_in_place() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     let lost = [Ended::of(Condition::WritesLost(pool()))];
-    drive.want("web", &[1, 2]).at(10_000);
+    drive.require("web", &[1, 2]).at(10_000);
     let id = drive.take();
     drive.finish(id, written(&[1, 2])).at(12_000);
     let began = drive.now;
@@ -94,10 +94,10 @@ fn lost_writes_hold_until_one_is_found_in_place() {
 
 #[test]
 fn a_contest_ends_with_its_back_off() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     for _ in 0..3 {
         let ms = drive.now.as_micros() / 1_000 + 6_000;
-        drive.at(ms).see(&[1, 9]);
+        drive.at(ms).observe(&[1, 9]);
         let due = drive.queue.deadline().map_or(drive.now, |at| at.max(drive.now));
         drive.at(due.as_micros() / 1_000);
         drive.attempt(Outcome::Written {
@@ -110,6 +110,6 @@ fn a_contest_ends_with_its_back_off() {
     assert!(drive.events().contains(&"fight web".to_owned()));
     assert_eq!(drive.ended(), []);
     let ms = drive.now.as_micros() / 1_000 + 61_000;
-    drive.at(ms).see(&[1]);
+    drive.at(ms).observe(&[1]);
     assert_eq!(drive.ended(), [Ended::of(Condition::Contested(pool()))]);
 }

@@ -1,4 +1,4 @@
-//! Random histories of one pool: what never happens, and what always happens in the end.
+//! Random histories of one pool: safety and liveness.
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -6,7 +6,7 @@ use proptest::sample::subsequence;
 use super::*;
 use model::assignment::PausedBy;
 
-/// One thing that happens to the pool.
+/// An event of the pool.
 #[derive(Clone, Debug)]
 enum Op {
     Want {
@@ -18,7 +18,7 @@ enum Op {
     Leave(&'static str),
     Pause(bool),
     NewTerm,
-    /// A look that began this many milliseconds ago.
+    /// A GET that began this many milliseconds ago.
     See {
         age: u64,
     },
@@ -105,18 +105,18 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The writer, Azure and the bookkeeping that judges what the pool says.
+/// The writer, Azure, and the account that checks the pool's outputs.
 struct World {
     drive: Drive,
     real: BTreeSet<IpAddr>,
-    /// The running attempt and what it took.
+    /// The running attempt and its level.
     running: Option<(AttemptId, Taken)>,
     last_written: Option<AttemptId>,
     state: Option<PoolState>,
-    /// Before which moment the next attempt would be too early.
+    /// The earliest time of the next attempt.
     not_before: Now,
     heard: usize,
-    /// The conditions that were reported, and of which no end was.
+    /// The reported conditions that have not ended.
     open: BTreeSet<Condition>,
     ms: u64,
     max_retries: u32,
@@ -139,8 +139,8 @@ impl World {
         }
     }
 
-    /// Judges everything said since the last call, which one input caused.
-    fn judge(&mut self, finished: bool) {
+    /// Checks all outputs since the last call, which one input caused.
+    fn check_outputs(&mut self, finished: bool) {
         let said = self.drive.said.split_off(self.heard);
         let mut told: BTreeSet<(String, Subject)> = BTreeSet::new();
         let (mut observations, mut losses, mut losses_told) = (0, 0, 0);
@@ -240,11 +240,11 @@ impl World {
         } else {
             assert!(!may, "a due pool brings nothing");
         }
-        self.judge(false);
+        self.check_outputs(false);
     }
 
-    /// Azure carries the taken level out.
-    fn carry_out(&mut self, taken: &Taken) -> Outcome {
+    /// Azure applies the level.
+    fn execute(&mut self, taken: &Taken) -> Outcome {
         let before = self.real.clone();
         self.real.retain(|ip| taken.level.allows(ip));
         self.real.extend(taken.level.required.keys());
@@ -259,31 +259,31 @@ impl World {
     fn outcome(&mut self, ending: Ending, taken: &Taken) -> Outcome {
         let members = self.real.clone();
         match ending {
-            Ending::Written => self.carry_out(taken),
+            Ending::Written => self.execute(taken),
             Ending::Unchanged if taken.level.is_right(&members) => Outcome::Unchanged { members },
             Ending::Unchanged | Ending::NotGranted => Outcome::NotGranted,
             Ending::Withheld => Outcome::Withheld { members, added: ips(&[]), removed: ips(&[]) },
             Ending::Stale => Outcome::Stale,
             Ending::NotManageable => Outcome::NotManageable(NotManageable::NoRule),
             Ending::Retriable { parked, applied } => {
-                self.carry_out_if(applied, taken);
+                self.execute_if(applied, taken);
                 throttled(self.ms + parked)
             }
             Ending::Terminal { status, applied } => {
-                self.carry_out_if(applied, taken);
+                self.execute_if(applied, taken);
                 Outcome::Terminal { failure: failure(status, "Code") }
             }
             Ending::Interrupted { applied } => {
-                self.carry_out_if(applied, taken);
+                self.execute_if(applied, taken);
                 Outcome::Interrupted
             }
         }
     }
 
-    /// A try with an unclear end: it went through, or not.
-    fn carry_out_if(&mut self, applied: bool, taken: &Taken) {
+    /// A try with an unclear result: Azure applied it, or not.
+    fn execute_if(&mut self, applied: bool, taken: &Taken) {
         if applied {
-            self.carry_out(taken);
+            self.execute(taken);
         }
     }
 
@@ -291,12 +291,12 @@ impl World {
         let Some((id, taken)) = self.running.clone() else {
             let id = AttemptId { epoch: Epoch(0), n: self.drive.attempts + 1_000 };
             self.drive.finish(id, conflict());
-            assert!(self.drive.said_any(|said| matches!(said, Out::Metric(Metric::UnmatchedAnswer))));
-            return self.judge(false);
+            assert!(self.drive.sent_any(|said| matches!(said, Out::Metric(Metric::UnmatchedAnswer))));
+            return self.check_outputs(false);
         };
         if strange {
             self.drive.finish(AttemptId { epoch: id.epoch, n: id.n + 1_000 }, written(&[7]));
-            return self.judge(false);
+            return self.check_outputs(false);
         }
         let outcome = self.outcome(ending, &taken);
         if let Outcome::Written { .. } = outcome {
@@ -324,15 +324,15 @@ impl World {
             matches!(said, Out::Report(Report { what, .. }) if told(what))
                 || matches!(said, Out::Metric(Metric::Attempt { .. }))
         };
-        assert!(asked_for || !self.drive.said_any(heard_of), "an outcome that is not expected any more");
-        self.judge(true);
+        assert!(asked_for || !self.drive.sent_any(heard_of), "an outcome that is not expected any more");
+        self.check_outputs(true);
     }
 
-    fn see(&mut self, age: u64) {
+    fn observe(&mut self, age: u64) {
         let began = Now::from_millis(self.ms.saturating_sub(age));
         let facts = self.facts();
         self.drive.step(In::Observed(Observation { began, facts }));
-        self.judge(false);
+        self.check_outputs(false);
     }
 
     fn facts(&self) -> Arc<PoolFacts> {
@@ -350,10 +350,10 @@ impl World {
             self.drive.queue.deadline().is_none_or(|at| at > self.drive.now),
             "a deadline stays in the past"
         );
-        self.judge(false);
+        self.check_outputs(false);
     }
 
-    fn want(&mut self, service: &'static str, required: &[u8], tolerated: &[u8], revised: bool) {
+    fn require(&mut self, service: &'static str, required: &[u8], tolerated: &[u8], revised: bool) {
         self.drive.edit(|a| {
             let before = a.services.get(service).map_or(0, |share| share.revision);
             let share = share(service, required);
@@ -361,7 +361,7 @@ impl World {
             let revision = before + u64::from(revised);
             a.services.insert(ServiceUid::new(service), Share { tolerated, revision, ..share });
         });
-        self.judge(false);
+        self.check_outputs(false);
     }
 
     fn verify(&mut self, lost: bool) {
@@ -372,31 +372,31 @@ impl World {
         } else {
             WriteFate::Overwritten { attempt, facts, began }
         }));
-        self.judge(false);
+        self.check_outputs(false);
     }
 
     fn apply(&mut self, op: Op) {
         match op {
             Op::Want { service, required, tolerated, revised } => {
-                self.want(service, &required, &tolerated, revised);
+                self.require(service, &required, &tolerated, revised);
             }
             Op::Leave(service) => {
                 if self.drive.assignment.services.remove(service).is_some() {
                     self.drive.assign();
-                    self.judge(false);
+                    self.check_outputs(false);
                 }
             }
             Op::Pause(paused) => {
                 self.drive.edit(|a| a.paused = paused.then_some(PausedBy::Pool).into_iter().collect());
-                self.judge(false);
+                self.check_outputs(false);
             }
             Op::NewTerm => {
                 self.running = None;
                 let opened = self.drive.now;
                 self.drive.edit(|a| (a.epoch, a.opened) = (Epoch(a.epoch.0 + 1), opened));
-                self.judge(false);
+                self.check_outputs(false);
             }
-            Op::See { age } => self.see(age),
+            Op::See { age } => self.observe(age),
             Op::Foreign(members) => self.real = ips(&members),
             Op::Grant => self.grant(false),
             Op::GrantAgain => self.grant(true),
@@ -404,30 +404,30 @@ impl World {
             Op::Verify { lost } => self.verify(lost),
             Op::Pace(ms) => {
                 self.drive.step(In::Pace(Duration::from_millis(ms)));
-                self.judge(false);
+                self.check_outputs(false);
             }
             Op::Wait(ms) => self.wait(ms),
             Op::Tick => {
                 let mut out = Vec::new();
                 self.drive.queue.tick(self.drive.now, &mut out);
-                self.drive.hear(out);
-                self.judge(false);
+                self.drive.receive(out);
+                self.check_outputs(false);
             }
         }
     }
 
-    /// From here on all cooperate: each due pool is granted and written, Discovery looks once a minute.
+    /// From here on everything cooperates: each due pool is granted and written, and Discovery reads once a minute.
     fn cooperate(&mut self) {
         if self.running.is_some() {
             self.finish(Ending::Interrupted { applied: false }, false);
         }
-        if let LastResult::Withheld { .. } = self.drive.queue.rest {
-            // A dry run has said all it can about what is there; only news makes it look again (C4).
+        if let LastResult::Withheld { .. } = self.drive.queue.last_result {
+            // A dry run has reported everything about the present members; only a change makes it look again (C4).
             self.real.insert(ip(9));
         }
         let params = &self.drive.queue.params;
         let asks_again = params.after_failure.is_none() || self.max_retries == 0;
-        // Where nothing is compared by itself, a Service's change brings the pool back (C2).
+        // Where nothing is compared by time, a change of a Service brings the pool back (C2).
         let changes = !params.drift || !params.compare_after_stale;
         self.drive.edit(|a| {
             a.paused = [].into();
@@ -439,10 +439,10 @@ impl World {
                 web.required.insert(ip(8));
             }
         });
-        self.judge(false);
+        self.check_outputs(false);
         for second in 0..40 * 60 {
             if second % 60 == 0 {
-                self.see(0);
+                self.observe(0);
             }
             if self.drive.due.is_some() {
                 self.grant(false);
@@ -454,16 +454,16 @@ impl World {
 }
 
 proptest! {
-    /// Safety in every history, and then: with a writer that cooperates the pool becomes right and quiet.
+    /// Safety in every history; then, with a writer that cooperates, the pool becomes in sync and quiet.
     #[test]
-    fn q1_to_q8_hold_in_every_history_and_the_pool_becomes_right_in_the_end(
+    fn q1_to_q8_hold_in_every_history_and_the_pool_becomes_in_sync_in_the_end(
         ops in prop::collection::vec(op(), 1..80),
         max_retries in 0..4_u32,
         compared in any::<bool>(),
-        [drift, compare_after_stale, fights] in any::<[bool; 3]>(),
+        [drift, compare_after_stale, contention_backoff] in any::<[bool; 3]>(),
     ) {
         let after_failure = compared.then_some(Duration::from_secs(60));
-        let chosen = Params { max_retries, after_failure, drift, compare_after_stale, fights, ..params() };
+        let chosen = Params { max_retries, after_failure, drift, compare_after_stale, contention_backoff, ..params() };
         let mut world = World::new(chosen);
         for op in ops {
             world.apply(op);

@@ -1,26 +1,26 @@
-//! A pool that breaks an invariant of its own (A4): each test breaks a real one, on purpose.
+//! A pool that breaks an invariant (A4): each test breaks a real one, on purpose.
 
 use super::*;
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 
-/// What is broken here: a Service that the pool is not given has a change in it.
+/// The broken invariant: the pool has a change of a Service that it does not have.
 const BROKEN: &str = "a change without an owner waits";
 
 impl Drive {
-    /// From the next step on an invariant does not hold.
+    /// Breaks an invariant from the next step on.
     fn break_it(&mut self) -> &mut Drive {
         self.queue.broken_on_purpose = true;
-        self.queue.waiting.add(Owner::Service(ServiceUid::new("nobody")), self.now);
+        self.queue.waiting.add(ChangeOwner::Service(ServiceUid::new("nobody")), self.now);
         self
     }
 
-    /// Breaks it by a step that does nothing else.
+    /// Breaks the invariant with a step that does nothing else.
     fn quarantine(&mut self) -> &mut Drive {
         self.break_it().step(In::Pace(Duration::ZERO))
     }
 
     fn has_retired(&self) -> bool {
-        self.said_any(|said| matches!(said, Out::Retired(_)))
+        self.sent_any(|said| matches!(said, Out::Retired(_)))
     }
 
     fn ends(&self) -> Vec<AttemptEnd> {
@@ -31,10 +31,10 @@ impl Drive {
 
 /// A due pool, which has just been quarantined.
 fn quarantined() -> Drive {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     assert!(drive.due.is_some());
-    drive.take_said();
+    drive.take_outputs();
     drive.quarantine();
     drive
 }
@@ -43,7 +43,7 @@ fn quarantined() -> Drive {
 fn a4_a_broken_invariant_withdraws_the_pool_and_is_reported() {
     let mut drive = quarantined();
     assert!(drive.due.is_none(), "it is withdrawn");
-    assert!(drive.said_any(|said| matches!(said, Out::Quarantined(of, BROKEN) if *of == pool())));
+    assert!(drive.sent_any(|said| matches!(said, Out::Quarantined(of, BROKEN) if *of == pool())));
     let moved = Metric::PoolState { from: Some(PoolState::Due), to: Some(PoolState::Quarantined) };
     assert!(drive.samples.contains(&moved), "{:?}", drive.samples);
     let view = drive.view.clone().expect("it is shown");
@@ -56,9 +56,9 @@ fn a4_a_broken_invariant_withdraws_the_pool_and_is_reported() {
 #[test]
 fn a4_a_quarantined_pool_answers_every_take_with_nothing() {
     let mut drive = quarantined();
-    drive.take_said();
+    drive.take_outputs();
     for second in 1..3_600 {
-        drive.at(500 + second * 1_000).want("web", &[if second % 2 == 0 { 2 } else { 3 }]).see(&[1]);
+        drive.at(500 + second * 1_000).require("web", &[if second % 2 == 0 { 2 } else { 3 }]).observe(&[1]);
         if second % 60 == 0 {
             let id = drive.grant();
             assert!(drive.taken(id).is_none());
@@ -73,8 +73,8 @@ fn a4_a_quarantined_pool_answers_every_take_with_nothing() {
 
 #[test]
 fn a4_the_level_that_the_breaking_step_gave_to_the_writer_is_taken_back() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).take_outputs();
     drive.break_it();
     let id = drive.grant();
     let answers: Vec<bool> = drive
@@ -90,10 +90,10 @@ fn a4_the_level_that_the_breaking_step_gave_to_the_writer_is_taken_back() {
 
 #[test]
 fn a4_the_outcome_of_an_attempt_that_was_under_way_counts_for_nothing() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.quarantine().take_said();
+    drive.quarantine().take_outputs();
     assert_eq!(drive.view.as_ref().and_then(|view| view.attempt), Some(id), "it is shown");
     drive.finish(id, conflict()).at(600_000);
     assert!(drive.events().is_empty() && drive.due.is_none());
@@ -106,22 +106,22 @@ fn a4_the_outcome_of_an_attempt_that_was_under_way_counts_for_nothing() {
 fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
     let mut idle = quarantined();
     idle.drop_service("web");
-    assert!(idle.has_retired() && idle.said_any(|said| matches!(said, Out::Gone(_))));
+    assert!(idle.has_retired() && idle.sent_any(|said| matches!(said, Out::Gone(_))));
     let gone = Metric::PoolState { from: Some(PoolState::Quarantined), to: None };
     assert!(idle.samples.contains(&gone));
-    idle.want("web", &[2]).see(&[1]).at(10_000);
+    idle.require("web", &[2]).observe(&[1]).at(10_000);
     assert!(idle.due.is_some(), "a pool that is assigned again starts afresh");
 
-    let mut busy = Drive::right(params());
-    busy.want("web", &[2]).at(500);
+    let mut busy = Drive::in_sync(params());
+    busy.require("web", &[2]).at(500);
     let id = busy.take();
     busy.quarantine().drop_service("web");
     assert!(!busy.has_retired(), "the writer has yet to answer");
     busy.finish(id, written(&[2]));
     assert!(busy.has_retired());
 
-    let mut granted_again = Drive::right(params());
-    granted_again.want("web", &[2]).at(500);
+    let mut granted_again = Drive::in_sync(params());
+    granted_again.require("web", &[2]).at(500);
     let id = granted_again.take();
     granted_again.quarantine().step(In::Take(id));
     assert!(granted_again.taken(id).is_none());
@@ -131,7 +131,7 @@ fn a4_quarantine_ends_without_an_owner_and_after_the_last_attempt() {
 
 #[test]
 fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.queue.broken_on_purpose = true;
     let mut wrong = drive.assignment.clone();
     wrong.level.required.insert(ip(9), Member { name: AddressName::new("node-9"), node_ready: true });
@@ -143,8 +143,8 @@ fn a4_a_level_that_is_not_the_union_of_its_services_parts_is_not_written() {
 
 #[test]
 fn a4_each_new_term_learns_once_of_a_quarantined_pool() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     drive.take();
     drive.quarantine();
     assert_eq!(drive.events(), ["quarantined web"]);
@@ -162,13 +162,13 @@ fn a4_each_new_term_learns_once_of_a_quarantined_pool() {
 }
 
 #[test]
-fn a4_a_pool_that_breaks_when_it_is_nobodys_retires_at_once() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn a4_a_pool_that_breaks_when_it_is_unowned_retires_at_once() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.drop_service("web").take_said();
+    drive.drop_service("web").take_outputs();
     drive.quarantine();
-    assert!(drive.said_any(|said| matches!(said, Out::Quarantined(..))), "it is logged");
+    assert!(drive.sent_any(|said| matches!(said, Out::Quarantined(..))), "it is logged");
     assert!(!drive.has_retired());
     drive.finish(id, written(&[2]));
     assert!(drive.has_retired());
@@ -177,17 +177,17 @@ fn a4_a_pool_that_breaks_when_it_is_nobodys_retires_at_once() {
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a change without an owner waits")]
-fn a4_where_people_look_for_errors_a_broken_invariant_ends_the_program() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).break_it();
+fn a4_where_operators_look_for_errors_a_broken_invariant_ends_the_program() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).break_it();
     drive.queue.broken_on_purpose = false;
     drive.step(In::Pace(Duration::ZERO));
 }
 
 #[test]
-fn g6_a_quarantine_that_was_not_told_in_a_pause_is_told_when_that_ends() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).edit(|a| a.paused = [model::assignment::PausedBy::Pool].into());
+fn g6_a_quarantine_in_a_pause_is_reported_when_the_pause_ends() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).edit(|a| a.paused = [model::assignment::PausedBy::Pool].into());
     drive.quarantine();
     assert_eq!((drive.state(), drive.events()), (PoolState::Quarantined, vec![]));
     drive.at(600_000).edit(|a| a.paused = [].into()).at(700_000);

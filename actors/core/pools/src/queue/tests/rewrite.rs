@@ -1,11 +1,12 @@
-//! A pool that is right and whose provisioning state stays `Failed`: it is out of sync, and written once more.
+//! A pool that is in sync and whose provisioning state stays `Failed`: it counts as out of sync, and is written once
+//! more.
 
 use super::*;
 use model::assignment::{Held, HeldReason, PausedBy, Waits};
 
 impl Drive {
     /// A GET that begins now sees these members, and that the last operation failed.
-    fn see_failed(&mut self, members: &[u8]) -> &mut Drive {
+    fn observe_failed(&mut self, members: &[u8]) -> &mut Drive {
         let (began, mut facts) = (self.now, facts(members));
         Arc::make_mut(&mut facts).provisioning = Provisioning::Failed;
         self.step(In::Observed(Observation { began, facts }))
@@ -17,8 +18,8 @@ impl Drive {
 }
 
 fn failed() -> Drive {
-    let mut drive = Drive::right(params());
-    drive.at(60_000).see_failed(&[1]);
+    let mut drive = Drive::in_sync(params());
+    drive.at(60_000).observe_failed(&[1]);
     drive
 }
 
@@ -28,7 +29,7 @@ fn a_failed_pool_with_the_right_members_is_not_in_sync() {
     assert_eq!((drive.state(), drive.is_late()), (PoolState::Right, true));
     assert!(drive.view.as_ref().expect("shown").provisioning_failed);
     assert_eq!(drive.due, None, "it is not written for that at once");
-    drive.at(120_000).see(&[1]);
+    drive.at(120_000).observe(&[1]);
     assert!(!drive.is_late());
 }
 
@@ -43,9 +44,9 @@ fn a_failed_pool_is_written_once_when_it_is_asked_for() {
         Outcome::Written { members: ips(&[1]), added: ips(&[]), removed: ips(&[]), record: Arc::default() },
     );
     assert!(drive.is_late(), "the next look tells whether it helped");
-    drive.at(720_000).see_failed(&[1]);
+    drive.at(720_000).observe_failed(&[1]);
     assert_eq!((drive.due, drive.state()), (None, PoolState::Right));
-    drive.want("web", &[1, 2]).at(730_000);
+    drive.require("web", &[1, 2]).at(730_000);
     let id = drive.take();
     assert!(!drive.taken(id).expect("a level").rewrites);
 }
@@ -60,7 +61,7 @@ fn a_refused_permit_leaves_it_due() {
 
 #[test]
 fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.step(In::Rewrite);
     assert_eq!(drive.due, None, "its state is not Failed");
     let mut drive = failed();
@@ -71,7 +72,7 @@ fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
         Held { reason: HeldReason::Breaker, since: Now::ZERO, waits: Waits::Facts, members: ips(&[1]) };
     drive.edit(|assignment| assignment.held = Some(held)).step(In::Rewrite);
     assert_eq!(drive.due, None);
-    let mut drive = super::fights::fought();
+    let mut drive = super::contention::after_contention();
     let later = drive.now.as_micros() / 1_000 + 6_000;
     drive.at(later).see_failed(&[1]).step(In::Rewrite);
     assert_eq!(drive.due, None, "another client changes it");
@@ -82,7 +83,7 @@ fn a_pool_that_is_fine_paused_held_or_contended_is_left() {
 #[test]
 fn a_parked_pool_is_left() {
     let mut drive = failed();
-    drive.want("web", &[1, 2]).at(70_000).attempt(throttled(900_000));
+    drive.require("web", &[1, 2]).at(70_000).attempt(throttled(900_000));
     drive.step(In::Rewrite);
     assert_eq!((drive.state(), drive.due), (PoolState::Parked, None));
 }

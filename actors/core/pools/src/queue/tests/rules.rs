@@ -1,4 +1,4 @@
-//! The rules of the contract, Q1-Q8 and what belongs to them.
+//! The rules Q1 to Q8 of the contract, and related ones.
 
 use super::*;
 use model::assignment::PausedBy;
@@ -6,10 +6,10 @@ use model::assignment::PausedBy;
 #[test]
 fn d6_nothing_is_due_before_the_first_observation() {
     let mut drive = Drive::new(params());
-    drive.want("web", &[1]).want("web", &[1, 2]).at(3_600_000);
+    drive.require("web", &[1]).require("web", &[1, 2]).at(3_600_000);
     assert!(drive.due.is_none());
     assert_eq!(drive.state(), PoolState::Unknown);
-    drive.see(&[1]);
+    drive.observe(&[1]);
     assert_eq!(drive.state(), PoolState::Waiting);
     assert!(!drive.samples.contains(&Metric::Drift));
     drive.at(3_600_500);
@@ -20,14 +20,14 @@ fn d6_nothing_is_due_before_the_first_observation() {
 
 #[test]
 fn q2_a_change_is_due_after_the_quiet_period_or_the_longest_delay() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(499);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(499);
     assert!(drive.due.is_none());
     drive.at(500);
     assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     for n in 0..10_u8 {
-        drive.at(u64::from(n) * 400).want("web", &[10 + n]);
+        drive.at(u64::from(n) * 400).require("web", &[10 + n]);
     }
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(2_000)));
 }
@@ -40,7 +40,7 @@ fn q2_the_window_counts_from_when_changes_were_read() {
             assignment.services.insert(ServiceUid::new("web"), share);
         });
     };
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000);
     read(&mut drive, &[2], 9_800);
     assert!(drive.due.is_none());
@@ -48,13 +48,13 @@ fn q2_the_window_counts_from_when_changes_were_read() {
     read(&mut drive, &[3], 9_900);
     assert!(drive.at(10_399).due.is_none());
     assert_eq!(drive.at(10_400).due.map(|due| due.since), Some(Now::from_millis(10_400)));
-    // One that was on its way for longer than the window is due at once.
-    let mut drive = Drive::right(params());
+    // A change that was on its way for longer than the window is due at once.
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000);
     read(&mut drive, &[2], 9_000);
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(9_500)));
-    // What time alone changes is not as old as the last change that was read.
-    let mut drive = Drive::right(params());
+    // A change by time alone is not as old as the last change that was read.
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000);
     read(&mut drive, &[1], 9_990);
     drive.at(40_000);
@@ -78,11 +78,11 @@ fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
         // Nothing was sent: it is due as before.
         (Outcome::NotGranted, 0),
     ] {
-        let mut drive = Drive::right(params());
-        drive.want("web", &[2]).at(500);
+        let mut drive = Drive::in_sync(params());
+        drive.require("web", &[2]).at(500);
         let id = drive.take();
         let ended = format!("{outcome:?}");
-        drive.at(4_000).finish(id, outcome).want("web", &[3]).see(&[1]);
+        drive.at(4_000).finish(id, outcome).require("web", &[3]).observe(&[1]);
         if interval > 0 {
             drive.at(4_000 + interval - 1);
             assert!(drive.due.is_none(), "{ended}");
@@ -94,29 +94,29 @@ fn q2_the_next_attempt_is_at_least_the_interval_after_the_last_outcome() {
 
 #[test]
 fn q2_a_change_that_returns_to_the_verified_level_vanishes() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(300).want("web", &[1]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(300).require("web", &[1]);
     assert_eq!(drive.state(), PoolState::Right);
     drive.at(10_000);
-    assert!(!drive.said_any(|said| matches!(said, Out::Due(..) | Out::Report(_) | Out::Ended(_))));
-    drive.want("web", &[2]).at(10_500);
+    assert!(!drive.sent_any(|said| matches!(said, Out::Due(..) | Out::Report(_) | Out::Ended(_))));
+    drive.require("web", &[2]).at(10_500);
     assert!(drive.due.is_some());
-    drive.want("web", &[1]);
+    drive.require("web", &[1]);
     assert!(drive.due.is_none(), "also out of the lane");
 }
 
 #[test]
 fn q2_a_level_after_an_unclear_try_is_not_taken_for_verified() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(forbidden());
-    drive.want("web", &[1]).at(30_500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(forbidden());
+    drive.require("web", &[1]).at(30_500);
     assert!(drive.due.is_some(), "the failed PUT may have removed member 1");
 }
 
 #[test]
 fn q2_a_due_pool_takes_the_changes_inside_a_window_too() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).want("api", &[3]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).require("api", &[3]);
     let id = drive.take();
     assert_eq!(drive.taken(id).expect("a level").level.required.len(), 2);
     drive.finish(id, written(&[2, 3]));
@@ -125,12 +125,12 @@ fn q2_a_due_pool_takes_the_changes_inside_a_window_too() {
 
 #[test]
 fn q3_the_class_follows_what_is_there_and_is_said_again_when_it_changes() {
-    let mut drive = Drive::right(params());
-    drive.see(&[1, 9]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.observe(&[1, 9]).at(500);
     assert_eq!(drive.due.map(|due| due.class), Some(Class::Remove));
-    drive.want("web", &[1, 2]);
+    drive.require("web", &[1, 2]);
     assert_eq!(drive.due.map(|due| due.class), Some(Class::Add));
-    drive.want("web", &[2]);
+    drive.require("web", &[2]);
     assert_eq!(drive.due, Some(Due { since: Now::from_millis(500), class: Class::Revive }));
 }
 
@@ -151,25 +151,25 @@ fn q3_a_member_that_is_down_or_on_a_node_that_is_not_ready_serves_nobody() {
 
 #[test]
 fn q3_while_nothing_is_granted_nothing_is_spent_or_said() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.at(3_600_000);
     assert!(drive.said.is_empty());
-    drive.want("web", &[3]);
+    drive.require("web", &[3]);
     assert_eq!(drive.view.clone().expect("a view").retries[&ServiceUid::new("web")], [0]);
 }
 
 #[test]
 fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     let other = AttemptId { epoch: Epoch(0), n: 99 };
-    drive.take_said();
+    drive.take_outputs();
     drive.finish(other, written(&[7]));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
-    drive.finish(id, written(&[2])).take_said();
+    drive.finish(id, written(&[2])).take_outputs();
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
     assert_eq!(drive.state(), PoolState::Right);
@@ -179,8 +179,8 @@ fn a3_a_foreign_or_repeated_answer_is_a_counted_no_op() {
 
 #[test]
 fn q3_a_second_grant_while_an_attempt_runs_brings_nothing() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     let second = drive.grant();
     assert!(drive.taken(second).is_none());
@@ -190,10 +190,10 @@ fn q3_a_second_grant_while_an_attempt_runs_brings_nothing() {
 
 #[test]
 fn w4_a_new_grant_for_an_attempt_brings_the_newest_level_and_changes() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.at(6_000).want("api", &[3]);
+    drive.at(6_000).require("api", &[3]);
     drive.step(In::Take(id));
     assert_eq!(drive.taken(id).expect("a level").level.required.len(), 2);
     drive.finish(id, conflict());
@@ -202,8 +202,8 @@ fn w4_a_new_grant_for_an_attempt_brings_the_newest_level_and_changes() {
 
 #[test]
 fn w4_a_new_grant_for_a_paused_or_released_pool_ends_the_attempt_silently() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.edit(|a| a.paused = [PausedBy::Pool].into()).step(In::Take(id));
     assert!(drive.taken(id).is_none());
@@ -212,16 +212,16 @@ fn w4_a_new_grant_for_a_paused_or_released_pool_ends_the_attempt_silently() {
     let id = drive.take();
     drive.drop_service("web").step(In::Take(id));
     assert!(drive.taken(id).is_none());
-    assert!(drive.said_any(|said| matches!(said, Out::Retired(_))));
+    assert!(drive.sent_any(|said| matches!(said, Out::Retired(_))));
     assert!(drive.events().is_empty());
 }
 
 #[test]
 fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.take_said();
+    drive.take_outputs();
     drive.at(3_000).finish(id, Outcome::NotGranted);
     assert_eq!(drive.due.map(|due| due.since), Some(Now::from_millis(500)));
     assert!(drive.events().is_empty() && drive.observations().is_empty());
@@ -231,12 +231,12 @@ fn q6_a_refused_permit_costs_nothing_and_the_pool_is_due_as_before() {
 
 #[test]
 fn q6_a_missing_pool_that_exists_is_compared_again_with_doubling_delays() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     for delay in [5_000, 10_000, 20_000] {
         drive.attempt(Outcome::Stale);
         let ended = drive.now.as_micros() / 1_000;
-        drive.at(ended + 1_000).see(&[1]).at(ended + delay + 499);
+        drive.at(ended + 1_000).observe(&[1]).at(ended + delay + 499);
         assert!(drive.due.is_none(), "{delay}");
         drive.at(ended + delay + 500);
         assert!(drive.due.is_some(), "{delay}");
@@ -244,16 +244,16 @@ fn q6_a_missing_pool_that_exists_is_compared_again_with_doubling_delays() {
 }
 
 #[test]
-fn d2_a_pool_without_proof_is_told_once_and_compared_later() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+fn d2_a_pool_without_proof_is_reported_once_and_compared_later() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.attempt(Outcome::NotManageable(NotManageable::OutboundRule));
     assert_eq!(drive.events(), ["not manageable web"]);
     assert!(drive.observations().is_empty());
     drive.at(60_000);
     assert!(drive.due.is_none());
-    drive.see(&[1]).at(60_500).attempt(Outcome::NotManageable(NotManageable::OutboundRule));
+    drive.observe(&[1]).at(60_500).attempt(Outcome::NotManageable(NotManageable::OutboundRule));
     assert!(drive.events().is_empty(), "told already");
 }
 
@@ -261,19 +261,19 @@ fn d2_a_pool_without_proof_is_told_once_and_compared_later() {
 fn q4_missing_rules_are_reported_only_if_still_mapped() {
     let foreign = || NotManageable::ForeignRule { rule: "by-hand".into() };
     for reason in [|| NotManageable::NoRule, foreign] {
-        let mut drive = Drive::right(params());
-        drive.want("web", &[2]).at(500);
-        drive.take_said();
+        let mut drive = Drive::in_sync(params());
+        drive.require("web", &[2]).at(500);
+        drive.take_outputs();
         drive.attempt(Outcome::NotManageable(reason()));
         assert!(drive.events().is_empty(), "the load balancer is read again first");
-        assert!(drive.said_any(|said| matches!(said, Out::Missing(_))));
+        assert!(drive.sent_any(|said| matches!(said, Out::Missing(_))));
         drive.at(60_000);
         assert!(drive.due.is_none(), "nothing is tried before it has been seen again");
-        drive.see(&[1]).at(70_000).attempt(Outcome::NotManageable(reason()));
+        drive.observe(&[1]).at(70_000).attempt(Outcome::NotManageable(reason()));
         assert_eq!(drive.events(), ["not manageable web"], "it still maps the pool");
-        drive.see(&[1]).at(90_000).attempt(written(&[2]));
-        drive.take_said();
-        drive.want("web", &[3]).at(100_000).attempt(Outcome::NotManageable(reason()));
+        drive.observe(&[1]).at(90_000).attempt(written(&[2]));
+        drive.take_outputs();
+        drive.require("web", &[3]).at(100_000).attempt(Outcome::NotManageable(reason()));
         assert!(drive.events().is_empty(), "it was overcome");
     }
 }
@@ -281,40 +281,40 @@ fn q4_missing_rules_are_reported_only_if_still_mapped() {
 #[test]
 fn q4_rules_that_go_again_are_read_again_before_a_report() {
     let no_rule = || Outcome::NotManageable(NotManageable::NoRule);
-    // Meanwhile another client made the pool right, or a new term began.
+    // Meanwhile another client corrected the pool, or a new term began.
     let ends: [fn(&mut Drive); 2] = [
         |drive| {
-            drive.see(&[2]);
+            drive.observe(&[2]);
         },
         |drive| {
-            drive.edit(|assignment| assignment.epoch = Epoch(assignment.epoch.0 + 1)).see(&[1]);
+            drive.edit(|assignment| assignment.epoch = Epoch(assignment.epoch.0 + 1)).observe(&[1]);
         },
     ];
     for end in ends {
-        let mut drive = Drive::right(params());
-        drive.want("web", &[2]).at(500);
-        drive.take_said();
+        let mut drive = Drive::in_sync(params());
+        drive.require("web", &[2]).at(500);
+        drive.take_outputs();
         drive.attempt(no_rule());
         drive.at(20_000);
         end(&mut drive);
-        drive.want("web", &[3]).at(100_000).attempt(no_rule());
+        drive.require("web", &[3]).at(100_000).attempt(no_rule());
         assert!(drive.events().is_empty(), "the load balancer is read again first");
-        drive.see(&[1]).at(200_000).attempt(no_rule());
+        drive.observe(&[1]).at(200_000).attempt(no_rule());
         assert_eq!(drive.events(), ["not manageable web"]);
     }
 }
 
 #[test]
 fn q8_a_reported_failure_is_compared_with_doubling_delays() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(forbidden());
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(forbidden());
     assert_eq!(drive.events(), ["failed web"]);
     let mut ended = 500;
     for delay in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
-        drive.at(ended + 30_000).see(&[1]).at(ended + delay + 499);
+        drive.at(ended + 30_000).observe(&[1]).at(ended + delay + 499);
         assert!(drive.due.is_none(), "an observation does not shorten it ({delay})");
         drive.at(ended + delay + 500);
-        drive.take_said();
+        drive.take_outputs();
         drive.attempt(forbidden());
         ended += delay + 500;
         assert!(drive.events().is_empty());
@@ -327,13 +327,13 @@ fn q8_a_reported_failure_is_compared_with_doubling_delays() {
 
 #[test]
 fn q8_the_repeat_of_an_exhausted_failure_is_silent_in_all_retries() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     for n in 0..4 {
         drive.at(500 + n * 30_000).attempt(conflict());
     }
     assert_eq!(drive.events().len(), 4);
-    drive.take_said();
+    drive.take_outputs();
     let again = drive.now.as_micros() / 1_000 + 60_500;
     for n in 0..4 {
         drive.at(again + n * 30_000).attempt(conflict());
@@ -347,10 +347,10 @@ fn q8_the_repeat_of_an_exhausted_failure_is_silent_in_all_retries() {
 #[test]
 fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
     for after_failure in [None, Some(Duration::ZERO)] {
-        let mut drive = Drive::right(Params { after_failure, ..params() });
-        drive.want("web", &[2]).at(500).attempt(forbidden());
+        let mut drive = Drive::in_sync(Params { after_failure, ..params() });
+        drive.require("web", &[2]).at(500).attempt(forbidden());
         assert!(matches!(drive.reports[0].what, EventKind::FailedTerminal { compared_again_in: None, .. }));
-        drive.at(60_000).see(&[1]).at(7_200_000).see(&[1]).at(7_260_000);
+        drive.at(60_000).observe(&[1]).at(7_200_000).observe(&[1]).at(7_260_000);
         assert!(drive.due.is_none() && drive.queue.deadline().is_none());
         drive.edit(|a| a.services.get_mut("web").expect("web").revision += 1).at(7_260_500);
         assert!(drive.due.is_some(), "a slice event still starts it again");
@@ -359,20 +359,20 @@ fn q8_without_a_time_for_it_nothing_is_compared_again_after_a_failure() {
 
 #[test]
 fn q8_after_a_reported_failure_any_slice_event_is_a_fresh_change() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(forbidden());
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(forbidden());
     drive.events();
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7).at(30_500).attempt(forbidden());
     assert_eq!(drive.events(), ["failed web"], "an operator who asked again gets the answer");
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.edit(|a| a.services.get_mut("web").expect("web").revision = 7);
     assert_eq!(drive.state(), PoolState::Right, "without a failure an equal level is no change");
 }
 
 #[test]
-fn q8_a_failed_pool_that_is_seen_right_is_right_again() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(forbidden()).at(20_000).see(&[2]);
+fn q8_a_failed_pool_that_is_seen_in_sync_is_in_sync_again() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(forbidden()).at(20_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::Right);
     drive.at(3_600_000);
     assert!(drive.due.is_none());
@@ -380,22 +380,22 @@ fn q8_a_failed_pool_that_is_seen_right_is_right_again() {
 
 #[test]
 fn q8_drift_is_a_fresh_change_with_a_fresh_budget() {
-    let mut drive = Drive::right(params());
-    drive.at(60_000).see(&[1, 9]);
+    let mut drive = Drive::in_sync(params());
+    drive.at(60_000).observe(&[1, 9]);
     assert!(drive.samples.contains(&Metric::Drift));
     drive.at(60_500).attempt(written(&[1]));
     assert_eq!(drive.events(), ["updated web"]);
-    drive.at(120_000).want("web", &[2]).take_said();
-    drive.see(&[1]);
+    drive.at(120_000).require("web", &[2]).take_outputs();
+    drive.observe(&[1]);
     assert!(!drive.samples.contains(&Metric::Drift), "a change waits: the difference is no drift");
 }
 
 #[test]
 fn d3_an_observation_older_than_the_last_outcome_is_discarded() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.at(1_000).see(&[1]);
+    drive.at(1_000).observe(&[1]);
     drive.at(4_000).finish(id, written(&[2]));
     drive.at(5_000).step(In::Observed(Observation { began: Now::from_millis(3_999), facts: facts(&[1]) }));
     assert_eq!(drive.state(), PoolState::Right);
@@ -405,8 +405,8 @@ fn d3_an_observation_older_than_the_last_outcome_is_discarded() {
 
 #[test]
 fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let mut waits = Vec::new();
     for _ in 0..5 {
         let id = drive.take();
@@ -433,32 +433,32 @@ fn w2_a_lost_write_is_a_fresh_change_and_the_third_backs_off() {
 }
 
 #[test]
-fn g3_the_directory_hears_what_attempts_leave_in_the_pool() {
-    let mut drive = Drive::right(params());
+fn g3_the_directory_receives_what_attempts_leave_in_the_pool() {
+    let mut drive = Drive::in_sync(params());
     let heard = |drive: &mut Drive| -> Vec<PoolMembers> {
         let members = |said| if let Out::Members(_, members) = said { Some(members) } else { None };
-        drive.take_said().into_iter().filter_map(members).collect()
+        drive.take_outputs().into_iter().filter_map(members).collect()
     };
     let holds = |at: Now, members: &[u8]| PoolMembers { at, members: ips(members) };
-    drive.want("web", &[2]).at(500);
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.at(700).finish(id, written(&[2]));
     assert_eq!(heard(&mut drive), [holds(Now::from_millis(700), &[2])]);
-    // A write that was lost has removed nothing.
+    // A lost write has removed nothing.
     let began = Now::from_millis(4_600);
     drive.at(4_700).step(In::Verified(WriteFate::Lost { attempt: id, facts: facts(&[1]), began }));
     assert_eq!(heard(&mut drive), [holds(began, &[1])]);
     drive.at(5_700).attempt(Outcome::Unchanged { members: ips(&[2]) });
     assert_eq!(heard(&mut drive), [holds(Now::from_millis(5_700), &[2])]);
-    // What has failed says nothing of it.
-    drive.want("web", &[3]).at(10_700).attempt(Outcome::Interrupted);
+    // A failed attempt says nothing about the members.
+    drive.require("web", &[3]).at(10_700).attempt(Outcome::Interrupted);
     assert!(heard(&mut drive).is_empty());
 }
 
 #[test]
 fn w2_a_service_s_change_is_not_held_back_by_lost_writes() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     for _ in 0..3 {
         let id = drive.take();
         drive.finish(id, written(&[2]));
@@ -470,14 +470,14 @@ fn w2_a_service_s_change_is_not_held_back_by_lost_writes() {
     }
     assert!(drive.due.is_none() && drive.state() == PoolState::Waiting);
     let soon = drive.now.as_micros() / 1_000 + 500;
-    drive.want("web", &[2, 3]).at(soon);
+    drive.require("web", &[2, 3]).at(soon);
     assert!(drive.due.is_some());
 }
 
 #[test]
 fn w2_an_overwritten_write_is_drift() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.finish(id, written(&[2])).at(4_500);
     let began = drive.now;
@@ -488,30 +488,30 @@ fn w2_an_overwritten_write_is_drift() {
 
 #[test]
 fn c4_a_dry_run_shows_the_difference_and_then_stays_quiet() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     let withheld = || Outcome::Withheld { members: ips(&[1]), added: ips(&[2]), removed: ips(&[1]) };
     drive.attempt(withheld());
     assert!(drive.events().is_empty() && drive.observations().is_empty());
     assert_eq!(drive.view.clone().expect("a view").withheld, Some((ips(&[2]), ips(&[1]))));
-    drive.at(60_000).see(&[1]).at(3_600_000);
+    drive.at(60_000).observe(&[1]).at(3_600_000);
     assert!(drive.due.is_none());
-    drive.see(&[1, 3]).at(3_600_500);
+    drive.observe(&[1, 3]).at(3_600_500);
     assert!(drive.due.is_some(), "what is there has changed");
-    drive.attempt(withheld()).at(3_700_000).want("web", &[4]).at(3_700_500);
+    drive.attempt(withheld()).at(3_700_000).require("web", &[4]).at(3_700_500);
     assert!(drive.due.is_some(), "the level has changed");
-    drive.want("web", &[1]);
+    drive.require("web", &[1]);
     assert_eq!(drive.view.clone().expect("a view").withheld, None);
 }
 
 #[test]
 fn d1_a_paused_pool_is_compared_and_shown_but_never_due() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).edit(|a| a.paused = [PausedBy::Pool].into());
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).edit(|a| a.paused = [PausedBy::Pool].into());
     assert!(drive.due.is_none(), "withdrawn");
     assert_eq!(drive.state(), PoolState::Paused);
-    drive.at(60_000).see(&[1, 3]).at(600_000);
+    drive.at(60_000).observe(&[1, 3]).at(600_000);
     assert!(drive.due.is_none());
     assert_eq!(drive.view.clone().expect("a view").observed, Some(ips(&[1, 3])));
     drive.edit(|a| a.paused = [].into());
@@ -521,19 +521,19 @@ fn d1_a_paused_pool_is_compared_and_shown_but_never_due() {
 #[test]
 fn g6_the_time_of_a_pause_is_no_time_of_waiting() {
     let since = |drive: &Drive| drive.view.clone().expect("a view").waiting_since;
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]);
     assert_eq!(since(&drive), Some(Now::ZERO));
-    drive.at(400).edit(|a| a.paused = [PausedBy::Mode].into()).at(600_000).want("web", &[3]);
+    drive.at(400).edit(|a| a.paused = [PausedBy::Mode].into()).at(600_000).require("web", &[3]);
     assert_eq!((drive.state(), since(&drive)), (PoolState::Paused, None));
     drive.edit(|a| a.paused = [].into());
     assert_eq!(since(&drive), Some(Now::from_millis(600_000)), "since it may be written");
-    drive.at(600_500).attempt(written(&[3])).at(700_000).want("web", &[4]);
+    drive.at(600_500).attempt(written(&[3])).at(700_000).require("web", &[4]);
     assert_eq!(since(&drive), Some(Now::from_millis(700_000)));
 }
 
 #[test]
-fn g6_outcomes_of_a_paused_pool_are_counted_and_not_told() {
+fn g6_outcomes_of_a_paused_pool_are_counted_and_not_reported() {
     let kind: [(Outcome, &str); 4] = [
         (written(&[2]), "updated web"),
         (conflict(), "retrying web"),
@@ -542,8 +542,8 @@ fn g6_outcomes_of_a_paused_pool_are_counted_and_not_told() {
     ];
     for (outcome, told) in kind {
         for pause in [true, false] {
-            let mut drive = Drive::right(params());
-            drive.want("web", &[2]).at(500);
+            let mut drive = Drive::in_sync(params());
+            drive.require("web", &[2]).at(500);
             let id = drive.take();
             if pause {
                 drive.edit(|a| a.paused = [PausedBy::Service(ServiceKey::new("shop", "web"))].into());
@@ -557,9 +557,9 @@ fn g6_outcomes_of_a_paused_pool_are_counted_and_not_told() {
 }
 
 #[test]
-fn g6_a_failure_not_told_in_a_pause_is_told_when_it_comes_again() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn g6_a_failure_not_reported_in_a_pause_is_reported_when_it_comes_again() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.edit(|a| a.paused = [PausedBy::Pool].into()).finish(id, forbidden());
     drive.edit(|a| a.paused = [].into()).at(61_000);
@@ -579,8 +579,8 @@ fn g6_a_failure_in_a_pause_is_retried_when_that_ends() {
         Params { after_failure: None, ..params() },
         Params { max_retries: 0, ..params() },
     ] {
-        let mut drive = Drive::right(params);
-        drive.want("web", &[2]).at(500);
+        let mut drive = Drive::in_sync(params);
+        drive.require("web", &[2]).at(500);
         let id = drive.take();
         drive.edit(|a| a.paused = [PausedBy::Pool].into()).finish(id, forbidden());
         drive.at(600_000).edit(|a| a.paused = [].into()).at(602_000);
@@ -592,10 +592,10 @@ fn g6_a_failure_in_a_pause_is_retried_when_that_ends() {
 }
 
 #[test]
-fn q4_a_pool_that_is_nobodys_lets_go_and_retires() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+fn q4_a_pool_without_an_owner_releases_and_retires() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.drop_service("web");
     assert!(drive.due.is_none());
     let last: Vec<bool> =
@@ -605,24 +605,24 @@ fn q4_a_pool_that_is_nobodys_lets_go_and_retires() {
 }
 
 #[test]
-fn q4_a_pool_in_an_attempt_retires_with_its_outcome_and_says_nothing() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn q4_a_pool_in_an_attempt_retires_with_its_outcome_and_reports_nothing() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.take_said();
+    drive.take_outputs();
     drive.drop_service("web");
-    assert!(!drive.said_any(|said| matches!(said, Out::Retired(_))));
+    assert!(!drive.sent_any(|said| matches!(said, Out::Retired(_))));
     drive.finish(id, conflict());
-    assert!(drive.said_any(|said| matches!(said, Out::Retired(_))));
+    assert!(drive.sent_any(|said| matches!(said, Out::Retired(_))));
     assert!(drive.events().is_empty() && drive.observations().is_empty());
 }
 
 #[test]
 fn q4_a_service_that_returns_during_the_attempt_is_served() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.drop_service("web").want("web", &[3]);
+    drive.drop_service("web").require("web", &[3]);
     drive.finish(id, written(&[2]));
     assert!(drive.events().is_empty(), "the attempt was for the Service that left");
     drive.at(5_500).attempt(written(&[3]));
@@ -631,7 +631,7 @@ fn q4_a_service_that_returns_during_the_attempt_is_served() {
 
 #[test]
 fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     let triggered = |drive: &mut Drive, ms: u64, members: &[u8]| {
         let members = ips(members);
         drive.edit(|a| {
@@ -654,20 +654,20 @@ fn e2_an_endpoint_change_is_measured_once_when_it_was_written() {
     let id = drive.take();
     drive.at(3_000).finish(id, written(&[2]));
     assert_eq!(measured(&mut drive), [Duration::from_secs(3)]);
-    drive.at(60_000).see(&[1]).at(60_500).attempt(written(&[2]));
+    drive.at(60_000).observe(&[1]).at(60_500).attempt(written(&[2]));
     assert!(measured(&mut drive).is_empty(), "drift is no endpoint change");
     triggered(&mut drive, 70_000, &[3]);
     drive.at(70_500).attempt(Outcome::Unchanged { members: ips(&[3]) });
-    drive.at(90_000).see(&[1]).at(90_500).attempt(written(&[3]));
+    drive.at(90_000).observe(&[1]).at(90_500).attempt(written(&[3]));
     assert!(measured(&mut drive).is_empty(), "nor is one that needed no write measured later");
 }
 
 #[test]
 fn q1_an_entry_has_at_most_one_count_more_than_retries() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     let mut most = 0;
     for n in 0..40_u8 {
-        drive.at(u64::from(n) * 31_000).want("web", &[10 + n]).at(u64::from(n) * 31_000 + 600);
+        drive.at(u64::from(n) * 31_000).require("web", &[10 + n]).at(u64::from(n) * 31_000 + 600);
         if drive.due.is_some() {
             drive.attempt(conflict());
         }
@@ -678,31 +678,31 @@ fn q1_an_entry_has_at_most_one_count_more_than_retries() {
 }
 
 #[test]
-fn w8_a_pool_that_is_being_written_is_not_right_before_it_is_at_rest() {
+fn w8_a_pool_that_is_being_written_is_not_in_sync_before_it_is_at_rest() {
     let mut drive = Drive::new(params());
-    drive.want("web", &[1]);
-    drive.see_updating(&[1]);
+    drive.require("web", &[1]);
+    drive.observe_updating(&[1]);
     assert_eq!(drive.state(), PoolState::Unknown, "a predecessor's operation may yet be undone");
-    drive.at(60_000).see(&[]).at(60_500);
+    drive.at(60_000).observe(&[]).at(60_500);
     assert!(drive.due.is_some() && !drive.samples.contains(&Metric::Drift), "what it leaves is no drift");
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.at(1_000);
-    drive.see_updating(&[1]);
+    drive.observe_updating(&[1]);
     assert_eq!(drive.state(), PoolState::Right, "one that was right is so still");
-    drive.at(61_000).see(&[1]);
+    drive.at(61_000).observe(&[1]);
     assert_eq!(drive.state(), PoolState::Right);
 }
 
 #[test]
-fn q8_a_failed_pool_seen_right_during_a_write_waits_for_the_next_read() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(forbidden());
-    drive.at(50_000).see_updating(&[2]);
+fn q8_a_failed_pool_seen_in_sync_during_a_write_waits_for_the_next_read() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(forbidden());
+    drive.at(50_000).observe_updating(&[2]);
     // Longer than the pause before the comparison.
-    drive.at(110_000).see(&[2]);
+    drive.at(110_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::Right);
-    // What it leaves may also be wrong.
-    drive.want("web", &[3]).at(120_000).attempt(forbidden());
-    drive.at(130_000).see_updating(&[3]).at(400_000).see(&[2]).at(401_000);
+    // Its result may also be out of sync.
+    drive.require("web", &[3]).at(120_000).attempt(forbidden());
+    drive.at(130_000).observe_updating(&[3]).at(400_000).observe(&[2]).at(401_000);
     assert!(drive.due.is_some(), "the moment of the comparison has passed");
 }

@@ -4,14 +4,14 @@ use super::*;
 
 #[test]
 fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(90_500));
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(90_500));
     assert_eq!(drive.events(), ["retrying web"]);
     assert_eq!(drive.state(), PoolState::Parked);
     let view = drive.view.clone().expect("a view");
     assert_eq!(view.next_at, Some(Now::from_millis(90_500)));
     assert_eq!(view.retries[&ServiceUid::new("web")], [1]);
-    drive.take_said();
+    drive.take_outputs();
     drive.at(90_499);
     assert!(drive.due.is_none());
     assert!(drive.said.is_empty(), "nothing is said while it waits: {:?}", drive.said);
@@ -21,8 +21,8 @@ fn s0_01_02_04_a_throttled_pool_is_parked_quietly_until_it_is_eligible() {
 
 #[test]
 fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(400));
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(400));
     assert_eq!(drive.events(), ["retrying web"]);
     assert_eq!(drive.state(), PoolState::Waiting, "a moment that has passed parks nothing");
     drive.at(30_499);
@@ -34,8 +34,8 @@ fn s0_03_05_a_throttled_pool_without_a_time_waits_for_the_interval() {
 
 #[test]
 fn s0_06_a_conflict_is_retried_and_succeeds_at_the_next_try() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(conflict());
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(conflict());
     assert_eq!(drive.events(), ["retrying web"]);
     drive.at(30_500).attempt(written(&[2]));
     assert_eq!(drive.events(), ["updated web"]);
@@ -43,9 +43,9 @@ fn s0_06_a_conflict_is_retried_and_succeeds_at_the_next_try() {
 
 #[test]
 fn s0_07_one_parked_change_keeps_the_whole_pool_from_taking_part() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(90_500));
-    drive.at(40_000).want("api", &[3]).at(60_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(90_500));
+    drive.at(40_000).require("api", &[3]).at(60_000);
     assert!(drive.due.is_none(), "a fresh change does not unpark the pool");
     let id = drive.grant();
     assert!(drive.taken(id).is_none());
@@ -55,9 +55,9 @@ fn s0_07_one_parked_change_keeps_the_whole_pool_from_taking_part() {
 
 #[test]
 fn s0_08_changes_added_while_parked_go_with_the_newest_level() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(90_500));
-    drive.at(40_000).want("web", &[3]).at(90_500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(90_500));
+    drive.at(40_000).require("web", &[3]).at(90_500);
     let id = drive.take();
     let taken = drive.taken(id).expect("a level");
     assert_eq!(taken.level.required.keys().copied().collect::<BTreeSet<_>>(), ips(&[3]));
@@ -65,9 +65,9 @@ fn s0_08_changes_added_while_parked_go_with_the_newest_level() {
 
 #[test]
 fn s0_09_each_change_keeps_its_count_and_a_failure_costs_one_retry() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(conflict());
-    drive.at(10_000).want("web", &[3]).want("api", &[3]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(conflict());
+    drive.at(10_000).require("web", &[3]).require("api", &[3]);
     let view = drive.view.clone().expect("a view");
     assert_eq!(view.retries[&ServiceUid::new("web")], [0, 1]);
     assert_eq!(view.retries[&ServiceUid::new("api")], [0]);
@@ -79,10 +79,10 @@ fn s0_09_each_change_keeps_its_count_and_a_failure_costs_one_retry() {
 
 #[test]
 fn s0_10_exhausted_changes_are_reported_while_fresher_ones_are_requeued() {
-    let mut drive = Drive::right(Params { max_retries: 1, ..params() });
-    drive.want("web", &[2]).at(500).attempt(conflict());
-    drive.want("api", &[3]).at(30_500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(Params { max_retries: 1, ..params() });
+    drive.require("web", &[2]).at(500).attempt(conflict());
+    drive.require("api", &[3]).at(30_500);
+    drive.take_outputs();
     drive.attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web", "retrying api"]);
     assert_eq!(drive.observations(), [true], "a mixed attempt is one failed observation");
@@ -91,19 +91,19 @@ fn s0_10_exhausted_changes_are_reported_while_fresher_ones_are_requeued() {
 }
 
 #[test]
-fn s0_10_a_service_with_exhausted_and_requeued_changes_hears_both() {
-    let mut drive = Drive::right(Params { max_retries: 1, ..params() });
-    drive.want("web", &[2]).at(500).attempt(conflict());
-    drive.want("web", &[3]).at(30_500);
-    drive.take_said();
+fn s0_10_a_service_with_exhausted_and_requeued_changes_gets_both_reports() {
+    let mut drive = Drive::in_sync(Params { max_retries: 1, ..params() });
+    drive.require("web", &[2]).at(500).attempt(conflict());
+    drive.require("web", &[3]).at(30_500);
+    drive.take_outputs();
     drive.attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web", "retrying web"]);
 }
 
 #[test]
 fn s0_11_the_fourth_failure_exhausts_the_default_budget() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     for n in 0..3 {
         drive.at(500 + n * 30_000).attempt(conflict());
         assert_eq!(drive.events(), ["retrying web"]);
@@ -119,9 +119,9 @@ fn s0_11_the_fourth_failure_exhausts_the_default_budget() {
 
 #[test]
 fn s0_12_13_a_terminal_failure_is_reported_and_not_requeued() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.attempt(forbidden());
     assert_eq!(drive.events(), ["failed web"]);
     assert_eq!(drive.observations(), [true]);
@@ -132,12 +132,12 @@ fn s0_12_13_a_terminal_failure_is_reported_and_not_requeued() {
 
 #[test]
 fn s0_14_a_missing_pool_is_dropped_without_event_or_observation() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.attempt(Outcome::Stale);
     assert!(drive.events().is_empty());
-    assert!(drive.said_any(|said| matches!(said, Out::Missing(_))));
+    assert!(drive.sent_any(|said| matches!(said, Out::Missing(_))));
     assert!(drive.observations().is_empty());
     drive.at(600_000);
     assert!(drive.due.is_none(), "only an observation brings it back");
@@ -145,11 +145,11 @@ fn s0_14_a_missing_pool_is_dropped_without_event_or_observation() {
 
 #[test]
 fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
-    let mut drive = Drive::right(params());
-    drive.want("api", &[1]);
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("api", &[1]);
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.drop_service("web").take_said();
+    drive.drop_service("web").take_outputs();
     drive.finish(id, conflict());
     assert!(drive.events().is_empty());
     assert!(drive.observations().is_empty());
@@ -157,30 +157,30 @@ fn s0_15_a_service_that_left_before_the_outcome_is_dropped_quietly() {
     assert!(!retries.contains_key("web"));
 }
 
-/// S0 "Metrics": what is dropped as stale records no observation, and "Event Behavior": nor is it reported.
+/// S0 "Metrics": stale changes record no observation; S0 "Event Behavior": they are not reported either.
 #[test]
 fn s0_15_an_attempt_without_any_change_left_is_not_reported() {
     let unchanged = Outcome::Unchanged { members: ips(&[1]) };
     for outcome in [written(&[1, 2]), unchanged, conflict(), throttled(90_500), forbidden()] {
-        let mut drive = Drive::right(params());
-        drive.want("api", &[1]);
-        drive.want("web", &[2]).at(500);
+        let mut drive = Drive::in_sync(params());
+        drive.require("api", &[1]);
+        drive.require("web", &[2]).at(500);
         let id = drive.take();
-        drive.drop_service("web").take_said();
+        drive.drop_service("web").take_outputs();
         let ended = format!("{outcome:?}");
         drive.finish(id, outcome);
         assert!(drive.events().is_empty(), "{ended}");
         assert!(drive.observations().is_empty(), "{ended}");
-        assert!(drive.queue.rest.failed().is_none(), "no failure was reported: {ended}");
+        assert!(drive.queue.last_result.failed().is_none(), "no failure was reported: {ended}");
     }
 }
 
 #[test]
 fn s0_18_20_a_service_that_leaves_while_parked_no_longer_parks_the_pool() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(900_500));
-    drive.at(10_000).want("api", &[3]);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(900_500));
+    drive.at(10_000).require("api", &[3]);
+    drive.take_outputs();
     drive.drop_service("web");
     assert_eq!(drive.state(), PoolState::Waiting);
     assert!(drive.events().is_empty());
@@ -190,8 +190,8 @@ fn s0_18_20_a_service_that_leaves_while_parked_no_longer_parks_the_pool() {
 
 #[test]
 fn s0_19_one_event_for_each_distinct_service() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).want("web", &[3]).want("api", &[4]).want("api", &[5]).at(2_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).require("web", &[3]).require("api", &[4]).require("api", &[5]).at(2_000);
     drive.attempt(conflict());
     assert_eq!(drive.events(), ["retrying api", "retrying web"]);
     drive.at(32_000).attempt(written(&[3, 5]));
@@ -199,23 +199,23 @@ fn s0_19_one_event_for_each_distinct_service() {
 }
 
 #[test]
-fn s0_21_an_interrupted_attempt_says_nothing_and_requeues_nothing() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn s0_21_an_interrupted_attempt_reports_nothing_and_requeues_nothing() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.take_said();
+    drive.take_outputs();
     drive.finish(id, Outcome::Interrupted);
     assert!(drive.events().is_empty());
     assert!(drive.observations().is_empty());
     assert!(drive.view.clone().expect("a view").retries.is_empty());
-    drive.at(60_000).see(&[1]).at(60_500);
+    drive.at(60_000).observe(&[1]).at(60_500);
     assert!(drive.due.is_some(), "the level stays: the next observation finds the difference");
 }
 
 #[test]
 fn s0_22_no_retries_means_the_first_failure_is_the_last() {
-    let mut drive = Drive::right(Params { max_retries: 0, ..params() });
-    drive.want("web", &[2]).at(500).attempt(conflict());
+    let mut drive = Drive::in_sync(Params { max_retries: 0, ..params() });
+    drive.require("web", &[2]).at(500).attempt(conflict());
     assert_eq!(drive.events(), ["exhausted web"]);
     drive.at(3_600_000);
     assert!(drive.due.is_none(), "nor is it compared again");
@@ -225,9 +225,9 @@ fn s0_22_no_retries_means_the_first_failure_is_the_last() {
 
 #[test]
 fn s0_23_a_retried_then_successful_change_is_one_successful_observation() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
-    drive.take_said();
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
+    drive.take_outputs();
     drive.attempt(conflict()).at(30_500).attempt(written(&[2]));
     assert_eq!(drive.observations(), [false]);
 }

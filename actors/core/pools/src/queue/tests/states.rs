@@ -1,10 +1,10 @@
-//! What the source of a level says of admin states, and what is told of a pool that is filled from one (X2, X4, D3).
+//! Admin states that a source sets, and reports of a pool that is filled from one (X2, X4, D3).
 
 use super::*;
 use model::level::States;
 use model::xds::name::Name;
 
-/// The UID under which the source stands.
+/// The UID of the source.
 const SOURCE: &str = "eds:shop";
 
 fn source(note: &str) -> Source {
@@ -17,14 +17,14 @@ impl Drive {
     fn listed(params: Params) -> Drive {
         let mut drive = Drive::new(params);
         drive.assignment.source = source("refused");
-        drive.word(&[1, 2], &[], States::default()).see(&[1, 2]);
+        drive.set_source_states(&[1, 2], &[], States::default()).observe(&[1, 2]);
         assert_eq!(drive.state(), PoolState::Right);
-        drive.take_said();
+        drive.take_outputs();
         drive
     }
 
-    /// The source asks for these members and says this of them.
-    fn word(&mut self, required: &[u8], tolerated: &[u8], states: States) -> &mut Drive {
+    /// The source asks for these members and these admin states.
+    fn set_source_states(&mut self, required: &[u8], tolerated: &[u8], states: States) -> &mut Drive {
         let key = ServiceKey::of_source(SOURCE);
         let share = Share { key, tolerated: ips(tolerated), ..share("", required) };
         self.assignment.services.insert(ServiceUid::new(SOURCE), share);
@@ -35,12 +35,12 @@ impl Drive {
     }
 
     /// A GET that begins now sees these members, some of them Down.
-    fn see_down(&mut self, members: &[u8], down: &[u8]) -> &mut Drive {
-        self.see_in(members, down, AdminState::Down)
+    fn observe_down(&mut self, members: &[u8], down: &[u8]) -> &mut Drive {
+        self.observe_in(members, down, AdminState::Down)
     }
 
     /// A GET that begins now sees these members, some of them in this state.
-    fn see_in(&mut self, members: &[u8], some: &[u8], state: AdminState) -> &mut Drive {
+    fn observe_in(&mut self, members: &[u8], some: &[u8], state: AdminState) -> &mut Drive {
         let mut facts = facts(members);
         for entry in &mut Arc::make_mut(&mut facts).entries {
             if entry.ip.is_some_and(|at| ips(some).contains(&at)) {
@@ -81,7 +81,7 @@ fn nothing_moved(members: &[u8]) -> Outcome {
 fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
     for outcome in [nothing_moved(&[1, 2]), Outcome::Unchanged { members: ips(&[1, 2]) }] {
         let mut drive = Drive::listed(params());
-        drive.word(&[1], &[2], down(&[2])).at(499);
+        drive.set_source_states(&[1], &[2], down(&[2])).at(499);
         assert_eq!(drive.class(), None, "the window of a change");
         drive.at(500);
         assert_eq!(drive.class(), Some(Class::Remove));
@@ -90,13 +90,13 @@ fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
         assert_eq!(taken.level.states, down(&[2]));
         drive.finish(id, outcome).at(60_000);
         assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
-        drive.see_down(&[1, 2], &[2]).at(120_000);
+        drive.observe_down(&[1, 2], &[2]).at(120_000);
         assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
-        drive.word(&[1, 2], &[], lifted(&[2])).at(120_500);
+        drive.set_source_states(&[1, 2], &[], lifted(&[2])).at(120_500);
         assert_eq!(drive.class(), Some(Class::Add), "the Down is to be taken back");
         drive.attempt(nothing_moved(&[1, 2])).at(180_000);
         assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
-        drive.see_down(&[1, 2], &[]).at(240_000);
+        drive.observe_down(&[1, 2], &[]).at(240_000);
         assert_eq!((drive.state(), drive.drifts()), (PoolState::Right, 0));
     }
 }
@@ -104,18 +104,18 @@ fn x2_a_level_with_only_wrong_states_is_written_and_then_right() {
 #[test]
 fn w1_x2_a_pool_that_is_all_down_is_revived_when_some_is_taken_back() {
     let mut drive = Drive::listed(params());
-    drive.word(&[], &[1, 2], down(&[1, 2])).at(1_000);
-    drive.attempt(nothing_moved(&[1, 2])).at(60_000).see_down(&[1, 2], &[1, 2]);
-    drive.word(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
+    drive.set_source_states(&[], &[1, 2], down(&[1, 2])).at(1_000);
+    drive.attempt(nothing_moved(&[1, 2])).at(60_000).observe_down(&[1, 2], &[1, 2]);
+    drive.set_source_states(&[1, 2], &[], lifted(&[1, 2])).at(61_000);
     assert_eq!(drive.class(), Some(Class::Revive), "it serves no traffic until then");
 }
 
 #[test]
 fn x2_where_only_what_is_said_of_admin_states_is_new_that_is_a_change() {
     let mut drive = Drive::listed(params());
-    drive.word(&[1], &[2], States::default()).at(60_000);
+    drive.set_source_states(&[1], &[2], States::default()).at(60_000);
     assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
-    drive.word(&[1], &[2], down(&[2])).at(60_500);
+    drive.set_source_states(&[1], &[2], down(&[2])).at(60_500);
     assert_eq!(drive.class(), Some(Class::Remove));
 }
 
@@ -127,13 +127,13 @@ fn d3_states_that_change_later_are_drift_and_a_fresh_change() {
         let mut drive = Drive::listed(params());
         let (required, tolerated): (&[u8], &[u8]) =
             if states.lifted.is_empty() { (&[1], &[2, 7]) } else { (&[1, 2], &[]) };
-        drive.word(required, tolerated, states.clone());
+        drive.set_source_states(required, tolerated, states.clone());
         if drive.at(1_000).due.is_some() {
             drive.attempt(nothing_moved(&[1, 2]));
         }
-        drive.at(60_000).see_down(&[1, 2], at_first);
+        drive.at(60_000).observe_down(&[1, 2], at_first);
         assert_eq!((drive.state(), drive.drifts(), drive.due), (PoolState::Right, 0, None), "{states:?}");
-        drive.at(120_000).see_down(&[1, 2], otherwise).at(121_000);
+        drive.at(120_000).observe_down(&[1, 2], otherwise).at(121_000);
         let class = if states.lifted.is_empty() { Class::Remove } else { Class::Add };
         assert_eq!((drive.drifts(), drive.class()), (1, Some(class)), "{states:?}");
         drive.attempt(nothing_moved(&[1, 2]));
@@ -147,30 +147,34 @@ fn x2_states_of_absent_or_right_addresses_cause_no_write() {
         [(&[1, 2][..], &[7][..], down(&[7])), (&[1, 2][..], &[][..], lifted(&[1, 2]))]
     {
         let mut drive = Drive::listed(params());
-        drive.word(required, tolerated, states.clone()).at(60_000).see(&[1, 2]).at(120_000);
+        drive.set_source_states(required, tolerated, states.clone()).at(60_000).observe(&[1, 2]).at(120_000);
         assert_eq!((drive.state(), drive.due), (PoolState::Right, None), "{states:?}");
     }
     let mut drive = Drive::listed(params());
-    drive.at(10_000).see_down(&[1, 2], &[1]).at(20_000);
+    drive.at(10_000).observe_down(&[1, 2], &[1]).at(20_000);
     assert_eq!((drive.state(), drive.due), (PoolState::Right, None), "nothing is said of a foreign Down");
 }
 
 #[test]
 fn w3_an_admin_state_that_nobody_here_knows_is_left_and_no_drift() {
     let mut drive = Drive::listed(params());
-    drive.see_in(&[1, 2], &[2], AdminState::Unknown).word(&[1], &[2], down(&[2]));
+    drive.observe_in(&[1, 2], &[2], AdminState::Unknown).set_source_states(&[1], &[2], down(&[2]));
     for minute in 1..5 {
-        drive.at(minute * 60_000).see_in(&[1, 2], &[2], AdminState::Unknown);
+        drive.at(minute * 60_000).observe_in(&[1, 2], &[2], AdminState::Unknown);
         assert_eq!((drive.state(), drive.due, drive.drifts()), (PoolState::Right, None, 0));
     }
-    drive.at(300_000).see(&[1, 2]).at(301_000);
+    drive.at(300_000).observe(&[1, 2]).at(301_000);
     assert_eq!(drive.drifts(), 1, "it is known now");
 }
 
 #[test]
 fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
     let mut drive = Drive::listed(params());
-    drive.word(&[1], &[2], down(&[2])).at(300).word(&[1], &[2], States::default()).at(60_000);
+    drive
+        .set_source_states(&[1], &[2], down(&[2]))
+        .at(300)
+        .set_source_states(&[1], &[2], States::default())
+        .at(60_000);
     assert_eq!((drive.state(), drive.due), (PoolState::Right, None));
     assert!(drive.events_of_source().is_empty());
 }
@@ -178,34 +182,35 @@ fn q2_states_that_return_to_what_the_pool_has_within_the_window_vanish() {
 #[test]
 fn c4_states_in_a_dry_run_are_not_counted_as_written_nor_retried() {
     let mut drive = Drive::listed(params());
-    drive.word(&[1], &[2], down(&[2])).at(1_000);
+    drive.set_source_states(&[1], &[2], down(&[2])).at(1_000);
     let (added, removed) = (BTreeSet::new(), BTreeSet::new());
     drive.attempt(Outcome::Withheld { members: ips(&[1, 2]), added, removed });
     for minute in 1..5 {
-        drive.at(minute * 60_000).see(&[1, 2]);
+        drive.at(minute * 60_000).observe(&[1, 2]);
         assert_eq!((drive.state(), drive.due), (PoolState::Waiting, None));
     }
-    drive.see_down(&[1, 2], &[2]);
+    drive.observe_down(&[1, 2], &[2]);
     assert_eq!(drive.state(), PoolState::Right);
 }
 
 #[test]
-fn w11_states_are_set_right_while_foreign_additions_are_left_there() {
+fn w11_states_are_corrected_while_foreign_additions_are_left_there() {
     let mut drive = Drive::listed(params());
-    drive.word(&[1], &[2], down(&[2])).at(1_000).attempt(nothing_moved(&[1, 2]));
+    drive.set_source_states(&[1], &[2], down(&[2])).at(1_000).attempt(nothing_moved(&[1, 2]));
     for n in 1..=3 {
-        drive.at(n * 60_000).see_down(&[1, 2, 9], &[2]).at(n * 60_000 + 1_000);
+        drive.at(n * 60_000).observe_down(&[1, 2, 9], &[2]).at(n * 60_000 + 1_000);
         let (members, removed) = (ips(&[1, 2]), ips(&[9]));
         drive.attempt(Outcome::Written { members, added: BTreeSet::new(), removed, record: Arc::default() });
     }
-    let fights = drive.samples.iter().filter(|sample| **sample == Metric::Fight).count();
-    assert_eq!(fights, 1, "what is added is left from now on");
-    drive.at(200_000).see_down(&[1, 2], &[]).at(201_000);
+    let contentions = drive.samples.iter().filter(|sample| **sample == Metric::Fight).count();
+    assert_eq!(contentions, 1, "what is added is left from now on");
+    drive.at(200_000).observe_down(&[1, 2], &[]).at(201_000);
     assert_eq!(drive.class(), Some(Class::Remove));
 }
 
 impl Drive {
-    /// What was reported since the last question; each of it to the controller, with what is known of the source.
+    /// Returns the reports since the last call; checks that each is about the controller and carries the text about the
+    /// source.
     fn events_of_source(&mut self) -> Vec<&'static str> {
         let reports = self.reports.drain(..);
         let reports = reports.map(|report| {
@@ -227,7 +232,7 @@ fn x4_reports_of_a_pool_of_a_source_go_to_the_controller() {
         Outcome::NotManageable(NotManageable::ServiceRule { rule: "a".into() }),
     ] {
         let mut drive = Drive::listed(Params { max_retries: 1, ..params() });
-        drive.word(&[1], &[], States::default()).at(1_000).attempt(outcome.clone());
+        drive.set_source_states(&[1], &[], States::default()).at(1_000).attempt(outcome.clone());
         told.extend(drive.events_of_source());
         if let Outcome::Retriable { .. } = outcome {
             drive.at(60_000).attempt(outcome);
@@ -235,7 +240,7 @@ fn x4_reports_of_a_pool_of_a_source_go_to_the_controller() {
         }
     }
     let mut drive = Drive::listed(params());
-    drive.word(&[1], &[], States::default()).at(1_000);
+    drive.set_source_states(&[1], &[], States::default()).at(1_000);
     let attempt = drive.take();
     let (added, removed) = (BTreeSet::new(), ips(&[2]));
     drive.finish(attempt, Outcome::Written { members: ips(&[1]), added, removed, record: Arc::default() });
@@ -247,9 +252,9 @@ fn x4_reports_of_a_pool_of_a_source_go_to_the_controller() {
 }
 
 #[test]
-fn q8_after_a_told_failure_a_changed_assignment_restarts_the_pool() {
+fn q8_after_a_reported_failure_a_changed_assignment_restarts_the_pool() {
     let mut drive = Drive::listed(Params { after_failure: None, ..params() });
-    drive.word(&[1], &[], States::default()).at(1_000).attempt(forbidden());
+    drive.set_source_states(&[1], &[], States::default()).at(1_000).attempt(forbidden());
     assert_eq!(drive.events_of_source(), ["failed"]);
     drive.at(60_000).edit_source("timed out").at(120_000);
     assert_eq!(drive.due, None, "nothing has changed that could help");
@@ -261,7 +266,7 @@ fn q8_after_a_told_failure_a_changed_assignment_restarts_the_pool() {
 }
 
 impl Drive {
-    /// Something else is known to be wrong beside the assignment.
+    /// The source has another error beside its assignment.
     fn edit_source(&mut self, note: &str) -> &mut Drive {
         self.assignment.source = source(note);
         self.step(In::Assigned(Arc::new(self.assignment.clone())))

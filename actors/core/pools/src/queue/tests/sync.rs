@@ -5,7 +5,8 @@ use model::assignment::{Held, HeldReason, PausedBy, Waits};
 use model::view::OutOfSync;
 
 impl Drive {
-    /// Since how many milliseconds after the start, and whether at least since then.
+    /// Returns since how many milliseconds after the start the pool is out of sync, and whether it may have begun
+    /// earlier.
     fn out_of_sync(&self) -> Option<(u64, bool)> {
         let out = self.view.as_ref().expect("a view was shown").out_of_sync;
         out.map(|OutOfSync { since, at_least }| (since.as_micros() / 1_000, at_least))
@@ -14,9 +15,9 @@ impl Drive {
 
 #[test]
 fn a_pool_that_fails_for_half_an_hour_is_late_all_the_time() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     assert_eq!(drive.out_of_sync(), None);
-    drive.at(10_000).want("web", &[1, 2]);
+    drive.at(10_000).require("web", &[1, 2]);
     for minute in 1..30 {
         drive.at(10_000 + minute * 60_000);
         assert_eq!(drive.out_of_sync(), Some((10_000, false)), "minute {minute}");
@@ -34,8 +35,8 @@ fn a_pool_that_fails_for_half_an_hour_is_late_all_the_time() {
 
 #[test]
 fn a_parked_pool_is_out_of_sync() {
-    let mut drive = Drive::right(params());
-    drive.at(10_000).want("web", &[1, 2]).at(20_000).attempt(throttled(900_000));
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).require("web", &[1, 2]).at(20_000).attempt(throttled(900_000));
     drive.at(600_000);
     assert_eq!((drive.state(), drive.out_of_sync()), (PoolState::Parked, Some((10_000, false))));
 }
@@ -46,7 +47,7 @@ fn a_held_pool_is_out_of_sync_and_one_in_add_only_is_not() {
         let (since, waits) = (Now::from_millis(7_000), Waits::Facts);
         Some(Held { reason, since, waits, members: ips(&[1]) })
     };
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000).edit(|assignment| assignment.held = held(HeldReason::AddOnly));
     assert_eq!(drive.out_of_sync(), None);
     drive.edit(|assignment| assignment.held = held(HeldReason::Breaker));
@@ -57,33 +58,33 @@ fn a_held_pool_is_out_of_sync_and_one_in_add_only_is_not() {
 
 #[test]
 fn what_a_look_finds_may_have_begun_before() {
-    let mut drive = Drive::right(params());
-    drive.at(60_000).see(&[]);
+    let mut drive = Drive::in_sync(params());
+    drive.at(60_000).observe(&[]);
     assert_eq!(drive.out_of_sync(), Some((60_000, true)));
     let mut drive = Drive::new(params());
-    drive.at(5_000).want("web", &[1]);
+    drive.at(5_000).require("web", &[1]);
     assert_eq!(drive.out_of_sync(), Some((5_000, true)), "nothing was seen yet");
-    drive.see(&[]);
+    drive.observe(&[]);
     assert_eq!(drive.out_of_sync(), Some((5_000, true)));
 }
 
 #[test]
 fn a_new_term_does_not_end_it() {
-    let mut drive = Drive::right(params());
-    drive.at(10_000).want("web", &[1, 2]).at(30_000).edit(|assignment| {
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).require("web", &[1, 2]).at(30_000).edit(|assignment| {
         (assignment.epoch, assignment.opened) = (Epoch(2), Now::from_millis(30_000));
     });
     assert_eq!(drive.out_of_sync(), Some((10_000, false)));
-    drive.see(&[1]);
+    drive.observe(&[1]);
     assert_eq!(drive.out_of_sync(), Some((10_000, false)));
-    drive.at(40_000).see(&[1, 2]);
+    drive.at(40_000).observe(&[1, 2]);
     assert_eq!(drive.out_of_sync(), None);
 }
 
 #[test]
 fn writes_that_are_lost_do_not_end_it() {
-    let mut drive = Drive::right(params());
-    drive.at(10_000).want("web", &[1, 2]).at(20_000);
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).require("web", &[1, 2]).at(20_000);
     let id = drive.take();
     drive.finish(id, written(&[1, 2])).at(22_000);
     assert_eq!(drive.out_of_sync(), None, "that it was lost is not known yet");
@@ -100,9 +101,9 @@ fn writes_that_are_lost_do_not_end_it() {
 
 #[test]
 fn a_pause_does_not_count() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());
-    drive.at(10_000).want("web", &[1, 2]).at(500_000);
+    drive.at(10_000).require("web", &[1, 2]).at(500_000);
     assert_eq!(drive.out_of_sync(), Some((10_000, false)));
     assert_eq!(drive.view.as_ref().expect("shown").late_since(), None);
     drive.edit(|assignment| assignment.paused.clear());

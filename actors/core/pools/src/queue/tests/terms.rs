@@ -1,5 +1,5 @@
-//! What a term of leadership means for one pool (W8): nothing that was seen before it was opened is believed, and no
-//! level older than its first is handed out.
+//! What a term of leadership means for one pool (W8): no observation from before its opening counts, and no level older
+//! than its first is handed out.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ impl Drive {
         self.edit(|a| (a.epoch, a.opened) = (Epoch(epoch), opened))
     }
 
-    /// A Take of this term; what it brought.
+    /// Sends a Take of this term, and returns the answer.
     fn grant_of(&mut self, epoch: u64) -> Option<Taken> {
         self.attempts += 1;
         let id = AttemptId { epoch: Epoch(epoch), n: self.attempts };
@@ -23,25 +23,25 @@ impl Drive {
 }
 
 #[test]
-fn w8_a_newer_term_lets_go_of_the_attempt_of_the_older_one() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+fn w8_a_newer_term_releases_the_attempt_of_the_older_one() {
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
-    drive.open(2).take_said();
+    drive.open(2).take_outputs();
     drive.finish(id, forbidden());
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
-    drive.at(5_000).see(&[1]).at(5_500);
+    drive.at(5_000).observe(&[1]).at(5_500);
     assert!(drive.due.is_some());
 }
 
 #[test]
 fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500).attempt(throttled(900_000));
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500).attempt(throttled(900_000));
     drive.events();
     drive.at(40_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "no longer parked");
-    drive.at(41_000).see(&[1]);
+    drive.at(41_000).observe(&[1]);
     let view = drive.view.clone().expect("a view");
     assert_eq!(view.retries[&ServiceUid::new("web")], [0], "a fresh budget");
     assert_eq!(view.state, PoolState::Waiting);
@@ -52,37 +52,37 @@ fn w8_a_newer_term_drops_what_the_older_one_tried_and_compares_again() {
 
 #[test]
 fn w8_in_a_newer_term_a_pool_is_not_due_before_it_is_seen_again() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.at(10_000).open(2);
     assert_eq!(drive.state(), PoolState::Unknown, "who led before may have written it");
-    drive.want("web", &[2]).at(20_000);
+    drive.require("web", &[2]).at(20_000);
     assert!(drive.due.is_none());
     let began = Now::from_millis(9_999);
     drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(30_000);
     assert!(drive.due.is_none(), "a look that began before the term is not believed");
-    drive.see(&[3]).at(30_500);
+    drive.observe(&[3]).at(30_500);
     assert!(drive.due.is_some());
 }
 
 #[test]
 fn w8_a_pool_due_before_a_newer_term_is_withdrawn_until_it_is_seen() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     assert!(drive.due.is_some());
     drive.open(2);
-    assert!(drive.due.is_none() && drive.said_any(|said| matches!(said, Out::Withdraw(_))));
-    drive.at(2_000).see(&[2]);
+    assert!(drive.due.is_none() && drive.sent_any(|said| matches!(said, Out::Withdraw(_))));
+    drive.at(2_000).observe(&[2]);
     assert_eq!(drive.state(), PoolState::Right, "another client has done it");
     drive.at(60_000);
     assert!(drive.due.is_none());
 }
 
 #[test]
-fn w8_a_look_that_began_in_the_term_and_overtook_its_assignment_counts() {
-    let mut drive = Drive::right(params());
-    drive.at(10_000).see(&[1]).open(2);
+fn w8_a_read_that_began_in_the_term_and_overtook_its_assignment_counts() {
+    let mut drive = Drive::in_sync(params());
+    drive.at(10_000).observe(&[1]).open(2);
     assert_eq!(drive.state(), PoolState::Right);
-    drive.at(20_000).see(&[3]).want("web", &[2]);
+    drive.at(20_000).observe(&[3]).require("web", &[2]);
     let opened = Now::from_millis(20_000);
     drive.edit(|a| (a.epoch, a.opened) = (Epoch(3), opened)).at(20_500);
     assert!(drive.due.is_some());
@@ -90,8 +90,8 @@ fn w8_a_look_that_began_in_the_term_and_overtook_its_assignment_counts() {
 
 #[test]
 fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.at(3_000);
     let opened = drive.now;
@@ -102,12 +102,12 @@ fn w8_what_an_attempt_left_is_not_believed_in_a_newer_term() {
 
 #[test]
 fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     assert!(drive.grant_of(2).is_none());
-    drive.at(10_000).see(&[1]).want("web", &[3]).at(20_000);
+    drive.at(10_000).observe(&[1]).require("web", &[3]).at(20_000);
     assert!(drive.due.is_none(), "the level may be older than the term's");
-    drive.at(30_000).open(2).at(31_000).see(&[1]).at(31_500);
+    drive.at(30_000).open(2).at(31_000).observe(&[1]).at(31_500);
     assert!(drive.due.is_some());
     let taken = drive.grant_of(2).expect("it is due");
     assert!(taken.level.required.keys().eq(&ips(&[3])));
@@ -115,8 +115,8 @@ fn w8_a_take_of_a_newer_term_brings_nothing_before_its_assignment() {
 
 #[test]
 fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
-    let mut drive = Drive::right(params());
-    drive.open(2).want("web", &[2]).see(&[1]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.open(2).require("web", &[2]).observe(&[1]).at(500);
     assert!(drive.due.is_some());
     assert!(drive.grant_of(1).is_none());
     let due = drive.due.expect("posted again");
@@ -126,48 +126,48 @@ fn w8_a_take_of_an_older_term_brings_nothing_and_is_posted_again() {
 
 #[test]
 fn w8_an_assignment_of_an_older_term_is_not_taken_in() {
-    let mut drive = Drive::right(params());
-    drive.open(3).see(&[1]);
-    drive.edit(|a| a.epoch = Epoch(2)).want("web", &[2]).at(10_000);
+    let mut drive = Drive::in_sync(params());
+    drive.open(3).observe(&[1]);
+    drive.edit(|a| a.epoch = Epoch(2)).require("web", &[2]).at(10_000);
     assert!(drive.due.is_none());
     assert_eq!(drive.state(), PoolState::Right);
 }
 
 #[test]
 fn w8_a_pool_that_ends_with_a_term_retires_without_an_answer() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     drive.take();
     drive.drop_service("web");
-    assert!(!drive.said_any(|said| matches!(said, Out::Retired(_))), "the attempt is still to be answered");
+    assert!(!drive.sent_any(|said| matches!(said, Out::Retired(_))), "the attempt is still to be answered");
     drive.open(2);
-    assert!(drive.said_any(|said| matches!(said, Out::Retired(_))));
+    assert!(drive.sent_any(|said| matches!(said, Out::Retired(_))));
 }
 
 #[test]
 fn w8_a_verdict_on_a_write_of_an_older_term_is_no_answer_to_anything() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let attempt = drive.take();
     drive.finish(attempt, written(&[2]));
-    drive.open(2).take_said();
+    drive.open(2).take_outputs();
     let (facts, began) = (facts(&[1]), drive.now);
     drive.step(In::Verified(WriteFate::Lost { attempt, facts, began }));
     assert_eq!(drive.samples, [Metric::UnmatchedAnswer]);
 }
 
-/// What happens around one pool, whose Directory and whose writer learn of terms at different times.
+/// An event around one pool, whose Directory and writer learn of terms at different times.
 #[derive(Clone, Debug)]
 enum Op {
-    /// The Directory says a newer level.
+    /// The Directory sends a newer level.
     Say,
     /// The Directory opens the next term.
     Open,
     /// The oldest message of the Directory arrives.
     Deliver,
-    /// A look that began this many milliseconds ago is on its way from the Directory.
+    /// An observation that began this many milliseconds ago is on its way from the Directory.
     See(u64),
-    /// The writer hears of the newest term.
+    /// The writer learns of the newest term.
     Lead,
     /// The writer grants the lane, whether the pool is due or not.
     Grant,
@@ -188,7 +188,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The Directory and the writer of one pool, and what an outsider knows of its terms.
+/// The Directory and the writer of one pool, and what an observer knows of its terms.
 struct World {
     drive: Drive,
     on_its_way: std::collections::VecDeque<In>,
@@ -197,10 +197,10 @@ struct World {
     term: (u64, Now),
     /// The level at the opening of each term.
     floors: BTreeMap<u64, u8>,
-    /// What the pool has been told: the term with its opening, and the youngest look.
+    /// What the pool has received: the term with its opening, and the newest observation.
     told: (u64, Now),
     looked: Option<Now>,
-    /// The term that the writer works in, and the newest of which it has granted.
+    /// The term in which the writer works, and the newest term of its grants.
     leads: u64,
     granted: u64,
     running: Option<(AttemptId, Taken)>,
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    fn say(&mut self) {
+    fn send_level(&mut self) {
         self.level += 1;
         let assignment = &mut self.drive.assignment;
         (assignment.epoch, assignment.opened) = (Epoch(self.term.0), self.term.1);
@@ -245,7 +245,7 @@ impl World {
         self.drive.step(input);
     }
 
-    fn see(&mut self, age: u64) {
+    fn observe(&mut self, age: u64) {
         let began = self.drive.now.minus(Duration::from_millis(age));
         self.on_its_way.push_back(In::Observed(Observation { began, facts: facts(&[self.real]) }));
     }
@@ -279,16 +279,16 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Say => self.say(),
+            Op::Say => self.send_level(),
             Op::Open => {
                 self.term = (self.term.0 + 1, self.drive.now);
-                self.say();
+                self.send_level();
                 self.floors.insert(self.term.0, self.level);
             }
             Op::Deliver => self.deliver(),
-            Op::See(age) => self.see(*age),
+            Op::See(age) => self.observe(*age),
             Op::Lead => {
-                // What it has in flight of an older term does not count.
+                // Attempts of an older term do not count.
                 if std::mem::replace(&mut self.leads, self.term.0) != self.term.0 {
                     self.running = None;
                 }
@@ -311,7 +311,8 @@ impl World {
 
 proptest! {
     /// Safety: no level older than the term's first is handed out, no level of another term, and nothing is due before
-    /// the pool was seen in the term. Liveness: when messages arrive and looks are made, the newest level is written.
+    /// the pool was observed in the term. Liveness: when messages arrive and reads are made, the newest level is
+    /// written.
     #[test]
     fn w8_no_level_of_an_older_term_is_handed_out(
         ops in prop::collection::vec(op(), 1..120),

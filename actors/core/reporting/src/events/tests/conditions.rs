@@ -1,11 +1,11 @@
-//! What becomes of a report whose post is dropped, delayed or refused, and of one that is over budget (E1).
+//! Reports whose post is dropped, delayed or refused, and reports over budget (E1).
 
 use super::messages::rows;
 use super::*;
 use model::report::{Condition, Ended};
 
-/// Whether the newest report is posted again until the API server has accepted it. A new kind of report does not compile
-/// before this says so.
+/// Reports whether the newest report is posted again until the API server accepts it. A new kind of report does not
+/// compile without an entry here.
 fn is_posted_again(what: &EventKind) -> bool {
     match what {
         EventKind::Updated { .. }
@@ -33,7 +33,7 @@ fn is_posted_again(what: &EventKind) -> bool {
     }
 }
 
-/// What the API server does with a post.
+/// The API server's treatment of a post.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Dropped,
@@ -41,7 +41,7 @@ enum Fate {
     Refused,
 }
 
-/// Lets the API server do that with every post for so many seconds.
+/// Treats every post so for this many seconds.
 fn suffer(drive: &mut Drive, fate: Fate, seconds: u64) {
     for _ in 0..seconds {
         for (call, _) in std::mem::take(&mut drive.posts) {
@@ -62,7 +62,7 @@ fn wait(drive: &mut Drive, seconds: u64) {
     drive.at(now + seconds * 1_000);
 }
 
-/// What the API server accepts within so many seconds.
+/// Returns what the API server accepts within this many seconds.
 fn accepted(drive: &mut Drive, seconds: u64) -> Vec<String> {
     let mut messages = Vec::new();
     for _ in 0..seconds {
@@ -85,7 +85,7 @@ fn every_warning_that_lasts_is_posted_until_accepted() {
     for fate in [Fate::Dropped, Fate::Delayed, Fate::Refused] {
         for (what, reason, severity, message) in rows() {
             let mut drive = Drive::new(params());
-            drive.tell(&["web"], what.clone());
+            drive.report(&["web"], what.clone());
             suffer(&mut drive, fate, 400);
             drive.posts.clear();
             let accepted = accepted(&mut drive, 200);
@@ -112,7 +112,7 @@ fn a_condition_that_ends_is_not_posted_again() {
         Ended { condition: Condition::Failed(pool()), subject: Some(subject("web")) },
     ] {
         let mut drive = Drive::new(params());
-        drive.tell(&["web"], failed("no"));
+        drive.report(&["web"], failed("no"));
         suffer(&mut drive, Fate::Refused, 10);
         drive.step(In::Ended(ended));
         assert_eq!(accepted(&mut drive, 600), Vec::<String>::new());
@@ -125,7 +125,7 @@ fn a_condition_that_ends_is_not_posted_again() {
 #[test]
 fn the_end_for_one_service_leaves_the_others() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web", "api"], failed("no"));
+    drive.report(&["web", "api"], failed("no"));
     suffer(&mut drive, Fate::Refused, 10);
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("web")) }));
     drive.step(In::Ended(Ended::of(Condition::Failed(pool_named("another")))));
@@ -140,9 +140,9 @@ fn the_end_for_one_service_leaves_the_others() {
 #[test]
 fn only_the_newest_report_of_a_condition_is_posted_again() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], failed("first"));
+    drive.report(&["web"], failed("first"));
     suffer(&mut drive, Fate::Refused, 10);
-    drive.tell(&["web"], failed("second"));
+    drive.report(&["web"], failed("second"));
     suffer(&mut drive, Fate::Refused, 10);
     let accepted = accepted(&mut drive, 200);
     assert!(matches!(&accepted[..], [one] if one.contains("second")), "{accepted:?}");
@@ -151,7 +151,7 @@ fn only_the_newest_report_of_a_condition_is_posted_again() {
 #[test]
 fn the_term_s_end_ends_posting_again() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], failed("no"));
+    drive.report(&["web"], failed("no"));
     suffer(&mut drive, Fate::Refused, 10);
     drive.step(In::Standing(Standing::Standby));
     assert_eq!(drive.emitter.deadline(), None);
@@ -163,10 +163,10 @@ fn the_term_s_end_ends_posting_again() {
 fn a_failure_reaches_a_service_whose_normal_events_used_up_their_budget() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for members in 0..40 {
-        drive.tell(&["web"], updated(members));
+        drive.report(&["web"], updated(members));
         drive.take_all();
     }
-    drive.tell(&["web"], failed("AuthorizationFailed"));
+    drive.report(&["web"], failed("AuthorizationFailed"));
     let told = drive.take_all();
     assert!(matches!(&told[..], [one] if one.reason == "LoadBalancerBackendPoolUpdateFailed"), "{told:?}");
 }
@@ -196,7 +196,7 @@ fn a_hundred_pools_that_share_one_object_all_have_an_event() {
 #[test]
 fn a_condition_beyond_the_queue_s_capacity_is_posted_later() {
     let mut drive = Drive::new(Params { capacity: 1, per_second: 1, burst: 1 });
-    drive.tell(&["a", "b", "c", "d"], failed("no"));
+    drive.report(&["a", "b", "c", "d"], failed("no"));
     let mut services = Vec::new();
     for _ in 0..300 {
         services.extend(drive.take_all().iter().map(|event| event.subject.clone()));
@@ -210,10 +210,10 @@ fn a_condition_beyond_the_queue_s_capacity_is_posted_later() {
 fn newer_words_that_found_no_budget_are_posted_later() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for n in 0..25 {
-        drive.tell(&["web"], failed(&format!("{n}")));
+        drive.report(&["web"], failed(&format!("{n}")));
         drive.take_all();
     }
-    drive.tell(&["web"], failed("the last"));
+    drive.report(&["web"], failed("the last"));
     assert!(drive.posts.is_empty(), "the budget is used up");
     let accepted = accepted(&mut drive, 61);
     assert!(matches!(&accepted[..], [one] if one.contains("the last")), "{accepted:?}");
@@ -222,7 +222,7 @@ fn newer_words_that_found_no_budget_are_posted_later() {
 #[test]
 fn a_condition_reported_before_the_term_is_known_is_posted_in_it() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
-    drive.tell(&["web", "api"], failed("no"));
+    drive.report(&["web", "api"], failed("no"));
     drive.step(In::Ended(Ended { condition: Condition::Failed(pool()), subject: Some(subject("api")) }));
     drive.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::default() });
     drive.step(leading());

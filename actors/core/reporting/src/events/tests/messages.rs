@@ -1,4 +1,4 @@
-//! The words of E1 and S0 "Event Behavior": a row for each thing that can be told.
+//! The texts of E1 and S0 "Event Behavior": a row for each kind of report.
 
 use super::*;
 use model::arm::AdminState;
@@ -10,7 +10,7 @@ use model::report::{Effect, LeftOutNodes};
 use model::sample::Caller;
 use model::signals::Signal;
 
-/// Which row of the table a thing belongs to: a new one does not compile before it has one.
+/// Returns the row of the table for a report: a new kind does not compile without one.
 fn row_of(what: &EventKind) -> usize {
     match what {
         EventKind::Updated { .. } => 0,
@@ -38,7 +38,7 @@ fn row_of(what: &EventKind) -> usize {
     }
 }
 
-/// What is told, its reason, its type and its message.
+/// A report, its reason, its type and its message.
 pub(super) type Row = (EventKind, &'static str, Severity, &'static str);
 
 /// The shared Lease, held by an unknown client.
@@ -50,7 +50,7 @@ fn stranger() -> Row {
     (what, "SharedLeaseHeldByStranger", Severity::Warning, text)
 }
 
-/// What of a source is told (X3, X4).
+/// Reports about a source (X3, X4).
 fn of_sources() -> Vec<Row> {
     let failing = |pools, effect, text| {
         let (sources, error) =
@@ -140,7 +140,7 @@ fn held(reason: HeldReason, members: usize, message: &'static str) -> Row {
     (what, "BackendPoolRemovalHeld", Severity::Warning, message)
 }
 
-/// A removal that is held back because all nodes are left out.
+/// A held removal because all nodes are left out.
 fn left_out() -> Row {
     let first = NodeName::new("k3s");
     let what = EventKind::Held {
@@ -219,7 +219,7 @@ fn guards() -> Vec<Row> {
     ]
 }
 
-/// Writes that Azure has lost, the first and the third of the pool.
+/// Writes lost by Azure, the first and the third of the pool.
 fn writes_lost() -> [Row; 2] {
     let row = |writes, left_for, message| {
         let what = EventKind::WritesLost { pool: pool(), writes, left_for };
@@ -317,7 +317,7 @@ fn conditions() -> Vec<Row> {
     ]
 }
 
-/// What is told of nodes that leave service (S1, N4, N5).
+/// Reports about nodes that leave service (S1, N4, N5).
 fn nodes() -> Vec<Row> {
     let normal = |what, reason, message| (what, reason, Severity::Normal, message);
     let warning = |what, reason, message| (what, reason, Severity::Warning, message);
@@ -384,7 +384,7 @@ fn nodes() -> Vec<Row> {
     ]
 }
 
-/// What of that has failed: at first, again, and outside of any pool.
+/// Failures of that: the first, a repeated one, and one outside of any pool.
 fn node_failures() -> [Row; 3] {
     let failed = |pool, why: &str, retry, next, message| {
         let what = EventKind::AdminFailed { pool, why: why.into(), retry, next };
@@ -416,7 +416,7 @@ fn node_failures() -> [Row; 3] {
     ]
 }
 
-/// A row at least for everything that can be told.
+/// At least one row for each kind of report.
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = outcomes();
     rows.extend(conditions());
@@ -430,12 +430,12 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
+fn e1_everything_that_can_be_reported_has_its_reason_type_and_words() {
     let mut rows = BTreeMap::new();
     for (what, reason, severity, message) in self::rows() {
         *rows.entry(row_of(&what)).or_insert(0) += 1;
         let mut drive = Drive::new(params());
-        drive.tell(&["web"], what);
+        drive.report(&["web"], what);
         let event = drive.take_next();
         assert_eq!((event.reason, event.severity, &*event.message), (reason, severity, message));
         assert_eq!((&event.subject, event.count), (&subject("web"), 1));
@@ -444,7 +444,7 @@ fn e1_everything_that_can_be_told_has_its_reason_type_and_words() {
 }
 
 #[test]
-fn e1_what_this_process_tells_of_itself_is_attached_to_itself() {
+fn e1_what_this_process_reports_of_itself_is_attached_to_itself() {
     let mut drive = Drive::new(params());
     let what = EventKind::Blocked { caller: Caller::Membership, fault: "HTTP 403".into(), lb: None };
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
@@ -481,7 +481,7 @@ fn e1_a_failure_without_code_or_message_still_says_where_it_went_wrong() {
         let failure = Failure { kind, code: None, correlation_id: None, ..(*failure("")).clone() };
         let mut drive = Drive::new(params());
         let compared_again_in = Some(Duration::from_secs(60));
-        drive.tell(
+        drive.report(
             &["web"],
             EventKind::FailedTerminal { pool: pool(), failure: failure.into(), compared_again_in },
         );
@@ -503,7 +503,7 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     };
     let mut drive = Drive::new(params());
     for retries in 0..10 {
-        drive.tell(&["web"], what(retries));
+        drive.report(&["web"], what(retries));
     }
     let all = drive.take_all();
     assert!(
@@ -517,7 +517,7 @@ fn e1_a_long_error_is_cut_at_a_character_and_the_advice_stays() {
     }
 }
 
-/// The message of the one event of this report about a pool that is filled from a source.
+/// Returns the message of the one event of this report about a pool that is filled from a source.
 fn with_note(what: EventKind, note: &str) -> String {
     let mut drive = Drive::new(params());
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what, note: Some(note.into()) }));

@@ -1,4 +1,4 @@
-//! Terms of leadership: the reporters are told of each once, and what they report then is posted.
+//! Terms of leadership: the reporting machines receive each once, and their reports in it are posted.
 
 use super::*;
 use model::policy::{Mode, OperatorPolicy};
@@ -8,7 +8,7 @@ fn leading_in(epoch: u64, until: Now) -> In {
 }
 
 #[test]
-fn w8_reporters_are_told_once_of_each_term_and_its_end() {
+fn w8_each_term_and_its_end_is_sent_once_to_the_reporters() {
     let mut drive = Drive::standby(params());
     drive.step(In::Standing(Standing::Standby));
     for n in 0..10 {
@@ -23,9 +23,9 @@ fn w8_reporters_are_told_once_of_each_term_and_its_end() {
 }
 
 #[test]
-fn w8_what_waits_when_the_next_term_begins_is_told_in_that_one_alone() {
+fn w8_what_waits_when_the_next_term_begins_is_reported_in_that_one_alone() {
     let mut drive = Drive::new(Params { burst: 1, ..params() });
-    drive.tell(&["a", "b"], updated(3));
+    drive.report(&["a", "b"], updated(3));
     drive.take_next();
     drive.step(leading_in(2, Now::NEVER));
     drive.at(600_000);
@@ -39,28 +39,28 @@ fn g6_while_nothing_may_be_written_events_are_dropped_and_counted() {
         In::OperatorPolicy { term: Some(Epoch(1)), policy }
     };
     let mut drive = Drive::new(Params { burst: 1, ..params() });
-    drive.tell(&["a", "b"], updated(3));
+    drive.report(&["a", "b"], updated(3));
     drive.step(In::Report(Report { subjects: vec![Subject::Controller], what: updated(1), note: None }));
     drive.step(wish(Mode::Observe));
     assert_eq!(drive.count(&Metric::EventDropped), 1, "b waited");
-    drive.tell(&["c"], updated(3));
+    drive.report(&["c"], updated(3));
     assert_eq!(drive.count(&Metric::EventDropped), 2);
     drive.at(60_000);
     let told: Vec<Subject> = drive.take_all().iter().map(|event| event.subject.clone()).collect();
     assert_eq!(told, [subject("a"), Subject::Controller], "one was sent before, and we may be told of");
     drive.step(wish(Mode::AddOnly));
-    drive.tell(&["d"], updated(3));
+    drive.report(&["d"], updated(3));
     drive.at(120_000);
     assert_eq!(drive.take_all().len(), 1);
     assert_eq!(drive.terms, [Some(1), None, Some(1)].map(|term| term.map(Epoch)));
 }
 
 #[test]
-fn g6_before_it_is_known_what_people_wish_in_a_term_nobody_is_told_of_it() {
+fn g6_nothing_is_sent_before_the_policy_of_a_term_is_known() {
     let mut drive = Drive { emitter: Emitter::new(params()), ..Drive::standby(params()) };
     drive.step(In::OperatorPolicy { term: Some(Epoch(1)), policy: Arc::default() });
     drive.step(leading_in(2, Now::NEVER));
-    drive.tell(&["a"], updated(3));
+    drive.report(&["a"], updated(3));
     assert!(drive.posts.is_empty() && drive.terms.is_empty());
     drive.step(In::OperatorPolicy { term: Some(Epoch(2)), policy: Arc::default() });
     assert_eq!(drive.terms, [Some(Epoch(2))]);

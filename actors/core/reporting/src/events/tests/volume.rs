@@ -1,4 +1,4 @@
-//! The volume rules of E1: series, similar events, each object's budget, and what is remembered.
+//! The volume rules of E1: series, similar events, each object's budget, and bounded memory.
 
 use proptest::prelude::*;
 
@@ -12,9 +12,9 @@ fn transient() -> Result<Arc<str>, PostFailure> {
 #[test]
 fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
     let mut drive = Drive::new(params());
-    drive.at(1_000).tell(&["web"], updated(3));
+    drive.at(1_000).report(&["web"], updated(3));
     drive.answer_next(Ok(name("one")));
-    drive.at(5_000).tell(&["web"], updated(3));
+    drive.at(5_000).report(&["web"], updated(3));
     let repeat = drive.take_next();
     assert_eq!((repeat.place.clone(), repeat.count), (Place::Existing(name("one")), 2));
     assert_eq!((repeat.first, repeat.last), (Now::from_millis(1_000), Now::from_millis(5_000)));
@@ -23,9 +23,9 @@ fn e1_a_repeat_raises_the_count_of_the_one_event_object() {
 #[test]
 fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     for ms in [100, 200, 300] {
-        drive.at(ms).tell(&["web"], updated(3));
+        drive.at(ms).report(&["web"], updated(3));
         assert_eq!(drive.posts.len(), 1, "an older count never overtakes a newer one");
     }
     drive.answer_next(Ok(name("one")));
@@ -36,25 +36,25 @@ fn e1_a_series_is_written_by_one_post_at_a_time_and_ends_up_to_date() {
 }
 
 #[test]
-fn e1_an_event_object_that_is_gone_is_created_anew_under_another_name() {
+fn e1_an_event_object_that_is_gone_is_created_again_under_another_name() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     let first = drive.answer_next(Ok(name("one")));
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     drive.answer_next(Err(PostFailure::Gone));
     let anew = drive.answer_next(Ok(name("two")));
     assert!(matches!(anew.place, Place::New(_)) && anew.place != first.place, "{anew:?}");
     assert_eq!(anew.count, 2);
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     assert_eq!(drive.take_next().place, Place::Existing(name("two")));
 }
 
 #[test]
 fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     drive.answer_next(transient());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     drive.at(1_000);
     drive.answer_next(Err(PostFailure::Exists(name("one"))));
     let change = drive.take_next();
@@ -62,9 +62,9 @@ fn e1_an_object_that_an_earlier_try_created_gets_what_followed() {
 }
 
 #[test]
-fn e1_a_server_that_contradicts_itself_is_not_asked_for_ever() {
+fn e1_a_server_that_contradicts_itself_is_not_asked_forever() {
     let mut drive = Drive::new(params());
-    drive.tell(&["web"], updated(3));
+    drive.report(&["web"], updated(3));
     for _ in 0..2 {
         drive.answer_next(Err(PostFailure::Exists(name("one"))));
         drive.posts.front().expect("it is changed");
@@ -79,7 +79,7 @@ fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
     let mut drive = Drive::new(params());
     let mut told = Vec::new();
     for members in (1..=11).chain([2, 12]) {
-        drive.at(drive.now.as_micros() / 1_000 + 60_000).tell(&["web"], updated(members));
+        drive.at(drive.now.as_micros() / 1_000 + 60_000).report(&["web"], updated(members));
         told.push(drive.take_next());
     }
     let alone = told[..9].iter().all(|event| event.message.starts_with("Load balancer") && event.count == 1);
@@ -97,7 +97,7 @@ fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
     let begins = format!("{words} 12 members (2 added, 1 removed)");
     assert!(newest.message.starts_with(&begins), "never a stale text: {}", newest.message);
     assert_eq!(newest.count, 3);
-    drive.at(13 * 60_000 + 600_001).tell(&["web"], updated(20));
+    drive.at(13 * 60_000 + 600_001).report(&["web"], updated(20));
     assert!(drive.take_next().message.starts_with("Load balancer"), "ten quiet minutes end the likeness");
 }
 
@@ -105,10 +105,10 @@ fn e1_the_tenth_message_within_ten_minutes_starts_a_combined_series() {
 fn e1_another_reason_or_object_is_not_similar() {
     let mut drive = Drive::new(params());
     for members in 0..9 {
-        drive.tell(&["web"], updated(members));
+        drive.report(&["web"], updated(members));
     }
-    drive.tell(&["api"], updated(9));
-    drive.tell(&["web"], EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(1) });
+    drive.report(&["api"], updated(9));
+    drive.report(&["web"], EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(1) });
     assert!(drive.take_all().iter().all(|event| !event.message.starts_with("(combined")));
 }
 
@@ -116,16 +116,16 @@ fn e1_another_reason_or_object_is_not_similar() {
 fn e1_an_object_gets_25_events_at_once_and_one_more_each_five_minutes() {
     let mut drive = Drive::new(Params { burst: 1_000, ..params() });
     for _ in 0..40 {
-        drive.tell(&["web"], updated(3));
+        drive.report(&["web"], updated(3));
         drive.take_all();
     }
     assert_eq!(drive.count(&Metric::EventPosted), 25);
     assert_eq!(drive.count(&Metric::EventDropped), 15);
-    drive.tell(&["api"], updated(3));
+    drive.report(&["api"], updated(3));
     assert_eq!(drive.take_all().len(), 1, "another object has a budget of its own");
-    drive.at(299_999).tell(&["web"], updated(3));
+    drive.at(299_999).report(&["web"], updated(3));
     assert!(drive.posts.is_empty());
-    drive.at(300_000).tell(&["web"], updated(3));
+    drive.at(300_000).report(&["web"], updated(3));
     assert_eq!(drive.take_next().count, 42, "what was dropped counts");
 }
 
@@ -136,16 +136,19 @@ fn normal_events_have_one_budget_and_each_reason_of_warnings_another() {
         |n: usize| EventKind::Retrying { pool: pool(), retry: 1, max: 3, failure: failure(&n.to_string()) };
     let mut posted: BTreeMap<&str, usize> = BTreeMap::new();
     for n in 0..30 {
-        drive.tell(&["web"], updated(n));
-        drive.tell(&["web"], retrying(n));
-        drive.tell(&["web"], EventKind::Fight { pool: pool(), members: n, left_for: Duration::from_secs(1) });
+        drive.report(&["web"], updated(n));
+        drive.report(&["web"], retrying(n));
+        drive.report(
+            &["web"],
+            EventKind::Fight { pool: pool(), members: n, left_for: Duration::from_secs(1) },
+        );
         drive.take_all().iter().for_each(|event| *posted.entry(event.reason).or_default() += 1);
     }
     assert_eq!(posted.len(), 3);
     assert!(posted.values().all(|count| *count == 25), "{posted:?}");
     drive.at(60_000);
-    drive.tell(&["web"], updated(1));
-    drive.tell(&["web"], retrying(1));
+    drive.report(&["web"], updated(1));
+    drive.report(&["web"], retrying(1));
     let next: Vec<&str> = drive.take_all().iter().map(|event| event.reason).collect();
     assert!(next.contains(&"LoadBalancerBackendPoolUpdateRetrying"), "one more each minute: {next:?}");
     assert!(!next.contains(&"LoadBalancerBackendPoolUpdated"), "one more each five minutes: {next:?}");
@@ -157,7 +160,7 @@ fn normal_events_have_one_budget_and_each_reason_of_warnings_another() {
 fn e1_of_a_thousand_successes_at_once_every_event_arrives() {
     let mut drive = Drive::new(Params { capacity: 1_000, per_second: 10, burst: 100 });
     for n in 0..1_000 {
-        drive.tell(&[&format!("s{n}")], updated(3));
+        drive.report(&[&format!("s{n}")], updated(3));
     }
     let mut posted = drive.take_all().len();
     assert_eq!(posted, 100, "the burst");
@@ -172,18 +175,18 @@ fn e1_of_a_thousand_successes_at_once_every_event_arrives() {
 fn e1_at_most_4096_of_each_are_remembered() {
     let mut drive = Drive::new(Params { capacity: 1_000, per_second: 1_000_000, burst: 10_000 });
     for n in 0..REMEMBERED + 100 {
-        drive.tell(&[&format!("s{n:05}")], updated(3));
+        drive.report(&[&format!("s{n:05}")], updated(3));
         drive.take_all();
     }
     assert_eq!(drive.emitter.check(), Ok(()));
     assert_eq!(drive.emitter.correlator.remembered(), [REMEMBERED; 3]);
-    drive.tell(&["s00000", "s00101"], updated(3));
+    drive.report(&["s00000", "s00101"], updated(3));
     let told = drive.take_all();
     assert!(matches!(told[0].place, Place::New(_)) && told[0].count == 1);
     assert!(matches!(told[1].place, Place::Existing(_)) && told[1].count == 2);
 }
 
-/// What an API server holds: each Event object's subject, message and count.
+/// The content of an API server: each Event object's subject, message and count.
 #[derive(Default)]
 struct Server {
     objects: BTreeMap<Arc<str>, (Subject, Arc<str>, u64)>,
@@ -192,7 +195,7 @@ struct Server {
 }
 
 impl Server {
-    /// Carries a post out as the real one does.
+    /// Executes a post as the real server does.
     fn take(&mut self, event: &Event) -> Result<Arc<str>, PostFailure> {
         let content = (event.subject.clone(), Arc::clone(&event.message), event.count);
         let name = match &event.place {
@@ -231,9 +234,9 @@ fn something(kind: u8, n: u8) -> EventKind {
 }
 
 proptest! {
-    /// Safety, with an API server that accepts everything: no object gets more than its budget, no count goes back, and
-    /// nothing is remembered beyond its bounds. Liveness: in the end nothing waits, and where nothing was dropped the
-    /// server knows of every occurrence.
+    /// Safety, with an API server that accepts everything: no object gets more than its budget, no count decreases, and
+    /// memory stays within its bounds. Liveness: in the end nothing waits, and where nothing was dropped the server
+    /// knows every occurrence.
     #[test]
     fn e1_no_object_gets_more_than_its_budgets(
         steps in prop::collection::vec((0..3_u8, 0..14_u8, 0..3_u8, 0..90_000_u64, 0..4_usize), 1..250),
@@ -246,7 +249,7 @@ proptest! {
         let mut newest: BTreeMap<(&str, u8), String> = BTreeMap::new();
         for (kind, n, who, pause, answers) in steps {
             let names = [&["web"][..], &["api"], &["web", "api"]][usize::from(who)];
-            drive.tell(names, something(kind, n));
+            drive.report(names, something(kind, n));
             for name in names {
                 newest.insert((name, kind), crate::events::messages::message(&something(kind, n), false));
             }
@@ -262,7 +265,7 @@ proptest! {
             };
             prop_assert!(server.writes.iter().all(within), "{:?}", server.writes);
             prop_assert_eq!(drive.emitter.check(), Ok(()));
-            // Late answers, but none so late that the post counts as lost.
+            // Late answers, but none so late that the post counts as failed.
             let end = ms + pause;
             loop {
                 let sent: Vec<_> = drive.posts.drain(..).collect();
@@ -297,8 +300,8 @@ proptest! {
         }
     }
 
-    /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and what is told once all is
-    /// well again arrives.
+    /// With faults of every kind, lost leadership and unknown answers: the bounds hold, and a report after recovery
+    /// arrives.
     #[test]
     fn e1_the_bounds_hold_whatever_the_api_server_answers(
         steps in prop::collection::vec((0..9_u8, 0..12_u8, 0..20_000_u64), 1..200),
@@ -310,7 +313,7 @@ proptest! {
         for (action, n, pause) in steps {
             let answer = match action {
                 0 | 1 => {
-                    drive.tell(&["web", "api"], something(n % 3, n));
+                    drive.report(&["web", "api"], something(n % 3, n));
                     None
                 }
                 2 => {
@@ -341,7 +344,7 @@ proptest! {
         }
         prop_assert!(drive.emitter.open.is_empty());
         prop_assert_eq!(drive.emitter.deadline(), None);
-        drive.tell(&["fresh"], updated(1));
+        drive.report(&["fresh"], updated(1));
         ms += 1_000;
         drive.at(ms);
         prop_assert_eq!(drive.take_all().len(), 1);

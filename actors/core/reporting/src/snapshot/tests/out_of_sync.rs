@@ -77,7 +77,7 @@ fn what_the_previous_leader_found_ends_when_the_pool_is_in_sync() {
 }
 
 #[test]
-fn the_leader_hears_of_the_twenty_longest_once_for_each_change() {
+fn the_leader_learns_of_the_twenty_longest_once_for_each_change() {
     let mut board = Board::new();
     let mut heard = Vec::new();
     for n in 0..25_u64 {

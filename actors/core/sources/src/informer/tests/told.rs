@@ -36,7 +36,7 @@ fn told(out: &[Out]) -> Vec<String> {
 const ALL: [&str; 3] = ["api 1", "right shop/right-1", "web 2"];
 
 #[test]
-fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
+fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
     let mut run = conditions();
     run.reporting(Some(2));
     assert_eq!(told(&run.turn()), ALL);

@@ -1,4 +1,5 @@
-//! What guards and operators hold back of a pool that is filled from a source, and what nothing does (X3, chapter 5b).
+//! What guards and operators hold back of a pool that is filled from a source, and what nothing holds back (X3, chapter
+//! 5b).
 
 use super::*;
 
@@ -50,8 +51,8 @@ fn x3_g6_the_mode_add_only_and_pauses_hold_for_a_source_that_is_dropped() {
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
     let of_pool =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
-    for wish in [pause_of_everything(), of_pool] {
-        policy(&mut bench, wish);
+    for policy_input in [pause_of_everything(), of_pool] {
+        policy(&mut bench, policy_input);
         assert!(bench.edge().is_paused(), "nothing is written");
         policy(&mut bench, OperatorPolicy::default());
         assert!(!bench.edge().is_paused());
@@ -99,7 +100,7 @@ fn x3_g4_a_dropped_source_empties_its_pool_while_removals_are_stopped() {
     assert!(others.clone().count() == 20 && others.clone().all(|(_, said)| said.level.keeps == Keeps::All));
 }
 
-/// Eight pools that are filled from one source, each with the same four members, and two of Services.
+/// Eight pools that are filled from one source, each with the same four members, and two pools of Services.
 fn mostly_listed() -> Bench {
     let listed = (0..8).map(|n| listing(&format!("edge-{n}"), shop(), Family::V4)).collect();
     let mut bench = started(Params { listed, ..params() });
@@ -133,7 +134,7 @@ fn x3_g4_what_a_dropped_source_has_emptied_stops_no_removal_elsewhere() {
         let web = bench.assignment("lb", "shop-s0");
         assert_eq!(web.level.surplus(&ips(&[1, 2, 3, 4])).count(), 3);
     }
-    // That a valid assignment asks for as little is counted.
+    // A valid assignment that asks for as little is counted.
     let mut bench = mostly_listed();
     bench.source(all(&[1]));
     bench.pass(31_000);
@@ -192,7 +193,7 @@ fn g2_emptiness_that_ends_before_it_is_confirmed_removes_nothing() {
 }
 
 #[test]
-fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
+fn g2_the_operator_releases_the_last_members_of_a_source() {
     let mut bench = filled(&[1, 2]);
     bench.source(empty());
     bench.pass(31_000);
@@ -200,7 +201,7 @@ fn g2_a_person_lets_go_of_the_last_members_of_a_source() {
     let pool = id("lb", "edge");
     let released = Released { pool: pool.clone(), reason: HeldReason::EmptyConfirm, still: None };
     let answer = Answer::Done(Done::Released { pools: vec![released], nodes: Vec::new() });
-    assert_eq!(bench.ask(Scope::Pool(pool)), answer);
+    assert_eq!(bench.request_release(Scope::Pool(pool)), answer);
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
 
@@ -233,7 +234,7 @@ fn g2_the_confirmation_pauses_while_the_source_has_an_error() {
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2), "what was confirmed is");
 }
 
-/// `lb/edge` with these members and no removal delay, of a source that is not known yet.
+/// `lb/edge` with these members and no removal delay, whose source is not known yet.
 fn at_once(members: &[u8]) -> Bench {
     let mut bench = unknown();
     bench.observe(&balancer("lb", vec![pool("lb", "edge", members)], vec![edge_rule(false)]));
@@ -275,7 +276,7 @@ fn g1_a_change_before_the_first_result_does_not_make_it_certain() {
         assert_eq!((held.reason, held.members), (HeldReason::Fraction, ips(&[2, 3, 4])));
         assert_eq!(bench.members().0, ips(&[1, 5]), "additions pass");
     }
-    // What comes after it was acted on is a change.
+    // What arrives after the first assignment was processed is a change.
     bench.source(all(&[1, 5, 6]));
     assert_eq!(bench.edge().provenance, Provenance::Watch);
 }
@@ -314,7 +315,7 @@ fn g3_while_a_source_still_adds_what_it_left_out_the_rest_is_in_doubt() {
     bench.source(all(&[1, 2]));
     bench.pass(29_999);
     assert_eq!((bench.held(), bench.going(&members)), (Some(HeldReason::Fraction), 0));
-    // What is new has nothing to do with what was left out.
+    // New members do not affect the doubts about those left out.
     bench.source(all(&[1, 2, 9]));
     bench.pass(1);
     assert_eq!((bench.held(), bench.going(&members)), (None, 6));
@@ -331,7 +332,7 @@ fn g3_changes_of_other_endpoints_do_not_prolong_the_doubt() {
     }
     bench.pass(2_000);
     assert_eq!((bench.held(), bench.going(&members)), (None, 7), "it is no word on the others that 1 flaps");
-    // Of 30 members one more is assigned every 25 s.
+    // One more of 30 members is assigned every 25 s.
     let all_of: Vec<u8> = (1..=30).collect();
     let mut bench = at_once(&all_of);
     bench.source(came(Provenance::FirstList, all(&[1])));
@@ -397,7 +398,7 @@ fn g3_g5_a_small_part_goes_at_first_and_a_large_one_after_a_release() {
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 2));
     let mut bench = at_once(&[1, 2, 3, 4]);
     bench.source(came(Provenance::FirstList, all(&[1])));
-    bench.ask(Scope::Pool(id("lb", "edge")));
+    bench.request_release(Scope::Pool(id("lb", "edge")));
     assert_eq!((bench.held(), bench.going(&[1, 2, 3, 4])), (None, 3));
 }
 
@@ -510,11 +511,11 @@ fn d6_x2_a_pool_without_a_member_holds_nothing_without_usable_endpoints() {
 }
 
 #[test]
-fn d6_g5_a_person_lets_members_go_while_no_endpoint_can_be_used() {
+fn d6_g5_the_operator_releases_members_while_no_endpoint_can_be_used() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, OUT)]));
     bench.pass(31_000);
-    bench.ask(Scope::Pool(id("lb", "edge")));
+    bench.request_release(Scope::Pool(id("lb", "edge")));
     assert_eq!((bench.held(), bench.going(&[1, 2])), (None, 2));
 }
 

@@ -5,25 +5,36 @@ use proptest::prelude::*;
 use super::*;
 use crate::directory::tests::properties::bits;
 
-/// One thing that happens.
+/// An event.
 #[derive(Clone, Debug)]
 enum Event {
-    /// What is known of a source; once something was, that nothing was ever known is not said any more.
-    Knows { source: usize, assigned: Known, listed: bool, ambient: bool },
-    /// The load balancer is read.
+    /// The state of a source. After the first assignment, "never known" does not occur any more.
+    Knows {
+        source: usize,
+        assigned: Known,
+        listed: bool,
+        ambient: bool,
+    },
+    /// A read of the load balancer.
     Read([Seen; 2]),
-    /// The load balancer is found absent.
+    /// A read that finds the load balancer absent.
     Absent,
-    /// Time passes.
-    Pass { millis: u64 },
-    /// A pool that was assigned without an owner answers, or one answers out of turn.
-    Answer { pool: usize },
+    Pass {
+        millis: u64,
+    },
+    /// An answer of a pool that was assigned without an owner, or an unexpected answer.
+    Answer {
+        pool: usize,
+    },
     /// A new term of leadership.
     Term(u64),
-    /// Whether and in which term reports are told.
+    /// The term of the reports, if any.
     Reporting(Option<u64>),
     /// The mode, and whether the first pool is paused.
-    OperatorPolicy { add_only: bool, paused: bool },
+    OperatorPolicy {
+        add_only: bool,
+        paused: bool,
+    },
     /// The operator releases everything.
     Release,
 }
@@ -33,7 +44,7 @@ enum Known {
     Unknown {
         fault: bool,
     },
-    /// How the endpoints of two priorities stand.
+    /// The health of the endpoints of two priorities.
     Usable([[Standing; 3]; 2]),
     Dropped,
 }
@@ -104,7 +115,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The addresses of the endpoints that stand so, by priority.
+/// The addresses of the endpoints with this health, by priority.
 fn standing_so(endpoints: &[[Standing; 3]; 2], so: Standing) -> Vec<BTreeSet<IpAddr>> {
     let of = |(priority, endpoints): (usize, &[Standing; 3])| {
         let all = endpoints.iter().enumerate().filter(|(_, stands)| **stands == so);
@@ -113,7 +124,7 @@ fn standing_so(endpoints: &[[Standing; 3]; 2], so: Standing) -> Vec<BTreeSet<IpA
     endpoints.iter().enumerate().map(of).collect()
 }
 
-/// What may be chosen of these endpoints, the best first: those of one priority, and degraded ones only where nothing is
+/// The possible choices of these endpoints, best first: those of one priority, and degraded ones only where none is
 /// healthy.
 fn choices(endpoints: &[[Standing; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     let usable = |so| -> Vec<BTreeSet<IpAddr>> {
@@ -123,7 +134,7 @@ fn choices(endpoints: &[[Standing; 3]; 2]) -> Vec<BTreeSet<IpAddr>> {
     if healthy.is_empty() { usable(Standing::Degraded) } else { healthy }
 }
 
-/// Whether there are endpoints that neither can be used nor drain, and none that can be used.
+/// Reports whether there are endpoints that are neither usable nor draining, and no usable ones.
 fn is_unusable(endpoints: &[[Standing; 3]; 2]) -> bool {
     choices(endpoints).is_empty() && endpoints.iter().flatten().any(|stands| *stands != DRAINS)
 }
@@ -132,24 +143,24 @@ fn draining(endpoints: &[[Standing; 3]; 2]) -> BTreeSet<IpAddr> {
     standing_so(endpoints, DRAINS).into_iter().flatten().collect()
 }
 
-/// What an outsider knows of one pool, worked out from the events alone.
+/// What an observer knows of one pool from the events alone.
 #[derive(Default)]
 struct Watched {
     known: Option<Known>,
-    /// How that came.
+    /// Provenance of that.
     provenance: Provenance,
-    /// Whether nothing is wrong beside it.
+    /// Whether no error exists beside it.
     stands: bool,
     read: Option<Seen>,
-    /// What was asked of it at last, while it was assigned and its source in use.
+    /// What was asked of it last, while it was assigned and its source in use.
     asked: BTreeSet<IpAddr>,
     /// When each address was released.
     left: BTreeMap<IpAddr, Now>,
     /// Since when nothing is asked of it while it is assigned.
     empty_since: Option<Now>,
-    /// Whether the operator has released what it held back, and the reason for that may last.
+    /// Whether the operator released what it held back, while the reason may last.
     released: bool,
-    /// What was required of it since it was last read: it may have been written.
+    /// What was required since it was last read: it may have been written.
     recent: BTreeSet<IpAddr>,
     /// What its source ever called draining.
     drained: BTreeSet<IpAddr>,
@@ -158,7 +169,7 @@ struct Watched {
 struct World {
     bench: Bench,
     watched: [Watched; 2],
-    /// Whether the load balancer existed when it was last read.
+    /// Whether the load balancer existed at the last read.
     exists: Option<bool>,
     add_only: bool,
 }
@@ -171,7 +182,7 @@ impl World {
         World { bench, watched: Default::default(), exists: None, add_only: false }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn apply(&mut self, event: Event) {
         match event {
             Event::Knows { source, assigned, listed, ambient } => {
                 self.knows(source, assigned, listed, ambient)
@@ -193,12 +204,12 @@ impl World {
                 let end = self.bench.now.plus(Duration::from_millis(millis));
                 while let Some(next) = self.bench.machine.deadline().filter(|next| *next <= end) {
                     self.bench.pass(next.since(self.bench.now).as_millis() as u64);
-                    self.judge();
+                    self.check_safety();
                 }
                 self.bench.pass(end.since(self.bench.now).as_millis() as u64);
             }
-            Event::Answer { pool } => self.bench.tell(In::Retired(id("lb", POOLS[pool]))),
-            Event::Term(n) => self.bench.tell(In::Confirmed(Epoch(n))),
+            Event::Answer { pool } => self.bench.send(In::Retired(id("lb", POOLS[pool]))),
+            Event::Term(n) => self.bench.send(In::Confirmed(Epoch(n))),
             Event::Reporting(term) => self.bench.reporting(term),
             Event::OperatorPolicy { add_only, paused } => {
                 let mode = if add_only { Mode::AddOnly } else { Mode::Enforce };
@@ -213,11 +224,11 @@ impl World {
                 if self.bench.machine.reporting.is_some() {
                     self.watched.iter_mut().for_each(|watched| watched.released = true);
                 }
-                self.bench.tell(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
+                self.bench.send(In::Ask(RequestId(1), Scope::Everything, Vec::new()));
             }
         }
-        self.judge();
-        self.judge_reports();
+        self.check_safety();
+        self.check_reports();
     }
 
     fn knows(&mut self, source: usize, assigned: Known, listed: bool, ambient: bool) {
@@ -248,7 +259,7 @@ impl World {
         let fact = SourceFact { provenance: watched.provenance, ..fact };
         let fact = if ambient { beside(fact, "timed out") } else { fact };
         let before = self.bench.assigned.get(&id("lb", POOLS[source])).cloned();
-        self.bench.tell(In::Source(sources()[source].clone(), fact));
+        self.bench.send(In::Source(sources()[source].clone(), fact));
         if let (Some(before), true) = (before, is_note) {
             let said = &self.bench.assigned[&id("lb", POOLS[source])];
             assert!(said.level.same_members(&before.level) && said.services == before.services);
@@ -276,8 +287,8 @@ impl World {
         balancer("lb", pools, rules)
     }
 
-    /// Safety, after every event.
-    fn judge(&mut self) {
+    /// Checks safety, after every event.
+    fn check_safety(&mut self) {
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
             let said = self.bench.assigned.get(&id("lb", name)).filter(|said| !said.services.is_empty());
@@ -317,15 +328,15 @@ impl World {
                 }
                 Known::Usable(endpoints) => {
                     let (endpoints, probed) = (*endpoints, seen.probed);
-                    watched.judge_usable(self.bench.now, &endpoints, probed, &members, said);
+                    watched.check_usable(self.bench.now, &endpoints, probed, &members, said);
                 }
             }
         }
     }
 
-    /// All that is told of a pool carries what is known of its source.
-    fn judge_reports(&mut self) {
-        for report in self.bench.told_since() {
+    /// Every report about a pool carries the text about its source.
+    fn check_reports(&mut self) {
+        for report in self.bench.reports_since() {
             let (EventKind::NotManageable { pool, .. } | EventKind::Held { pool, .. }) = &report.what else {
                 assert!(is_of_source(&report), "{report:?}");
                 continue;
@@ -336,21 +347,21 @@ impl World {
         }
     }
 
-    /// Liveness: once nothing happens any more, each pool has what the best choice gives, and nothing waits.
-    fn come_to_rest(&mut self) {
-        self.happen(Event::OperatorPolicy { add_only: false, paused: false });
-        self.happen(Event::Pass { millis: 240_000 });
+    /// Checks liveness: after the last event, each pool reaches the members of the best choice, and nothing waits.
+    fn run_to_rest(&mut self) {
+        self.apply(Event::OperatorPolicy { add_only: false, paused: false });
+        self.apply(Event::Pass { millis: 240_000 });
         for name in POOLS {
             // Two answers, for a pool that may be asked again.
             for _ in 0..2 {
                 let said = self.bench.assigned.get(&id("lb", name));
                 if said.is_some_and(|said| said.services.is_empty()) {
-                    self.bench.tell(In::Retired(id("lb", name)));
+                    self.bench.send(In::Retired(id("lb", name)));
                 }
             }
         }
         assert_eq!(self.bench.machine.deadline(), None);
-        // What is written then is there at the next look.
+        // The next read shows what is written then.
         let mut written = self.bench.assigned.clone();
         for (place, name) in POOLS.into_iter().enumerate() {
             let watched = &mut self.watched[place];
@@ -382,7 +393,7 @@ impl World {
                 }
             }
         }
-        self.happen(Event::Read(
+        self.apply(Event::Read(
             self.watched.each_ref().map(|watched| watched.read.clone().unwrap_or(ABSENT)),
         ));
         for (name, watched) in POOLS.iter().zip(&self.watched) {
@@ -409,7 +420,7 @@ fn mask(of: &BTreeSet<IpAddr>) -> u8 {
 }
 
 impl Watched {
-    /// It is not assigned, or is emptied: what it was asked before is over.
+    /// Drops the account of a pool that is not assigned, or is emptied.
     fn forget(&mut self) {
         self.asked.clear();
         self.left.clear();
@@ -417,7 +428,7 @@ impl Watched {
         (self.empty_since, self.released) = (None, false);
     }
 
-    fn judge_usable(
+    fn check_usable(
         &mut self,
         now: Now,
         endpoints: &[[Standing; 3]; 2],
@@ -464,8 +475,8 @@ proptest! {
     ) {
         let mut world = World::new();
         for event in events {
-            world.happen(event);
+            world.apply(event);
         }
-        world.come_to_rest();
+        world.run_to_rest();
     }
 }

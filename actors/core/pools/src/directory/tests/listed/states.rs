@@ -1,4 +1,4 @@
-//! Draining endpoints, and whose a Down is (X2, N4).
+//! Draining endpoints, and which Downs are ours (X2, N4).
 
 use std::net::Ipv4Addr;
 
@@ -27,7 +27,7 @@ impl Bench {
         &self.edge().level.states
     }
 
-    /// It is read a while later, when what was under way has come to its end.
+    /// Reads it a while later, when the earlier operation has ended.
     fn read_later(&mut self, facts: &Arc<LbFacts>) {
         self.pass(61_000);
         self.observe(facts);
@@ -119,13 +119,13 @@ fn x2_draining_endpoints_outside_the_pool_take_no_room() {
         let all: Vec<_> = up.chain(drains.map(|n| (address(n), DRAINS))).collect();
         usable(assignment(&[&all]))
     };
-    // 300 leave, 400 come, and 600 that are nowhere drain: there is room for all who are there.
+    // 300 leave, 400 come, and 600 absent ones drain: there is room for all present ones.
     let mut bench = filled(&[]);
     bench.source(of(0..300, 0..0));
     bench.source(of(1_000..1_400, 3_000..3_600));
     let (_, stays) = bench.members();
     assert_eq!((0..300).filter(|n| stays.contains(&address(*n))).count(), 300);
-    // 500 that are there, though they were not seen yet, drain beside 300 that are not.
+    // 500 that are present, though not observed yet, drain beside 300 absent ones.
     let mut bench = filled(&[]);
     bench.source(of(5_000..5_500, 0..0));
     let mut next = Vec::new();
@@ -165,10 +165,10 @@ fn n4_an_earlier_down_is_lifted_only_if_the_source_called_it_draining() {
 }
 
 #[test]
-fn n4_what_was_seen_before_an_endpoint_was_back_says_nothing_of_its_down() {
+fn n4_a_read_before_an_endpoint_was_back_says_nothing_of_its_down() {
     let mut bench = filled(&[1, 2]);
     bench.source(with(&[(1, UP), (2, DRAINS)]));
-    // It is written, and not read before the endpoint is in service again.
+    // The pool is written, and not read before the endpoint is in service again.
     bench.pass(10_000);
     bench.source(all(&[1, 2]));
     assert_eq!(bench.states(), &states(&[], &[2]), "the newest look is older than the Down");

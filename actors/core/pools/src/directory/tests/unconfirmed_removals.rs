@@ -1,12 +1,12 @@
-//! Doubt about what a list releases, the fraction of a pool that it may take, and the second read (G1, G3).
+//! Doubts about removals that a list caused, the fraction of a pool that may be in doubt, and the second read (G1, G3).
 
 use super::*;
 
 /// A pool without a removal delay that holds these members.
 fn undelayed(members: &[u8]) -> Bench {
     let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(members, &[])));
     bench.observe(&web(members));
     bench
@@ -42,7 +42,7 @@ fn g3_more_than_the_fraction_of_a_pool_waits_for_a_second_read() {
 }
 
 #[test]
-fn g3_what_a_watch_lets_go_of_and_what_is_not_more_than_the_fraction_goes() {
+fn g3_what_a_watch_releases_and_what_is_not_more_than_the_fraction_goes() {
     for provenance in [Provenance::Watch, Provenance::Reconnect] {
         let mut bench = undelayed(&[1, 2, 3, 4]);
         bench.service(asks(&[4], provenance));
@@ -62,15 +62,15 @@ fn g3_what_our_own_write_has_removed_is_no_member() {
     bench.service(asks(&[1, 2], Provenance::Relist));
     assert_eq!((held(&bench), goes(&bench, &[1, 2, 3])), (None, ips(&[3])), "one of three");
     bench.pass(3_000);
-    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.attempt_left("lb", "shop-web", &[1, 2]);
     bench.service(asks(&[1], Provenance::Relist));
     assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[2])), "one of two");
-    // Whatever a read shows that had begun before the write ended.
+    // Whatever a read shows that began before the write ended.
     let mut bench = undelayed(&[1, 2, 3]);
     bench.service(asks(&[1, 2], Provenance::Relist));
     let began = bench.now;
     bench.pass(3_000);
-    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.attempt_left("lb", "shop-web", &[1, 2]);
     bench.observe_at(began.plus(Duration::from_secs(2)), &web(&[1, 2, 3]));
     bench.service(asks(&[1], Provenance::Relist));
     assert_eq!((held(&bench), goes(&bench, &[1, 2])), (None, ips(&[2])));
@@ -81,14 +81,14 @@ fn g3_a_read_that_begins_after_a_write_says_what_is_there() {
     let mut bench = undelayed(&[1, 2, 3, 4]);
     bench.service(asks(&[1, 2], Provenance::Watch));
     bench.pass(3_000);
-    bench.holds("lb", "shop-web", &[1, 2]);
+    bench.attempt_left("lb", "shop-web", &[1, 2]);
     bench.service(asks(&[1, 2, 3, 4], Provenance::Watch));
     bench.pass(1_000);
     bench.observe(&web(&[1, 2, 3, 4]));
     bench.service(asks(&[1], Provenance::Relist));
     assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
-    // An older word of the pool changes nothing.
-    bench.holds_at(Now::from_millis(2_000), "lb", "shop-web", &[1, 2]);
+    // An older observation of the pool changes nothing.
+    bench.attempt_left_at(Now::from_millis(2_000), "lb", "shop-web", &[1, 2]);
     assert_eq!(held(&bench).expect("held").2, ips(&[2, 3, 4]));
 }
 
@@ -158,9 +158,9 @@ fn g1_one_read_is_under_way_at_a_time_and_only_its_own_end_counts() {
     bench.pass(600_000);
     let asked = bench.take().into_iter().filter(|said| matches!(said, Out::Reread(_))).count();
     assert_eq!(asked, 1, "lists that do not come are not asked for again");
-    bench.tell(In::Reread(ReadId(7)));
+    bench.send(In::Reread(ReadId(7)));
     assert!(held(&bench).is_some() && bench.samples().contains(&Metric::UnmatchedAnswer));
-    bench.tell(In::Reread(ReadId(1)));
+    bench.send(In::Reread(ReadId(1)));
     assert_eq!(held(&bench), None);
 }
 
@@ -170,8 +170,8 @@ fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
         [(Provenance::FirstList, Some(HeldReason::Fraction)), (Provenance::Watch, None)]
     {
         let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         bench.service(asks(&[1], provenance));
         bench.observe(&web(&[1, 2, 3]));
         assert_eq!(held(&bench).map(|held| held.0), reason);
@@ -182,7 +182,7 @@ fn g1_what_the_first_read_finds_is_as_doubtful_as_the_facts_in_force() {
 }
 
 #[test]
-fn g3_what_the_removal_delay_keeps_is_judged_from_its_beginning() {
+fn g3_what_the_removal_delay_keeps_is_evaluated_from_its_beginning() {
     let mut bench = settled(&[1, 2, 3]);
     bench.service(asks(&[4, 5, 6], Provenance::Relist));
     assert_eq!((held(&bench), bench.web().1), (None, ips(&[1, 2, 3])));
@@ -223,7 +223,7 @@ fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_no_doubt() {
     let mut bench = undelayed(&[1]);
     bench.service(fact(2, "api", part(&[2, 3, 4], &[])));
     bench.observe(&shared(vec![rule(1, "shop-web"), rule(2, "shop-web")]));
-    bench.tell(In::Service(uid(2), None));
+    bench.send(In::Service(uid(2), None));
     assert!(
         bench.assignment("lb", "shop-web").services.is_empty(),
         "a rule without an owner: it is not written (D2)"
@@ -236,8 +236,8 @@ fn g1_what_a_service_of_a_shared_pool_leaves_with_its_rules_is_no_doubt() {
 fn g5_observing_guards_show_what_they_would_hold_and_release_it() {
     let observing = Params { removal_delay: Duration::ZERO, guards: GuardMode::Observe, ..params() };
     let mut bench = Bench::with(observing);
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.service(fact(1, "web", part(&[1, 2, 3], &[])));
     bench.observe(&web(&[1, 2, 3]));
     bench.take();
@@ -248,7 +248,7 @@ fn g5_observing_guards_show_what_they_would_hold_and_release_it() {
     let said = bench.take();
     let counted = Metric::WouldHold { reason: HeldReason::Fraction, pools: 1 };
     assert!(said.iter().any(|out| matches!(out, Out::Metric(sample) if *sample == counted)));
-    bench.said = said;
+    bench.outputs = said;
     assert!(matches!(&bench.reports()[..], [EventKind::Held { members: 2, enforced: false, .. }]));
     bench.service(asks(&[], Provenance::Watch));
     assert_eq!(goes(&bench, &[3]), ips(&[3]), "the last member too");

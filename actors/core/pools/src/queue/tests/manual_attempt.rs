@@ -1,4 +1,4 @@
-//! An attempt that the operator asks for (H3).
+//! An attempt that the operator requests (H3).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -27,13 +27,13 @@ fn ask(drive: &mut Drive) -> Answer {
         })
         .collect();
     assert_eq!(answers.len(), 1, "it is answered once");
-    drive.take_said();
+    drive.take_outputs();
     answers.into_iter().next().expect("one")
 }
 
 #[test]
-fn h3_a_pool_that_is_right_is_read_once_more_and_ends_unchanged() {
-    let mut drive = Drive::right(params());
+fn h3_a_pool_in_sync_is_read_once_more_and_ends_unchanged() {
+    let mut drive = Drive::in_sync(params());
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     let id = drive.take();
     drive.finish(id, Outcome::Unchanged { members: ips(&[1]) });
@@ -45,8 +45,8 @@ fn h3_a_pool_that_is_right_is_read_once_more_and_ends_unchanged() {
 
 #[test]
 fn h3_it_waits_neither_for_the_window_nor_for_the_failure_interval() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]);
     assert!(drive.due.is_none(), "the window is open");
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     drive.attempt(Outcome::Retriable { failure: failure(409, "Conflict"), eligible_at: None });
@@ -57,10 +57,10 @@ fn h3_it_waits_neither_for_the_window_nor_for_the_failure_interval() {
 
 #[test]
 fn h3_a_failed_pool_that_waits_for_its_comparison_begins_at_once() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000);
     drive.attempt(forbidden());
-    drive.see(&[1]);
+    drive.observe(&[1]);
     assert!(drive.due.is_none());
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     drive.take();
@@ -68,8 +68,8 @@ fn h3_a_failed_pool_that_waits_for_its_comparison_begins_at_once() {
 
 #[test]
 fn h3_a_parked_paused_retired_or_quarantined_pool_refuses_it() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000);
     drive.attempt(throttled(90_000));
     let until = Now::from_millis(90_000);
     assert_eq!(ask(&mut drive), Answer::Refused(Refusal::NotBefore(until)));
@@ -84,8 +84,8 @@ fn h3_a_parked_paused_retired_or_quarantined_pool_refuses_it() {
 
 #[test]
 fn h3_while_an_attempt_is_under_way_it_is_that_one() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).at(1_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).at(1_000);
     let id = drive.take();
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     drive.finish(id, written(&[1, 2]));
@@ -95,7 +95,7 @@ fn h3_while_an_attempt_is_under_way_it_is_that_one() {
 
 #[test]
 fn h3_a_pause_or_a_new_term_that_comes_first_ends_it() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     assert_eq!(ask(&mut drive), Answer::Done(Done::Attempting));
     assert!(drive.due.is_some());
     drive.edit(|assignment| assignment.paused = [PausedBy::Pool].into());

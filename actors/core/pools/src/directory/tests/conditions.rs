@@ -1,9 +1,9 @@
-//! Conditions that are told once in each term, on the test's clock.
+//! Conditions that are reported once in each term, on the test's clock.
 
 use super::*;
 use model::policy::Pause;
 
-/// Pools that are shared, held, not manageable and right, while nothing is reported.
+/// Pools that are shared, held, not manageable and in sync, while nothing is reported.
 fn conditions() -> Bench {
     let mut bench = Bench::running();
     bench.reporting(None);
@@ -34,7 +34,7 @@ fn all_pools(outbound: bool) -> Arc<LbFacts> {
     balancer("lb", pools, rules)
 }
 
-/// What was told, by pool, in order.
+/// Returns the reports, by pool, in order.
 fn told(bench: &mut Bench) -> Vec<(&'static str, String)> {
     let told = |what| match what {
         EventKind::NotManageable { pool, .. } => ("refused", pool.pool.to_string()),
@@ -74,7 +74,7 @@ fn all_three() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
+fn e1_what_begins_without_a_term_is_reported_once_when_a_term_begins() {
     let mut bench = conditions();
     assert_eq!(told(&mut bench), [], "a standby makes no reports");
     bench.reporting(Some(1));
@@ -88,7 +88,7 @@ fn e1_what_begins_while_nobody_tells_it_is_told_once_when_a_term_leads() {
 }
 
 #[test]
-fn e1_what_lasts_is_told_again_in_the_next_term() {
+fn e1_what_lasts_is_reported_again_in_the_next_term() {
     for heard in [true, false] {
         let mut bench = conditions();
         bench.reporting(Some(1));
@@ -103,7 +103,7 @@ fn e1_what_lasts_is_told_again_in_the_next_term() {
 }
 
 #[test]
-fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
+fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_reported() {
     let mut bench = conditions();
     let mut out = Vec::new();
     bench.machine.step(bench.now, In::Reporting(Some(Epoch(1))), &mut out);
@@ -120,40 +120,40 @@ fn e1_what_has_ended_in_the_turn_in_which_a_term_opens_is_not_told() {
     };
     bench.machine.step(bench.now, In::Lb(seen), &mut out);
     bench.machine.tick(bench.now, &mut out);
-    bench.hear(out);
+    bench.receive(out);
     assert_eq!(told(&mut bench), [("shared", "shop-web".to_owned())], "that one lasts");
 }
 
 #[test]
-fn e1_a_term_that_ends_before_the_turn_does_tells_nothing() {
+fn e1_a_term_that_ends_before_the_turn_does_reports_nothing() {
     let mut bench = conditions();
     let mut out = Vec::new();
     bench.machine.step(bench.now, In::Reporting(Some(Epoch(1))), &mut out);
     bench.machine.step(bench.now, In::Reporting(None), &mut out);
     bench.machine.tick(bench.now, &mut out);
-    bench.hear(out);
+    bench.receive(out);
     assert_eq!(told(&mut bench), []);
     bench.reporting(Some(2));
     assert_eq!(told(&mut bench), all_three());
 }
 
 #[test]
-fn g6_of_a_pool_that_is_paused_nothing_is_told_until_the_pause_ends() {
+fn g6_of_a_pool_that_is_paused_nothing_is_reported_until_the_pause_ends() {
     let pools = ["shop-web", "shop-held", "shop-refused"].map(|name| (id("lb", name), Pause::default()));
     let services = ["web", "held", "refused"].map(|name| (ServiceKey::new("shop", name), Pause::default()));
     let by_pool = OperatorPolicy { pools: pools.into(), ..OperatorPolicy::default() };
     let by_service = OperatorPolicy { services: services.into(), ..OperatorPolicy::default() };
     for policy in [by_pool, by_service] {
         let mut bench = conditions();
-        bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy.clone()) });
+        bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy.clone()) });
         bench.reporting(Some(1));
         assert_eq!(told(&mut bench), [], "as where everything is only observed");
-        bench.tell(In::OperatorPolicy { term: None, policy: Arc::default() });
+        bench.send(In::OperatorPolicy { term: None, policy: Arc::default() });
         assert_eq!(told(&mut bench), all_three(), "what lasts is told when it ends");
-        bench.tell(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
+        bench.send(In::OperatorPolicy { term: None, policy: Arc::new(policy) });
         bench.observe(&all_pools(true));
         assert_eq!(told(&mut bench), []);
-        bench.tell(In::OperatorPolicy { term: None, policy: Arc::default() });
+        bench.send(In::OperatorPolicy { term: None, policy: Arc::default() });
         assert_eq!(told(&mut bench), all_three());
     }
     let mut bench = conditions();

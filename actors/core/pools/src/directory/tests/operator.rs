@@ -1,4 +1,4 @@
-//! What operators set and ask for: the mode, pauses, and the release of what is held back (D1, G6, H3).
+//! The operator's settings and requests: the mode, pauses, and the release of what is held back (D1, G6, H3).
 
 use super::*;
 use model::assignment::PausedBy;
@@ -6,7 +6,7 @@ use model::level::Keeps;
 use model::policy::{Mode, Pause};
 
 fn policy(bench: &mut Bench, term: Option<u64>, policy: OperatorPolicy) {
-    bench.tell(In::OperatorPolicy { term: term.map(Epoch), policy: Arc::new(policy) });
+    bench.send(In::OperatorPolicy { term: term.map(Epoch), policy: Arc::new(policy) });
 }
 
 fn mode(mode: Mode) -> OperatorPolicy {
@@ -44,7 +44,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
         services: [(key.clone(), Pause::default())].into(),
         ..OperatorPolicy::default()
     };
-    for (wish, by) in [
+    for (policy_input, by) in [
         (mode(Mode::Observe), vec![PausedBy::Mode]),
         (
             OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() },
@@ -56,7 +56,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
         (service_wish(&other), vec![]),
         (mode(Mode::Enforce), vec![]),
     ] {
-        policy(&mut bench, None, wish);
+        policy(&mut bench, None, policy_input);
         assert_eq!(paused(&bench), by);
     }
     bench.service(ServiceFact { paused: true, ..fact(1, "web", part(&[1], &[])) });
@@ -64,7 +64,7 @@ fn g6_a_pool_is_paused_by_whatever_concerns_it_and_by_nothing_else() {
 }
 
 #[test]
-fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
+fn g6_add_only_removes_and_reports_nothing_and_shows_what_would_go() {
     let mut bench = settled(&[1, 2]);
     bench.take();
     policy(&mut bench, None, mode(Mode::AddOnly));
@@ -78,7 +78,11 @@ fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
     assert!(said.level.missing(&ips(&[1, 2])).eq([&ip(3)]), "additions pass");
     assert!(bench.reports().is_empty());
     for scope in [Scope::Everything, Scope::Pool(id("lb", "shop-web"))] {
-        assert_eq!(bench.ask(scope), nothing(Stays::AddOnly), "a release does not change the mode");
+        assert_eq!(
+            bench.request_release(scope),
+            nothing(Stays::AddOnly),
+            "a release does not change the mode"
+        );
     }
     assert_eq!(held(&bench), Some(HeldReason::AddOnly));
     policy(&mut bench, None, mode(Mode::Enforce));
@@ -87,12 +91,12 @@ fn g6_add_only_removes_nothing_and_shows_what_would_go_and_tells_nobody() {
 }
 
 #[test]
-fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
+fn g6_a_term_opens_only_when_its_policy_is_known() {
     let opened = |bench: &mut Bench| bench.take().iter().any(|said| matches!(said, Out::Opened(Epoch(3))));
     for policy_comes_first in [true, false] {
-        let mut bench = Bench::unwished(params());
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        let mut bench = Bench::without_policy(params());
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         bench.service(fact(1, "web", part(&[1], &[])));
         bench.observe(&web(&[1]));
         let pause = OperatorPolicy { everything: Some(Pause::default()), ..OperatorPolicy::default() };
@@ -101,9 +105,9 @@ fn g6_a_term_opens_only_when_what_people_wish_in_it_is_known() {
         if policy_comes_first {
             policy(&mut bench, Some(3), pause);
             assert!(!opened(&mut bench));
-            bench.tell(In::Confirmed(Epoch(3)));
+            bench.send(In::Confirmed(Epoch(3)));
         } else {
-            bench.tell(In::Confirmed(Epoch(3)));
+            bench.send(In::Confirmed(Epoch(3)));
             bench.pass(600_000);
             assert!(!opened(&mut bench), "the policy of an earlier term may not hold any more");
             policy(&mut bench, Some(3), pause);
@@ -123,13 +127,13 @@ fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
     bench.pass(600_000);
     assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
     let web_pool = Scope::Pool(id("lb", "shop-web"));
-    assert_eq!(bench.ask(web_pool.clone()), released(&[("shop-web", HeldReason::NoUsableNode)]));
+    assert_eq!(bench.request_release(web_pool.clone()), released(&[("shop-web", HeldReason::NoUsableNode)]));
     let goes = |bench: &Bench| bench.assignment("lb", "shop-web").level.surplus(&ips(&[1])).count();
     assert_eq!((held(&bench), goes(&bench)), (None, 1));
     bench.observe(&web(&[1]));
     bench.service(ServiceFact { revision: 8, ..unusable() });
     assert_eq!((held(&bench), goes(&bench)), (None, 1), "it stays released while the reason lasts");
-    assert_eq!(bench.ask(web_pool), nothing(Stays::NothingHeld), "there is nothing more");
+    assert_eq!(bench.request_release(web_pool), nothing(Stays::NothingHeld), "there is nothing more");
     bench.service(fact(1, "web", part(&[1], &[])));
     bench.service(unusable());
     assert_eq!(held(&bench), Some(HeldReason::NoUsableNode), "held again");
@@ -138,8 +142,8 @@ fn h3_a_release_covers_what_is_held_now_and_nothing_later() {
 #[test]
 fn g2_a_release_does_not_cover_a_later_last_member() {
     let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     // Two Services share a pool. One has no usable endpoint, the other keeps its last member.
     bench.service(fact(1, "web", Part { unusable: true, ..Part::default() }));
     bench.service(fact(2, "api", part(&[1], &[])));
@@ -147,7 +151,7 @@ fn g2_a_release_does_not_cover_a_later_last_member() {
     bench.observe(&balancer("lb", vec![pool("lb", "shop-web", &[1, 2])], rules));
     bench.pass(1_000);
     assert_eq!(held(&bench), Some(HeldReason::NoUsableNode));
-    bench.ask(Scope::Pool(id("lb", "shop-web")));
+    bench.request_release(Scope::Pool(id("lb", "shop-web")));
     let goes = |bench: &Bench| -> Vec<IpAddr> {
         bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2])).copied().collect()
     };
@@ -169,8 +173,8 @@ fn h3_each_hold_of_a_pools_own_can_be_released() {
         (fact(1, "web", part(&[], &[7])), HeldReason::LastMember),
     ] {
         let mut bench = Bench::with(Params { removal_delay: Duration::ZERO, ..params() });
-        bench.tell(In::ListsSynced);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::ListsSynced);
+        bench.send(In::DiscoverySynced);
         bench.service(fact(1, "web", part(&[1, 2, 3], &[])));
         bench.observe(&web(&[1, 2, 3]));
         bench.pass(1_000);
@@ -180,7 +184,7 @@ fn h3_each_hold_of_a_pools_own_can_be_released() {
         bench.observe(&web(&[1, 2, 3]));
         assert_eq!(held(&bench), Some(reason));
         let by_service = Scope::Service(ServiceKey::new("shop", "web"));
-        assert_eq!(bench.ask(by_service), released(&[("shop-web", reason)]));
+        assert_eq!(bench.request_release(by_service), released(&[("shop-web", reason)]));
         assert_eq!(held(&bench), None);
         assert!(bench.assignment("lb", "shop-web").level.surplus(&ips(&[1, 2, 3])).count() >= 2);
         bench.pass(600_000);
@@ -189,14 +193,14 @@ fn h3_each_hold_of_a_pools_own_can_be_released() {
 }
 
 #[test]
-fn h3_who_asks_for_what_is_not_there_is_told_so() {
+fn h3_a_request_for_what_does_not_exist_says_so() {
     let mut bench = settled(&[1]);
     let unknown = Answer::Refused(Refusal::Unknown);
-    assert_eq!(bench.ask(Scope::Pool(id("lb", "shop-other"))), unknown);
-    assert_eq!(bench.ask(Scope::Service(ServiceKey::new("shop", "other"))), unknown);
+    assert_eq!(bench.request_release(Scope::Pool(id("lb", "shop-other"))), unknown);
+    assert_eq!(bench.request_release(Scope::Service(ServiceKey::new("shop", "other"))), unknown);
     let web = ServiceKey::new("shop", "web");
     for scope in [Scope::Pool(id("lb", "shop-web")), Scope::Service(web), Scope::Everything] {
-        assert_eq!(bench.ask(scope), nothing(Stays::NothingHeld));
+        assert_eq!(bench.request_release(scope), nothing(Stays::NothingHeld));
     }
 }
 
@@ -220,15 +224,15 @@ fn g6_all_that_pauses_a_pool_is_listed() {
     assert_eq!(paused(&bench), [annotation]);
 }
 
-/// Twenty pools of four members each, of which all but one are to go: all removals are stopped.
+/// Twenty pools of four members each, of which all but one would go: all removals are stopped.
 fn stopped() -> Bench {
     let name = |n: u32| format!("s{n}");
     let of = |n, required: &[u8]| fact(n, &name(n), labelled(required));
     let pools = (0..20).map(|n| pool("lb", &format!("shop-{}", name(n)), &[1, 2, 3, 4])).collect();
     let rules = (0..20).map(|n| rule(n, &format!("shop-{}", name(n)))).collect();
     let mut bench = Bench::with(params());
-    bench.tell(In::ListsSynced);
-    bench.tell(In::DiscoverySynced);
+    bench.send(In::ListsSynced);
+    bench.send(In::DiscoverySynced);
     bench.together((0..20).map(|n| of(n, &[1, 2, 3, 4])));
     bench.observe(&balancer("lb", pools, rules));
     // One of them is emptied, which its own guard holds back.
@@ -244,9 +248,9 @@ fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
     let by_pool = |n: u32| Scope::Pool(id("lb", &format!("shop-s{n}")));
     let by_service = Scope::Service(ServiceKey::new("shop", "s3"));
     for scope in [by_pool(3), by_service] {
-        assert_eq!(bench.ask(scope), nothing(Stays::AllStopped));
+        assert_eq!(bench.request_release(scope), nothing(Stays::AllStopped));
     }
-    let mut released = |scope| match bench.ask(scope) {
+    let mut released = |scope| match bench.request_release(scope) {
         Answer::Done(Done::Released { pools, nodes }) if nodes.is_empty() => pools,
         Answer::Done(_) | Answer::Refused(_) => panic!("it is refused"),
     };
@@ -261,7 +265,7 @@ fn g4_releasing_one_pool_is_refused_while_all_removals_are_stopped() {
     assert_eq!(all.len(), 20);
     assert!(all.iter().all(|one| one.reason == HeldReason::Breaker && one.still.is_none()), "{all:?}");
     assert!(bench.machine.breaker.tripped().is_none());
-    assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
+    assert_eq!(bench.request_release(Scope::Everything), nothing(Stays::NothingHeld));
 }
 
 #[test]
@@ -274,27 +278,32 @@ fn g6_a_release_under_add_only_says_that_the_mode_goes_on_to_hold() {
     let (still, pool) = (Some(HeldReason::AddOnly), id("lb", "shop-web"));
     let own = Released { pool: pool.clone(), reason: HeldReason::NoUsableNode, still };
     let released = Answer::Done(Done::Released { pools: vec![own], nodes: Vec::new() });
-    assert_eq!(bench.ask(Scope::Pool(pool)), released);
+    assert_eq!(bench.request_release(Scope::Pool(pool)), released);
     bench.pass(30_000);
     assert_eq!(held(&bench), Some(HeldReason::AddOnly));
 }
 
 #[test]
-fn n5_nodes_that_were_let_go_for_the_same_request_are_in_the_one_answer() {
+fn n5_nodes_that_were_released_for_the_same_request_are_in_the_one_answer() {
     let nodes = ["node-1", "node-2"];
     let names: Vec<NodeName> = nodes.map(NodeName::new).into();
     let only_nodes = Answer::Done(Done::Released { pools: Vec::new(), nodes: names.clone() });
     let mut bench = settled(&[1]);
-    assert_eq!(bench.ask(Scope::Everything), nothing(Stays::NothingHeld));
-    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes, "no removal is held, and it is done");
+    assert_eq!(bench.request_release(Scope::Everything), nothing(Stays::NothingHeld));
+    assert_eq!(
+        bench.request_release_with(Scope::Everything, &nodes),
+        only_nodes,
+        "no removal is held, and it is done"
+    );
 
-    // The two machines need not hear at the same moment that operators let nothing be written.
+    // The two machines may learn at different times that no writes are permitted.
     bench.reporting(None);
-    assert_eq!(bench.ask(Scope::Everything), Answer::Refused(Refusal::NotLeading));
-    assert_eq!(bench.ask_after(Scope::Everything, &nodes), only_nodes);
+    assert_eq!(bench.request_release(Scope::Everything), Answer::Refused(Refusal::NotLeading));
+    assert_eq!(bench.request_release_with(Scope::Everything, &nodes), only_nodes);
 
     let mut bench = stopped();
-    let Answer::Done(Done::Released { pools, nodes }) = bench.ask_after(Scope::Everything, &nodes) else {
+    let Answer::Done(Done::Released { pools, nodes }) = bench.request_release_with(Scope::Everything, &nodes)
+    else {
         panic!("it is refused")
     };
     assert_eq!((pools.len(), nodes), (20, names), "both are let go");

@@ -1,13 +1,13 @@
-//! W11's back-offs, and what `compatibility: upstream` leaves out (C2).
+//! The back-offs of W11, and what `compatibility: upstream` leaves out (C2).
 
 use super::*;
-use crate::queue::changes::Owner;
+use crate::queue::changes::ChangeOwner;
 
 impl Drive {
-    /// Another client adds member 9 to a pool that is right, and the drift check sees it `after` ms from now.
+    /// Another client adds member 9 to a pool in sync, and the drift check observes it `after` ms from now.
     fn foreign_addition(&mut self, after: u64) -> &mut Drive {
         let ms = self.ms() + after;
-        self.at(ms).see(&[1, 9])
+        self.at(ms).observe(&[1, 9])
     }
 
     /// Takes what is due and removes member 9.
@@ -22,9 +22,9 @@ impl Drive {
         })
     }
 
-    /// Member 1 is seen missing at this moment.
+    /// Member 1 is observed missing at this moment.
     fn lose(&mut self, ms: u64) -> &mut Drive {
-        self.at(ms).see(&[])
+        self.at(ms).observe(&[])
     }
 
     fn restore(&mut self) -> &mut Drive {
@@ -40,11 +40,11 @@ impl Drive {
         self.now.as_micros() / 1_000
     }
 
-    fn fights(&self) -> usize {
+    fn contentions(&self) -> usize {
         self.samples.iter().filter(|sample| **sample == Metric::Fight).count()
     }
 
-    /// The level that the next grant brings.
+    /// Returns the level of the next grant.
     fn taken_level(&mut self) -> (AttemptId, Level) {
         let id = self.take();
         let level = self.taken(id).expect("a level").level;
@@ -53,8 +53,8 @@ impl Drive {
 }
 
 /// A pool that has just undone member 9 for the third time.
-pub(super) fn fought() -> Drive {
-    let mut drive = Drive::right(params());
+pub(super) fn after_contention() -> Drive {
+    let mut drive = Drive::in_sync(params());
     for _ in 0..3 {
         drive.foreign_addition(6_000).undo();
     }
@@ -62,21 +62,21 @@ pub(super) fn fought() -> Drive {
 }
 
 #[test]
-fn w11_the_third_undoing_within_ten_minutes_backs_off_and_tells_once() {
-    let mut drive = Drive::right(params());
+fn w11_the_third_undoing_within_ten_minutes_backs_off_and_reports_once() {
+    let mut drive = Drive::in_sync(params());
     for _ in 0..2 {
         drive.foreign_addition(6_000).undo();
     }
-    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.contentions(), 0);
     assert_eq!(drive.events(), ["updated web", "updated web"]);
     drive.foreign_addition(6_000).undo();
-    assert_eq!(drive.fights(), 1);
+    assert_eq!(drive.contentions(), 1);
     let reports = drive.reports.clone();
     let fight = EventKind::Fight { pool: pool(), members: 1, left_for: Duration::from_secs(60) };
     assert_eq!(reports.last().map(|report| &report.what), Some(&fight));
     assert_eq!(drive.events(), ["updated web", "fight web"]);
     let began = drive.ms();
-    drive.take_said();
+    drive.take_outputs();
     drive.foreign_addition(6_000);
     assert_eq!(drive.samples[0], Metric::Drift, "it is reported");
     assert_eq!(drive.state(), PoolState::Waiting);
@@ -88,8 +88,8 @@ fn w11_the_third_undoing_within_ten_minutes_backs_off_and_tells_once() {
 }
 
 #[test]
-fn w11_the_back_off_doubles_to_ten_minutes_and_starts_anew_after_a_calm() {
-    let mut drive = fought();
+fn w11_the_back_off_doubles_to_ten_minutes_and_starts_again_after_a_calm() {
+    let mut drive = after_contention();
     let mut pauses = Vec::new();
     for _ in 0..6 {
         drive.foreign_addition(1_000);
@@ -98,20 +98,20 @@ fn w11_the_back_off_doubles_to_ten_minutes_and_starts_anew_after_a_calm() {
         drive.at(until.as_micros() / 1_000).undo();
     }
     assert_eq!(pauses, [60, 120, 240, 480, 600, 600]);
-    assert_eq!(drive.fights(), 7, "one for each of them");
+    assert_eq!(drive.contentions(), 7, "one for each of them");
     drive.foreign_addition(1_300_000).undo();
-    assert_eq!(drive.fights(), 7, "long ago");
+    assert_eq!(drive.contentions(), 7, "long ago");
     drive.foreign_addition(6_000).undo().foreign_addition(6_000).undo();
-    assert_eq!(drive.fights(), 8);
+    assert_eq!(drive.contentions(), 8);
     drive.foreign_addition(1_000);
     assert_eq!(drive.queue.deadline().map(|at| at.since(drive.now).as_secs()), Some(59));
 }
 
 #[test]
 fn w11_a_service_change_goes_on_during_the_back_off() {
-    let mut drive = fought();
+    let mut drive = after_contention();
     let until = drive.ms() + 60_000;
-    drive.foreign_addition(6_000).want("web", &[1, 2]).at(until - 50_000);
+    drive.foreign_addition(6_000).require("web", &[1, 2]).at(until - 50_000);
     let (id, level) = drive.taken_level();
     assert!(level.required.contains_key(&ip(2)) && level.tolerated == ips(&[9]));
     drive.finish(
@@ -124,8 +124,8 @@ fn w11_a_service_change_goes_on_during_the_back_off() {
         },
     );
     assert_eq!(drive.events().last().map(String::as_str), Some("updated web"));
-    drive.take_said();
-    drive.see(&[1, 2, 9]).at(until - 1);
+    drive.take_outputs();
+    drive.observe(&[1, 2, 9]).at(until - 1);
     assert!(drive.due.is_none() && drive.samples.is_empty(), "{:?}", drive.samples);
     drive.at(until + 500);
     let (_, level) = drive.taken_level();
@@ -134,8 +134,8 @@ fn w11_a_service_change_goes_on_during_the_back_off() {
 
 #[test]
 fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
-    let mut drive = fought();
-    drive.foreign_addition(6_000).take_said();
+    let mut drive = after_contention();
+    drive.foreign_addition(6_000).take_outputs();
     drive.edit(|a| {
         a.services.get_mut("web").expect("web").tolerated.insert(ip(7));
     });
@@ -146,22 +146,22 @@ fn w11_a_change_that_what_is_fought_over_does_not_touch_needs_no_write() {
 
 #[test]
 fn w11_a_service_that_wants_the_contested_member_gets_it() {
-    let mut drive = fought();
-    drive.foreign_addition(6_000).want("web", &[1, 9]);
+    let mut drive = after_contention();
+    drive.foreign_addition(6_000).require("web", &[1, 9]);
     assert_eq!(drive.state(), PoolState::Right);
     let ms = drive.ms() + 6_000;
-    drive.want("web", &[1]).at(ms);
+    drive.require("web", &[1]).at(ms);
     let (_, level) = drive.taken_level();
     assert!(level.tolerated.is_empty(), "this removal is a Service's");
 }
 
 #[test]
 fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).see(&[1, 2]);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).observe(&[1, 2]);
     for _ in 0..3 {
         let ms = drive.ms() + 6_000;
-        drive.at(ms).see(&[1, 2, 9]).at(ms + 500);
+        drive.at(ms).observe(&[1, 2, 9]).at(ms + 500);
         drive.attempt(Outcome::Written {
             members: ips(&[1, 2]),
             added: ips(&[]),
@@ -170,14 +170,14 @@ fn w11_a_removal_by_a_service_goes_on_during_the_back_off() {
         });
     }
     let ms = drive.ms() + 6_000;
-    drive.at(ms).see(&[1, 2, 9]).want("web", &[1]).at(ms + 500);
+    drive.at(ms).observe(&[1, 2, 9]).require("web", &[1]).at(ms + 500);
     let (_, level) = drive.taken_level();
     assert_eq!(level.surplus(&ips(&[1, 2, 9])).copied().collect::<BTreeSet<_>>(), ips(&[2]));
 }
 
 #[test]
 fn w11_d4_what_the_other_family_brings_is_undone_each_time() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.assignment.level.other_family = ips(&[9]);
     let assignment = Arc::new(drive.assignment.clone());
     drive.step(In::Assigned(assignment));
@@ -187,16 +187,16 @@ fn w11_d4_what_the_other_family_brings_is_undone_each_time() {
         assert!(due.since(drive.now) < Duration::from_secs(6), "without a back-off");
         drive.undo();
     }
-    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.contentions(), 0);
     assert!(drive.events().iter().all(|event| event.starts_with("updated")), "{:?}", drive.events());
 }
 
 #[test]
 fn w11_members_that_a_service_gave_up_are_no_fight() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     for n in 0..10_u8 {
         let ms = drive.ms() + 6_000;
-        drive.at(ms).want("web", &[2 + n]).at(ms + 500);
+        drive.at(ms).require("web", &[2 + n]).at(ms + 500);
         let removed = drive.view.as_ref().and_then(|view| view.observed.clone()).expect("seen");
         drive.attempt(Outcome::Written {
             members: ips(&[2 + n]),
@@ -205,12 +205,12 @@ fn w11_members_that_a_service_gave_up_are_no_fight() {
             record: Arc::default(),
         });
     }
-    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.contentions(), 0);
 }
 
 #[test]
 fn w11_a_missing_member_is_restored_first_immediately_then_each_minute() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.lose(10_000).at(10_500).restore();
     let mut restored = 10_500;
     for _ in 0..30 {
@@ -221,28 +221,28 @@ fn w11_a_missing_member_is_restored_first_immediately_then_each_minute() {
     }
     drive.lose(restored + 70_000).at(restored + 70_500);
     assert!(drive.due.is_some(), "after a minute it is at once again");
-    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.contentions(), 0);
 }
 
 #[test]
 fn w11_each_member_is_restored_at_once_the_first_time() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[1, 2]).see(&[1, 2]);
-    drive.at(10_000).see(&[2]).at(10_500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[1, 2]).observe(&[1, 2]);
+    drive.at(10_000).observe(&[2]).at(10_500);
     let both =
         |added| Outcome::Written { members: ips(&[1, 2]), added, removed: ips(&[]), record: Arc::default() };
     drive.attempt(both(ips(&[1])));
-    drive.at(20_000).see(&[2]).at(25_000);
+    drive.at(20_000).observe(&[2]).at(25_000);
     assert!(drive.due.is_none(), "member 1 was restored ten seconds ago");
-    drive.see(&[]).at(25_500);
+    drive.observe(&[]).at(25_500);
     assert!(drive.due.is_some(), "member 2 never was");
 }
 
 #[test]
 fn w11_a_missing_member_is_restored_during_the_back_off() {
-    let mut drive = fought();
+    let mut drive = after_contention();
     let ms = drive.ms() + 6_000;
-    drive.at(ms).see(&[9]).at(ms + 500);
+    drive.at(ms).observe(&[9]).at(ms + 500);
     assert_eq!(drive.due.map(|due| due.class), Some(Class::Revive));
     let (_, level) = drive.taken_level();
     assert_eq!(level.tolerated, ips(&[9]));
@@ -250,28 +250,28 @@ fn w11_a_missing_member_is_restored_during_the_back_off() {
 
 #[test]
 fn w11_a_service_s_change_is_not_held_back_by_restorations() {
-    let mut drive = Drive::right(params());
+    let mut drive = Drive::in_sync(params());
     drive.lose(10_000).at(10_500).restore();
-    drive.lose(20_000).want("web", &[1, 2]).at(20_500);
+    drive.lose(20_000).require("web", &[1, 2]).at(20_500);
     assert!(drive.due.is_some());
 }
 
 #[test]
-fn w11_and_g2_the_last_members_are_kept_whatever_somebody_else_adds() {
-    let mut drive = fought();
+fn w11_and_g2_the_last_members_are_kept_whatever_another_client_adds() {
+    let mut drive = after_contention();
     drive.foreign_addition(6_000);
-    let fights = &drive.queue.fights;
+    let contention = &drive.queue.contention;
     let level = Level { keeps: Keeps::Last, ..Level::default() };
-    assert!(fights.loosened(drive.now, &Level::default()).is_some());
-    assert!(fights.loosened(drive.now, &level).is_none(), "member 9 must not stand for the last one");
+    assert!(contention.relaxed(drive.now, &Level::default()).is_some());
+    assert!(contention.relaxed(drive.now, &level).is_none(), "member 9 must not stand for the last one");
 }
 
 #[test]
 fn c2_without_fights_everything_is_undone_and_lost_writes_do_not_back_off() {
-    let mut drive = Drive::right(Params { fights: false, ..params() });
+    let mut drive = Drive::in_sync(Params { contention_backoff: false, ..params() });
     for _ in 0..6 {
         let ms = drive.ms() + 6_000;
-        drive.at(ms).see(&[9]).at(ms + 500);
+        drive.at(ms).observe(&[9]).at(ms + 500);
         drive.attempt(Outcome::Written {
             members: ips(&[1]),
             added: ips(&[1]),
@@ -288,34 +288,34 @@ fn c2_without_fights_everything_is_undone_and_lost_writes_do_not_back_off() {
     }
     let told: Vec<_> = (1..=6).map(|writes| (writes, None)).collect();
     assert_eq!(drive.losses(), told, "each lost write is told all the same");
-    assert_eq!(drive.fights(), 0);
+    assert_eq!(drive.contentions(), 0);
 }
 
 #[test]
 fn c2_drift_is_only_reported_and_a_service_change_writes_the_whole_level() {
-    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
-    drive.take_said();
-    drive.at(60_000).see(&[1, 9]).at(120_000).see(&[1, 9]);
+    let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
+    drive.take_outputs();
+    drive.at(60_000).observe(&[1, 9]).at(120_000).observe(&[1, 9]);
     assert_eq!(drive.samples.iter().filter(|sample| **sample == Metric::Drift).count(), 1, "one difference");
     assert_eq!(drive.state(), PoolState::Waiting);
     assert_eq!(drive.view.as_ref().and_then(|view| view.observed.clone()), Some(ips(&[1, 9])));
-    drive.see(&[9]);
+    drive.observe(&[9]);
     assert_eq!(drive.samples.iter().filter(|sample| **sample == Metric::Drift).count(), 2, "another one");
     drive.at(3_600_000);
     assert!(drive.due.is_none() && drive.queue.deadline().is_none());
-    drive.want("web", &[1, 2]).at(3_630_000);
+    drive.require("web", &[1, 2]).at(3_630_000);
     let (_, level) = drive.taken_level();
     assert_eq!(level.surplus(&ips(&[9])).copied().collect::<BTreeSet<_>>(), ips(&[9]));
-    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
-    drive.see(&[1, 9]).see(&[1]);
+    let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
+    drive.observe(&[1, 9]).observe(&[1]);
     assert_eq!(drive.state(), PoolState::Right, "it has gone by itself");
 }
 
 #[test]
 fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
-    let mut drive = Drive::right(Params::upstream(Duration::from_secs(30), 3));
+    let mut drive = Drive::in_sync(Params::upstream(Duration::from_secs(30), 3));
     let began = drive.now;
-    drive.at(1_000).want("api", &[1]);
+    drive.at(1_000).require("api", &[1]);
     drive.step(In::Observed(Observation { began, facts: facts(&[1]) })).at(31_000);
     let (id, level) = drive.taken_level();
     assert!(
@@ -324,25 +324,25 @@ fn c2_a_change_is_tried_whatever_the_pool_held_before_it() {
     );
     drive.finish(id, written(&[1]));
     assert_eq!(drive.events(), ["updated api"]);
-    drive.want("web", &[1, 2]).want("web", &[1]).see(&[1]).at(90_000);
+    drive.require("web", &[1, 2]).require("web", &[1]).observe(&[1]).at(90_000);
     assert!(drive.due.is_none(), "it was seen to be right since");
-    let mut drive = Drive::right(params());
-    drive.want("api", &[1]).at(30_000);
+    let mut drive = Drive::in_sync(params());
+    drive.require("api", &[1]).at(30_000);
     assert!(drive.due.is_none(), "drift is set right");
 }
 
 #[test]
 fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
     let upstream = || Params::upstream(Duration::from_secs(30), 3);
-    let mut drive = Drive::right(upstream());
-    drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
-    drive.at(32_000).see(&[1]).at(3_600_000).see(&[1]).at(7_200_000);
+    let mut drive = Drive::in_sync(upstream());
+    drive.require("web", &[2]).at(30_000).attempt(Outcome::Stale);
+    drive.at(32_000).observe(&[1]).at(3_600_000).observe(&[1]).at(7_200_000);
     assert!(drive.due.is_none() && drive.queue.deadline().is_none());
-    drive.want("web", &[3]).at(7_230_000);
+    drive.require("web", &[3]).at(7_230_000);
     assert!(drive.due.is_some(), "a fresh change");
-    let mut drive = Drive::right(upstream());
-    drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
-    drive.drop_service("web").want("web", &[2]).see(&[1]).at(60_000);
+    let mut drive = Drive::in_sync(upstream());
+    drive.require("web", &[2]).at(30_000).attempt(Outcome::Stale);
+    drive.drop_service("web").require("web", &[2]).observe(&[1]).at(60_000);
     assert!(drive.due.is_some(), "a fresh mapping");
 }
 
@@ -350,13 +350,13 @@ fn c2_after_a_missing_pool_only_a_fresh_change_or_mapping_starts_it_again() {
 fn q6_a_fresh_change_after_a_missing_pool_waits_for_an_observation() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
-        let mut drive = Drive::right(params);
-        drive.want("web", &[2]).at(30_000).attempt(Outcome::Stale);
+        let mut drive = Drive::in_sync(params);
+        drive.require("web", &[2]).at(30_000).attempt(Outcome::Stale);
         drive.attempt_stale_again_later();
         let ms = drive.ms();
-        drive.want("web", &[3]).at(ms + 2_000);
+        drive.require("web", &[3]).at(ms + 2_000);
         assert!(drive.due.is_none(), "what is there is not known");
-        drive.see(&[1]).at(ms + tick);
+        drive.observe(&[1]).at(ms + tick);
         assert!(drive.due.is_some());
     }
 }
@@ -369,25 +369,26 @@ fn alert_above() -> usize {
     rest.split('`').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Two more than the alert asks for: `increase` estimates, and discovery may be slower than once a minute.
+/// Two more than the alert needs: `increase` estimates, and discovery may be slower than once a minute.
 #[test]
 fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
-    let mut drive = Drive::right(params());
-    let mut fights = Vec::new();
+    let mut drive = Drive::in_sync(params());
+    let mut contentions = Vec::new();
     for second in 1..8 * 3_600 {
-        let before = drive.fights();
+        let before = drive.contentions();
         drive.at(second * 1_000);
         if second % 60 == 0 {
-            drive.see(&[1, 9]);
+            drive.observe(&[1, 9]);
         }
         if drive.due.is_some() {
             drive.undo();
         }
-        if drive.fights() > before {
-            fights.push(drive.ms());
+        if drive.contentions() > before {
+            contentions.push(drive.ms());
         }
     }
-    let hour_before = |end: u64| fights.iter().filter(|at| **at > end - 3_600_000 && **at <= end).count();
+    let hour_before =
+        |end: u64| contentions.iter().filter(|at| **at > end - 3_600_000 && **at <= end).count();
     for end in (60..8 * 60).map(|minute| minute * 60_000) {
         assert!(hour_before(end) >= alert_above() + 2, "{} at {end}", hour_before(end));
     }
@@ -397,14 +398,18 @@ fn w11_a_fight_that_lasts_keeps_up_its_alert_in_every_hour() {
 fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
         let tick = u64::try_from(params.min_interval.as_millis()).expect("short");
-        let mut drive = Drive::right(params);
-        drive.want("web", &[2]).at(30_000);
+        let mut drive = Drive::in_sync(params);
+        drive.require("web", &[2]).at(30_000);
         let id = drive.take();
-        drive.want("api", &[3]).finish(id, Outcome::Stale).at(32_000);
-        let waiting: Vec<Owner> = drive.queue.waiting.changes.owners().cloned().collect();
-        assert_eq!(waiting, [Owner::Service(ServiceUid::new("api"))], "what the attempt took is dropped");
+        drive.require("api", &[3]).finish(id, Outcome::Stale).at(32_000);
+        let waiting: Vec<ChangeOwner> = drive.queue.waiting.changes.owners().cloned().collect();
+        assert_eq!(
+            waiting,
+            [ChangeOwner::Service(ServiceUid::new("api"))],
+            "what the attempt took is dropped"
+        );
         assert!(drive.events().is_empty() && drive.due.is_none(), "what is there is not known");
-        drive.see(&[1]).at(30_000 + tick - 1);
+        drive.observe(&[1]).at(30_000 + tick - 1);
         assert!(drive.due.is_none(), "the interval since the outcome");
         drive.at(30_000 + tick);
         let (id, level) = drive.taken_level();
@@ -418,12 +423,12 @@ fn q6_a_change_while_the_pool_is_missing_is_tried_once_it_is_seen() {
 #[test]
 fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
     for params in [params(), Params::upstream(Duration::from_secs(30), 3)] {
-        let mut drive = Drive::right(params);
-        drive.want("web", &[2]).at(30_000);
+        let mut drive = Drive::in_sync(params);
+        drive.require("web", &[2]).at(30_000);
         let id = drive.take();
-        drive.want("api", &[3]).finish(id, Outcome::Stale).drop_service("api").drop_service("web");
+        drive.require("api", &[3]).finish(id, Outcome::Stale).drop_service("api").drop_service("web");
         assert!(
-            drive.said_any(|said| matches!(said, Out::Retired(_))),
+            drive.sent_any(|said| matches!(said, Out::Retired(_))),
             "a pool that stays away has no owner"
         );
         assert!(drive.events().is_empty());
@@ -431,10 +436,10 @@ fn q6_a_change_made_while_the_pool_was_missing_leaves_with_its_service() {
 }
 
 impl Drive {
-    /// Lets the back-off of a pool that is not there grow, where it has one.
+    /// Lets the back-off of a pool that is not found grow, where it has one.
     fn attempt_stale_again_later(&mut self) {
         for _ in 0..5 {
-            self.see(&[1]);
+            self.observe(&[1]);
             if let Some(at) = self.queue.deadline() {
                 self.at(at.as_micros() / 1_000);
                 if let Some(at) = self.queue.deadline() {
@@ -448,13 +453,13 @@ impl Drive {
 
 #[test]
 fn q2_the_writer_s_pace_holds_for_the_outcome_that_follows_it() {
-    let mut drive = Drive::right(params());
-    drive.want("web", &[2]).at(500);
+    let mut drive = Drive::in_sync(params());
+    drive.require("web", &[2]).at(500);
     let id = drive.take();
     drive.step(In::Pace(Duration::from_secs(42)));
-    drive.at(3_000).finish(id, written(&[2])).want("web", &[3]).at(44_999);
+    drive.at(3_000).finish(id, written(&[2])).require("web", &[3]).at(44_999);
     assert!(drive.due.is_none());
-    drive.at(45_000).attempt(written(&[3])).want("web", &[4]).at(49_999);
+    drive.at(45_000).attempt(written(&[3])).require("web", &[4]).at(49_999);
     assert!(drive.due.is_none());
     drive.at(50_000);
     assert!(drive.due.is_some(), "the writer says it again if it still holds");

@@ -1,12 +1,12 @@
-//! What operators are told of listed pools and of their sources (D2, X4, E1).
+//! Events about listed pools and their sources (D2, X4, E1).
 
 use super::*;
 
-/// What takes the proof from a pool, and the reason that is told.
+/// A change that removes the proof of a pool, and the reported reason.
 type Case = (fn(&mut PoolFacts), NotManageable);
 
 fn refusal(bench: &mut Bench) -> Option<NotManageable> {
-    let mut reports = bench.told_since();
+    let mut reports = bench.reports_since();
     reports.retain(|report| !is_of_source(report));
     assert!(reports.len() <= 1, "{reports:?}");
     let Report { subjects, what, note } = reports.pop()?;
@@ -38,7 +38,7 @@ fn x2_a_listed_pool_without_proof_is_refused_until_the_reason_is_gone() {
         let samples =
             |said: &[Out], sample| said.iter().any(|out| matches!(out, Out::Metric(of) if *of == sample));
         assert!(samples(&said, counted(1)), "{reason:?}");
-        bench.said = said;
+        bench.outputs = said;
         assert_eq!(refusal(&mut bench), Some(reason.clone()));
         bench.observe(&spoiled);
         bench.source(beside(all(&[1, 2]), "connection refused"));
@@ -57,7 +57,7 @@ fn x2_a_pool_is_refused_also_where_nothing_is_known_of_its_source() {
     let mut bench = unknown();
     let outbound = PoolFacts { outbound_rule: true, ..pool("lb", "edge", &[1]) };
     bench.observe(&edge_with(outbound));
-    let told = bench.told_since();
+    let told = bench.reports_since();
     let [Report { what: EventKind::NotManageable { .. }, note: None, .. }] = &told[..] else {
         panic!("{told:?}")
     };
@@ -75,7 +75,7 @@ fn absences() -> [(Option<Arc<LbFacts>>, NotManageable); 2] {
     ]
 }
 
-/// Why `lb/edge` was shown to be refused since it was last asked, the newest last.
+/// Returns the published reasons of refusal of `lb/edge`, the newest last.
 fn shown_refused(said: &[Out]) -> Vec<Option<NotManageable>> {
     let of = |out: &Out| {
         let Out::Refused(pool, reason) = out else { return None };
@@ -96,14 +96,14 @@ fn x2_d2_a_listed_pool_that_does_not_exist_is_refused_until_it_does() {
         assert_eq!(shown_refused(&said), [Some(reason.clone())]);
         let counted = Metric::NotManageable { reason: reason.label(), pools: 1 };
         assert!(said.iter().any(|out| matches!(out, Out::Metric(of) if *of == counted)), "{said:?}");
-        bench.said = said;
+        bench.outputs = said;
         assert_eq!(refusal(&mut bench), Some(reason));
         bench.read("lb", absent);
         bench.source(all(&[1, 2, 3]));
-        assert!(shown_refused(&bench.said).is_empty() && bench.assigned.is_empty());
+        assert!(shown_refused(&bench.outputs).is_empty() && bench.assigned.is_empty());
         assert_eq!(refusal(&mut bench), None, "it is told once");
         bench.observe(&edge(&[1]));
-        assert_eq!(shown_refused(&bench.said), [None]);
+        assert_eq!(shown_refused(&bench.outputs), [None]);
         assert_eq!(bench.members().0, ips(&[1, 2, 3]), "it is filled as soon as it is there");
     }
 }
@@ -122,13 +122,13 @@ fn x2_d2_a_listed_pool_that_is_deleted_is_released_and_refused() {
 }
 
 #[test]
-fn x2_d2_d6_a_missing_listed_pool_is_told_after_the_first_reads() {
+fn x2_d2_d6_a_missing_listed_pool_is_reported_after_the_first_reads() {
     for (absent, reason) in absences() {
         let mut bench = Bench::with(Params { listed: vec![listing("edge", shop(), Family::V4)], ..params() });
         bench.read("lb", absent);
-        bench.tell(In::ListsSynced);
+        bench.send(In::ListsSynced);
         assert_eq!(shown_refused(&bench.take()), []);
-        bench.tell(In::DiscoverySynced);
+        bench.send(In::DiscoverySynced);
         assert_eq!(shown_refused(&bench.take()), [Some(reason)]);
     }
 }
@@ -151,14 +151,14 @@ fn x2_a_service_with_a_rule_to_a_listed_pool_gets_no_event_for_it() {
         let of_service = |subject: &Subject| matches!(subject, Subject::Service(_));
         reports.iter().flat_map(|report| &report.subjects).filter(|subject| of_service(subject)).count()
     };
-    let told = bench.told_since();
+    let told = bench.reports_since();
     assert_eq!((told.len(), to_services(&told)), (1, 0), "{told:?}");
     bench.observe(&own(None));
-    assert!(bench.is_assigned() && bench.told_since().is_empty());
+    assert!(bench.is_assigned() && bench.reports_since().is_empty());
 }
 
 #[test]
-fn d2_g6_a_refused_and_paused_listed_pool_is_told_when_the_pause_ends() {
+fn d2_g6_a_refused_and_paused_listed_pool_is_reported_when_the_pause_ends() {
     let mut bench = filled(&[1]);
     let pause =
         OperatorPolicy { pools: [(id("lb", "edge"), Pause::default())].into(), ..OperatorPolicy::default() };
@@ -174,10 +174,10 @@ fn named(sources: &[&str]) -> BTreeSet<Arc<str>> {
     sources.iter().copied().map(Arc::from).collect()
 }
 
-/// What was said of the source since it was last asked: `None` is that nothing is wrong any more.
+/// Returns the reports about the source since the last call: `None` is a recovery.
 fn of_source(bench: &mut Bench) -> Vec<Option<(Effect, String)>> {
     let mut said = Vec::new();
-    for Report { subjects, what, note } in bench.told_since() {
+    for Report { subjects, what, note } in bench.reports_since() {
         let says_all = matches!(what, EventKind::SourceFailing { effect: Effect::Kept, .. });
         assert_eq!(
             note.is_none(),
@@ -203,7 +203,7 @@ fn failing(effect: Effect, error: &str) -> Vec<Option<(Effect, String)>> {
 }
 
 #[test]
-fn x3_x4_an_error_of_a_source_is_told_once_for_each_consequence() {
+fn x3_x4_an_error_of_a_source_is_reported_once_for_each_consequence() {
     let mut bench = unknown();
     bench.observe(&edge(&[1]));
     bench.source(waited_for(None));
@@ -241,8 +241,8 @@ fn x4_e1_errors_of_many_sources_at_once_are_one_event() {
             bench.machine.step(bench.now, In::Source(name, fact), &mut out);
         }
         bench.machine.tick(bench.now, &mut out);
-        bench.hear(out);
-        bench.told_since().into_iter().map(|report| report.what).collect::<Vec<EventKind>>()
+        bench.receive(out);
+        bench.reports_since().into_iter().map(|report| report.what).collect::<Vec<EventKind>>()
     };
     let refused = || waited_for(Some(fault("refused")));
     let told = all_at_once([
@@ -282,7 +282,7 @@ fn x3_x4_a_source_that_was_never_known_has_not_recovered_while_awaited() {
 }
 
 #[test]
-fn e1_an_error_of_a_source_is_told_once_in_each_term_by_the_leader() {
+fn e1_an_error_of_a_source_is_reported_once_in_each_term_by_the_leader() {
     let mut bench = unknown();
     bench.reporting(None);
     bench.source(dropped("deleted"));
@@ -305,13 +305,13 @@ fn e1_an_error_of_a_source_is_told_once_in_each_term_by_the_leader() {
 }
 
 #[test]
-fn x4_what_a_guard_holds_is_told_with_the_error_or_the_node_id() {
+fn x4_what_a_guard_holds_is_reported_with_the_error_or_the_node_id() {
     for (fact, note) in
         [(empty(), "xDS node id: replica-1"), (beside(empty(), "connection refused"), "connection refused")]
     {
         let mut bench = filled(&[1, 2]);
         bench.source(fact);
-        let told = bench.told_since();
+        let told = bench.reports_since();
         let held = told.iter().find(|report| matches!(report.what, EventKind::Held { .. })).expect("held");
         assert_eq!(held.subjects, [Subject::Controller]);
         assert_eq!(held.note.as_deref(), Some(note));
