@@ -18,7 +18,7 @@ fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
         r"opaque\\u002Bplanted\\\/credit==".to_owned(),
         "opaque&#43;planted&#x2F;credit==".to_owned(),
         r"\u006fpaque+planted/credit==".to_owned(),
-        // Base64 of the token, of `a:` with it, and of `ab:` with it.
+        // Base64 of the token, of `a:` and the token, and of `ab:` and the token.
         "b3BhcXVlK3BsYW50ZWQvY3JlZGl0PT0=".to_owned(),
         "YTpvcGFxdWUrcGxhbnRlZC9jcmVkaXQ9PQ==".to_owned(),
         "YWI6b3BhcXVlK3BsYW50ZWQvY3JlZGl0PT0".to_owned(),
