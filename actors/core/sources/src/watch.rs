@@ -1,14 +1,15 @@
-//! Follows one kind of object on the API server: which request comes next, and what the lines of the stream mean.
+//! The watcher of one kind of object on the API server: it decides which request comes next, and interprets the lines
+//! of the stream.
 //!
 //! It owns the resourceVersion to continue from, the choice between a streaming list and a plain one, and the backoff
-//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and the
-//! admin state owns what it needs of events.
+//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and
+//! the admin state keeps what it needs of Events.
 //!
-//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
-//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a dead
-//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. One that
-//! is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch that the
-//! server closes twice in a row within seconds and without a line is replaced by a list too.
+//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and requests bookmarks, which servers send about once a
+//! minute, so a healthy watch is never silent for long. A watch that is silent for [`REOPEN_AFTER`] may hang on a dead
+//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. A watch
+//! that is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch
+//! that the server closes twice in a row within seconds and without a line is replaced by a list too.
 
 mod backoff;
 mod contact;
@@ -34,104 +35,104 @@ use model::sample::{Metric, RelistReason};
 use model::view::SourceView;
 use model::watch::{Seen, Serves};
 
-/// How long a request may go without any answer.
+/// The maximum time from a request to the first answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// How long a streaming list may take from its acceptance to its end.
+/// The maximum time of a streaming list from its acceptance to its end.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a watch may go without a line before it is opened again from where it was.
+/// How long a watch may be silent before it is opened again from the same resourceVersion.
 pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
-/// How long a watch, opened again or not, may go without a line before it counts as broken.
+/// How long a watch may be silent, reopened or not, before it counts as broken.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
-/// How long a refused streaming list is not asked for again.
+/// How long plain lists are used after a streaming list was refused.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
-/// How far apart two watches begin at least.
+/// The minimum time between the starts of two watches.
 const WATCHES_APART: Duration = Duration::from_secs(1);
-/// The bounds within which `Retry-After` is honoured.
+/// The minimum and maximum of a respected `Retry-After`.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What a watcher can be told. Inputs of a request carry its id; those of an older request are dropped.
+/// Inputs of a watcher. Inputs of a request carry its id; those of an older request are dropped.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; after the first time it does nothing.
+    /// Start. Only the first one has an effect.
     Start,
     /// The server accepted the watch; lines follow.
     Opened(CallId),
     /// A line of the stream, in order. While it waits, a newer line about the same object replaces it (A3).
     Line {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// When it was read from the connection; later for each line.
+        /// When the line was read from the connection; later for each line.
         read: Now,
         /// The line.
         line: Line,
     },
     /// A page of a plain list, in order.
     Page {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// The objects in it, undecodable ones in their places.
+        /// The objects of the page in order, including undecodable ones.
         items: Vec<Line>,
-        /// The list's resourceVersion.
+        /// The resourceVersion of the list.
         resource_version: ResourceVersion,
-        /// The token for the next page; `None` on the last one.
+        /// The continue token of the next page; `None` on the last page.
         next: Option<Arc<str>>,
     },
-    /// The request is over: the stream ended, or it could not be made.
+    /// The request is over: the stream ended, or the request could not be made.
     Ended {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// Why; `None`: the server closed the stream in good order.
+        /// The failure; `None`: the server closed the stream in good order.
         failure: Option<WatchFailure>,
-        /// A random number, 0 to 1000 per mille, that spreads the next try.
+        /// A random number from 0 to 1000 per mille that spreads the next try.
         jitter: u16,
     },
-    /// The Informer refuses what it was given: a list of most recent data is wanted.
+    /// The Informer has refused an observation and needs a list of most recent data.
     Relist(RelistReason),
-    /// How many objects of this kind the Informer holds; it is shown.
+    /// The number of objects of this kind in the Informer, for display.
     Cached(usize),
     /// A term of leadership needs most recent data (W8).
     Confirm {
         /// The term.
         epoch: Epoch,
-        /// Whether a list that began before this moment does not count.
+        /// True if a list that began before this message does not count.
         anew: bool,
     },
-    /// The Directory doubts something: a list of most recent data that is begun after this word resolves that (G1).
+    /// The Directory is in doubt and needs a list of most recent data that begins after this message (G1).
     Reread(ReadId),
 }
 
-/// One line of a stream, or one item of a list, decoded.
+/// A decoded line of a stream, or item of a list.
 #[derive(Clone, Debug)]
 pub enum Line {
     /// `ADDED`, `MODIFIED`, or an item of a list.
     Object(Object),
     /// `DELETED`.
     Deleted {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Whose slice it was; of no meaning for other kinds.
+        /// The Service that owned the slice; without meaning for other kinds.
         owner: Owner,
-        /// The version of the deletion.
+        /// resourceVersion of the deletion.
         resource_version: ResourceVersion,
     },
     /// `BOOKMARK`.
     Bookmark {
-        /// Up to where the stream is complete.
+        /// The version up to which the stream is complete.
         resource_version: ResourceVersion,
-        /// Whether it is annotated as the end of a streaming list.
+        /// True if it is annotated as the end of a streaming list.
         list_end: bool,
     },
     /// `ERROR`: the stream is over.
     Error(WatchFailure),
     /// A line or item that could not be decoded.
     Undecodable {
-        /// Which object, when its metadata could be read.
+        /// Key of the object, if its metadata are readable.
         key: Option<ObjectKey>,
-        /// Whose slice it is; of no meaning for other kinds.
+        /// The Service that owns the slice; without meaning for other kinds.
         owner: Owner,
-        /// The version it has, when that could be read.
+        /// resourceVersion of the object, if it is readable.
         resource_version: Option<ResourceVersion>,
-        /// What is wrong with it.
+        /// The decoding error.
         error: Arc<str>,
     },
 }
@@ -139,86 +140,86 @@ pub enum Line {
 /// Why a request or a stream failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchFailure {
-    /// 410, or an ERROR event that says so: the resourceVersion is too old.
+    /// 410, or an equivalent ERROR event: the resourceVersion is too old.
     Expired,
-    /// The server does not do streaming lists (400, 422, or an ERROR event that says so).
+    /// The server does not support streaming lists (400, 422, or an equivalent ERROR event).
     StreamingRefused(Arc<str>),
-    /// 429, with `Retry-After` when it was given.
+    /// 429, with `Retry-After` if present.
     TooManyRequests(Option<Duration>),
     /// 401 or 403.
     Denied(Arc<str>),
-    /// Any other answer, broken connection, or silence.
+    /// Any other answer, a broken connection, or silence.
     Other(Arc<str>),
 }
 
-/// What a watcher can say.
+/// Outputs of a watcher.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port: open this request. The one before it is over or is to be dropped.
+    /// To the kubernetes port: open this request. The previous one is over or must be dropped.
     Open {
-        /// The id that its lines carry.
+        /// The id for all inputs of the request.
         call: CallId,
-        /// Of which kind.
+        /// The kind.
         kind: Kind,
-        /// What to ask.
+        /// The request.
         ask: Ask,
-        /// Why the previous watch was given up, if that is to be logged.
+        /// Why the previous watch was given up, if that must be logged.
         given_up: Option<GivenUp>,
     },
-    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`]: what was seen, and when it was read from
-    /// the connection.
+    /// To the Informer, or to the admin state for [`Kind::Preemptions`]: an observation, with the time when it was
+    /// read from the connection.
     Seen(Kind, Now, Seen),
-    /// To the Informer: whether what it was told is current. Not sent for [`Kind::Preemptions`].
+    /// To the Informer: whether the observations are current. Not sent for [`Kind::Preemptions`].
     Contact(Kind, Contact),
-    /// To the board.
+    /// To the snapshot.
     View(SourceView),
-    /// To the metrics.
+    /// To the metrics recorder.
     Metric(Metric),
 }
 
-/// What to ask of the API server.
+/// A request to the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A watch that begins with all objects: `sendInitialEvents=true`, most recent data.
+    /// A watch that begins with all objects, from most recent data: `sendInitialEvents=true`.
     StreamingList,
-    /// A plain list of most recent data, page by page; `None` is the first page.
+    /// A page of a plain list of most recent data.
     List {
-        /// The token of the page.
+        /// The continue token; `None` for the first page.
         page: Option<Arc<str>>,
     },
-    /// A watch from this version on.
+    /// A watch from a resourceVersion.
     Watch {
-        /// Where to go on.
+        /// The resourceVersion.
         from: ResourceVersion,
     },
 }
 
-/// Follows one kind of object.
+/// The watcher of one kind of object.
 #[derive(Debug)]
 pub struct Watcher {
     kind: Kind,
     phase: Phase,
     calls: u64,
-    /// The request that was over before the port said so: its `Ended` is expected.
+    /// The previous request, if it was dropped before the port reported its end. Its `Ended` is expected.
     over: Option<CallId>,
-    /// Until when lists are plain, after a streaming list was refused.
+    /// The time until which lists are plain, after a streaming list was refused.
     plain_until: Option<Now>,
     backoff: Backoff,
-    /// Whether watches deliver anything.
+    /// Whether recent watches have delivered lines.
     delivered: Delivered,
-    /// Whether a list has been completed.
+    /// True if a list was completed.
     listed: bool,
-    /// What has asked for most recent data: every list from now on serves it.
+    /// The requests for most recent data; every list that begins from now on serves them.
     serves: Serves,
     fresh: Option<bool>,
-    /// Since when no watch delivers; `None` while one does.
+    /// Time since which no watch has delivered; `None` while one does.
     stale_since: Option<Now>,
-    /// What was last said of that.
+    /// The last published contact.
     contact: Option<Contact>,
-    /// What the API server says that denies what is asked, since the last thing that was otherwise.
+    /// The API server's message since it began to deny requests.
     denied: Option<Arc<str>>,
     cached: usize,
-    /// When that was read of which it speaks.
+    /// When the current input was read from the connection.
     read: Now,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
@@ -229,30 +230,30 @@ pub struct Watcher {
 enum Phase {
     /// Not started.
     Idle,
-    /// No request is open.
+    /// Waiting; no request is open.
     Waiting { until: Now, next: Next },
-    /// A request was sent and nothing has come back.
+    /// A request was sent and is not answered yet.
     Asked { call: CallId, sent: Now, work: Work },
-    /// A stream is followed.
+    /// A stream is open.
     Following { call: CallId, opened: Now, heard: Now, lines: bool, work: Work },
 }
 
-/// What comes after waiting.
+/// The request after a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Next {
     List,
     Watch { from: ResourceVersion },
 }
 
-/// What the open request is for.
+/// The purpose of the open request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Work {
-    /// `began`: the Informer was told so, and must be told how it ends. `serves`: what had asked for most recent data
-    /// when the list was begun.
+    /// A streaming list. `began`: the Informer knows of the list, and must learn how it ends. `serves`: the requests
+    /// for most recent data that were made before the list began.
     StreamingList { began: bool, serves: Serves },
     /// One page of a plain list; `began` and `serves` as above.
     List { page: Option<Arc<str>>, began: bool, serves: Serves },
-    /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
+    /// A watch that is complete up to `from`. `again`: the Informer does not know of the new connection yet.
     Watch { from: ResourceVersion, again: bool },
 }
 
@@ -264,7 +265,7 @@ impl Work {
         }
     }
 
-    /// What had asked for most recent data when the list was begun.
+    /// The requests for most recent data that were made before the list began.
     fn serves(&self) -> Serves {
         match self {
             Work::StreamingList { began: _, serves } | Work::List { page: _, began: _, serves } => *serves,
@@ -335,8 +336,8 @@ impl Machine for Watcher {
                 Work::StreamingList { .. } => {
                     self.give_up_streaming("the streaming list did not end within 60 s", now, out);
                 }
-                // A watch from a version that the server has not reached, say after its storage was restored,
-                // is silent too: only a list helps there.
+                // A watch from a version that the server has not reached, for example after its storage was restored,
+                // is silent too. Only a list helps then.
                 Work::Watch { .. } if self.delivered.silent_at(*opened) <= now => {
                     self.give_up("the watch was silent for 330 s", now, out);
                 }
@@ -358,7 +359,7 @@ impl Machine for Watcher {
 }
 
 impl Watcher {
-    /// A watcher of this kind that has not started.
+    /// Creates a watcher of this kind that has not started.
     #[must_use]
     pub fn new(kind: Kind) -> Watcher {
         Watcher {
@@ -383,8 +384,8 @@ impl Watcher {
         }
     }
 
-    /// The invariant: once started, something is always waited for, with a limit; a stream is followed only by
-    /// a kind of request that streams, and only a watcher that follows, or is about to go on at once, is fresh.
+    /// Checks the invariants. A started watcher always has a deadline. A stream is open only for a request that
+    /// streams. Only a watcher with a watch, or with one that follows at once, is fresh.
     fn check(&self) -> bool {
         let streams = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
@@ -484,7 +485,7 @@ impl Watcher {
         }
     }
 
-    /// What follows from a failure of the open request.
+    /// Handles a failure of the open request.
     fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
         let (work, accepted) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
@@ -505,8 +506,8 @@ impl Watcher {
                 Work::List { .. } => self.backoff.after_failure(),
             },
             WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
-            // A server that restarts denies everything until its own caches are filled, so a denial is no
-            // reason to wait longer than for any other failure.
+            // A server that restarts denies everything until its own caches are filled, so a denial has the same delay
+            // as any other failure.
             WatchFailure::TooManyRequests(None) | WatchFailure::Denied(_) | WatchFailure::Other(_) => {
                 self.backoff.after_failure()
             }
@@ -526,7 +527,7 @@ impl Watcher {
 
     fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let bound = match &self.phase {
-            // A list comes anyway.
+            // A list follows in any case.
             Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
             Phase::Waiting { until, next: Next::Watch { .. } } => Some(*until),
             Phase::Asked { .. } | Phase::Following { .. } => None,
@@ -537,8 +538,8 @@ impl Watcher {
         }
     }
 
-    /// Gives up what is under way and lists again: at once after the first expiry in a while, else after a
-    /// wait that grows while lists do not lead to a lasting watch, so that a stale server is not hammered.
+    /// Gives up the current request and lists again. The first expiry in a while leads to an immediate list. Otherwise
+    /// the delay grows while lists do not lead to a lasting watch, to spare a stale server.
     fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let began = self.work_mut().is_some_and(|work| work.began());
         self.abort_list(began, out);
@@ -572,7 +573,7 @@ impl Watcher {
         }
     }
 
-    /// Shows what changed; the time of the last word alone is worth it only `anyway`.
+    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `anyway` is set.
     fn show(&mut self, anyway: bool, out: &mut Vec<Out>) {
         let phase = match &self.phase {
             Phase::Idle => return,
@@ -605,7 +606,7 @@ impl Watcher {
     }
 }
 
-/// A failure in words, for operators.
+/// The description of a failure for operators.
 fn words(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),

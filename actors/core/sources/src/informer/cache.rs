@@ -1,4 +1,4 @@
-//! The objects with their indexes, and which Services have to be worked out again.
+//! The cached objects with their indexes, and the Services that must be reconciled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,36 +18,37 @@ use model::object::{Kind, NodeObject, Object, ObjectKey, ResourceVersion, Servic
 use model::report::{ServiceRef, Subject};
 use model::view::Candidacy;
 
-/// When and how something reached us.
+/// When and how a change arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) now: Now,
     pub(super) provenance: Provenance,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Applied {
-    /// It was taken in.
+    /// The change was applied.
     Taken,
-    /// It was known already.
+    /// The state was known already.
     Known,
-    /// It is older than what is stored.
+    /// The state is older than the stored one.
     Stale,
 }
 
-/// All that is known under the name of one Service; its slices may come before it.
+/// The state of one Service name. Slices may arrive before their Service.
 #[derive(Default, Debug)]
 pub(super) struct Entry {
     pub(super) service: Option<(Arc<ServiceObject>, Candidacy)>,
     pub(super) slices: BTreeMap<Arc<str>, Arc<SliceObject>>,
-    /// The nodes that its parts rest on, in order: its side of the index.
+    /// The nodes that its parts depend on, in order: one side of the index.
     pub(super) nodes: Vec<NodeName>,
     /// Endpoints that lost their nodeName, by identity (D6).
     pub(super) orphans: BTreeMap<u64, Orphan>,
-    /// Raised by every slice event, and never reused for another state, also when an entry was dropped (A3).
+    /// A number that rises with every slice event. It is never reused for another state, even after an entry was
+    /// dropped (A3).
     pub(super) revision: u64,
-    /// The most doubtful way in which something came since it was last worked out.
+    /// The most doubtful provenance since the last reconcile.
     pub(super) provenance: Provenance,
     /// When the oldest slice event since then was triggered.
     pub(super) triggered: Option<Now>,
@@ -55,17 +56,17 @@ pub(super) struct Entry {
     pub(super) read: Option<Now>,
     /// Its data errors, while they last (D6).
     pub(super) trouble: Option<Trouble>,
-    /// What was last said.
+    /// The last published fact.
     pub(super) said: Option<Arc<ServiceFact>>,
 }
 
 impl Entry {
-    /// An entry without known objects.
+    /// Creates an entry without objects.
     fn new(revision: u64) -> Entry {
         Entry { revision, ..Entry::default() }
     }
 
-    /// Forgets the last known nodes of endpoints that are named again or gone, and those whose time is over.
+    /// Forgets the last known nodes of endpoints that have a nodeName again or are gone, and expired ones.
     pub(super) fn drop_orphans(&mut self, now: Now) {
         if self.orphans.is_empty() {
             return;
@@ -77,16 +78,16 @@ impl Entry {
     }
 }
 
-/// The node that an endpoint without a nodeName was last known on.
+/// The last known node of an endpoint without a nodeName.
 #[derive(Debug)]
 pub(super) struct Orphan {
     pub(super) node: NodeName,
     pub(super) until: Now,
-    /// How it became known that it has lost it (G1).
+    /// How the loss of the nodeName arrived (G1).
     pub(super) provenance: Provenance,
 }
 
-/// What ends when its time comes.
+/// The owner of a last known address or node, which expires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Memory {
     /// Last known addresses of a node.
@@ -95,7 +96,7 @@ enum Memory {
     Service(ServiceKey),
 }
 
-/// The kind of the object of this name.
+/// The kind of the object with this key.
 pub(super) fn kind_of(key: &ObjectKey) -> Kind {
     match key {
         ObjectKey::Service(_) => Kind::Services,
@@ -105,26 +106,26 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
     }
 }
 
-/// The caches of the three kinds that levels rest on; events are not kept.
+/// The caches of the three kinds that levels depend on. Events are not cached.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) entries: BTreeMap<ServiceKey, Entry>,
     /// The first revision of a new entry: greater than those of all dropped entries.
     first_revision: u64,
-    /// Every slice's Service, also of slices that have none.
+    /// All slices by key, including those without a Service.
     pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
     pub(super) nodes: BTreeMap<NodeName, Node>,
-    /// How many Services and nodes exist; entries and nodes hold others besides.
+    /// The numbers of cached Services and nodes. `entries` and `nodes` contain further items.
     services_held: usize,
     nodes_held: usize,
-    /// Services to be worked out again.
+    /// The Services to reconcile.
     pub(super) dirty: BTreeSet<ServiceKey>,
-    /// When the first of them became so.
+    /// When the first of them became dirty.
     pub(super) due: Option<Now>,
-    /// Nodes of which the admin state is to be told.
+    /// The nodes whose facts must be published for the admin state.
     pub(super) changed_nodes: BTreeSet<NodeName>,
     memories: BTreeSet<(Now, Memory)>,
-    /// The Services that the cloud-controller-manager may be about to serve (W7).
+    /// The Services that the cloud-controller-manager may be about to process (W7).
     pub(super) awaiting: Awaiting,
     names: Interner,
     selection: Selection,
@@ -151,13 +152,13 @@ impl Cache {
         }
     }
 
-    /// When something is to be worked out or ends.
+    /// When the next reconcile or expiry is due.
     pub(super) fn deadline(&self) -> Option<Now> {
         let memories = self.memories.first().map(|(at, _)| *at);
         earliest(self.due, earliest(memories, self.awaiting.deadline()))
     }
 
-    /// How many objects of a kind are held.
+    /// The number of cached objects of a kind.
     pub(super) fn held(&self, kind: Kind) -> usize {
         match kind {
             Kind::Services => self.services_held,
@@ -167,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// The names of all objects of a kind that are held.
+    /// The keys of all cached objects of a kind.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Services => {
@@ -183,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// The node of this name.
+    /// The node with this name.
     pub(super) fn node(&self, name: &NodeName) -> Option<&Arc<NodeObject>> {
         self.nodes.get(name)?.object.as_ref()
     }
@@ -199,7 +200,7 @@ impl Cache {
         Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
     }
 
-    /// The version of the state of this object that is held.
+    /// The resourceVersion of the cached state of this object.
     pub(super) fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
         match key {
             ObjectKey::Service(key) => {
@@ -212,7 +213,7 @@ impl Cache {
         }
     }
 
-    /// Whether a state of this object is held.
+    /// Returns true if a state of this object is cached.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.version(key).is_some()
     }
@@ -225,7 +226,7 @@ impl Cache {
         self.entries.iter().filter(move |(_, entry)| is_candidate(entry)).map(|(key, _)| key)
     }
 
-    /// Has the Service of this slice worked out again.
+    /// Marks the Service of this slice as dirty.
     pub(super) fn touch_owner(&mut self, key: &ObjectKey, arrival: Arrival) {
         if let ObjectKey::Slice(slice) = key
             && let Some(owner) = self.owner(slice).cloned()
@@ -234,7 +235,7 @@ impl Cache {
         }
     }
 
-    /// Prepares an object for being kept: equal names are shared, and a node is judged by the configuration.
+    /// Prepares an object for the cache: shares equal names, and applies the configuration to a node.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
@@ -243,7 +244,7 @@ impl Cache {
         }
     }
 
-    /// Takes in a compacted object's state.
+    /// Stores the state of a compacted object.
     pub(super) fn put(&mut self, arrival: Arrival, object: Object) -> Applied {
         match object {
             Object::Service(service) => self.put_service(arrival, service),
@@ -253,7 +254,7 @@ impl Cache {
         }
     }
 
-    /// Takes in that an object is gone; `version` is that of the deletion, when it is known.
+    /// Removes an object; `version` is that of the deletion, if it is known.
     pub(super) fn remove(
         &mut self,
         arrival: Arrival,
@@ -309,7 +310,7 @@ impl Cache {
             if slice.resource_version.is_older_than(&stored.resource_version) {
                 return Applied::Stale;
             }
-            // The age of the trigger depends on the moment of arrival and is no part of the state.
+            // The age of the trigger depends on the time of arrival and is not part of the state.
             if slice.resource_version == stored.resource_version
                 && slice.service == stored.service
                 && slice.address_type == stored.address_type
@@ -332,7 +333,7 @@ impl Cache {
         Applied::Taken
     }
 
-    /// Takes a slice out of its Service's entry.
+    /// Removes a slice from its Service's entry.
     fn leave(&mut self, arrival: Arrival, slice: &SliceObject) {
         let Some(service) = &slice.service else { return };
         if let Some(entry) = self.entries.get_mut(service) {
@@ -342,8 +343,8 @@ impl Cache {
         }
     }
 
-    /// An event of a slice of this Service. It raises the revision in any case; it is worked out only for a
-    /// candidate, and kept in mind for a Service that is still to come.
+    /// Handles an event of a slice of this Service. It always raises the revision. It marks only a candidate as dirty,
+    /// and is remembered for a Service that has not arrived yet.
     fn on_slice_event(&mut self, service: &ServiceKey, arrival: Arrival, trigger_age: Option<Duration>) {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
@@ -353,7 +354,7 @@ impl Cache {
         if candidacy.is_some_and(|candidacy| candidacy != Candidacy::Candidate) {
             return;
         }
-        // The first list tells of changes that other processes have long dealt with.
+        // The first list contains old changes, which other processes have handled long ago.
         if arrival.provenance != Provenance::FirstList {
             entry.triggered =
                 earliest(entry.triggered, Some(arrival.now.minus(trigger_age.unwrap_or_default())));
@@ -364,8 +365,8 @@ impl Cache {
         }
     }
 
-    /// Keeps in mind on which node each endpoint was that comes without one (D6). To be called while the
-    /// slice's state before it is still stored.
+    /// Remembers the last known node of each endpoint that arrives without a nodeName (D6). Must be called while the
+    /// previous state of the slice is still stored.
     fn remember_nodes(&mut self, arrival: Arrival, slice: &SliceObject) {
         let Some(service) = &slice.service else { return };
         if slice.endpoints.iter().all(|endpoint| endpoint.node.is_some()) {
@@ -374,7 +375,7 @@ impl Cache {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
         };
-        // A slice of no family (FQDN) tells nothing about nodes (D4).
+        // A slice of no family (FQDN) has no information about nodes (D4).
         let counts = |slice: &&Arc<SliceObject>| !slice.address_type.families().is_empty();
         let endpoints = entry.slices.values().filter(counts).flat_map(|slice| &slice.endpoints);
         let known: BTreeMap<u64, &NodeName> =
@@ -432,7 +433,7 @@ impl Cache {
         self.drop_void_node(name);
     }
 
-    /// Marks the Services that rest on a node.
+    /// Marks the Services that depend on a node as dirty.
     pub(super) fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
         let services: Vec<ServiceKey> =
             self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
@@ -450,7 +451,8 @@ impl Cache {
         }
     }
 
-    /// Ends the memories whose time has come. What follows is as doubtful as what they were kept for (G1).
+    /// Removes expired last known addresses and nodes. The consequences are as doubtful as the changes behind them
+    /// (G1).
     pub(super) fn expire(&mut self, now: Now) {
         while let Some((at, memory)) = self.memories.pop_first() {
             if at > now {
@@ -479,7 +481,7 @@ impl Cache {
         }
     }
 
-    /// Brings the index to what a Service's parts rest on now.
+    /// Updates the index to the nodes that a Service's parts depend on now.
     pub(super) fn reindex(&mut self, service: &ServiceKey, nodes: Vec<NodeName>) {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
@@ -505,7 +507,7 @@ impl Cache {
         }
     }
 
-    /// Drops an entry of which nothing is known and nothing was said.
+    /// Drops an entry without objects and without a published fact.
     pub(super) fn drop_void_entry(&mut self, key: &ServiceKey) {
         let void = |entry: &Entry| entry.service.is_none() && entry.slices.is_empty() && entry.said.is_none();
         if let Some(entry) = self.entries.get(key).filter(|entry| void(entry)) {
@@ -515,7 +517,7 @@ impl Cache {
         }
     }
 
-    /// The invariants: both sides of each index agree, counts are true, and what is dirty will be seen to.
+    /// Checks the invariants: both sides of each index agree, counts are right, and dirty items have a deadline.
     pub(super) fn check(&self) -> bool {
         let slices_placed = self.slices.iter().all(|(key, slice)| {
             slice.service.as_ref().is_none_or(|service| {

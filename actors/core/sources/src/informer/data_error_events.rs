@@ -1,5 +1,5 @@
-//! What of the data is told to operators: each condition once when it begins, and once more in each term and after a pause
-//! (D6, E1). A Service that is paused is told nothing, as where everything is only observed (G6).
+//! Reports data errors to operators: each condition once when it begins, and once more in each term and after a pause
+//! (D6, E1). A paused Service gets no reports, as in a mode that only observes (G6).
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use model::report::{Condition, Ended, EventKind, Report, ServiceRef, Subject};
 /// The data errors of a Service, while they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Trouble {
-    /// How many endpoints they concern.
+    /// Number of affected endpoints.
     endpoints: usize,
-    /// One of them, in words.
+    /// Description of one of them.
     example: Arc<str>,
-    /// Whether they have been told in this term.
+    /// True if they were reported in this term.
     told: bool,
 }
 
 impl Entry {
-    /// Takes in what is wrong with its data now.
+    /// Records the current data errors.
     pub(super) fn note_trouble(&mut self, worked: &Worked) {
         let service = self.service.as_ref().map(|(service, _)| &service.uid);
         let lasts = service == self.said.as_ref().map(|said| &said.uid);
@@ -36,14 +36,14 @@ impl Entry {
         });
     }
 
-    /// Whether its Service is paused, by operators' wishes or by its annotation.
+    /// Returns true if its Service is paused, by the policy or by its annotation.
     fn is_paused(&self, policy: &OperatorPolicy) -> bool {
         let paused = |service: &ServiceObject| service.paused || policy.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
-    /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
-    /// when it ends.
+    /// The report of its data errors, unless they were reported already. A pause clears that, so that they are
+    /// reported when the pause ends.
     fn untold_trouble(&mut self, policy: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(policy);
         let subject = self.subject()?;
@@ -56,7 +56,7 @@ impl Entry {
         Some(Report { subjects: vec![subject], what, note: None })
     }
 
-    /// Its Service, as events name it.
+    /// The Service, as the subject of an event.
     fn subject(&self) -> Option<Subject> {
         let (service, _) = self.service.as_ref()?;
         Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))
@@ -64,8 +64,8 @@ impl Entry {
 }
 
 impl Informer {
-    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
-    /// more, at the end of the turn, when all that came before is worked out.
+    /// Starts a term. Another client may read its Events, or an earlier report was dropped. Therefore lasting
+    /// conditions are reported once more at the end of the turn, after all earlier inputs are processed.
     pub(super) fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;
@@ -79,7 +79,7 @@ impl Informer {
         self.cache.due.get_or_insert(now);
     }
 
-    /// What operators wish takes the place of what they wished before.
+    /// Replaces the operator's policy.
     pub(super) fn on_policy(&mut self, now: Now, policy: Arc<OperatorPolicy>) {
         let before = std::mem::replace(&mut self.policy, policy);
         if !before.services.keys().eq(self.policy.services.keys()) {
@@ -88,7 +88,7 @@ impl Informer {
         }
     }
 
-    /// Reports the data errors of one Service when they have begun.
+    /// Reports the data errors of one Service, if they are new.
     pub(super) fn tell_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         if self.reporting.is_some()
             && let Some(entry) = self.cache.entries.get_mut(key)
@@ -105,7 +105,7 @@ impl Informer {
         }
     }
 
-    /// Says that the data errors of one Service have ended, if they were reported. In a pause nothing of it is reported.
+    /// Ends the reported data errors of one Service, if they no longer hold. A pause ends them too.
     pub(super) fn end_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(subject) = self.reported.get(key) else { return };
         let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.policy));
@@ -117,7 +117,7 @@ impl Informer {
         }
     }
 
-    /// Reports what has begun since the last turn and, at the begin of a term, what lasts.
+    /// Reports the conditions that began since the last turn and, at the start of a term, all that last.
     pub(super) fn tell(&mut self, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
@@ -143,7 +143,7 @@ impl Informer {
         }
     }
 
-    /// Whether nothing is kept back that is to be told.
+    /// Returns true if every condition that must be reported was reported.
     pub(super) fn has_told(&self) -> bool {
         let mut entries = self.cache.entries.values();
         let is_told = |entry: &Entry| {

@@ -1,4 +1,4 @@
-//! A node, what rests on it, and the addresses that it had last.
+//! A node, the Services that depend on it, and its last known addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,38 +17,38 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
     }
 }
 
-/// Why a node is in no pool at all, if it is in none (D5).
+/// Why a node is left out of every pool, if it is (D5).
 fn excluded(object: &NodeObject) -> Option<LeftOut> {
     object.left_out.filter(|why| why.is_everywhere())
 }
 
-/// A node that exists, or on which something still rests.
+/// A node that exists, or that something still depends on.
 #[derive(Default, Debug)]
 pub(super) struct Node {
     pub(super) object: Option<Arc<NodeObject>>,
-    /// Addresses that it had last, by family (D6).
+    /// Its last known addresses, by family (D6).
     pub(super) lost: BTreeMap<Family, Lost>,
-    /// The Services whose parts rest on it.
+    /// The Services whose parts depend on it.
     pub(super) services: BTreeSet<ServiceKey>,
 }
 
-/// Addresses that a node had last.
+/// The last known addresses of a node.
 #[derive(Debug)]
 pub(super) struct Lost {
     ips: Vec<IpAddr>,
-    /// Until when they are tolerated (D6).
+    /// The time until which they are tolerated (D6).
     pub(super) until: Now,
-    /// How it became known that the node has lost them: what follows from that is as doubtful, however late (G1).
+    /// How their loss arrived. What follows from it is as doubtful, however late (G1).
     pub(super) provenance: Provenance,
 }
 
-/// How a node stands.
+/// How a node counts for pools.
 pub(super) enum Standing<'a> {
     /// It exists.
     Known(&'a NodeObject),
     /// It exists and is left out of all pools (D5).
     LeftOut(&'a NodeObject, LeftOut),
-    /// It does not exist, as far as is known.
+    /// It does not exist, as far as known.
     Unknown,
 }
 
@@ -63,7 +63,7 @@ impl Node {
         }
     }
 
-    /// The addresses that it had last, while they are tolerated.
+    /// Its last known addresses, while they are tolerated.
     pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
         let lost = self.lost.get(&family).filter(|lost| now < lost.until);
         lost.into_iter().flat_map(|lost| lost.ips.iter().copied())
@@ -73,7 +73,7 @@ impl Node {
         self.object.is_none() && self.lost.is_empty() && self.services.is_empty()
     }
 
-    /// Keeps in mind the addresses that a node has lost (D6); until when, if there are any.
+    /// Remembers the addresses that a node has lost (D6). Returns when they expire, if there are any.
     pub(super) fn remember(
         &mut self,
         before: Option<&NodeObject>,

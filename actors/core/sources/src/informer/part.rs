@@ -1,4 +1,4 @@
-//! What one Service's endpoints ask of its pools, by family (D4-D6).
+//! Computes the parts of one Service: the members that its endpoints require, by family (D4-D6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,64 +13,64 @@ use model::ids::{Family, NodeName, ServiceKey};
 use model::machine::Now;
 use model::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
 
-/// The most errors that are put into words.
+/// The maximum number of error descriptions.
 const ERRORS_SHOWN: usize = 10;
 
-/// What was worked out for one Service.
+/// The result of the computation for one Service.
 #[derive(Default)]
 pub(super) struct Worked {
     pub(super) parts: BTreeMap<Family, Part>,
     pub(super) slices: usize,
     pub(super) endpoints: usize,
-    /// What is wrong (D6), in words; at most [`ERRORS_SHOWN`].
+    /// Descriptions of the errors (D6); at most [`ERRORS_SHOWN`].
     pub(super) errors: Vec<Arc<str>>,
-    /// How many endpoints that concerns.
+    /// The number of affected endpoints.
     pub(super) affected: usize,
-    /// The nodes on which this rests, in order.
+    /// The nodes that the result depends on, in order.
     pub(super) nodes: Vec<NodeName>,
-    /// Whether something that it rests on exists and is not known (D6).
+    /// True if the result depends on an object that exists but is not known (D6).
     incomplete: bool,
     /// The addresses of nodes that are about to be deleted and have an endpoint that counts, by family (D5).
     doomed: BTreeMap<Family, BTreeMap<IpAddr, RequiredNode>>,
 }
 
-/// What a Service's parts are worked out from, besides its own slices.
+/// The inputs of the computation besides the Service's own slices.
 pub(super) struct Ground<'a> {
     /// The nodes.
     pub(super) nodes: &'a BTreeMap<NodeName, Node>,
-    /// What exists and was never decoded.
+    /// The objects that exist but were never decoded.
     pub(super) unread: &'a Unread,
     /// The slices whose last good state does not count, by name (X5).
     pub(super) left_out: BTreeSet<Arc<str>>,
-    /// Whether nothing is heard of EndpointSlices at present.
+    /// True if the watch of EndpointSlices is not current.
     pub(super) slices_lost: bool,
-    /// The families of which what was known is not to be used any more, as it was configured (X5).
+    /// The families whose last good state is no longer used, as configured (X5).
     pub(super) dropped: BTreeSet<Family>,
-    /// Whether each family has slices of its own (D4).
+    /// True if each family has its own slices (D4).
     pub(super) per_family: bool,
-    /// The families that the Service's pools have.
+    /// The families of the Service's pools.
     pub(super) used: &'a [Family],
-    /// Which endpoints count.
+    /// The endpoints that count.
     pub(super) rule: Counts,
-    /// When.
+    /// The current time.
     pub(super) now: Now,
 }
 
-/// The families that a slice counts for: that of its addresses, where each has slices of its own (D4).
+/// The families that a slice counts for: its address family, if each family has its own slices (D4).
 pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
     let address_type = if per_family { slice.address_type } else { AddressType::Unset };
     address_type.families()
 }
 
 impl Worked {
-    /// Of a Service that asks for nothing because it is no candidate.
+    /// The result for a Service that is not a candidate: it requires nothing.
     pub(super) fn nothing() -> Worked {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
         Worked { parts, ..Worked::default() }
     }
 
-    /// Of a candidate whose slices may not be read any more, where that makes go what was known of them; where nothing
-    /// ever was, nothing is known (X3).
+    /// The result for a candidate whose slices may no longer be read, if that ends the use of their last good state. A
+    /// family without any good state so far is unknown (X3).
     pub(super) fn withdrawn(ground: &Ground<'_>) -> Worked {
         let mut worked = Worked::nothing();
         for (family, part) in &mut worked.parts {
@@ -80,7 +80,7 @@ impl Worked {
         worked
     }
 
-    /// Nodes that are about to be deleted are required where no other node is: their pods still serve (D5).
+    /// Requires nodes that are about to be deleted, if no other node is required: their pods still serve (D5).
     fn require_doomed(&mut self) {
         for (family, nodes) in std::mem::take(&mut self.doomed) {
             if let Some(part) = self.parts.get_mut(&family).filter(|part| part.required.is_empty()) {
@@ -90,7 +90,7 @@ impl Worked {
         }
     }
 
-    /// Counts a slice for these families; for none, its addresses are no IP addresses (D4).
+    /// Counts a slice for these families; no families means that its addresses are not IP addresses (D4).
     fn add_slice(&mut self, slice: &SliceObject, families: &[Family]) {
         self.slices += 1;
         self.endpoints += slice.endpoints.len();
@@ -117,19 +117,19 @@ impl Worked {
     }
 }
 
-/// How far a node hosts endpoints of one family.
+/// How a node hosts endpoints of one family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Hosting {
     /// It hosts none.
     #[default]
     Nothing,
-    /// It hosts endpoints, and none of them counts.
+    /// It hosts endpoints, but none that counts.
     Uncounted,
-    /// It hosts one that counts.
+    /// It hosts an endpoint that counts.
     Counted,
 }
 
-/// The endpoints of one node.
+/// The endpoints on one node.
 #[derive(Default)]
 struct Host {
     endpoints: usize,
@@ -145,7 +145,7 @@ impl Host {
         }
     }
 
-    /// Takes in one endpoint more, which counts for these families.
+    /// Adds an endpoint that counts for these families.
     fn add(&mut self, families: &[Family], hosting: Hosting) {
         self.endpoints += 1;
         for family in families {
@@ -158,7 +158,7 @@ impl Host {
     }
 }
 
-/// Whether an endpoint makes its node required (D4).
+/// Returns true if an endpoint makes its node required (D4).
 fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     match rule {
         Counts::Hosted => !endpoint.terminating,
@@ -167,12 +167,12 @@ fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// The families that the Service's pools have; lacking addresses of another one are no error.
+/// The families of the Service's pools. Missing addresses of another family are not an error.
 pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
     if service.families.is_empty() { &[Family::V4] } else { &service.families }
 }
 
-/// The family in words.
+/// The name of a family in error descriptions.
 fn words(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",
@@ -180,7 +180,7 @@ fn words(family: Family) -> &'static str {
     }
 }
 
-/// Works out a candidate's parts from all its slices, each for the families that it counts for.
+/// Computes a candidate's parts from all its slices, each for the families that it counts for.
 pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> Worked {
     let mut worked = Worked::nothing();
     add_unread(&mut worked, key, ground.unread);
@@ -222,7 +222,7 @@ pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> 
     worked
 }
 
-/// Notes which slices are not known.
+/// Adds the slices that are not known.
 fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
     for slice in unread.slices_of(key).take(ERRORS_SHOWN) {
         worked.incomplete = true;
@@ -234,8 +234,8 @@ fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
     }
 }
 
-/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no endpoint
-/// (D4), one that is left out adds none at all, and those of one that is about to be deleted may stay (D5).
+/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no
+/// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
 fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'_>) {
     let node = ground.nodes.get(name);
     let (object, why) = match node.map_or(Standing::Unknown, Node::standing) {
@@ -293,7 +293,7 @@ fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'
     }
 }
 
-/// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
+/// Tolerates the addresses of the nodes on which endpoints without a nodeName were last known (D6).
 fn add_orphans(
     worked: &mut Worked,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! Works out what a Service's endpoints ask of its pools once something of it has changed, and says what is new (A3).
+//! Reconciles one dirty Service: computes its parts and publishes its fact if it has changed (A3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use model::object::ServiceObject;
 use model::view::Candidacy;
 
 impl Informer {
-    /// Works out one Service and says what is new about it.
+    /// Reconciles one Service.
     pub(super) fn settle(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(entry) = self.cache.entries.get_mut(key) else {
             return;
@@ -69,7 +69,7 @@ impl Informer {
         self.cache.drop_void_entry(key);
     }
 
-    /// What was known of the slices of a Service that had this name before says nothing of its successor.
+    /// Forgets the slices of an earlier Service with the same name: they do not apply to its successor.
     fn forget_predecessor(&mut self, key: &ServiceKey, uid: &ServiceUid) {
         let said = self.cache.entries.get(key).and_then(|entry| entry.said.as_ref());
         if said.is_some_and(|said| said.uid != *uid) {
@@ -77,7 +77,7 @@ impl Informer {
         }
     }
 
-    /// Brings the state of a candidate's slice set to what is known of its slices, of which these do not count (X5).
+    /// Updates the resource of a candidate's slices from their current states. Slices in `left_out` do not count (X5).
     fn settle_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
         let Some(entry) = self.cache.entries.get(key) else { return };
         let unread = || {
@@ -93,8 +93,8 @@ impl Informer {
         self.resources.settle(now, key, set, entry.provenance, wrong);
     }
 
-    /// The slices of a Service whose last good state is not used any more, because the newest cannot be decoded and it was
-    /// configured so.
+    /// The slices of a Service whose last good state is no longer used, because the newest state cannot be decoded and
+    /// the configuration requires it.
     fn left_out(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
         match self.cache.entries.get(key).filter(|_| self.resources.drops()) {
             Some(entry) => self.undecodables.slices_of(entry).collect(),
@@ -102,7 +102,7 @@ impl Informer {
         }
     }
 
-    /// Says a Service's fact unless it is what was said last.
+    /// Publishes a Service's fact, unless it equals the last published one.
     fn say(&mut self, service: &ServiceObject, candidacy: Candidacy, worked: Worked, out: &mut Vec<Out>) {
         let Some(entry) = self.cache.entries.get_mut(&service.key) else {
             return;
@@ -137,7 +137,7 @@ impl Informer {
         out.push(Out::Service(fact.uid.clone(), Some(fact)));
     }
 
-    /// Says that a Service is gone, if anything was said of it.
+    /// Publishes that a Service is gone, if a fact about it was published.
     fn say_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(entry) = self.cache.entries.get_mut(key) else {
             return;

@@ -1,5 +1,5 @@
-//! Remembers what exists although no state of it was ever decoded. What such an object asks for is not known, which
-//! is not the same as nothing (D6): what rests on it is incomplete until it is decoded or gone.
+//! Tracks objects that exist but were never decoded. What such an object requires is not known, which differs from
+//! nothing (D6). Everything that depends on it is incomplete until the object is decoded or gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use super::cache::{Arrival, Cache};
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::object::{Kind, ObjectKey, Owner};
 
-/// The Services that a change of what is not known concerns.
+/// The Services affected by a change in the set of unread objects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Concerned {
-    /// This one.
+    /// One Service.
     Service(ServiceKey),
-    /// All of a namespace.
+    /// All Services of a namespace.
     Namespace(Arc<str>),
-    /// Those that rest on this node.
+    /// All Services that depend on this node.
     Node(NodeName),
-    /// All.
+    /// All Services.
     All,
 }
 
-/// The objects of which no state is known. Services are not among them: nothing is managed for one that was never
+/// The objects without a known state. Services are not included: nothing is managed for a Service that was never
 /// decoded.
 #[derive(Default, Debug)]
 pub(super) struct Unread {
-    /// The slices that belong, or may belong, to a Service; `None` when their metadata do not say to which.
+    /// The slices that belong, or may belong, to a Service; `None` if their metadata do not name it.
     slices: BTreeMap<SliceKey, Option<ServiceKey>>,
-    /// The slices whose Service is known, and the others.
+    /// The slices by Service, and those whose Service is unknown.
     owned: BTreeMap<ServiceKey, BTreeSet<SliceKey>>,
     anybodys: BTreeSet<SliceKey>,
     nodes: BTreeSet<NodeName>,
-    /// Kinds whose last complete list held an object that could not be named either.
+    /// Kinds whose last complete list contained an object without a readable name.
     blind: BTreeSet<Kind>,
 }
 
 impl Unread {
-    /// An object exists and no state of it is known; whom this concerns, when it is news.
+    /// Adds an object without a known state. Returns the affected Services, if this is a change.
     pub(super) fn add(&mut self, key: &ObjectKey, owner: Owner) -> Vec<Concerned> {
         match key {
             ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
@@ -48,7 +48,7 @@ impl Unread {
                 let owner = match owner {
                     Owner::Unknown => None,
                     Owner::Service(owner) => Some(owner),
-                    // Nothing rests on it.
+                    // Nothing depends on it.
                     Owner::Nobody => return self.remove(key),
                 };
                 if self.slices.get(slice) == Some(&owner) {
@@ -67,7 +67,7 @@ impl Unread {
         }
     }
 
-    /// The object is decoded or gone; whom this concerns.
+    /// Removes an object that is decoded or gone. Returns the affected Services.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Vec<Concerned> {
         match key {
             ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
@@ -93,8 +93,8 @@ impl Unread {
         }
     }
 
-    /// A list of this kind is complete: `unread` are those in it of which no state is known. One that is `blind`,
-    /// which holds an object without a name, ends nothing. Whom this concerns.
+    /// Handles a complete list of this kind; `unread` are its objects without a known state. A `blind` list, which
+    /// contains an object without a readable name, removes none. Returns the affected Services.
     pub(super) fn listed(
         &mut self,
         kind: Kind,
@@ -125,7 +125,7 @@ impl Unread {
         }
     }
 
-    /// The slices that are, or may be, this Service's.
+    /// The slices that belong, or may belong, to this Service.
     pub(super) fn slices_of(&self, service: &ServiceKey) -> impl Iterator<Item = &SliceKey> {
         let first = SliceKey { namespace: Arc::clone(&service.namespace), name: "".into() };
         let anybodys = self.anybodys.range(first..);
@@ -133,17 +133,17 @@ impl Unread {
         self.owned.get(service).into_iter().flatten().chain(anybodys)
     }
 
-    /// Whether this node exists.
+    /// Returns true if this node exists without a known state.
     pub(super) fn has_node(&self, name: &NodeName) -> bool {
         self.nodes.contains(name)
     }
 
-    /// Whether there is an object of this kind that could not even be named.
+    /// Returns true if there is an object of this kind without a readable name.
     pub(super) fn is_blind(&self, kind: Kind) -> bool {
         self.blind.contains(&kind)
     }
 
-    /// The invariants: both sides of the index agree, and of nothing in it is a state held.
+    /// Checks the invariants: both sides of the index agree, and no object in it has a cached state.
     pub(super) fn check(&self, cache: &Cache) -> bool {
         let forward = self.slices.iter().all(|(slice, owner)| match owner {
             Some(owner) => self.owned.get(owner).is_some_and(|slices| slices.contains(slice)),
@@ -165,7 +165,7 @@ fn whom(slice: &SliceKey, owner: Option<&ServiceKey>) -> Concerned {
 }
 
 impl Cache {
-    /// Marks the Services that a change of what is not known concerns.
+    /// Marks the affected Services as dirty.
     pub(super) fn touch_concerned(
         &mut self,
         concerned: impl IntoIterator<Item = Concerned>,

@@ -17,7 +17,7 @@ const EMPTY_LIMIT: u32 = 2;
 /// For how long watches may fail, one after another, before a list follows.
 const FAILING_LIMIT: Duration = Duration::from_secs(100);
 
-/// A request that was ended although it had not failed, and why.
+/// A request that was given up although it had not failed, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GivenUp {
     /// A watch: a list follows.
@@ -26,7 +26,7 @@ pub enum GivenUp {
     StreamingList(Arc<str>),
 }
 
-/// What recent watches have delivered.
+/// The deliveries of recent watches.
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
     /// When the last line or page arrived.
@@ -35,14 +35,14 @@ pub(super) struct Delivered {
     empty: u32,
     /// When the first of several consecutive watches that failed or delivered nothing ended.
     failing_since: Option<Now>,
-    /// What was given up, until it is logged.
+    /// The request that was given up, until it is logged.
     report: Option<GivenUp>,
-    /// Whether this was logged since the last line of a watch.
+    /// True if this was logged since the last line of a watch.
     reported: bool,
 }
 
 impl Delivered {
-    /// Whether the last watch delivered a line, or lasted long enough.
+    /// Returns true if the last watch delivered a line, or lasted long enough.
     pub(super) fn is_trusted(&self) -> bool {
         self.empty == 0
     }
@@ -63,7 +63,7 @@ impl Delivered {
         self.last = now;
     }
 
-    /// What was given up before the next request, if that is to be logged.
+    /// The request that was given up before the next one, if that must be logged.
     pub(super) fn take_report(&mut self) -> Option<GivenUp> {
         self.report.take()
     }
@@ -82,7 +82,7 @@ impl Delivered {
         self.failing_since.get_or_insert(now);
     }
 
-    /// Whether a list must follow.
+    /// Returns true if a list must follow.
     fn needs_list(&self, now: Now) -> bool {
         self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
     }
@@ -95,7 +95,7 @@ impl Delivered {
 }
 
 impl Watcher {
-    /// A line other than an error has arrived.
+    /// Handles a line other than an error.
     pub(super) fn on_data(&mut self, now: Now, out: &mut Vec<Out>) {
         self.delivered.on_list(now);
         let Phase::Following { lines, work, .. } = &mut self.phase else { return };

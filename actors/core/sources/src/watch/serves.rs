@@ -10,7 +10,7 @@ use model::sample::{Metric, RelistReason};
 use model::watch::Seen;
 
 impl Watcher {
-    /// A newer term takes the place of an older one.
+    /// Handles the request of a newer term, which replaces that of an older one.
     pub(super) fn on_confirm(&mut self, now: Now, epoch: Epoch, anew: bool, out: &mut Vec<Out>) {
         if self.serves.term.is_some_and(|term| epoch <= term) {
             return;
@@ -23,7 +23,7 @@ impl Watcher {
         }
     }
 
-    /// A newer read takes the place of an older one.
+    /// Handles a newer read, which replaces an older one.
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
         if self.serves.read.is_none_or(|known| known < read) {
             self.serves.read = Some(read);
@@ -31,10 +31,10 @@ impl Watcher {
         }
     }
 
-    /// A wait is not cut short: it is the server's wish, or spares it.
+    /// Lists again, but not before the end of a wait: the server has asked for the wait, or the wait spares it.
     fn list_anew(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         match &mut self.phase {
-            // A list comes anyway, and begins after this word.
+            // A list follows in any case, and begins after this request.
             Phase::Idle | Phase::Waiting { next: Next::List, .. } => {}
             Phase::Waiting { next, .. } => {
                 *next = Next::List;

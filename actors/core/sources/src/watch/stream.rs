@@ -1,4 +1,4 @@
-//! What the lines of a stream and the pages of a list mean.
+//! Interprets the lines of a stream and the pages of a list.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Watcher {
         }
     }
 
-    /// Enters the stream of the open request, when it is one that streams.
+    /// Enters the stream of the open request; returns false if the request does not stream.
     fn follow(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Idle | Phase::Waiting { .. } => return false,
@@ -50,7 +50,7 @@ impl Watcher {
         }
     }
 
-    /// Takes in a line that was read at this moment; whether it is a bookmark.
+    /// Handles a line that was read at the time `read`. Returns true for a bookmark.
     pub(super) fn on_line(
         &mut self,
         now: Now,
@@ -60,7 +60,7 @@ impl Watcher {
     ) -> bool {
         self.read = read;
         if self.over == Some(call) {
-            // What the port has read before it was told that this request is over.
+            // The port had read it before it learned that this request is over.
             return false;
         }
         if self.current() != Some(call) || !self.follow(now, out) {
@@ -69,7 +69,7 @@ impl Watcher {
         }
         self.heard_at = Some(now);
         match &line {
-            // It says nothing of any object.
+            // An error is not about an object.
             Line::Error(_) => {}
             Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
                 self.on_data(now, out);
@@ -85,7 +85,7 @@ impl Watcher {
                 self.on_bookmark(now, resource_version, list_end, out);
                 return true;
             }
-            // It may have been any change, a deletion as well: only a list tells what is true now.
+            // It may be any change, including a deletion. Only a list shows the current state.
             Line::Undecodable { key: None, .. } if matches!(self.work_mut(), Some(Work::Watch { .. })) => {
                 self.pass_on(line, out);
                 self.relist(now, RelistReason::Broken, out);
@@ -98,8 +98,8 @@ impl Watcher {
         false
     }
 
-    /// What an ERROR line means: within a streaming list, any that is of no other known kind is taken for a refusal
-    /// of streaming, whose wording differs between versions of the server and of its storage.
+    /// Interprets an ERROR line. Within a streaming list, an error of no other known kind counts as a refusal of
+    /// streaming, because its wording differs between versions of the server and of its storage.
     fn as_refusal(&mut self, failure: WatchFailure) -> WatchFailure {
         match (failure, self.work_mut()) {
             (WatchFailure::Other(said), Some(Work::StreamingList { .. })) => {
@@ -109,7 +109,7 @@ impl Watcher {
         }
     }
 
-    /// Passes a line about an object on to the Informer.
+    /// Passes a line about an object to the Informer.
     fn pass_on(&mut self, line: Line, out: &mut Vec<Out>) {
         self.tell_list_began(out);
         let seen = match line {
@@ -128,7 +128,7 @@ impl Watcher {
                 out.push(Out::Metric(Metric::UndecodableObject(self.kind)));
                 Seen::Undecodable { key, owner, error, before: None }
             }
-            // Bookmarks and errors speak of the stream; in a page they mean nothing.
+            // Bookmarks and errors are about the stream; in a page they have no meaning.
             Line::Bookmark { .. } | Line::Error(_) => return,
         };
         out.push(Out::Seen(self.kind, self.read, seen));
@@ -146,7 +146,7 @@ impl Watcher {
         }
     }
 
-    /// Moves on the version that a running watch is complete up to. Objects of a list come in no order.
+    /// Sets the version that the running watch is complete up to. The objects of a list are in no order.
     fn advance(&mut self, version: &ResourceVersion) {
         match self.work_mut() {
             Some(Work::Watch { from, .. }) if !version.0.is_empty() => *from = version.clone(),
@@ -171,12 +171,12 @@ impl Watcher {
                     self.on_connected(now, out);
                 }
             }
-            // Nothing is complete up to a bookmark amid a list.
+            // A bookmark in the middle of a list does not mark a complete version.
             Some(Work::StreamingList { .. } | Work::List { .. }) | None => {}
         }
     }
 
-    /// Ends the list, unless it has no version to go on from.
+    /// Ends the list. Fails if it has no version to continue from.
     fn end_list(&mut self, now: Now, version: &ResourceVersion, out: &mut Vec<Out>) -> bool {
         if version.0.is_empty() {
             self.fail(now, WatchFailure::Other("a list without a resourceVersion".into()), out);
