@@ -1,9 +1,10 @@
-//! Follows the sources of pools on xDS control planes (docs/design/model-and-mechanisms.md, A2; X2): one owner of the
-//! client, which speaks the protocol and holds the resource cache, and of what the sources make of what it tells.
+//! Follows the sources of pools on xDS control planes (docs/design/model-and-mechanisms.md, A2; X2). This machine owns
+//! the client, which implements the protocol and holds the resource cache, and the sources, which derive assignments
+//! from its notices.
 //!
-//! Streams are a driver's. What pools get of a source is the Directory's business; it hears of each source as a level,
-//! so that what was told counts as recorded as soon as it is said: what waits for the Directory is replaced by what is
-//! newer, and no pool, and no write to Azure, keeps the next message from being read.
+//! A driver handles the streams. The Directory decides what pools get of a source. It receives each source as a level,
+//! so a notice counts as processed as soon as the facts are sent: a newer fact replaces one that waits for the
+//! Directory. Therefore no pool, and no write to Azure, delays the reading of the next message.
 
 #[cfg(test)]
 mod tests;
@@ -20,44 +21,43 @@ use crate::xds::sources::{self, Sources};
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
 
-/// How often what is known is shown at most.
+/// The minimum interval between published views.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
-/// What it is told once, at start.
+/// Parameters, fixed at startup.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The servers, and the waits between what is asked of them.
+    /// The servers and the delays between requests.
     pub client: client::Params,
-    /// The id by which control planes know us.
+    /// The node id by which control planes identify us.
     pub node_id: Arc<str>,
-    /// The sources of the pools that are configured. Without any, no server is ever asked.
+    /// The configured sources of pools. Without any, no server is contacted.
     pub sources: BTreeSet<Name>,
 }
 
-/// What the driver is to do, and what it says.
 use model::xds::stream::{Call, Heard, XdsMetric};
 
-/// What it can be told.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// The process begins: from now on the sources are followed.
+    /// Start following the sources.
     Start,
-    /// Something has happened on a stream.
+    /// A message from the driver about a stream.
     Heard(Heard),
-    /// All streams are to be closed, and nothing is to follow.
+    /// Close all streams and do nothing more.
     Shutdown,
 }
 
-/// What it can say.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the driver.
+    /// To the driver: a call.
     Call(Call),
-    /// To the Directory: what is known of a source.
+    /// To the Directory: the state of a source.
     Fact(Name, SourceFact),
-    /// To the board: all that is known.
+    /// To the snapshot: the state of all servers and sources.
     View(Arc<XdsView>),
-    /// To the metrics.
+    /// To the metrics recorder.
     Metric(XdsMetric),
 }
 
@@ -67,21 +67,21 @@ pub struct XdsSource {
     client: Client,
     sources: Sources,
     node_id: Arc<str>,
-    /// What is followed from the start on.
+    /// The sources to follow from the start.
     wanted: BTreeSet<Name>,
-    /// When it is shown next what has changed.
+    /// When the next view is due, after a change.
     show_at: Option<Now>,
     shown: Option<Now>,
 }
 
-/// What one part is to be told because of what the other has said.
+/// A message from one part of the machine to the other.
 enum Errand {
     Client(client::In),
     Sources(sources::In),
 }
 
 impl XdsSource {
-    /// One that follows these sources from its start on.
+    /// Creates a machine that follows these sources once it is started.
     #[must_use]
     pub fn new(params: Params) -> XdsSource {
         let Params { client, node_id, sources } = params;
@@ -95,7 +95,7 @@ impl XdsSource {
         }
     }
 
-    /// Has both parts hear these, and all that follows from them.
+    /// Delivers these messages, and all that result from them.
     fn carry_out(&mut self, now: Now, mut errands: VecDeque<Errand>, out: &mut Vec<Out>) {
         while let Some(errand) = errands.pop_front() {
             match errand {
@@ -119,7 +119,7 @@ impl XdsSource {
                                 errands.push_back(Errand::Client(client::In::Processed(update)));
                             }
                             sources::Out::Fact(name, fact) => out.push(Out::Fact(name, fact)),
-                            // The sources are those of the configuration, for as long as the process lives.
+                            // The configured sources never change during the process.
                             sources::Out::Gone(_) => {}
                         }
                     }
@@ -129,7 +129,7 @@ impl XdsSource {
         self.stale(now);
     }
 
-    /// What is shown may not be what is known any more.
+    /// Plans the next view, because the state may have changed.
     fn stale(&mut self, now: Now) {
         let earliest = self.shown.map_or(now, |shown| shown.plus(SHOWN_EVERY).max(now));
         self.show_at.get_or_insert(earliest);
@@ -141,7 +141,7 @@ impl XdsSource {
     }
 }
 
-/// Sorts what the client has said: what watchers are told at one time the sources hear together.
+/// Routes the client's outputs. The sources get all notices of one update together.
 fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec<Out>) {
     let mut news: Vec<Told> = Vec::new();
     let mut newest = None;
@@ -166,7 +166,7 @@ impl Machine for XdsSource {
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
         let errand = match input {
-            // Where nothing is wanted there is nothing to show either.
+            // Without sources there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
             In::Start => Errand::Sources(sources::In::Wanted(self.wanted.clone())),
             In::Heard(heard) => Errand::Client(client::In::Heard(heard)),

@@ -1,4 +1,4 @@
-//! One watched resource: its state with what is present in it, its timer, and what its watchers hold.
+//! One watched resource: its state with its contents, its timer, and the state of its watchers.
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -9,22 +9,22 @@ use model::machine::Now;
 use model::xds::cache::{Cached, Error, Policy, Reason, State};
 use model::xds::facts::Code;
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Timer {
     /// When it fires.
     pub fires: Now,
-    /// What the source that was asked is known to do; it says what the timer means.
+    /// The features of the source that was asked; they determine the meaning of the timer.
     policy: Policy,
 }
 
 impl Timer {
-    /// The timer of a resource that was asked for at this moment.
+    /// Starts the timer of a resource that is requested now.
     pub fn start(now: Now, policy: Policy) -> Timer {
         Timer { fires: now.plus(policy.patience()), policy }
     }
 
-    /// What it says when it fires.
+    /// The error when it fires.
     fn error(self) -> Error {
         let patience = self.policy.patience().as_secs();
         let late = format!("was not received within {patience} s after it was asked for");
@@ -37,14 +37,14 @@ impl Timer {
     }
 }
 
-/// An error, with the resource that stays in use in spite of it.
+/// An error, with the resource that stays in use.
 #[derive(Debug)]
 pub(super) struct Failed<V> {
     error: Error,
     cached: Option<Cached<V>>,
 }
 
-/// A state of A88 with what is present in it.
+/// A state of A88 with its contents.
 #[derive(Debug)]
 pub(super) enum Stand<V> {
     Requested,
@@ -98,28 +98,28 @@ impl<V> Stand<V> {
     }
 }
 
-/// What every watcher of an entry holds after all that it was told.
+/// The state of every watcher of an entry after all notices.
 #[derive(Debug)]
 struct Held {
-    /// Whether it uses the resource.
+    /// True if it uses the resource.
     uses_resource: bool,
-    /// The one error that it knows of: the newest of the entry's own and that its source cannot be reached.
+    /// The error that it knows: the newest of the entry's own error and the connectivity error.
     error: Option<Error>,
 }
 
-/// What is known of a watched resource.
+/// The state of a watched resource.
 #[derive(Debug)]
 pub(super) struct CacheEntry<V, W> {
     stand: Stand<V>,
     /// The running timer, whatever the state before the request.
     timer: Option<Timer>,
     held: Held,
-    /// Who watches it.
+    /// The watchers.
     pub watchers: BTreeSet<W>,
 }
 
 impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
-    /// The entry of a resource that had no watcher before, of a source that perhaps cannot be reached.
+    /// Creates the entry of a newly watched resource; `lost` is the connectivity error of its source.
     pub fn new(lost: Option<Error>) -> CacheEntry<V, W> {
         CacheEntry {
             stand: Stand::Requested,
@@ -129,12 +129,12 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         }
     }
 
-    /// The timer that runs.
+    /// The running timer.
     pub fn timer(&self) -> Option<Timer> {
         self.timer
     }
 
-    /// Starts the timer if nothing is cached and no timer runs. Returns whether it has started.
+    /// Starts the timer if nothing is cached and no timer is running. Returns true if it has started.
     pub fn arm(&mut self, timer: Timer) -> bool {
         let starts = self.stand.cached().is_none() && self.timer.is_none();
         if starts {
@@ -148,7 +148,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         self.timer = None;
     }
 
-    /// A good resource came.
+    /// Handles a valid resource.
     pub fn receive(&mut self, cached: Cached<V>, lost: Option<&Error>) -> Vec<News<V>> {
         let is_new = self.stand.cached().is_none_or(|known| known.value != cached.value);
         self.stand = Stand::Acked(cached);
@@ -156,7 +156,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         self.settle(is_new, lost.cloned())
     }
 
-    /// Something is wrong with the resource itself; `drops` tells whether that ends the use of what was good.
+    /// Handles an error of the resource itself; `drops` ends the use of the cached resource.
     pub fn fail(&mut self, becomes: fn(Failed<V>) -> Stand<V>, error: Error, drops: bool) -> Vec<News<V>> {
         let known = mem::replace(&mut self.stand, Stand::Requested).into_cached();
         self.timer = None;
@@ -164,7 +164,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         self.settle(false, Some(error))
     }
 
-    /// The timer has fired.
+    /// Handles the end of the timer.
     pub fn expire(&mut self) -> Vec<News<V>> {
         let Some(timer) = self.timer.take() else { return Vec::new() };
         let error = timer.error();
@@ -176,17 +176,17 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         self.settle(false, Some(error))
     }
 
-    /// The source cannot be reached.
+    /// Handles an unreachable source.
     pub fn lose(&mut self, error: &Error) -> Vec<News<V>> {
         self.settle(false, Some(error.clone()))
     }
 
-    /// The source has answered: only the entry's own error counts.
+    /// Handles an answer of the source: only the entry's own error counts now.
     pub fn regain(&mut self) -> Vec<News<V>> {
         self.settle(false, self.stand.error().cloned())
     }
 
-    /// All that is known, for one who knows nothing: the resource and what is wrong with it, in that order.
+    /// All changes for a new watcher: the resource and then the error.
     pub fn known(&self) -> Vec<News<V>> {
         match (self.stand.cached(), &self.held.error) {
             (None, None) => Vec::new(),
@@ -198,19 +198,19 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         }
     }
 
-    /// Passes news on to every watcher.
+    /// Sends changes to every watcher.
     pub fn tell<K: Clone>(&self, key: &K, news: &[News<V>], out: &mut Vec<Notice<K, V, W>>) {
         self.watchers.iter().for_each(|watcher| self.tell_one(key, watcher, news, out));
     }
 
-    /// Passes news on to one watcher.
+    /// Sends changes to one watcher.
     pub fn tell_one<K: Clone>(&self, key: &K, watcher: &W, news: &[News<V>], out: &mut Vec<Notice<K, V, W>>) {
         for news in news.iter().cloned() {
             out.push(Notice { watcher: watcher.clone(), key: key.clone(), news });
         }
     }
 
-    /// The entry as it is shown.
+    /// The entry as shown to operators.
     pub fn listed<'a, K>(&'a self, key: &'a K) -> Listed<'a, K, V> {
         Listed {
             key,
@@ -221,7 +221,8 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         }
     }
 
-    /// Whether what A88 says is present in its state, whether its watchers hold that, and whether it has any.
+    /// Checks the invariants: the state contains what A88 requires, the watchers agree with it, and there is a
+    /// watcher.
     pub fn is_sound(&self, lost: Option<&Error>) -> bool {
         let is_cached = self.stand.cached().is_some();
         let reason = self.stand.error().map(|error| error.reason);
@@ -247,16 +248,16 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
             && !self.watchers.is_empty()
     }
 
-    /// What the watchers are to be told so that they hold the resource and this error: data errors and transient ones
-    /// alike are ambient where a resource is in use, and else the reason why there is none (A88). What they hold
-    /// already is not told again.
+    /// The changes that bring the watchers to the resource and this error. Data errors and transient errors are
+    /// ambient if a resource is in use, and otherwise the reason why there is none (A88). Unchanged state is not sent
+    /// again.
     fn settle(&mut self, is_new: bool, error: Option<Error>) -> Vec<News<V>> {
         let cached = self.stand.cached();
         let mut news = Vec::new();
         if is_new {
             news.extend(cached.map(|cached| News::Changed(Ok(cached.clone()))));
         }
-        // With a new resource, the error that was known is over.
+        // A new resource ends the known error.
         let known = if is_new { None } else { self.held.error.as_ref() };
         let is_told = match (known, &error) {
             (None, None) => true,

@@ -1,12 +1,13 @@
-//! Follows xDS resources over aggregated streams, state of the world (X2): which server is asked for what, ACKs and
-//! NACKs, versions and nonces, the waits between streams, and the fallback from one server to the next.
+//! The xDS client: state-of-the-world protocol on aggregated streams (X2). It decides which server is asked for which
+//! resources, sends ACKs and NACKs, keeps versions and nonces, and handles the delays between streams and the fallback
+//! between servers.
 //!
-//! It owns the protocol and the cache of what came by it (X1). Connections are the driver's: it opens streams, sends
-//! what it is told, says what the transport has pulled, reads a message when it has leave to, hands it over decoded,
-//! and says how a stream has ended. What watchers make of their news is theirs.
+//! It owns the protocol and the cache of received resources (X1). The driver owns the connections: it opens streams,
+//! sends requests, reports what the transport has taken, reads a message when it has permission to, decodes it, and
+//! reports how a stream ended. Watchers interpret their notices.
 //!
-//! The driver says what it hears in the order in which it happens. Of a message that it cannot decode it says that one
-//! was read; one of a type that was not asked for is handed over like any other.
+//! The driver reports in the order of events. It reports an undecodable message as read, and passes on a message of an
+//! unexpected type like any other.
 
 mod channel;
 mod judge;
@@ -32,37 +33,37 @@ use stream::{PerKind, Stream};
 
 pub use pace::Waits;
 
-/// What a client is told once, at start.
+/// Parameters of the client, fixed at startup.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The servers, in the order of preference (A71). Without any, nothing is ever asked for.
+    /// The servers in order of preference (A71). Without servers, nothing is requested.
     pub servers: Vec<Server>,
-    /// The waits between the streams to a server: [`Waits::STREAMS`] (A57).
+    /// The delays between the streams to a server: [`Waits::STREAMS`] (A57).
     pub backoff: Waits,
-    /// The waits before NACKs that repeat the one before: [`Waits::NACKS`].
+    /// The delays before NACKs that repeat the previous one: [`Waits::NACKS`].
     pub nack_pace: Waits,
 }
 
-/// What watchers were told at one time; later ones are greater.
+/// Id of all notices of one step. Later updates have greater ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UpdateId(pub u64);
 
-/// Who watches a resource: an id of the caller's.
+/// Id of a watcher of a resource, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Watcher(pub u64);
 
-/// What a client can be told.
+/// Inputs of the client.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A watcher subscribes to a resource, by a name that is not empty.
+    /// A watcher subscribes to a resource with a non-empty name.
     Watch(Key, Watcher),
-    /// A watcher unsubscribes from it.
+    /// A watcher unsubscribes from a resource.
     Unwatch(Key, Watcher),
-    /// All that watchers were told up to this update is recorded, also for watchers that are gone.
+    /// All notices up to this update are processed, including those to watchers that are gone.
     Processed(UpdateId),
-    /// Something has happened on a stream.
+    /// A message from the driver about a stream.
     Heard(Heard),
-    /// All streams are to be closed, and nothing is to follow.
+    /// Close all streams and do nothing more.
     Shutdown,
 }
 
@@ -72,53 +73,53 @@ impl From<Heard> for In {
     }
 }
 
-/// What a client can say.
+/// Outputs of the client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
-    /// To the driver.
+    /// To the driver: a call.
     Call(Call),
-    /// To a watcher. The one that records it says so with [`In::Processed`].
+    /// To a watcher: a notice. [`In::Processed`] acknowledges it.
     Notice(UpdateId, Told),
-    /// To the metrics.
+    /// To the metrics recorder.
     Metric(XdsMetric),
 }
 
-/// What a watcher is told.
+/// A notice to a watcher.
 pub type Told = Notice<Key, Value, Watcher>;
 
-/// The client of all servers of one list (X2).
+/// The client of all servers in the list (X2).
 #[derive(Debug)]
 pub struct Client {
     params: Params,
     cache: ResourceCache<Key, Value, Watcher>,
-    /// The names that are watched.
+    /// The watched names.
     watched: PerKind<BTreeSet<Arc<str>>>,
     channels: Vec<Channel>,
-    /// How many servers are in use, from the first of the list on. All but the last of them fail; the last is the one
-    /// that counts: its features hold, its failure is told, and the timers are those of its stream (A71).
+    /// The number of servers in use, from the start of the list. All but the last of them fail. The last one is
+    /// decisive: its features apply, its failure is reported, and the timers are those of its stream (A71).
     used: usize,
-    /// The last stream's number.
+    /// The number of the last stream.
     streams: u64,
-    /// The last update's number.
+    /// The number of the last update.
     updates: u64,
-    /// What watchers were told after the last response, until they have recorded it: nothing is read before.
+    /// The update after the last response, until it is processed. Nothing is read before.
     held: Option<UpdateId>,
-    /// What did not come in time on streams without any response, since one last came: no server has said that it
-    /// does not exist (A71).
+    /// The resources that did not arrive in time on streams without any response, since the last response: no server
+    /// has said that they do not exist (A71).
     unanswered: BTreeSet<Key>,
-    /// How many watched resources the metrics were told of.
+    /// The last published numbers of watched resources.
     counts: BTreeMap<(Kind, CacheState), u64>,
     is_over: bool,
 }
 
-/// One step: when it is, and what comes of it.
+/// One step: its time and its results.
 struct Turn<'a> {
     now: Now,
     out: &'a mut Vec<Out>,
     news: Vec<Told>,
-    /// Whether resources may have changed their states.
+    /// True if resources may have changed their states.
     is_moved: bool,
-    /// Whether it handles a response.
+    /// True if the step handles a response.
     is_response: bool,
 }
 
@@ -133,7 +134,7 @@ impl<'a> Turn<'a> {
 }
 
 impl Client {
-    /// A client without requests.
+    /// Creates a client without watched resources.
     #[must_use]
     pub fn new(params: Params) -> Client {
         let policy = params.servers.first().map(|server| server.policy).unwrap_or_default();
@@ -153,7 +154,7 @@ impl Client {
         }
     }
 
-    /// All that is known, for operators (CSDS, H3).
+    /// The state of all servers and resources, for operators (CSDS, H3).
     #[must_use]
     pub fn dump(&self) -> Dump {
         let servers = self.channels.iter().enumerate().map(|(place, channel)| ServerDump {
@@ -209,7 +210,7 @@ impl Client {
         }
     }
 
-    /// Until when messages of the server that counts may lie unread because too many have come.
+    /// The time until which messages of the decisive server may be unread, because too many have arrived.
     fn catches_up_until(&self) -> Now {
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         last.and_then(Channel::catches_up_until).unwrap_or(Now::ZERO)
@@ -219,7 +220,7 @@ impl Client {
         Kind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
     }
 
-    /// Where in the list the server of this open stream is.
+    /// The index of the server of this open stream.
     fn place_of(&self, id: StreamId) -> Option<usize> {
         let has = |channel: &Channel| channel.stream().is_some_and(|stream| stream.id == id);
         self.channels.iter().position(has)
@@ -255,7 +256,8 @@ impl Client {
         let Some(place) = self.place_of(id) else { return };
         let Some(channel) = self.channels.get_mut(place) else { return };
         channel.on_read();
-        // What was not asked for is no answer: it is neither accepted nor rejected, and says nothing of the server.
+        // A response of a type that was not requested is neither accepted nor rejected, and says nothing about the
+        // server.
         let Some(kind) = Kind::of_type_url(&response.type_url) else { return };
         let is_first = channel.on_heard(turn.now);
         turn.is_moved = true;
@@ -282,14 +284,14 @@ impl Client {
         self.apply(place, kind, verdict, at, turn);
     }
 
-    /// A message was read that says nothing. The next one is read when it may be, as after any other (flow control).
+    /// Handles an undecodable message. The next one is read under the same limits as after any other (flow control).
     fn on_illegible(&mut self, id: StreamId) {
         if let Some(stream) = self.stream_mut(id) {
             stream.wants_read = true;
         }
     }
 
-    /// Puts into the cache what a response says.
+    /// Applies a validated response to the cache.
     fn apply(&mut self, place: usize, kind: Kind, verdict: ResponseVerdict, at: Wall, turn: &mut Turn<'_>) {
         let ResponseVerdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
@@ -333,14 +335,14 @@ impl Client {
             return;
         }
         self.held = None;
-        // Nothing was read meanwhile: what seems to be late may have come, and be read only now.
+        // Nothing was read meanwhile: resources that seem late may have arrived and are read only now.
         if self.cache.deadline().is_some_and(|at| at <= now) {
             self.cache.disarm();
             self.arm(now);
         }
     }
 
-    /// Says what has come of a step, sends what is to be sent, and lets be read what may be.
+    /// Ends a step: publishes notices, sends requests, and permits reads.
     fn end_turn(&mut self, turn: Turn<'_>) {
         let Turn { now, out, news, is_moved, is_response } = turn;
         if is_moved || !news.is_empty() {
@@ -376,7 +378,7 @@ impl Client {
         }
     }
 
-    /// Tells the metrics how many resources are in which state, where that has changed.
+    /// Publishes the numbers of resources by state that have changed.
     fn count(&mut self, out: &mut Vec<Out>) {
         let mut counts: BTreeMap<(Kind, CacheState), u64> =
             self.counts.keys().map(|label| (*label, 0)).collect();
@@ -391,7 +393,7 @@ impl Client {
         self.counts = counts;
     }
 
-    /// The invariants of the client.
+    /// Checks the invariants of the client.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         for (place, channel) in self.channels.iter().enumerate() {
@@ -441,7 +443,7 @@ impl Machine for Client {
     fn deadline(&self) -> Option<Now> {
         let servers = self.channels.iter().filter_map(Channel::deadline).min();
         if self.held.is_some() {
-            // While nothing is read, nothing is late.
+            // While nothing is read, no resource is late.
             return servers;
         }
         let reads = self.channels.iter().filter_map(Channel::read_at).min();

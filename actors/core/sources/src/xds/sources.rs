@@ -1,9 +1,9 @@
-//! Between the pools' sources and the client: which resources each source needs, and what follows for it from what is
-//! known of them (X2-X4).
+//! The sources of pools, between the client and the Directory: the resources that each source needs, and the
+//! assignment that results from them (X2-X4).
 //!
-//! It owns what is watched, and one fact for each source: what is assigned, that nothing was ever known, or that what
-//! was in use is dropped, and what operators are to be told beside it. What is sent and what is valid is the client's to
-//! know; what a pool makes of an assignment is [`super::membership`]'s, and whether it may be emptied is for the guards.
+//! This machine owns the set of watched resources, and one fact for each source: an assignment, or that none has ever
+//! been known, or that the last one is dropped; and the note for operators. The client validates resources.
+//! [`super::membership`] selects members from an assignment, and the guards decide whether a pool may be emptied.
 
 #[cfg(test)]
 mod tests;
@@ -20,35 +20,34 @@ use model::xds::name::Name;
 use model::xds::source::{Fault, Held, SourceFact};
 use view::{View, Watched};
 
-/// What the sources are told once, at start.
+/// Parameters of the sources, fixed at startup.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The id by which the control plane knows us.
+    /// The node id by which the control plane identifies us.
     pub node_id: Arc<str>,
 }
 
-/// What the sources can be told.
+/// Inputs of the sources.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// All sources that are configured.
+    /// All configured sources.
     Wanted(BTreeSet<Name>),
-    /// What the client has told in one step, by the id of the update. What is for watchers that are gone is passed
-    /// over.
+    /// The client's notices of one update. Notices to watchers that are gone are ignored.
     Told(UpdateId, Vec<Told>),
 }
 
-/// What the sources can say.
+/// Outputs of the sources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     /// To the client: a watcher subscribes to a resource.
     Watch(Key, Watcher),
     /// To the client: a watcher unsubscribes from it.
     Unwatch(Key, Watcher),
-    /// To the client: the update is recorded where the facts that were said before this one are.
+    /// To the client: the update is processed once the facts sent before this message are processed.
     Processed(UpdateId),
-    /// What is known of a source, if it is not what was said last.
+    /// The state of a source, if it has changed.
     Fact(Name, SourceFact),
-    /// A source is not configured any more.
+    /// A source is no longer configured.
     Gone(Name),
 }
 
@@ -58,50 +57,50 @@ pub struct Sources {
     node_id: Arc<str>,
     sources: BTreeMap<Name, Source>,
     watched: BTreeMap<Key, Watched>,
-    /// The last watcher's number. Each time that a resource is watched there is another watcher, so that news of an
-    /// earlier time which are still on their way are not taken for news of this one.
+    /// The number of the last watcher. Each new watch of a resource gets a new watcher, so that late notices of an
+    /// earlier watch are not mistaken for notices of the current one.
     watchers: u64,
 }
 
 /// A source.
 #[derive(Debug, Default)]
 struct Source {
-    /// The endpoints that are in use, or that are to be as soon as they are there.
+    /// The endpoints in use, or those that will be used as soon as they arrive.
     used: Option<Arc<str>>,
     held: Held,
-    /// How that has come (G1).
+    /// How the assignment arrived (G1).
     provenance: Provenance,
-    /// What is watched for it.
+    /// The resources watched for it.
     needs: BTreeSet<Key>,
-    /// What was said of it last.
+    /// The last published fact.
     told: Option<SourceFact>,
 }
 
-/// One step: what comes of it, and what is perhaps not needed any more.
+/// One step: its outputs, and the resources that may no longer be needed.
 struct Turn<'a> {
     out: &'a mut Vec<Out>,
     loose: BTreeSet<Key>,
 }
 
-/// What follows for a source from what is known.
+/// The state of a source that follows from its resources.
 struct Judgement {
     used: Option<Arc<str>>,
     held: Held,
     needs: BTreeSet<Key>,
-    /// Why what is asked for is not there.
+    /// Why a requested resource is not available.
     fault: Option<Fault>,
-    /// What is wrong beside what is in use.
+    /// Errors beside the assignment in use.
     ambient: Vec<Fault>,
 }
 
 impl Sources {
-    /// Without a source.
+    /// Creates the machine without sources.
     #[must_use]
     pub fn new(params: Params) -> Sources {
         Sources { node_id: params.node_id, sources: BTreeMap::new(), watched: BTreeMap::new(), watchers: 0 }
     }
 
-    /// What is known of each source.
+    /// The state of each source.
     pub fn facts(&self) -> impl Iterator<Item = (&Name, &SourceFact)> {
         self.sources.iter().filter_map(|(name, source)| Some((name, source.told.as_ref()?)))
     }
@@ -133,7 +132,7 @@ impl Sources {
         concerned.iter().for_each(|name| self.settle(name, turn));
     }
 
-    /// Draws the conclusions for one source.
+    /// Updates the state of one source.
     fn settle(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get(name) else { return };
         let Judgement { used, held, needs, fault, ambient } = self.judge(name, source);
@@ -150,8 +149,9 @@ impl Sources {
         }
     }
 
-    /// How what a source holds now has come (G1): the first that it ever held as a first list, also where others have held
-    /// it before; else as its endpoints came, and as its cluster did where that names others than before.
+    /// How the assignment of a source arrived (G1). The first assignment of a source counts as a first list, even if
+    /// other sources have had it before. Later ones have the provenance of their endpoints, joined with that of the
+    /// cluster if it names other endpoints than before.
     fn provenance(&self, name: &Name, source: &Source, used: Option<&Arc<str>>, held: &Held) -> Provenance {
         if source.held == *held {
             return source.provenance;
@@ -177,12 +177,12 @@ impl Sources {
             fault: None,
             ambient: Vec::new(),
         };
-        // What was in use and is not to be any more counts, also where something else is named at the same time.
+        // The loss of the endpoints in use counts, even if the cluster names others at the same time.
         if let Some(View::Failed(fault)) = source.used.as_ref().map(|used| self.endpoints(used)) {
             judgement.held.lose(fault);
         }
         let Some(named) = self.named(name, &mut judgement) else { return judgement };
-        // What is in use stays until what is named now can take its place.
+        // The endpoints in use stay until the newly named ones can replace them.
         let former = source.used.clone().filter(|used| {
             self.endpoints(used).assignment().is_some() && self.endpoints(&named).assignment().is_none()
         });
@@ -203,7 +203,7 @@ impl Sources {
         judgement
     }
 
-    /// The endpoints that a source names, itself or by its cluster.
+    /// The endpoints that a source names, directly or by its cluster.
     fn named(&self, name: &Name, judgement: &mut Judgement) -> Option<Arc<str>> {
         let cluster = match name {
             Name::Endpoints(endpoints) => return Some(Arc::clone(endpoints)),
@@ -219,7 +219,7 @@ impl Sources {
         view.named().cloned()
     }
 
-    /// What is known of a resource; of one that is not watched: nothing.
+    /// The view of a resource; a resource that is not watched has no state.
     fn view(&self, key: &Key) -> &View {
         self.watched.get(key).map_or(&View::Waiting, |watched| &watched.view)
     }
@@ -228,7 +228,7 @@ impl Sources {
         self.view(&Key::new(Kind::Endpoints, Arc::clone(name)))
     }
 
-    /// From now on these are watched for a source.
+    /// Sets the resources that are watched for a source.
     fn need(&mut self, name: &Name, needs: BTreeSet<Key>, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get_mut(name) else { return };
         let before = std::mem::replace(&mut source.needs, needs.clone());
@@ -251,7 +251,8 @@ impl Sources {
         }
     }
 
-    /// What is not needed is released, after all else is watched: a client without any watcher ends its stream.
+    /// Unwatches unneeded resources after all new ones are watched, because a client without any watcher ends its
+    /// stream.
     fn end_turn(&mut self, turn: Turn<'_>) {
         let Turn { out, loose } = turn;
         for key in loose {
@@ -266,7 +267,7 @@ impl Sources {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// The invariants of the sources.
+    /// Checks the invariants of the sources.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let needs =
@@ -288,7 +289,7 @@ impl Sources {
 }
 
 impl Judgement {
-    /// What is asked for is not available.
+    /// A requested resource is not available.
     fn fail(&mut self, fault: &Fault) {
         self.held.lose(fault);
         self.fault = Some(fault.clone());

@@ -1,4 +1,4 @@
-//! How long is waited: between attempts to reach a server, and before a NACK that repeats the one before it.
+//! Delays between attempts to reach a server, and before a NACK that repeats the previous one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 
-/// How many NACKs that say something new go at once; over time one goes in each first wait.
+/// The number of new NACKs in a burst; over time, one per first delay is allowed.
 const AT_ONCE: u32 = 3;
-/// After so many steps every wait is as long as it gets.
+/// The number of steps after which every delay is the longest one.
 const STEPS: u32 = 64;
 
-/// Waits that grow from one to the next.
+/// A sequence of growing delays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waits {
-    /// The first one.
+    /// The first delay.
     pub first: Duration,
-    /// By how much each is multiplied for the next, in percent.
+    /// The growth factor, in percent.
     pub factor_percent: u32,
-    /// How far a random number moves each up or down, in percent of it.
+    /// The maximum random change of each delay, up or down, in percent of it.
     pub jitter_percent: u32,
-    /// The longest one, before it is moved.
+    /// The longest delay, before the random change.
     pub max: Duration,
 }
 
 impl Waits {
-    /// Between the streams to a server: those of gRPC's clients (A57).
+    /// The delays between the streams to a server, as in gRPC's clients (A57).
     pub const STREAMS: Waits = Waits {
         first: Duration::from_secs(1),
         factor_percent: 160,
         jitter_percent: 20,
         max: Duration::from_secs(120),
     };
-    /// Before NACKs that say again what the one before has said. The longest is short: a server that sends nothing more
-    /// of a type until it is answered, as go-control-plane does, is that late with the next change.
+    /// The delays before NACKs that repeat the previous one. The longest is short: a server that sends nothing more of
+    /// a type until it is answered, such as go-control-plane, is late with the next change by that much.
     pub const NACKS: Waits = Waits {
         first: Duration::from_secs(1),
         factor_percent: 200,
@@ -41,7 +41,7 @@ impl Waits {
         max: Duration::from_secs(5),
     };
 
-    /// The wait that follows on so many before it; `jitter`, 0 to 1000, moves it from the shortest to the longest.
+    /// The delay after `steps` earlier ones; `jitter`, 0 to 1000, moves it from the shortest to the longest.
     #[must_use]
     pub fn after(&self, steps: u32, jitter: u16) -> Duration {
         let longest = self.max.as_micros();
@@ -56,11 +56,11 @@ impl Waits {
     }
 }
 
-/// When the next NACK of one kind may go to one server.
+/// Limits the NACKs of one kind to one server.
 ///
-/// Servers such as go-control-plane answer a NACK at once with the same response again. Therefore a NACK that repeats
-/// the one before it waits longer each time, and one that says something new takes from a small supply. It outlives
-/// streams, since a server that also ends its streams is answered no more often.
+/// Servers such as go-control-plane answer a NACK immediately with the same response. Therefore a NACK that repeats
+/// the previous one waits longer each time, and a new NACK takes a token from a small bucket. The limit outlives
+/// streams, so that a server cannot evade it by ending streams.
 #[derive(Debug)]
 pub(super) struct NackPace {
     waits: Waits,
@@ -74,17 +74,17 @@ struct Last {
     version: Arc<str>,
     message: Arc<str>,
     at: Now,
-    /// How often it has repeated the one before it.
+    /// How often it has repeated the previous one.
     repeats: u32,
 }
 
 impl NackPace {
-    /// The pace of a server that was sent no NACK yet.
+    /// Creates the limit without NACKs.
     pub fn new(waits: Waits) -> NackPace {
         NackPace { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
     }
 
-    /// When a NACK of this version that says this may go.
+    /// When a NACK with this version and message may be sent.
     pub fn due(&self, version: &str, message: &str) -> Now {
         if self.waits.first.is_zero() {
             return Now::ZERO;
@@ -95,7 +95,7 @@ impl NackPace {
         }
     }
 
-    /// Such a NACK has gone, perhaps before it was due.
+    /// Records a sent NACK, which may be sent before it is due.
     pub fn on_nack(&mut self, now: Now, version: &Arc<str>, message: &Arc<str>) {
         let repeats = self.repeated(version, message).map(|last| last.repeats.saturating_add(1));
         if repeats.is_none() {
@@ -109,7 +109,7 @@ impl NackPace {
         });
     }
 
-    /// A good response came.
+    /// Resets the repetitions after a valid response.
     pub fn on_good(&mut self) {
         self.last = None;
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(shrinking.after(u32::MAX, 0), Duration::ZERO);
     }
 
-    /// What is said of one version again and again, as soon as it may be: the times in milliseconds.
+    /// The send times in milliseconds when the same NACK is repeated as soon as permitted.
     fn repeat(pace: &mut NackPace, times: usize) -> Vec<u64> {
         let version: Arc<str> = Arc::from("1");
         let message: Arc<str> = Arc::from("bad");

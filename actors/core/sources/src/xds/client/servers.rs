@@ -1,4 +1,4 @@
-//! Which servers of the list are in use, and how their streams begin and end (A57, A71).
+//! The servers in use, and the start and end of their streams (A57, A71).
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use model::xds::cache::{Error, Reason, State};
 use model::xds::facts::{Code, Key, Kind};
 
 impl Client {
-    /// Brings the next server of the list into use. All that is watched is asked of it; what is cached stays (A71).
+    /// Starts to use the next server of the list. All watched resources are requested from it; cached ones stay (A71).
     pub(super) fn use_next(&mut self, turn: &mut Turn<'_>) {
         let place = self.used;
         let Some(channel) = self.channels.get_mut(place) else { return };
-        // It is opened when its time has come, and be that now: so all that is watched by then goes into one request.
+        // The stream is opened by the deadline, even if that is now, so that all resources watched by then go into one
+        // request.
         channel.await_stream(turn.now);
         self.cache.disarm();
         self.cache.set_policy(channel.server.policy);
@@ -21,17 +22,17 @@ impl Client {
         turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
     }
 
-    /// The last server in use: the one that counts.
+    /// The last server in use, which is the decisive one.
     pub(super) fn last(&self) -> Option<&Channel> {
         self.channels.get(self.used.checked_sub(1)?)
     }
 
-    /// Whether that one is not reached.
+    /// Returns true if the last server in use fails.
     pub(super) fn last_fails(&self) -> bool {
         self.last().is_some_and(|channel| channel.failure.is_some())
     }
 
-    /// Brings the next server into use if the last one fails and something is lacking. Whether it did.
+    /// Starts to use the next server if the last one fails and a resource is lacking. Returns true if it did.
     pub(super) fn fall_back(&mut self, turn: &mut Turn<'_>) -> bool {
         if !self.last_fails() || self.used >= self.channels.len() {
             return false;
@@ -43,9 +44,9 @@ impl Client {
         lacks
     }
 
-    /// Whether something is watched of which no server has said anything. A resource that is invalid is none of these,
-    /// nor is one that does not exist; one that did not come in time is, where the server said nothing else either or
-    /// the time that it takes tells of the server alone (A71, `resource_timer_is_transient_error`).
+    /// Returns true if no server has answered for some watched resource. Invalid and non-existing resources do not
+    /// count. A resource that did not arrive in time counts if the server sent no response either, or if lateness is a
+    /// transient error of the server (A71, `resource_timer_is_transient_error`).
     pub(super) fn lacks(&self) -> bool {
         self.cache.entries().any(|entry| match entry.state {
             State::Requested | State::Timeout => true,
@@ -54,7 +55,7 @@ impl Client {
         })
     }
 
-    /// What did not come in time is taken not to exist, or the server to be slow (A57).
+    /// Expires late resources: they do not exist, or the server is slow (A57).
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         let late = self.cache.tick(turn.now, &mut turn.news);
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get_mut(place));
@@ -65,7 +66,7 @@ impl Client {
         }
     }
 
-    /// Takes this server and those behind it out of use.
+    /// Takes the servers from `place` on out of use.
     pub(super) fn release_from(&mut self, place: usize, turn: &mut Turn<'_>) {
         let first_wait = self.params.backoff.first;
         for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
@@ -77,7 +78,7 @@ impl Client {
         self.used = self.used.min(place);
     }
 
-    /// Opens a stream and asks for everything on it.
+    /// Opens a stream and requests everything on it.
     pub(super) fn open(&mut self, place: usize, turn: &mut Turn<'_>) {
         let stream = StreamId(self.streams + 1);
         self.streams = stream.0;
@@ -95,23 +96,23 @@ impl Client {
         turn.out.push(Out::Call(Call::Open { stream, server: ServerId(place), first }));
     }
 
-    /// The request of this kind that is to go to this server now.
+    /// The request of this kind to send to this server now.
     pub(super) fn request(&mut self, now: Now, place: usize, kind: Kind) -> Option<Request> {
         let channel = self.channels.get_mut(place)?;
         let watched = self.watched.get(kind);
         let is_acked = |name: &Arc<str>| {
             self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.state == State::Acked)
         };
-        // A server that is told that we have a version need send nothing: neither the end of an error, nor the error
-        // once more, nor that it is reached again.
+        // A server that knows our version may send nothing: neither the end of an error, nor the error again, nor a
+        // sign that it is connected again.
         let claims = !channel.begins(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
         channel.request(now, kind, watched, claims)
     }
 
-    /// Resources that the transport of the last server in use has sent in requests must arrive in time from now on.
-    /// Each resource is timed once per stream (A57).
+    /// Starts the timers of resources whose requests the transport of the last server has taken. Each resource is
+    /// timed once per stream (A57).
     pub(super) fn arm(&mut self, now: Now) {
-        // Not by `last`, beside which the cache could not be changed.
+        // `last()` would borrow all of `self`, including the cache.
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
         for kind in Kind::ALL {
@@ -121,7 +122,8 @@ impl Client {
         }
     }
 
-    /// A server has answered: it is the last one in use from now on, and watchers hear that it is reached (A57, A71).
+    /// Handles the first response of a server: it becomes the last server in use, and watchers are notified that it is
+    /// connected (A57, A71).
     pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
         turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
         self.unanswered.clear();
