@@ -1,4 +1,4 @@
-//! The follower of sources on the test's clock: what it begins with, what it says of a source, and what it shows.
+//! The machine on the test's clock: its start, the facts about a source, and the views.
 
 use super::*;
 use crate::xds::client::Waits;
@@ -37,7 +37,7 @@ impl Bench {
         bench
     }
 
-    /// Lets time go by, deadline by deadline.
+    /// Advances the clock, deadline by deadline.
     fn wait(&mut self, time: Duration) {
         let end = self.now.plus(time);
         while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
@@ -82,7 +82,7 @@ impl Bench {
         all.collect()
     }
 
-    /// The stream that is open.
+    /// The open stream.
     fn opened(&self) -> StreamId {
         let opened = |call: &&Call| match call {
             Call::Open { stream, .. } => Some(*stream),
@@ -134,7 +134,7 @@ fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
 fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
     let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
-    // Some control planes answer no request that leaves out something that they have.
+    // Some control planes do not answer a request that leaves out a resource that they have.
     let calls = bench.calls();
     let [Call::Open { first, .. }, Call::Read(_)] = &calls[..] else { panic!("{calls:?}") };
     let asked: BTreeMap<Kind, Vec<&str>> = first

@@ -1,11 +1,11 @@
-//! What is valid, as tables, and what of it matters to pools.
+//! The rules of validity as tables, and the content of valid assignments.
 
 mod properties;
 
 use super::*;
 use crate::xds::facts::Locality;
 
-/// Whether no endpoint can be used, or there is none.
+/// Returns true if no endpoint is usable, or if there is none.
 fn is_unusable(assignment: &LoadAssignment) -> bool {
     let mut standings = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
     !standings.any(|standing| Standing::USABLE.contains(standing))
@@ -27,7 +27,7 @@ fn socket(address: &str, port: u32) -> AddressFacts {
     AddressFacts::Socket { address: address.to_owned(), port: Some(port), protocol: TCP }
 }
 
-/// A healthy endpoint at port 80, and at this address of its own and these further ones.
+/// A healthy endpoint at port 80, with this address and these additional ones.
 fn endpoint(address: &str, additional: &[&str]) -> EndpointFacts {
     let additional = additional.iter().map(|address| socket(address, 80)).collect();
     EndpointFacts { address: socket(address, 80), additional, health: HEALTHY, weight: None }

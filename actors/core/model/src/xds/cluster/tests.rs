@@ -1,4 +1,4 @@
-//! Which clusters a pool can follow, as a table.
+//! The clusters that a pool can follow, as a table.
 
 use super::*;
 use crate::xds::facts::EdsFacts;

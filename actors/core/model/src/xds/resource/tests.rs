@@ -1,4 +1,4 @@
-//! Names and wrappers, and that whatever arrives is judged.
+//! Names and wrappers; and every received resource is validated.
 
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn endpoints(name: &str, address: &str) -> Result<Body, String> {
     Ok(Body::Endpoints(AssignmentFacts { cluster_name: name.to_owned(), localities: vec![locality] }))
 }
 
-/// A body of this kind under this name, that has no fault but perhaps in its name.
+/// A body of this kind with this name, valid except perhaps for the name.
 fn body(kind: Kind, name: &str) -> Result<Body, String> {
     match kind {
         Kind::Cluster => cluster(name),
@@ -35,7 +35,7 @@ fn body(kind: Kind, name: &str) -> Result<Body, String> {
     }
 }
 
-/// The field that holds the name of such a resource.
+/// The field with the name of such a resource.
 fn field(kind: Kind) -> &'static str {
     match kind {
         Kind::Cluster => "name: ",
@@ -197,7 +197,7 @@ fn any_body() -> impl Strategy<Value = Result<Body, String>> {
     ]
 }
 
-/// What the path of a field may begin with.
+/// The possible first elements of a field's path.
 const FIELDS: [&str; 9] = [
     "resource: ",
     "type_url: ",

@@ -1,4 +1,4 @@
-//! What the admin state is told of nodes.
+//! The facts about nodes for the admin state.
 
 use super::*;
 use model::ids::EventKey;

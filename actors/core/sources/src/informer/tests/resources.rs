@@ -1,10 +1,10 @@
-//! X5: the slice sets of candidates have A88's states, and a data error does what was configured.
+//! X5: the slice sets of candidates have A88's states, and a data error has the configured effect.
 
 use super::*;
 use model::view::ResourceView;
 use model::xds::cache::{CacheState, Reason, State};
 
-/// What is said of the slices of `web` in the last fact of it.
+/// The resource of `web` in its last fact.
 fn said(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
@@ -28,7 +28,7 @@ fn state(run: &Run) -> (State, bool) {
     (view.state, view.is_cached)
 }
 
-/// An Informer with `web` on n1 and n2, by two slices; with `failOnDataErrors` or without.
+/// An Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
 fn with(fail_on_data_errors: bool) -> Run {
     let mut run = Run::of(Params { fail_on_data_errors, ..params() });
     run.list(Kind::Services, vec![service("web")]);
@@ -208,7 +208,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
         is_in_use(&mut run, 1);
         run.contact(Kind::EndpointSlices, false);
         is_in_use(&mut run, 600);
-        // It counts from the next one on.
+        // The denial counts from the next one on.
         denied(&mut run);
         is_in_use(&mut run, 59);
         run.contact(Kind::EndpointSlices, true);

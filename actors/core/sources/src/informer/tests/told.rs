@@ -1,10 +1,10 @@
-//! Conditions that are told once in each term, on the test's clock.
+//! Conditions that are reported once in each term, on the test's clock.
 
 use super::*;
 use model::policy::{OperatorPolicy, Pause};
 
-/// The Services web and api, each on a node that is not known, and a slice of right that cannot be decoded any more,
-/// all of it while nothing is reported.
+/// An Informer with the Services web and api, each on an unknown node, and with a slice that has become undecodable;
+/// reports are not enabled yet.
 fn conditions() -> Run {
     let slices = vec![slice("web-1", "web", &["n1"]), slice("right-1", "right", &["n1"])];
     let mut run = Run::synced(vec![service("web"), service("api"), service("right")], slices);
@@ -17,7 +17,7 @@ fn conditions() -> Run {
     run
 }
 
-/// What was told, in words.
+/// The reports as text.
 fn told(out: &[Out]) -> Vec<String> {
     let told = |report: Report| match (&report.subjects[..], report.what) {
         ([Subject::Service(of)], EventKind::DataError { endpoints, .. }) => {

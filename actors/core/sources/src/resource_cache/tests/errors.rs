@@ -1,4 +1,4 @@
-//! How long an error lasts: what repeats it, what clears it, and which of two is told.
+//! The lifetime of an error: what repeats it, what clears it, and which of two is reported.
 
 use super::*;
 

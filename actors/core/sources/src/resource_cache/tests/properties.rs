@@ -1,4 +1,4 @@
-//! Random histories of a cache, beside a plain account of A88, and watchers that do as they are told.
+//! Compares random histories of a cache and of watchers that apply all notices with a simple reference model of A88.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -6,27 +6,27 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// How many resources and watchers there are: few, so that they meet.
+/// The numbers of resources and watchers: few, so that they interact.
 const KEYS: u8 = 3;
 const WATCHERS: u8 = 3;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 80;
-/// Within which time a resource that was asked for is known or late, whatever the policy.
+/// The time within which a requested resource is known or late, whatever the policy.
 const BOUND: Duration = Duration::from_secs(30);
 
 type Said = Vec<Notice<u8, u8, u8>>;
 
-/// What can be wrong with a resource itself.
+/// An error of the resource itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Invalid,
-    /// Only something in it is, and what is left of it is in use.
+    /// Only a part is invalid, and the rest is in use.
     PartlyInvalid,
     Deleted,
     Reported(Code),
 }
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 enum Op {
     Policy(Policy),
@@ -41,38 +41,38 @@ enum Op {
     Wait(u64),
 }
 
-/// A bug between the world and the cache, or between the cache and its watchers.
+/// A bug between the test and the cache, or between the cache and its watchers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// That an ambient error is over is not told.
+    /// The end of an ambient error is not sent.
     LosesWhatClears,
-    /// Everything is told twice.
+    /// Every notice is sent twice.
     TellsTwice,
-    /// The error is told before the resource.
+    /// The error is sent before the resource.
     TellsTheErrorFirst,
-    /// Late watchers are told nothing.
+    /// Late watchers get nothing.
     ForgetsLateWatchers,
-    /// One watcher of each resource is told, no other.
+    /// Only one watcher of each resource gets notices.
     TellsOneWatcher,
-    /// The server features are not looked at.
+    /// The server features are ignored.
     IgnoresTheFeatures,
     /// Every error that the source reports is a data error.
     TakesTransientErrorsForDataErrors,
-    /// A resource that has not come can be deleted.
+    /// A resource that has not arrived can be deleted.
     DeletesWhatHasNotCome,
-    /// A repeated error is passed over.
+    /// A repeated error is ignored.
     PassesOverRepeatedErrors,
-    /// A resource that comes unchanged is passed over.
+    /// An unchanged resource is ignored.
     PassesOverUnchangedResources,
-    /// Timers run on when the stream has ended.
+    /// Timers run on after the end of the stream.
     RunsTimersWithoutAStream,
-    /// Each request starts the timers again.
+    /// Each request restarts the timers.
     ProlongsTimers,
     /// Timers are never started.
     WaitsForEver,
-    /// When the source answers again, own errors are not told again.
+    /// When the source answers again, own errors are not sent again.
     ForgetsOwnErrors,
-    /// What has no watcher stays.
+    /// Resources without a watcher stay.
     KeepsWhatNobodyWatches,
 }
 
@@ -129,14 +129,14 @@ fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
     (policy(), prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// A watcher that does as A88 says: the resource that it uses, and the error that it knows of.
+/// The state of a watcher that follows A88: the resource in use and the known error.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct View {
     value: Option<u8>,
     error: Option<Error>,
 }
 
-/// The error as watchers understand it.
+/// The error as watchers see it.
 fn in_words(error: &Error) -> Error {
     Error { rejected: None, ..error.clone() }
 }
@@ -151,16 +151,16 @@ impl View {
     }
 }
 
-/// What the account says of a watched resource.
+/// The reference state of a watched resource.
 #[derive(Clone, Debug)]
 struct Account {
     state: State,
     cached: Option<Cached<u8>>,
     /// Its own most recent error.
     error: Option<Error>,
-    /// The newest of that and of the loss of its source.
+    /// The newest of its own error and the connectivity error.
     newest: Option<Error>,
-    /// When its timer fires, and what it says then.
+    /// When its timer fires, and the state and error that follow.
     timer: Option<(Now, State, Error)>,
     watchers: BTreeSet<u8>,
 }
@@ -172,7 +172,7 @@ impl Account {
     }
 }
 
-/// The cache, its watchers, and the account.
+/// The cache, its watchers, and the reference model.
 struct World {
     cache: ResourceCache<u8, u8, u8>,
     plant: Option<Plant>,
@@ -181,7 +181,7 @@ struct World {
     lost: Option<Error>,
     accounts: BTreeMap<u8, Account>,
     views: BTreeMap<(u8, u8), View>,
-    /// How many things have happened; it serves as version and wall clock.
+    /// Number of operations so far, used as version and wall clock.
     events: u32,
 }
 
@@ -356,7 +356,7 @@ impl World {
         account.timer = None;
     }
 
-    /// Tells the cache of a fault.
+    /// Drives the cache with a fault.
     fn pass_on(&mut self, key: u8, fault: Fault, error: &Error, said: &mut Said) {
         let account = self.accounts.get(&key);
         let known = account.and_then(|account| account.error.as_ref());
@@ -421,7 +421,7 @@ impl World {
         }
     }
 
-    /// What becomes of what the cache says on its way to the watchers.
+    /// Applies the planted bug to notices on their way to the watchers.
     fn on_the_way(&self, mut said: Said) -> Said {
         if self.has(Plant::LosesWhatClears) {
             said.retain(|notice| notice.news != News::Ambient(None));
@@ -455,7 +455,7 @@ impl World {
         Ok(())
     }
 
-    /// What can be seen of the cache, and what its watchers hold, is as in the account.
+    /// Compares the observable state of the cache and its watchers with the reference model.
     fn judge(&self) -> TestCaseResult {
         prop_assert!(self.cache.is_sound(), "{:?}", self.cache);
         let timers = self.accounts.values().filter_map(|account| account.timer.as_ref());
@@ -483,8 +483,8 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is asked for on a live stream, on which nothing comes: no resource is waited for longer
-    /// than its timer.
+    /// From now on everything is requested on a live stream that delivers nothing: no resource waits longer than its
+    /// timer.
     fn calm(&mut self) -> TestCaseResult {
         self.apply(Op::Sent((0..KEYS).collect()))?;
         let until = self.now.plus(BOUND);

@@ -150,7 +150,7 @@ fn x1_a88_a_data_error_drops_a_cached_one_with_fail_on_data_errors() {
     }
 }
 
-/// The codes that a source can report and that are no data errors.
+/// The codes of reported errors that are not data errors.
 fn transient_codes() -> Vec<Code> {
     let data = [Code::Ok, Code::NotFound, Code::PermissionDenied];
     Code::ALL.into_iter().filter(|code| !data.contains(code)).collect()

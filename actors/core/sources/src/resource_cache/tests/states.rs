@@ -1,8 +1,8 @@
-//! The states of a cache entry: what is present in each (A88), their names in CSDS, and the labels of A78.
+//! The states of a cache entry: the contents of each (A88), their names in CSDS, and the labels of A78.
 
 use super::*;
 
-/// Whether the resource and an error are present.
+/// Whether a resource and an error are present.
 fn present(bench: &Bench) -> (State, bool, bool) {
     let web = bench.web();
     (web.state, web.cached.is_some(), web.error.is_some())

@@ -1,4 +1,4 @@
-//! When the timers of resources run, what stops them, and what they say (A57, A88).
+//! When the timers of resources run, what stops them, and their errors (A57, A88).
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Who is told: watchers that come late, watchers that go, and several of them.
+//! The notices to several watchers, to late ones, and to those that leave.
 
 use super::*;
 
-/// What one is told who begins to watch `web` now.
+/// The notices to a watcher that starts to watch `web` now.
 fn told_late(bench: &mut Bench) -> Vec<String> {
     bench.out.clear();
     bench.watch(WEB, 9);

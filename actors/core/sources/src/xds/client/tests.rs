@@ -1,4 +1,4 @@
-//! A client on the test's clock, in the place of its driver, its watchers and its servers.
+//! A client on the test's clock; the test acts as its driver, its watchers and its servers.
 
 mod answers;
 mod errors;
@@ -22,9 +22,9 @@ use model::xds::facts::{
 };
 use model::xds::validate;
 
-/// Some watcher, where it does not matter which.
+/// A watcher, for tests with only one.
 const WATCHER: Watcher = Watcher(1);
-/// When every response comes, on the wall.
+/// The arrival of every response, on the wall clock.
 const AT: Wall = Wall::from_micros(7_000_000);
 
 const PLAIN: Policy = Policy { fail_on_data_errors: false, timer_is_transient: false };
@@ -60,25 +60,25 @@ fn body(key: &Key, discovery: i32, address: AddressFacts, service_name: String) 
     }
 }
 
-/// A valid resource; those of another number differ.
+/// A valid resource; those with another number differ.
 fn good(key: &Key, n: u8) -> Received {
     let address = AddressFacts::Socket { address: format!("10.0.0.{n}"), port: Some(80), protocol: 0 };
     let body = body(key, 3, address, format!("e{n}"));
     Received { raw: raw(key, &n.to_string()), wrapper: None, body: Ok(body) }
 }
 
-/// An invalid resource whose name can be read.
+/// An invalid resource with a readable name.
 fn bad(key: &Key) -> Received {
     let body = body(key, 0, AddressFacts::Pipe, String::new());
     Received { raw: raw(key, "bad"), wrapper: None, body: Ok(body) }
 }
 
-/// A resource of which not even the name can be read.
+/// A resource without a readable name.
 fn broken(kind: Kind) -> Received {
     Received { raw: raw(&Key::new(kind, "?"), "broken"), wrapper: None, body: Err("truncated".to_owned()) }
 }
 
-/// What a valid resource means.
+/// The content of a valid resource.
 fn value(key: &Key, n: u8) -> Value {
     let (name, value) = validate(key.kind, &good(key, n)).expect("it is valid");
     assert_eq!(name, key.name);
@@ -105,16 +105,16 @@ fn unavailable() -> Ended {
     Ended { code: Code::Unavailable, message: "tcp connect error".to_owned() }
 }
 
-/// A client with its driver. After each input `out` holds what was said.
+/// A client with its driver. After each input `out` holds the new outputs.
 struct Run {
     client: Client,
     now: Now,
     out: Vec<Out>,
     /// The open streams by server.
     open: BTreeMap<usize, StreamId>,
-    /// Whether the transport pulls what is sent at once.
+    /// True if the transport takes sent requests at once.
     pulls: bool,
-    /// Whether watchers record at once what they are told.
+    /// True if watchers process their notices at once.
     records: bool,
 }
 
@@ -140,7 +140,7 @@ impl Run {
         }
     }
 
-    /// A client of one server without any feature, whose stream is dispatched and has asked for these.
+    /// A client of one server without special features, whose stream is dispatched with requests for these resources.
     fn watching(keys: &[Key]) -> Run {
         Run::watching_with(PLAIN, keys)
     }
@@ -161,7 +161,7 @@ impl Run {
         self.follow();
     }
 
-    /// Does as the driver and the watchers do with what was said, and adds what is said to that.
+    /// Acts as the driver and the watchers on the outputs, and appends the results.
     fn follow(&mut self) {
         let mut next = 0;
         while let Some(said) = self.out.get(next).cloned() {
@@ -195,7 +195,7 @@ impl Run {
         *self.open.get(&server).expect("a stream to the server is open")
     }
 
-    /// A transport to the server is connected.
+    /// The transport to the server is connected.
     fn connect(&mut self, server: usize) {
         self.step(Heard::Dispatched(self.stream(server)));
     }
@@ -208,13 +208,13 @@ impl Run {
         self.respond_from(0, response(kind, version, nonce, resources));
     }
 
-    /// Responds with errors in the place of resources.
+    /// Responds with errors instead of resources.
     fn report(&mut self, kind: Kind, version: &str, nonce: &str, errors: Vec<Reported>) {
         let response = Response { errors, ..response(kind, version, nonce, Vec::new()) };
         self.respond_from(0, response);
     }
 
-    /// The stream to a server ends, with no jitter in what follows.
+    /// Ends the stream to a server, without jitter.
     fn end(&mut self, server: usize, ended: Ended) {
         self.end_with(server, ended, 500);
     }
@@ -235,12 +235,12 @@ impl Run {
         self.follow();
     }
 
-    /// How long until it does something by itself, in milliseconds.
+    /// The time to the next deadline, in milliseconds.
     fn waits(&self) -> Option<u128> {
         self.client.deadline().map(|at| at.since(self.now).as_millis())
     }
 
-    /// Waits until it does something by itself; for how long, in milliseconds.
+    /// Advances the clock to the next deadline, and returns the time in milliseconds.
     fn wait(&mut self) -> u128 {
         let waits = self.waits().expect("something is waited for");
         self.now = self.client.deadline().expect("something is waited for");
@@ -248,7 +248,7 @@ impl Run {
         waits
     }
 
-    /// The requests that were sent, with a stream or on one.
+    /// The requests that were sent, when opening a stream or later.
     fn requests(&self) -> Vec<String> {
         let mut shown = Vec::new();
         for said in &self.out {
@@ -261,7 +261,7 @@ impl Run {
         shown
     }
 
-    /// What watchers were told.
+    /// The notices to watchers.
     fn told(&self) -> Vec<String> {
         let told = |said: &Out| match said {
             Out::Notice(_, told) => Some(show_notice(told)),
@@ -270,7 +270,7 @@ impl Run {
         self.out.iter().filter_map(told).collect()
     }
 
-    /// The text of the last error that a watcher was told.
+    /// The text of the last error in a notice.
     fn words(&self) -> String {
         let words = |said: &Out| match said {
             Out::Notice(_, told) => match &told.news {
@@ -311,18 +311,18 @@ impl Run {
         self.out.iter().filter_map(close).collect()
     }
 
-    /// What a resource is shown as; `None`: it is not watched.
+    /// The state of a resource; `None` if it is not watched.
     fn shown(&self, key: &Key) -> Option<ResourceDump> {
         self.client.dump().resources.into_iter().find(|shown| shown.key == *key)
     }
 
-    /// What a resource is counted as.
+    /// The metric label of a resource.
     fn state(&self, key: &Key) -> &'static str {
         self.shown(key).expect("it is watched").cache_state().as_str()
     }
 }
 
-/// A request as `kind version/nonce names`, `!` for a rejection.
+/// A request as `kind version/nonce names`, with `!` for a rejection.
 fn show_request(request: &Request) -> String {
     let kind = match request.kind {
         Kind::Cluster => "cds",
@@ -334,7 +334,7 @@ fn show_request(request: &Request) -> String {
     format!("{kind} {}/{} {names}{rejects}{node}", request.version, request.nonce)
 }
 
-/// What a watcher was told, by the name of the resource.
+/// A notice as text, after the name of the resource.
 fn show_notice(told: &Told) -> String {
     let name = &told.key.name;
     match &told.news {

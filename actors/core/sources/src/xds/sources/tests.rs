@@ -1,4 +1,4 @@
-//! Sources over a real cache, in the place of the client; what the client would hear of servers, the cache is told.
+//! Sources over a real cache in place of the client; the test drives the cache directly with the inputs of servers.
 
 mod properties;
 
@@ -67,7 +67,7 @@ fn invalid() -> Error {
     error(Reason::Nack, Code::InvalidArgument, "invalid resource: type: is not supported")
 }
 
-/// What a fact says of the assignment, in short.
+/// The assignment of a fact, in short.
 fn short(assigned: &Assigned) -> String {
     match assigned {
         Assigned::Unknown(None) => "unknown".to_owned(),
@@ -80,8 +80,7 @@ fn short(assigned: &Assigned) -> String {
     }
 }
 
-/// Sources whose words reach the cache, and the other way round, at once. `out` holds what was said since the last time
-/// it was looked at.
+/// Sources and a cache whose messages reach each other at once. `out` holds the outputs since the last check.
 struct Run {
     sources: Sources,
     cache: ResourceCache<Key, Value, Watcher>,
@@ -138,7 +137,7 @@ impl Run {
         Some(In::Told(UpdateId(self.updates), news))
     }
 
-    /// The cache is told something, and its watchers hear of it.
+    /// Drives the cache, and delivers its notices.
     fn hear(&mut self, tell: impl FnOnce(&mut ResourceCache<Key, Value, Watcher>, &mut Vec<Told>)) {
         self.out.clear();
         let mut news = Vec::new();
@@ -148,13 +147,13 @@ impl Run {
         }
     }
 
-    /// A cluster comes that names these endpoints.
+    /// Delivers a cluster that names these endpoints.
     fn name(&mut self, of: &str, means: &str) {
         let value = Value::Cluster(Cluster { eds_name: Arc::from(means) });
         self.hear(|cache, news| cache.received(cluster(of), cached(value), news));
     }
 
-    /// Endpoints come.
+    /// Delivers endpoints.
     fn assign(&mut self, of: &str, n: u8) {
         let value = Value::Endpoints(assignment(n));
         self.hear(|cache, news| cache.received(endpoints(of), cached(value), news));
@@ -173,7 +172,7 @@ impl Run {
         self.hear(|cache, news| cache.deleted(key, deleted(), news));
     }
 
-    /// What is watched.
+    /// The watched resources.
     fn watched(&self) -> Vec<String> {
         self.cache.entries().map(|entry| entry.key.name.to_string()).collect()
     }
@@ -191,7 +190,7 @@ impl Run {
         self.fact(text).note.to_string()
     }
 
-    /// The facts that were said, in short.
+    /// The published facts, in short.
     fn facts(&self) -> Vec<String> {
         let fact = |said: &Out| match said {
             Out::Fact(name, fact) => Some(format!("{name} {}", short(&fact.assigned))),

@@ -1,4 +1,4 @@
-//! How responses are answered: ACKs and NACKs, versions and nonces.
+//! Answers to responses: ACKs and NACKs, versions and nonces.
 
 use super::*;
 use model::level::Provenance;
@@ -298,7 +298,7 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
     assert_eq!((run.state(&x()), run.waits()), ("requested", None));
 }
 
-/// How the last resource came.
+/// The provenance of the last resource.
 fn provenance(run: &Run) -> Option<Provenance> {
     let changed = |said: &Out| match said {
         Out::Notice(_, Told { news: News::Changed(Ok(cached)), .. }) => Some(cached.provenance),

@@ -1,4 +1,4 @@
-//! Errors that a server reports of resources (TP3), deletions, and what must not be taken for one.
+//! Reported errors of resources (TP3), deletions, and cases that are neither.
 
 use super::*;
 

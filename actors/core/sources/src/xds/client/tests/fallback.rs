@@ -1,4 +1,4 @@
-//! From one server of the list to the next and back (A71).
+//! Fallback from one server of the list to the next, and back (A71).
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn eds(version: &str, nonce: &str, resources: Vec<Received>) -> Response {
     response(Kind::Endpoints, version, nonce, resources)
 }
 
-/// Two servers, of which the first has sent `x` and the stream to it has then ended.
+/// Two servers; the first has sent `x`, and its stream has then ended.
 fn cached() -> Run {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
@@ -24,7 +24,7 @@ fn cached() -> Run {
     run
 }
 
-/// Two servers, of which the first is not reached and the second has sent `x`.
+/// Two servers; the first is unreachable, and the second has sent `x`.
 fn fallen(policies: [Policy; 2]) -> Run {
     let mut run = Run::with(&policies);
     run.watch(&x());

@@ -1,4 +1,4 @@
-//! When the next message may be read: when all that was told after the one before is recorded.
+//! Flow control: the next message is read after all notices of the previous one are processed.
 
 use super::*;
 
@@ -10,14 +10,14 @@ fn y() -> Key {
     endpoints("y")
 }
 
-/// A client whose watchers record nothing by themselves.
+/// A client whose watchers process nothing by themselves.
 fn slow(keys: &[Key]) -> Run {
     let mut run = Run::watching(keys);
     run.records = false;
     run
 }
 
-/// The last update that was told.
+/// The update of the last notices.
 fn update(run: &Run) -> UpdateId {
     let update = |said: &Out| match said {
         Out::Notice(update, _) => Some(*update),

@@ -1,4 +1,4 @@
-//! How often the same is rejected: go-control-plane answers a NACK at once with the same response again.
+//! How often a rejection is repeated: go-control-plane answers a NACK at once with the same response again.
 
 use super::*;
 
@@ -10,8 +10,8 @@ fn y() -> Key {
     endpoints("y")
 }
 
-/// A server that for this long answers each rejection at once with another bad response, whose version `version`
-/// says: when each rejection came, in milliseconds since the start.
+/// A server that answers each rejection at once with another invalid response, for this long; `version` chooses the
+/// versions. Returns the times of rejections, in milliseconds since the start.
 fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_millis(millis));
@@ -133,13 +133,13 @@ fn x2_another_error_of_the_same_version_is_rejected_at_once() {
     assert_eq!(run.requests(), ["eds /b x y !"]);
 }
 
-/// A server that sends another message whenever one may be read, for so many seconds: when each was read, in milliseconds
-/// since the start. `send` makes the message with this number.
+/// A server that sends another message whenever one may be read, for this many seconds; `send` makes message number
+/// `n`. Returns the times of reads, in milliseconds since the start.
 fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_secs(seconds));
     let mut read = Vec::new();
-    // The stream was opened with leave to read the first one.
+    // The stream was opened with permission to read the first message.
     let mut may_read = true;
     loop {
         if may_read {
@@ -154,7 +154,7 @@ fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) ->
     }
 }
 
-/// A message that says something new, and must be used at once.
+/// A message with new content, which must be used at once.
 fn send_new(run: &mut Run, n: u32) {
     run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
     assert_eq!(run.told(), [format!("x is {n}")]);

@@ -1,5 +1,5 @@
-//! Random histories of a client, its driver, its watchers and two control planes: what never happens, and what always
-//! happens in the end. Bugs that are planted between the client and its world are found.
+//! Random histories of a client, its driver, its watchers and two control planes: safety and liveness. The tests also
+//! detect bugs that are planted between the client and its environment.
 
 mod site;
 
@@ -13,86 +13,86 @@ use model::xds::cache::Error;
 use pool_testing::planted::each_is_found;
 use site::{Data, Delivery, Mood, Session, Site};
 
-/// How many resources, watchers and servers there are: few, so that they meet.
+/// The numbers of resources, watchers and servers: few, so that they interact.
 const KEYS: usize = 5;
 const WATCHERS: u64 = 2;
 const SERVERS: usize = 2;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 100;
-/// Within which time everything is right once the servers are: the longest waits for a stream and for a rejection to
-/// both of them, and the time of a resource.
+/// The time within which everything recovers once the servers work: the longest delays of a stream and of a rejection
+/// for both servers, and the time-out of a resource.
 const BOUND: Duration = Duration::from_secs(600);
-/// How often a server is served at the most without time passing.
+/// The maximum number of exchanges with a server without time passing.
 const ROUNDS: usize = 40;
-/// In which time rejections are counted, and how many of a kind there may be in it: those that say something new,
-/// three at once and one in each second, and one in each second that repeats the one before it.
+/// The window in which rejections are counted, and the maximum number of a kind in it: new ones, three at once and one
+/// per second; and one per second that repeats the previous one.
 const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
-/// The resource of this number.
+/// The resource with this number.
 fn key(n: usize) -> Key {
     if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
 }
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 enum Op {
     Watch(usize, u64),
     Unwatch(usize, u64),
-    /// Both, one after the other: what is known is forgotten before a server has heard of it.
+    /// Unwatches and watches again: the resource is forgotten before a server knows of it.
     Rewatch(usize, u64),
-    /// What a server has of a resource changes.
+    /// A server's version of a resource changes.
     Change(usize, usize, Data),
     Mood(usize, Mood),
-    /// A transport is connected, or cannot be.
+    /// A transport connects, or fails to.
     Connect(usize),
-    /// A transport pulls a request.
+    /// A transport takes a request.
     Pull(usize),
     /// A response is read.
     Deliver(usize),
-    /// All of that, as often as it goes.
+    /// All of these, as often as possible.
     Serve(usize),
-    /// A stream is cut; how much that spreads the next try.
+    /// A stream is cut; with the jitter of the next try.
     Cut(usize, u16),
-    /// The watchers record what they were told.
+    /// The watchers process their notices.
     Record,
     Wait(u64),
 }
 
-/// A bug between the client and its world.
+/// A bug between the client and its environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// The next message is read although the watchers have not recorded the last one.
+    /// The next message is read although the watchers have not processed the last notices.
     ReadsAhead,
-    /// Everything is said twice.
+    /// Every notice is sent twice.
     SaysItTwice,
     /// A stream begins with a request without names.
     AsksForNothing,
     /// A new stream begins with the nonces of the old one.
     KeepsNonces,
-    /// What only accepts a response is not sent.
+    /// Requests that only accept a response are not sent.
     NeverAccepts,
-    /// What rejects a response accepts it.
+    /// Rejections accept the response instead.
     AcceptsEverything,
-    /// What is rejected is rejected at once however often.
+    /// Rejections are not delayed, however often they repeat.
     DoesNotPace,
-    /// A version is claimed of what is not there.
+    /// A version is claimed although its resources are not in use.
     ClaimsVersions,
-    /// The names that were asked for first are asked forever.
+    /// The first requested names are requested forever.
     KeepsNames,
-    /// A stream that is to be closed stays.
+    /// A stream that must be closed stays open.
     NeverCloses,
     /// A stream counts as dispatched when it is opened.
     DispatchedAtOnce,
-    /// That a stream has ended is not heard.
+    /// The end of a stream is lost.
     EndsUnheard,
-    /// That updates are recorded is not heard.
+    /// Acknowledgements of updates are lost.
     RecordsUnheard,
-    /// The clock stands.
+    /// The clock stops.
     ClockStands,
-    /// Some news do not reach the watchers.
+    /// Some notices do not reach the watchers.
     LosesNews,
-    /// That no server was reached is held forever.
+    /// The record that no server was connected is kept forever.
     KeepsLosses,
 }
 
@@ -148,32 +148,31 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The features of the servers, and what happens.
+/// The features of the servers, and the operations.
 fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
     let policy = prop_oneof![2 => Just(PLAIN), 1 => Just(FAILS), 1 => Just(PATIENT)];
     (prop::array::uniform2(policy), prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// What a watcher holds.
+/// The state of a watcher.
 #[derive(Clone, Debug, Default)]
 struct View {
     value: Option<Value>,
     error: Option<Error>,
 }
 
-/// What was said of one kind on one stream.
+/// The requests and responses of one kind on one stream.
 #[derive(Clone, Debug, Default)]
 struct Line {
     last: Option<Request>,
-    /// Of the last response: its nonce, its version, whether it is to be rejected, and whether it was not answered
-    /// yet.
+    /// Of the last response: its nonce, its version, whether it must be rejected, and whether it is unanswered.
     nonce: String,
     version: String,
     is_flawed: bool,
     is_owed: bool,
 }
 
-/// The client and its world.
+/// The client and its environment.
 struct World {
     client: Client,
     plant: Option<Plant>,
@@ -181,23 +180,23 @@ struct World {
     sites: [Site; SERVERS],
     views: BTreeMap<(Key, Watcher), View>,
     lines: BTreeMap<(StreamId, Kind), Line>,
-    /// The versions and nonces that were seen last of each server.
+    /// The last versions and nonces of each server.
     accepted: BTreeMap<(usize, Kind), Arc<str>>,
     nonces: BTreeMap<(usize, Kind), Arc<str>>,
-    /// When something was rejected, and when other names were asked for.
+    /// The times of rejections, and of requests for other names.
     rejections: BTreeMap<(usize, Kind), Vec<Now>>,
     changes: BTreeMap<(usize, Kind), Vec<Now>>,
     counts: BTreeMap<(Kind, CacheState), u64>,
-    /// The last update that was told, and the last that was recorded.
+    /// The last update in a notice, and the last one processed.
     told: UpdateId,
     recorded: UpdateId,
-    /// The last update that was told after a response, until it is recorded.
+    /// The last update after a response, until it is processed.
     gate: Option<UpdateId>,
-    /// How many news there were.
+    /// Number of notices.
     news: u64,
-    /// The response that the client is told of.
+    /// The response that is being delivered to the client.
     delivery: Option<Delivery>,
-    /// The errors of the resources before the client was told something.
+    /// The errors of the resources before the current input.
     before: BTreeMap<Key, Reason>,
 }
 
@@ -385,7 +384,7 @@ impl World {
         self.take(place, stream, request, false)
     }
 
-    /// A request of the client is judged, and waits for the transport.
+    /// Checks a request of the client, and queues it for the transport.
     fn take(&mut self, place: usize, stream: StreamId, request: Request, is_opening: bool) -> TestCaseResult {
         let label = (place, request.kind);
         let cached = self.client.dump().resources;
@@ -426,7 +425,7 @@ impl World {
         Ok(())
     }
 
-    /// There are not too many rejections; a request for other names carries one along.
+    /// Checks the number of rejections; a request for other names may carry one.
     fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
         let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
@@ -475,7 +474,8 @@ impl World {
         Ok(())
     }
 
-    /// An error that is told has its reason in the world; one that was known before is not judged again.
+    /// Checks that a notified error has a reason in the environment; an error that was known before is not checked
+    /// again.
     fn judge_error(&self, key: &Key, error: &Error) -> TestCaseResult {
         let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
         if self.before.get(key) == Some(&error.reason) {
@@ -499,7 +499,7 @@ impl World {
         Ok(())
     }
 
-    /// A transport is connected, if it was not; whether something has happened.
+    /// Connects a transport, if it is not connected; returns true if it did.
     fn connect(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let site = &mut self.sites[place];
         let refuses = site.mood == Mood::Refuses;
@@ -517,7 +517,8 @@ impl World {
         Ok(true)
     }
 
-    /// The transport pulls what comes next, if that is what the stream was opened with or not; its stream and kind.
+    /// The transport takes the next request, whether the stream was opened with it or not; returns its stream and
+    /// kind.
     fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, Kind)> {
         let site = &mut self.sites[place];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;
@@ -573,7 +574,7 @@ impl World {
         Ok(self.deliver(place)? || connected || pulled)
     }
 
-    /// A stream ends, whatever is on its way on it.
+    /// Ends a stream with everything in flight on it.
     fn cut(&mut self, place: usize, jitter: u16) -> TestCaseResult {
         let Some(session) = self.sites[place].session.take() else { return Ok(()) };
         if self.has(Plant::EndsUnheard) {
@@ -609,7 +610,7 @@ impl World {
         Err(TestCaseError::fail("it wakes up again and again"))
     }
 
-    /// What the watchers hold is what is shown, and what was measured is that too.
+    /// Checks that watchers, views and metrics agree.
     fn judge(&self) -> TestCaseResult {
         let Dump { servers, resources: shown } = self.client.dump();
         let is_lost = servers.iter().any(|server| server.failure.is_some());
@@ -639,8 +640,8 @@ impl World {
         Ok(())
     }
 
-    /// From now on all that is there is good and comes at once: all that is watched is accepted, from the first
-    /// server, and no watcher knows of anything that is wrong.
+    /// From now on everything is valid and arrives at once: all watched resources are accepted from the first server,
+    /// and no watcher has an error.
     fn calm(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
             for (place, first) in [(0, round), (1, round + 20)] {
@@ -666,7 +667,7 @@ impl World {
         Ok(())
     }
 
-    /// All do what they can, until nothing is left to do.
+    /// Runs all parts until nothing is left to do.
     fn settle(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {

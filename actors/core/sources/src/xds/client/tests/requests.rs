@@ -1,4 +1,4 @@
-//! What is asked for, and when.
+//! The contents and times of requests.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! A88's "Summary of Behavior Changes", row by row, from the stream to the watcher; and what it says of late watchers
-//! and of ambient errors that end.
+//! A88's "Summary of Behavior Changes", row by row, from the stream to the watcher; and its rules for late watchers
+//! and for ambient errors that end.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn x() -> Key {
     endpoints("x")
 }
 
-/// A client that has asked for both resources, and has them if `is_cached`.
+/// A client that has requested both resources, and has received them if `is_cached`.
 fn start(policy: Policy, is_cached: bool) -> Run {
     let mut run = Run::watching_with(policy, &[c(), x()]);
     if is_cached {
@@ -21,7 +21,7 @@ fn start(policy: Policy, is_cached: bool) -> Run {
     run
 }
 
-/// What a late watcher of a resource is told.
+/// The notices to a late watcher of a resource.
 fn late(run: &mut Run, key: &Key) -> Vec<String> {
     run.step(In::Watch(key.clone(), Watcher(2)));
     run.told()
@@ -31,7 +31,7 @@ fn in_use(run: &Run, key: &Key) -> bool {
     run.shown(key).is_some_and(|shown| shown.cached.is_some())
 }
 
-/// The stream ends without a response; where the resources are to be there, the one before it has brought them.
+/// The stream ends without a response; if the resources must be cached, the previous stream has delivered them.
 fn lose(run: &mut Run, is_cached: bool) {
     if is_cached {
         run.fail(0);

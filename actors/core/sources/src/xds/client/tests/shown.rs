@@ -1,4 +1,4 @@
-//! What is shown and measured: CSDS (A40, A88) and the metrics (A78).
+//! Views and metrics: CSDS (A40, A88) and the metrics of A78.
 
 use super::*;
 use model::xds::cache::Rejected;
@@ -11,7 +11,8 @@ fn x() -> Key {
     endpoints("x")
 }
 
-/// What was said of connections, as `server connected`, `-` for a server that is not in use, and `!` for a failure.
+/// The published connection states, as `server connected`, with `-` for a server that is not in use and `!` for a
+/// failure.
 fn connections(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Connected { server, connected } => {
@@ -24,7 +25,7 @@ fn connections(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// What was said of the numbers of resources.
+/// The published numbers of resources.
 fn resources(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Resources { kind, state, count } => Some(format!("{kind:?} {} {count}", state.as_str())),
@@ -36,7 +37,7 @@ fn resources(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// What was said of the resources in a response: of which server and kind, how many were valid, and how many were not.
+/// The published results of a response: server, kind, and the numbers of valid and invalid resources.
 fn updates(run: &Run) -> Option<(usize, Kind, u64, u64)> {
     run.samples().into_iter().find_map(|sample| match sample {
         XdsMetric::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),

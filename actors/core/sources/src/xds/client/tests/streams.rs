@@ -1,4 +1,4 @@
-//! How streams begin and end, and when a resource is late (A57).
+//! Start and end of streams, and late resources (A57).
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn y() -> Key {
     endpoints("y")
 }
 
-/// The waits after streams that bring no response, in milliseconds.
+/// The delays after streams without a response, in milliseconds.
 fn waits(run: &mut Run, count: usize) -> Vec<u128> {
     let mut waits = Vec::new();
     for _ in 0..count {

@@ -1,5 +1,5 @@
-//! Random histories of sources, their cache and what lies between them, where everything takes its time: what never
-//! happens, and what always happens in the end. Bugs that are planted between the sources and their world are found.
+//! Random histories of sources, their cache and the delayed messages between them: safety and liveness. The tests also
+//! detect bugs that are planted between the sources and their environment.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -8,14 +8,14 @@ use super::*;
 use crate::resource_cache::News;
 use pool_testing::planted::each_is_found;
 
-/// All sources that there may be: clusters and endpoints that share resources.
+/// All possible sources: clusters and endpoints that share resources.
 const NAMES: [&str; 5] = ["cluster:c0", "cluster:c1", "eds:e0", "eds:e1", "eds:e2"];
-/// How many clusters and how many resources there are.
+/// The numbers of clusters and of resources.
 const CLUSTERS: u8 = 2;
 const KEYS: u8 = 5;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 80;
-/// How long it may take until everything that is on its way has arrived.
+/// The maximum number of rounds until all messages have arrived.
 const ROUNDS: usize = 200;
 
 fn key(n: u8) -> Key {
@@ -34,7 +34,7 @@ fn value(key: &Key, n: u8) -> Value {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// These sources are configured: a bit for each.
+    /// Configures these sources, with a bit for each.
     Want(u8),
     Good(u8, u8),
     Invalid(u8),
@@ -42,46 +42,46 @@ enum Op {
     Report(u8, Code),
     Lose,
     Connect,
-    /// Whatever is asked for has not come in time.
+    /// All requested resources are late.
     Late,
-    /// What the sources have said first reaches the cache, and the other way round.
+    /// The first message of the sources reaches the cache, or the other way round.
     Ask,
     Deliver,
     Settle,
 }
 
-/// A bug between the sources and their world.
+/// A bug between the sources and their environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     /// Ambient errors do not reach the sources.
     LosesAmbient,
-    /// Why there is no resource does not reach them.
+    /// The reasons for missing resources do not reach the sources.
     LosesFailures,
-    /// Every third thing that is told is lost.
+    /// Every third notice is lost.
     LosesNews,
-    /// News for an earlier watcher are given to the one of today.
+    /// Notices for an earlier watcher reach the current one.
     MixesWatchers,
-    /// What is released is watched on.
+    /// Unwatched resources stay watched.
     KeepsWatching,
-    /// Endpoints are not asked for.
+    /// Endpoints are not requested.
     AsksForClustersOnly,
-    /// What is released is so before anything else is watched.
+    /// Resources are unwatched before others are watched.
     LetsGoFirst,
     /// Former endpoints are given up as soon as others are named.
     LetsGoEarly,
-    /// What was dropped is said never to have come.
+    /// A dropped assignment is published as unknown.
     ForgetsDrops,
-    /// What never came is said to have been dropped.
+    /// An unknown assignment is published as dropped.
     DropsTheUnknown,
-    /// The node's id does not go with a fact.
+    /// The node id is missing in facts.
     LosesTheNode,
-    /// Ambient errors do not go with a fact.
+    /// Ambient errors are missing in facts.
     LosesTheNote,
-    /// Facts are said twice.
+    /// Facts are published twice.
     SaysItTwice,
-    /// An update counts as processed before anything has followed from it.
+    /// An update is acknowledged before its consequences.
     ProcessedEarly,
-    /// Updates are not known to be processed.
+    /// Updates are never acknowledged.
     NeverProcessed,
 }
 
@@ -127,7 +127,7 @@ fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
     (policy, prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// What one watcher holds.
+/// The state of one watcher.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct View {
     value: Option<Value>,
@@ -144,12 +144,12 @@ impl View {
     }
 }
 
-/// What must be known of a source.
+/// The reference state of a source.
 #[derive(Clone, Debug, Default)]
 struct Account {
-    /// The endpoints that were in use last.
+    /// The endpoints that were last in use.
     used: Option<Arc<str>>,
-    /// Whether they are now, and whether any ever were.
+    /// Whether they are in use now, and whether any ever were.
     in_use: bool,
     ever: bool,
 }
@@ -160,7 +160,7 @@ struct World {
     plant: Option<Plant>,
     policy: Policy,
     now: Now,
-    /// On the way to the cache, and back.
+    /// The messages in flight to the cache, and back.
     asked: VecDeque<Out>,
     told: VecDeque<(UpdateId, Vec<Told>)>,
     updates: u64,
@@ -229,7 +229,7 @@ impl World {
         Ok(())
     }
 
-    /// The cache has told its watchers something.
+    /// Queues notices of the cache.
     fn tell(&mut self, news: Vec<Told>) {
         if !news.is_empty() {
             self.updates += 1;
@@ -248,7 +248,7 @@ impl World {
         self.hear(out, None)
     }
 
-    /// The next thing that the sources have said reaches the cache; whether there was one.
+    /// Delivers the next message of the sources to the cache; returns true if there was one.
     fn ask(&mut self) -> bool {
         let mut news = Vec::new();
         match self.asked.pop_front() {
@@ -263,7 +263,7 @@ impl World {
         true
     }
 
-    /// The next thing that the cache has told reaches the sources; whether there was one.
+    /// Delivers the next notice of the cache to the sources; returns true if there was one.
     fn deliver(&mut self) -> Result<bool, TestCaseError> {
         let Some((update, news)) = self.told.pop_front() else { return Ok(false) };
         let mut heard = Vec::new();
@@ -295,7 +295,7 @@ impl World {
         Ok(true)
     }
 
-    /// What is said of former endpoints where they are given up early.
+    /// Changes a fact as if former endpoints were given up early.
     fn given_up(&self) -> Option<Told> {
         let mut used = self.accounts.iter().filter(|(_, account)| account.in_use);
         let (_, account) =
@@ -305,7 +305,7 @@ impl World {
         Some(Told { watcher, key, news: News::Changed(Err(deleted())) })
     }
 
-    /// What the sources have said is judged, and goes its way.
+    /// Checks the outputs of the sources, and queues them.
     fn hear(&mut self, mut out: Vec<Out>, update: Option<UpdateId>) -> TestCaseResult {
         if self.has(Plant::LetsGoFirst) {
             out.sort_by_key(|said| !matches!(said, Out::Unwatch(..)));
@@ -374,7 +374,7 @@ impl World {
         self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
     }
 
-    /// The endpoints that a source names, by what has reached it.
+    /// The endpoints that a source names, by the notices delivered so far.
     fn named(&self, name: &Name) -> Option<Arc<str>> {
         match name {
             Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
@@ -385,7 +385,8 @@ impl World {
         }
     }
 
-    /// Every fact is what follows from what has reached the sources, and what is watched is what that asks for.
+    /// Checks that every fact follows from the delivered notices, and that the watched resources are those that the
+    /// facts need.
     fn judge(&mut self) -> TestCaseResult {
         let mut needed = BTreeSet::new();
         let mut accounts = self.accounts.clone();
@@ -435,8 +436,8 @@ impl World {
         Ok(needed)
     }
 
-    /// All that is wrong with the resources of a source is said, and nothing else: what ends its use as the error, and
-    /// the rest beside it.
+    /// Checks that exactly the errors of a source's resources are published: the one that ends its use as the error,
+    /// and the rest beside it.
     fn judge_words(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
         let mut wrong: Vec<(Fault, bool)> = Vec::new();
         for key in needed {
@@ -473,7 +474,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything arrives that is on its way: then the sources hold what the cache holds.
+    /// Delivers all messages: then the sources agree with the cache.
     fn settle(&mut self) -> TestCaseResult {
         for _ in 0..ROUNDS {
             if !self.ask() && !self.deliver()? {
@@ -485,7 +486,7 @@ impl World {
         Err(TestCaseError::fail("it never comes to rest"))
     }
 
-    /// One who watches now is told what the sources know.
+    /// A new watcher gets the state that the sources know.
     fn compare(&mut self) -> TestCaseResult {
         for (key, (_, view)) in &self.views {
             let (late, mut news) = (Watcher(u64::MAX), Vec::new());
@@ -498,12 +499,12 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is good: each source has what is assigned to it, and nothing to complain of.
+    /// From now on everything is valid: each source has its assignment, and no errors.
     fn calm(&mut self) -> TestCaseResult {
         self.want(NAMES.into_iter().map(name).collect())?;
         self.apply(Op::Connect)?;
         for round in [0_u8, 1] {
-            // Endpoints come only after their clusters have named them.
+            // Endpoints arrive only after their clusters have named them.
             for n in (0..KEYS).chain(CLUSTERS..KEYS) {
                 self.settle()?;
                 self.apply(Op::Good(n, 10 * round + n))?;
