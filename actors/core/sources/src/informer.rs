@@ -45,9 +45,9 @@ use model::services::{LeftOutNode, Part, RequiredNode, ServiceFact};
 use model::watch::{Seen, Serves};
 use resources::Resources;
 use selection::Selection;
-use staging::{Judged, Staging, Stream};
+use staging::{KindStream, ListDecision, Staging};
 use undecodable::Undecodables;
-use unread::{Concerned, Unread};
+use unread::{Affected, UnreadObjects};
 
 /// The endpoints that make their node a required member (D4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -155,12 +155,12 @@ pub enum Out {
 pub struct Informer {
     counts: Counts,
     per_family: bool,
-    streams: BTreeMap<Kind, Stream>,
+    streams: BTreeMap<Kind, KindStream>,
     cache: Cache,
     undecodables: Undecodables,
     /// The Services whose data errors were reported in this term, with the subject of the last report.
     reported: BTreeMap<ServiceKey, Subject>,
-    unread: Unread,
+    unread: UnreadObjects,
     resources: Resources,
     /// True if the watch of EndpointSlices is not current.
     slices_lost: bool,
@@ -170,17 +170,17 @@ pub struct Informer {
     policy: Arc<OperatorPolicy>,
     /// True if `reporting` or `policy` has changed since the last turn, so that all lasting unreported conditions must
     /// be reported.
-    tell_all: bool,
+    report_all: bool,
     /// True if [`Out::Synced`] was sent.
-    said_synced: bool,
+    published_synced: bool,
     /// The last [`Out::Confirmed`].
-    said_confirmed: Option<Epoch>,
+    published_confirmed: Option<Epoch>,
     /// The last [`Out::Reread`].
-    said_read: Option<ReadId>,
+    published_read: Option<ReadId>,
     /// The latest time up to which EndpointSlices are processed, until it is published.
     read_up_to: Option<Now>,
     /// The last [`Out::Cached`].
-    said_cached: BTreeMap<Kind, usize>,
+    published_cached: BTreeMap<Kind, usize>,
 }
 
 impl Machine for Informer {
@@ -201,7 +201,7 @@ impl Machine for Informer {
             In::OperatorPolicy(policy) => return self.on_policy(now, policy),
         };
         let held = self.cache.held(kind);
-        if self.said_cached.insert(kind, held) != Some(held) {
+        if self.published_cached.insert(kind, held) != Some(held) {
             out.push(Out::Cached(kind, held));
             let count = u64::try_from(held).unwrap_or(u64::MAX);
             out.push(Out::Metric(Metric::CachedObjects { kind, count }));
@@ -209,14 +209,14 @@ impl Machine for Informer {
     }
 
     fn deadline(&self) -> Option<Now> {
-        let look_again = self.streams.values().filter_map(|stream| stream.look_again).min();
-        let facts = earliest(self.cache.deadline(), look_again).filter(|_| self.is_synced());
+        let relist_at = self.streams.values().filter_map(|stream| stream.relist_at).min();
+        let facts = earliest(self.cache.deadline(), relist_at).filter(|_| self.is_synced());
         earliest(facts, self.resources.deadline())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.resources.tick(now) {
-            self.touch_all(now);
+            self.mark_all_dirty(now);
         }
         if !self.is_synced() {
             return out.extend(self.resources.samples(now).into_iter().map(Out::Metric));
@@ -224,29 +224,29 @@ impl Machine for Informer {
         self.cache.expire(now);
         self.cache.due = None;
         for (kind, stream) in &mut self.streams {
-            if stream.look_again.take_if(|at| *at <= now).is_some() {
+            if stream.relist_at.take_if(|at| *at <= now).is_some() {
                 out.push(Out::Relist(*kind, RelistReason::Broken));
             }
         }
-        self.tell_nodes(out);
+        self.publish_nodes(out);
         for key in std::mem::take(&mut self.cache.dirty) {
-            self.settle(now, &key, out);
+            self.reconcile(now, &key, out);
         }
-        self.tell(out);
-        if !std::mem::replace(&mut self.said_synced, true) {
+        self.report_conditions(out);
+        if !std::mem::replace(&mut self.published_synced, true) {
             out.push(Out::Synced);
         }
-        if self.cache.awaiting.has_news(now) {
+        if self.cache.awaiting.has_changed(now) {
             out.push(Out::AwaitingIngress(self.cache.awaiting.newest()));
         }
         let confirmed = self.confirmed();
-        if let Some(term) = confirmed.filter(|_| self.said_confirmed < confirmed) {
-            self.said_confirmed = confirmed;
+        if let Some(term) = confirmed.filter(|_| self.published_confirmed < confirmed) {
+            self.published_confirmed = confirmed;
             out.push(Out::Confirmed(term));
         }
         let read = self.read();
-        if let Some(read) = read.filter(|_| self.said_read < read) {
-            self.said_read = Some(read);
+        if let Some(read) = read.filter(|_| self.published_read < read) {
+            self.published_read = Some(read);
             out.push(Out::Reread(read));
         }
         out.extend(self.read_up_to.take().map(Out::ReadUpTo));
@@ -271,21 +271,21 @@ impl Informer {
         Informer {
             counts,
             per_family,
-            streams: Kind::OF_LEVELS.into_iter().map(|kind| (kind, Stream::default())).collect(),
+            streams: Kind::OF_LEVELS.into_iter().map(|kind| (kind, KindStream::default())).collect(),
             cache: Cache::new(Selection { multi_slb, namespaces, selector, control_plane }, last_known_for),
             undecodables: Undecodables::default(),
             reported: BTreeMap::new(),
-            unread: Unread::default(),
+            unread: UnreadObjects::default(),
             resources: Resources::new(fail_on_data_errors),
             slices_lost: false,
             reporting: None,
             policy: Arc::default(),
-            tell_all: false,
-            said_synced: false,
-            said_confirmed: None,
-            said_read: None,
+            report_all: false,
+            published_synced: false,
+            published_confirmed: None,
+            published_read: None,
             read_up_to: None,
-            said_cached: BTreeMap::new(),
+            published_cached: BTreeMap::new(),
         }
     }
 
@@ -321,14 +321,14 @@ impl Informer {
             Seen::ListBegan(provenance) => stream.staging = Some(Staging::new(provenance)),
             Seen::ListAborted => stream.staging = None,
             Seen::Bookmark(version) => {
-                stream.reach(&version);
+                stream.observe_version(&version);
                 stream.catching_up_until = None;
             }
             Seen::Reconnected => stream.reconnected(now),
             Seen::ListDone { resource_version, serves } => {
                 if let Some(staging) = stream.staging.take() {
-                    let judged = stream.judge(now, &resource_version);
-                    self.on_list(now, kind, judged, (staging, serves), out);
+                    let decision = stream.decide(now, &resource_version);
+                    self.on_list(now, kind, decision, (staging, serves), out);
                 }
             }
             Seen::AnyList(term) => {
@@ -343,10 +343,10 @@ impl Informer {
                 match &mut stream.staging {
                     Some(staging) => staging.remove(&key),
                     None => {
-                        stream.reach(&resource_version);
+                        stream.observe_version(&resource_version);
                         let arrival = stream.arrival(now);
                         match self.cache.remove(arrival, &key, Some(&resource_version)) {
-                            Applied::Taken | Applied::Known => self.on_clear(arrival, &key),
+                            Applied::Updated | Applied::Unchanged => self.on_clear(arrival, &key),
                             Applied::Stale => out.push(Out::Metric(Metric::StaleRefused(kind))),
                         }
                     }
@@ -368,16 +368,16 @@ impl Informer {
             Kind::EndpointSlices => {}
             Kind::Services | Kind::Nodes | Kind::Preemptions => return,
         }
-        let (lost, differs) = (!contact.is_current(), self.resources.contact(now, contact));
+        let (lost, differs) = (!contact.is_current(), self.resources.on_contact(now, contact));
         if std::mem::replace(&mut self.slices_lost, lost) != lost || differs {
-            self.touch_all(now);
+            self.mark_all_dirty(now);
         }
     }
 
     /// Marks all Services as dirty, because the state of the EndpointSlice watch has changed.
-    fn touch_all(&mut self, now: Now) {
+    fn mark_all_dirty(&mut self, now: Now) {
         let arrival = self.streams.entry(Kind::EndpointSlices).or_default().arrival(now);
-        self.cache.touch_concerned([Concerned::All], arrival);
+        self.cache.mark_affected([Affected::All], arrival);
     }
 
     fn on_object(&mut self, now: Now, kind: Kind, object: Object, out: &mut Vec<Out>) {
@@ -390,7 +390,7 @@ impl Informer {
         match &mut stream.staging {
             Some(staging) => staging.add(key, object),
             None => {
-                stream.reach(object.resource_version());
+                stream.observe_version(object.resource_version());
                 let arrival = stream.arrival(now);
                 self.apply(arrival, &key, object, out);
             }
@@ -399,17 +399,17 @@ impl Informer {
 
     fn apply(&mut self, arrival: Arrival, key: &ObjectKey, object: Object, out: &mut Vec<Out>) {
         match self.cache.put(arrival, object) {
-            Applied::Taken | Applied::Known => self.on_clear(arrival, key),
+            Applied::Updated | Applied::Unchanged => self.on_clear(arrival, key),
             Applied::Stale => out.push(Out::Metric(Metric::StaleRefused(kind_of(key)))),
         }
     }
 
     /// Handles that an object is decoded or gone.
     fn on_clear(&mut self, arrival: Arrival, key: &ObjectKey) {
-        if self.undecodables.forget(key) {
-            self.cache.touch_owner(key, arrival);
+        if self.undecodables.remove(key) {
+            self.cache.mark_owner_dirty(key, arrival);
         }
-        self.cache.touch_concerned(self.unread.remove(key), arrival);
+        self.cache.mark_affected(self.unread.remove(key), arrival);
     }
 
     /// Handles an undecodable object. Its last good state stays in force; without one, its state is unknown. An object
@@ -425,16 +425,16 @@ impl Informer {
                     return staging.add_undecodable(key, owner, error);
                 }
                 if !self.cache.holds(&key) {
-                    self.cache.touch_concerned(self.unread.add(&key, owner), arrival);
+                    self.cache.mark_affected(self.unread.add(&key, owner), arrival);
                 }
-                if self.undecodables.note(key.clone(), error) {
+                if self.undecodables.add(key.clone(), error) {
                     self.cache.due.get_or_insert(now);
                 }
-                self.cache.touch_owner(&key, arrival);
+                self.cache.mark_owner_dirty(&key, arrival);
             }
             None => {
                 if let Some(staging) = staging {
-                    staging.blind = true;
+                    staging.has_unnamed = true;
                 }
             }
         }
@@ -446,7 +446,7 @@ impl Informer {
         &mut self,
         now: Now,
         kind: Kind,
-        judged: Judged,
+        decision: ListDecision,
         (mut staging, serves): (Staging, Serves),
         out: &mut Vec<Out>,
     ) {
@@ -455,17 +455,17 @@ impl Informer {
         let is_older = |(key, version): (&ObjectKey, &ResourceVersion)| {
             self.cache.version(key).is_some_and(|stored| version.is_older_than(stored))
         };
-        let judged = match judged {
-            Judged::Current if staging.versions().any(is_older) => Judged::TakenBack,
-            Judged::Current | Judged::Refused | Judged::TakenBack => judged,
+        let decision = match decision {
+            ListDecision::Current if staging.versions().any(is_older) => ListDecision::Restored,
+            ListDecision::Current | ListDecision::Refused | ListDecision::Restored => decision,
         };
-        match judged {
-            Judged::Current => self.commit(now, kind, staging, serves, out),
-            Judged::Refused => {
+        match decision {
+            ListDecision::Current => self.commit(now, kind, staging, serves, out),
+            ListDecision::Refused => {
                 out.push(Out::Metric(Metric::StaleRefused(kind)));
                 out.push(Out::Relist(kind, RelistReason::Stale));
             }
-            Judged::TakenBack => {
+            ListDecision::Restored => {
                 out.push(Out::Metric(Metric::StaleAccepted(kind)));
                 staging.provenance = Provenance::Relist;
                 self.cache.forget_versions(kind);
@@ -479,16 +479,16 @@ impl Informer {
     fn commit(&mut self, now: Now, kind: Kind, mut staging: Staging, serves: Serves, out: &mut Vec<Out>) {
         let arrival = Arrival { now, provenance: staging.provenance };
         let before = (self.is_synced(), self.confirmed(), self.read());
-        let missing: Vec<ObjectKey> = if staging.blind {
+        let missing: Vec<ObjectKey> = if staging.has_unnamed {
             Vec::new()
         } else {
             self.cache.keys(kind).into_iter().filter(|key| !staging.holds(key)).collect()
         };
-        let blind = staging.blind;
+        let has_unnamed = staging.has_unnamed;
         let errors = staging.take_errors();
         let (objects, mut undecodable) = staging.into_parts();
-        for key in self.undecodables.keep_listed(kind, &undecodable) {
-            self.cache.touch_owner(&key, arrival);
+        for key in self.undecodables.retain_listed(kind, &undecodable) {
+            self.cache.mark_owner_dirty(&key, arrival);
         }
         for (key, object) in objects {
             self.apply(arrival, &key, object, out);
@@ -497,18 +497,18 @@ impl Informer {
             self.cache.remove(arrival, &key, None);
         }
         for (key, error) in errors {
-            self.cache.touch_owner(&key, arrival);
-            if self.undecodables.note(key, error) {
+            self.cache.mark_owner_dirty(&key, arrival);
+            if self.undecodables.add(key, error) {
                 self.cache.due.get_or_insert(now);
             }
         }
         undecodable.retain(|key, _| !self.cache.holds(key));
-        self.cache.touch_concerned(self.unread.listed(kind, undecodable, blind), arrival);
+        self.cache.mark_affected(self.unread.listed(kind, undecodable, has_unnamed), arrival);
         if kind == Kind::Services {
             self.cache.candidates().for_each(|key| self.resources.follow(now, key));
         }
         let stream = self.streams.entry(kind).or_default();
-        stream.on_listed(now, blind, serves);
+        stream.on_listed(now, has_unnamed, serves);
         if before != (self.is_synced(), self.confirmed(), self.read()) {
             // A cluster without Services, or without changes, must be confirmed too.
             self.cache.due.get_or_insert(now);
@@ -519,10 +519,10 @@ impl Informer {
     /// Checks the invariants of the caches, and that nothing is published before all lists are complete. The cost is
     /// proportional to the caches, so it runs only after lists and in tests.
     fn check(&self) -> bool {
-        let said = self.cache.entries.values().any(|entry| entry.said.is_some());
+        let published = self.cache.entries.values().any(|entry| entry.published.is_some());
         self.cache.check()
             && self.unread.check(&self.cache)
-            && (self.is_synced() || (!said && !self.said_synced))
-            && (self.cache.due.is_some() || self.has_told())
+            && (self.is_synced() || (!published && !self.published_synced))
+            && (self.cache.due.is_some() || self.has_reported())
     }
 }

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::resource_cache::entry::{CacheEntry, Failed, Stand, Timer};
+use crate::resource_cache::entry::{CacheEntry, EntryState, ErrorState, Timer};
 use model::machine::Now;
 use model::xds::cache::{CacheState, Cached, Error, Policy, Reason, State};
 
@@ -22,12 +22,12 @@ pub struct Notice<K, V, W> {
     /// Key of the resource.
     pub key: K,
     /// The change.
-    pub news: News<V>,
+    pub change: ResourceChange<V>,
 }
 
 /// The watcher interface of A88. A watcher that applies every notice always has the same state as the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News<V> {
+pub enum ResourceChange<V> {
     /// The resource to use from now on, or the reason why none can be used, which ends the use of an earlier one.
     /// Earlier errors are over (`OnResourceChanged`).
     Changed(Result<Cached<V>, Error>),
@@ -64,7 +64,7 @@ impl<K, V> Listed<'_, K, V> {
 pub struct ResourceCache<K, V, W> {
     policy: Policy,
     /// The connectivity error, while the source is unreachable.
-    lost: Option<Error>,
+    connectivity_error: Option<Error>,
     entries: BTreeMap<K, CacheEntry<V, W>>,
     /// The running timers, in the order in which they fire.
     due: BTreeSet<(Now, K)>,
@@ -74,7 +74,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// Creates a cache without watched resources, for a source without errors.
     #[must_use]
     pub fn new(policy: Policy) -> ResourceCache<K, V, W> {
-        ResourceCache { policy, lost: None, entries: BTreeMap::new(), due: BTreeSet::new() }
+        ResourceCache { policy, connectivity_error: None, entries: BTreeMap::new(), due: BTreeSet::new() }
     }
 
     /// Sets the features of another server of a fallback list. They apply to later inputs; running timers stay
@@ -86,9 +86,12 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// Subscribes a watcher to a resource. It gets the resource in use and then the current error, or only the error,
     /// or nothing (A88). A watcher that is subscribed already gets no notice.
     pub fn watch(&mut self, key: K, watcher: W, out: &mut Vec<Notice<K, V, W>>) {
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| CacheEntry::new(self.lost.clone()));
+        let entry = self
+            .entries
+            .entry(key.clone())
+            .or_insert_with(|| CacheEntry::new(self.connectivity_error.clone()));
         if entry.watchers.insert(watcher.clone()) {
-            entry.tell_one(&key, &watcher, &entry.known(), out);
+            entry.notify_one(&key, &watcher, &entry.initial_changes(), out);
         }
         debug_assert!(self.is_sound_at(&key));
     }
@@ -98,7 +101,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let is_last = entry.watchers.remove(watcher) && entry.watchers.is_empty();
         if is_last {
-            self.forget_timer(key);
+            self.remove_timer(key);
             self.entries.remove(key);
         }
         debug_assert!(self.is_sound_at(key));
@@ -115,7 +118,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     {
         let timer = Timer::start(now, self.policy);
         for key in keys {
-            if self.entries.get_mut(key).is_some_and(|entry| entry.arm(timer)) {
+            if self.entries.get_mut(key).is_some_and(|entry| entry.start_timer(timer)) {
                 self.due.insert((timer.fires, key.clone()));
             }
             debug_assert!(self.is_sound_at(key));
@@ -123,19 +126,19 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     }
 
     /// Records the end of the stream: a resource that is not requested cannot be late (A57).
-    pub fn disarm(&mut self) {
+    pub fn stop_timers(&mut self) {
         self.due.clear();
-        self.entries.values_mut().for_each(CacheEntry::disarm);
+        self.entries.values_mut().for_each(CacheEntry::stop_timer);
         debug_assert!(self.is_sound());
     }
 
     /// Handles a valid resource. If it differs from the one in use, watchers get it. Otherwise they get the end of the
     /// error, if there was one.
     pub fn received(&mut self, key: K, cached: Cached<V>, out: &mut Vec<Notice<K, V, W>>) {
-        self.forget_timer(&key);
+        self.remove_timer(&key);
         if let Some(entry) = self.entries.get_mut(&key) {
-            let news = entry.receive(cached, self.lost.as_ref());
-            entry.tell(&key, &news, out);
+            let changes = entry.receive(cached, self.connectivity_error.as_ref());
+            entry.notify(&key, &changes, out);
         }
         debug_assert!(self.is_sound_at(&key));
     }
@@ -143,14 +146,14 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// Handles an invalid version of the resource (a NACK).
     pub fn invalid(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
         debug_assert_eq!(error.reason, Reason::Nack);
-        self.fail(&key, Stand::Nacked, error, out);
+        self.fail(&key, EntryState::Nacked, error, out);
     }
 
     /// Handles an invalid part of the newest version of the resource, whose rest was received instead. The rest stays
     /// in use whatever the policy is, because the invalid part is left out already.
     pub fn partly_invalid(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
         debug_assert_eq!(error.reason, Reason::Nack);
-        self.fail_as(&key, Stand::Nacked, error, false, out);
+        self.fail_as(&key, EntryState::Nacked, error, false, out);
     }
 
     /// Handles the absence of the resource from a complete response. A resource that is not cached cannot be deleted:
@@ -158,34 +161,34 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     pub fn deleted(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
         debug_assert_eq!(error.reason, Reason::Deleted);
         if self.get(&key).is_some_and(|entry| entry.cached.is_some()) {
-            self.fail(&key, Stand::DoesNotExist, error, out);
+            self.fail(&key, EntryState::DoesNotExist, error, out);
         }
     }
 
     /// Handles an error that the source has reported instead of the resource (xRFC TP3).
     pub fn reported(&mut self, key: K, error: Error, out: &mut Vec<Notice<K, V, W>>) {
         debug_assert_eq!(error.reason, Reason::Reported);
-        self.fail(&key, Stand::ReceivedError, error, out);
+        self.fail(&key, EntryState::ReceivedError, error, out);
     }
 
     /// Handles an unreachable source. All watchers get the error; no entry changes.
     pub fn connectivity(&mut self, error: Error, out: &mut Vec<Notice<K, V, W>>) {
         debug_assert_eq!(error.reason, Reason::Connectivity);
         for (key, entry) in &mut self.entries {
-            let news = entry.lose(&error);
-            entry.tell(key, &news, out);
+            let changes = entry.on_unreachable(&error);
+            entry.notify(key, &changes, out);
         }
-        self.lost = Some(error);
+        self.connectivity_error = Some(error);
         debug_assert!(self.is_sound());
     }
 
     /// Handles an answer of the source. Watchers whose last notice was a connectivity error get the resource's own
     /// error, or the end of the error.
     pub fn connected(&mut self, out: &mut Vec<Notice<K, V, W>>) {
-        if self.lost.take().is_some() {
+        if self.connectivity_error.take().is_some() {
             for (key, entry) in &mut self.entries {
-                let news = entry.regain();
-                entry.tell(key, &news, out);
+                let changes = entry.on_reachable();
+                entry.notify(key, &changes, out);
             }
         }
         debug_assert!(self.is_sound());
@@ -203,8 +206,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         while self.deadline().is_some_and(|fires| fires <= now) {
             let Some((_, key)) = self.due.pop_first() else { break };
             if let Some(entry) = self.entries.get_mut(&key) {
-                let news = entry.expire();
-                entry.tell(&key, &news, out);
+                let changes = entry.expire();
+                entry.notify(&key, &changes, out);
             }
             late.push(key);
         }
@@ -215,7 +218,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     /// The connectivity error; `None`: the source has answered, or was not tried yet.
     #[must_use]
     pub fn connectivity_error(&self) -> Option<&Error> {
-        self.lost.as_ref()
+        self.connectivity_error.as_ref()
     }
 
     /// All watched resources, in the order of their keys.
@@ -247,8 +250,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         let running = self.entries.iter().filter_map(|(key, entry)| Some((entry.timer()?.fires, key)));
         let order: BTreeSet<(Now, &K)> = running.collect();
         order.into_iter().eq(self.due.iter().map(|(fires, key)| (*fires, key)))
-            && self.lost.as_ref().is_none_or(|error| error.reason == Reason::Connectivity)
-            && self.entries.values().all(|entry| entry.is_sound(self.lost.as_ref()))
+            && self.connectivity_error.as_ref().is_none_or(|error| error.reason == Reason::Connectivity)
+            && self.entries.values().all(|entry| entry.is_sound(self.connectivity_error.as_ref()))
     }
 
     /// Checks the invariants of one entry, at a cost that does not depend on the number of entries.
@@ -256,7 +259,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
         let entry = self.entries.get(key);
         let timer = entry.and_then(CacheEntry::timer);
         timer.is_none_or(|timer| self.due.contains(&(timer.fires, key.clone())))
-            && entry.is_none_or(|entry| entry.is_sound(self.lost.as_ref()))
+            && entry.is_none_or(|entry| entry.is_sound(self.connectivity_error.as_ref()))
     }
 
     /// Handles an error of the resource itself, which `becomes` puts into the new state. The policy decides whether
@@ -264,7 +267,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     fn fail(
         &mut self,
         key: &K,
-        becomes: fn(Failed<V>) -> Stand<V>,
+        becomes: fn(ErrorState<V>) -> EntryState<V>,
         error: Error,
         out: &mut Vec<Notice<K, V, W>>,
     ) {
@@ -275,21 +278,21 @@ impl<K: Ord + Clone, V: Clone + PartialEq, W: Ord + Clone> ResourceCache<K, V, W
     fn fail_as(
         &mut self,
         key: &K,
-        becomes: fn(Failed<V>) -> Stand<V>,
+        becomes: fn(ErrorState<V>) -> EntryState<V>,
         error: Error,
         drops: bool,
         out: &mut Vec<Notice<K, V, W>>,
     ) {
-        self.forget_timer(key);
+        self.remove_timer(key);
         if let Some(entry) = self.entries.get_mut(key) {
-            let news = entry.fail(becomes, error, drops);
-            entry.tell(key, &news, out);
+            let changes = entry.fail(becomes, error, drops);
+            entry.notify(key, &changes, out);
         }
         debug_assert!(self.is_sound_at(key));
     }
 
     /// Removes the timer of an entry that is about to leave its state.
-    fn forget_timer(&mut self, key: &K) {
+    fn remove_timer(&mut self, key: &K) {
         if let Some(timer) = self.entries.get(key).and_then(CacheEntry::timer) {
             self.due.remove(&(timer.fires, key.clone()));
         }

@@ -12,9 +12,9 @@
 //! that the server closes twice in a row within seconds and without a line is replaced by a list too.
 
 mod backoff;
+mod coalescing;
 mod contact;
 mod delivery;
-mod seen;
 mod serves;
 mod stream;
 #[cfg(test)]
@@ -23,10 +23,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff::Backoff;
+use backoff::WatchBackoff;
 pub use contact::Contact;
 use contact::denial;
-use delivery::Delivered;
+use delivery::Deliveries;
 pub use delivery::GivenUp;
 use model::ids::{CallId, Epoch, ReadId};
 use model::machine::{Machine, Now};
@@ -201,12 +201,12 @@ pub struct Watcher {
     phase: Phase,
     calls: u64,
     /// The previous request, if it was dropped before the port reported its end. Its `Ended` is expected.
-    over: Option<CallId>,
+    dropped_call: Option<CallId>,
     /// The time until which lists are plain, after a streaming list was refused.
     plain_until: Option<Now>,
-    backoff: Backoff,
+    backoff: WatchBackoff,
     /// Whether recent watches have delivered lines.
-    delivered: Delivered,
+    deliveries: Deliveries,
     /// True if a list was completed.
     listed: bool,
     /// The requests for most recent data; every list that begins from now on serves them.
@@ -223,7 +223,7 @@ pub struct Watcher {
     read: Now,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
-    shown: Option<SourceView>,
+    published: Option<SourceView>,
 }
 
 #[derive(Debug)]
@@ -231,23 +231,23 @@ enum Phase {
     /// Not started.
     Idle,
     /// Waiting; no request is open.
-    Waiting { until: Now, next: Next },
+    Waiting { until: Now, next: AfterWait },
     /// A request was sent and is not answered yet.
-    Asked { call: CallId, sent: Now, work: Work },
+    Requested { call: CallId, sent: Now, purpose: Purpose },
     /// A stream is open.
-    Following { call: CallId, opened: Now, heard: Now, lines: bool, work: Work },
+    Following { call: CallId, opened: Now, heard: Now, lines: bool, purpose: Purpose },
 }
 
 /// The request after a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Next {
+enum AfterWait {
     List,
     Watch { from: ResourceVersion },
 }
 
 /// The purpose of the open request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Work {
+enum Purpose {
     /// A streaming list. `began`: the Informer knows of the list, and must learn how it ends. `serves`: the requests
     /// for most recent data that were made before the list began.
     StreamingList { began: bool, serves: Serves },
@@ -257,19 +257,23 @@ enum Work {
     Watch { from: ResourceVersion, again: bool },
 }
 
-impl Work {
+impl Purpose {
     fn began(&self) -> bool {
         match self {
-            Work::StreamingList { began, serves: _ } | Work::List { page: _, began, serves: _ } => *began,
-            Work::Watch { .. } => false,
+            Purpose::StreamingList { began, serves: _ } | Purpose::List { page: _, began, serves: _ } => {
+                *began
+            }
+            Purpose::Watch { .. } => false,
         }
     }
 
     /// The requests for most recent data that were made before the list began.
     fn serves(&self) -> Serves {
         match self {
-            Work::StreamingList { began: _, serves } | Work::List { page: _, began: _, serves } => *serves,
-            Work::Watch { .. } => Serves::default(),
+            Purpose::StreamingList { began: _, serves } | Purpose::List { page: _, began: _, serves } => {
+                *serves
+            }
+            Purpose::Watch { .. } => Serves::default(),
         }
     }
 }
@@ -287,7 +291,7 @@ impl Machine for Watcher {
                     self.set_fresh(now, false, out);
                     self.begin_list(now, out);
                 }
-                Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
+                Phase::Waiting { .. } | Phase::Requested { .. } | Phase::Following { .. } => {}
             },
             In::Opened(call) => self.on_opened(now, call, out),
             In::Line { call, read, line } => bookmarked = self.on_line(now, call, (read, line), out),
@@ -300,7 +304,7 @@ impl Machine for Watcher {
             In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
             In::Reread(read) => self.on_reread(now, read, out),
         }
-        self.show(bookmarked, out);
+        self.publish_view(bookmarked, out);
         debug_assert!(self.check());
     }
 
@@ -308,13 +312,13 @@ impl Machine for Watcher {
         match &self.phase {
             Phase::Idle => None,
             Phase::Waiting { until, .. } => Some(*until),
-            Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
-            Phase::Following { opened, heard, work, .. } => Some(match work {
-                Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
-                Work::List { .. } => heard.plus(SILENCE_LIMIT),
-                Work::Watch { .. } => {
-                    let proven = self.delivered.proven_at(*opened).unwrap_or(Now::NEVER);
-                    heard.plus(REOPEN_AFTER).min(self.delivered.silent_at(*opened)).min(proven)
+            Phase::Requested { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
+            Phase::Following { opened, heard, purpose, .. } => Some(match purpose {
+                Purpose::StreamingList { .. } => opened.plus(LIST_LIMIT),
+                Purpose::List { .. } => heard.plus(SILENCE_LIMIT),
+                Purpose::Watch { .. } => {
+                    let proven = self.deliveries.proven_at(*opened).unwrap_or(Now::NEVER);
+                    heard.plus(REOPEN_AFTER).min(self.deliveries.silent_at(*opened)).min(proven)
                 }
             }),
         }
@@ -328,32 +332,32 @@ impl Machine for Watcher {
         match &self.phase {
             Phase::Idle => {}
             Phase::Waiting { next, .. } => match next.clone() {
-                Next::List => self.begin_list(now, out),
-                Next::Watch { from } => self.watch_again(now, from, out),
+                AfterWait::List => self.begin_list(now, out),
+                AfterWait::Watch { from } => self.watch_again(now, from, out),
             },
-            Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
-            Phase::Following { opened, work, .. } => match work {
-                Work::StreamingList { .. } => {
+            Phase::Requested { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
+            Phase::Following { opened, purpose, .. } => match purpose {
+                Purpose::StreamingList { .. } => {
                     self.give_up_streaming("the streaming list did not end within 60 s", now, out);
                 }
                 // A watch from a version that the server has not reached, for example after its storage was restored,
                 // is silent too. Only a list helps then.
-                Work::Watch { .. } if self.delivered.silent_at(*opened) <= now => {
+                Purpose::Watch { .. } if self.deliveries.silent_at(*opened) <= now => {
                     self.give_up("the watch was silent for 330 s", now, out);
                 }
-                Work::Watch { .. } if self.delivered.proven_at(*opened).is_some_and(|at| at <= now) => {
-                    self.prove(now, out);
+                Purpose::Watch { .. } if self.deliveries.proven_at(*opened).is_some_and(|at| at <= now) => {
+                    self.confirm_delivery(now, out);
                 }
-                Work::Watch { from, .. } => {
+                Purpose::Watch { from, .. } => {
                     let from = from.clone();
                     self.last_error = Some("the watch was silent for 100 s".into());
                     self.set_fresh(now, false, out);
                     self.watch_again(now, from, out);
                 }
-                Work::List { .. } => self.relist(now, RelistReason::Broken, out),
+                Purpose::List { .. } => self.relist(now, RelistReason::Broken, out),
             },
         }
-        self.show(false, out);
+        self.publish_view(false, out);
         debug_assert!(self.check());
     }
 }
@@ -366,10 +370,10 @@ impl Watcher {
             kind,
             phase: Phase::Idle,
             calls: 0,
-            over: None,
+            dropped_call: None,
             plain_until: None,
-            backoff: Backoff::default(),
-            delivered: Delivered::default(),
+            backoff: WatchBackoff::default(),
+            deliveries: Deliveries::default(),
             listed: false,
             serves: Serves::default(),
             fresh: None,
@@ -380,7 +384,7 @@ impl Watcher {
             read: Now::ZERO,
             heard_at: None,
             last_error: None,
-            shown: None,
+            published: None,
         }
     }
 
@@ -388,16 +392,16 @@ impl Watcher {
     /// streams. Only a watcher with a watch, or with one that follows at once, is fresh.
     fn check(&self) -> bool {
         let streams = match &self.phase {
-            Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
-            Phase::Following { work, .. } => !matches!(work, Work::List { .. }),
+            Phase::Idle | Phase::Waiting { .. } | Phase::Requested { .. } => true,
+            Phase::Following { purpose, .. } => !matches!(purpose, Purpose::List { .. }),
         };
         let waits = matches!(self.phase, Phase::Idle) != self.deadline().is_some();
         let fresh = self.fresh != Some(true)
             || match &self.phase {
                 Phase::Idle => false,
-                Phase::Waiting { next, .. } => matches!(next, Next::Watch { .. }),
-                Phase::Asked { work, .. } | Phase::Following { work, .. } => {
-                    matches!(work, Work::Watch { .. })
+                Phase::Waiting { next, .. } => matches!(next, AfterWait::Watch { .. }),
+                Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => {
+                    matches!(purpose, Purpose::Watch { .. })
                 }
             };
         streams && waits && fresh
@@ -406,51 +410,51 @@ impl Watcher {
     fn current(&self) -> Option<CallId> {
         match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => None,
-            Phase::Asked { call, .. } | Phase::Following { call, .. } => Some(*call),
+            Phase::Requested { call, .. } | Phase::Following { call, .. } => Some(*call),
         }
     }
 
-    fn work_mut(&mut self) -> Option<&mut Work> {
+    fn purpose_mut(&mut self) -> Option<&mut Purpose> {
         match &mut self.phase {
             Phase::Idle | Phase::Waiting { .. } => None,
-            Phase::Asked { work, .. } | Phase::Following { work, .. } => Some(work),
+            Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => Some(purpose),
         }
     }
 
-    fn open(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
-        self.over = self.current();
+    fn open(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Out>) {
+        self.dropped_call = self.current();
         self.calls += 1;
         let call = CallId(self.calls);
-        let ask = match &work {
-            Work::StreamingList { .. } => Ask::StreamingList,
-            Work::List { page, .. } => Ask::List { page: page.clone() },
-            Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
+        let ask = match &purpose {
+            Purpose::StreamingList { .. } => Ask::StreamingList,
+            Purpose::List { page, .. } => Ask::List { page: page.clone() },
+            Purpose::Watch { from, .. } => Ask::Watch { from: from.clone() },
         };
-        let given_up = self.delivered.take_report();
+        let given_up = self.deliveries.take_report();
         out.push(Out::Open { call, kind: self.kind, ask, given_up });
-        self.phase = Phase::Asked { call, sent: now, work };
+        self.phase = Phase::Requested { call, sent: now, purpose };
     }
 
-    fn wait(&mut self, now: Now, delay: Duration, next: Next, out: &mut Vec<Out>) {
-        self.over = self.current();
+    fn wait(&mut self, now: Now, delay: Duration, next: AfterWait, out: &mut Vec<Out>) {
+        self.dropped_call = self.current();
         self.set_fresh(now, false, out);
         self.phase = Phase::Waiting { until: now.plus(delay), next };
     }
 
     fn watch_again(&mut self, now: Now, from: ResourceVersion, out: &mut Vec<Out>) {
-        self.open(now, Work::Watch { from, again: true }, out);
+        self.open(now, Purpose::Watch { from, again: true }, out);
     }
 
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(now, false, out);
         let serves = self.serves;
-        let work = if self.plain_until.is_some_and(|until| now < until) {
-            Work::List { page: None, began: false, serves }
+        let purpose = if self.plain_until.is_some_and(|until| now < until) {
+            Purpose::List { page: None, began: false, serves }
         } else {
             self.plain_until = None;
-            Work::StreamingList { began: false, serves }
+            Purpose::StreamingList { began: false, serves }
         };
-        self.open(now, work, out);
+        self.open(now, purpose, out);
     }
 
     fn on_ended(
@@ -461,9 +465,9 @@ impl Watcher {
         jitter: u16,
         out: &mut Vec<Out>,
     ) {
-        self.backoff.stir(jitter);
+        self.backoff.set_jitter(jitter);
         if self.current() != Some(call) {
-            if self.over.take_if(|over| *over == call).is_none() {
+            if self.dropped_call.take_if(|dropped_call| *dropped_call == call).is_none() {
                 out.push(Out::Metric(Metric::UnmatchedAnswer));
             }
             return;
@@ -471,39 +475,39 @@ impl Watcher {
         if let Some(failure) = failure {
             return self.fail(now, failure, out);
         }
-        let (since, lines, work) = match &self.phase {
+        let (since, lines, purpose) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
-            Phase::Asked { sent, work, .. } => (*sent, false, work.clone()),
-            Phase::Following { opened, lines, work, .. } => (*opened, *lines, work.clone()),
+            Phase::Requested { sent, purpose, .. } => (*sent, false, purpose.clone()),
+            Phase::Following { opened, lines, purpose, .. } => (*opened, *lines, purpose.clone()),
         };
-        match work {
-            Work::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
-            Work::StreamingList { .. } => {
+        match purpose {
+            Purpose::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
+            Purpose::StreamingList { .. } => {
                 self.give_up_streaming("the streaming list ended before all was sent", now, out);
             }
-            Work::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
+            Purpose::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
         }
     }
 
     /// Handles a failure of the open request.
     fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
-        let (work, accepted) = match &self.phase {
+        let (purpose, accepted) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
-            Phase::Asked { work, .. } => (work.clone(), None),
-            Phase::Following { opened, lines, work, .. } => (work.clone(), Some((*opened, *lines))),
+            Phase::Requested { purpose, .. } => (purpose.clone(), None),
+            Phase::Following { opened, lines, purpose, .. } => (purpose.clone(), Some((*opened, *lines))),
         };
-        self.last_error = Some(words(&failure));
+        self.last_error = Some(describe(&failure));
         self.denied = denial(&failure);
         let delay = match failure {
             WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
-            WatchFailure::StreamingRefused(_) => match work {
-                Work::StreamingList { began, serves: _ } => {
+            WatchFailure::StreamingRefused(_) => match purpose {
+                Purpose::StreamingList { began, serves: _ } => {
                     self.abort_list(began, out);
                     self.plain_until = Some(now.plus(PLAIN_FOR));
                     return self.begin_list(now, out);
                 }
-                Work::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
-                Work::List { .. } => self.backoff.after_failure(),
+                Purpose::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
+                Purpose::List { .. } => self.backoff.after_failure(),
             },
             WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
             // A server that restarts denies everything until its own caches are filled, so a denial has the same delay
@@ -512,10 +516,12 @@ impl Watcher {
                 self.backoff.after_failure()
             }
         };
-        self.abort_list(work.began(), out);
-        match work {
-            Work::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
-            Work::StreamingList { .. } | Work::List { .. } => self.wait(now, delay, Next::List, out),
+        self.abort_list(purpose.began(), out);
+        match purpose {
+            Purpose::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
+            Purpose::StreamingList { .. } | Purpose::List { .. } => {
+                self.wait(now, delay, AfterWait::List, out)
+            }
         }
     }
 
@@ -528,9 +534,9 @@ impl Watcher {
     fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let bound = match &self.phase {
             // A list follows in any case.
-            Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
-            Phase::Waiting { until, next: Next::Watch { .. } } => Some(*until),
-            Phase::Asked { .. } | Phase::Following { .. } => None,
+            Phase::Idle | Phase::Waiting { next: AfterWait::List, .. } => return,
+            Phase::Waiting { until, next: AfterWait::Watch { .. } } => Some(*until),
+            Phase::Requested { .. } | Phase::Following { .. } => None,
         };
         self.relist(now, reason, out);
         if let (Phase::Waiting { until, .. }, Some(bound)) = (&mut self.phase, bound) {
@@ -541,14 +547,14 @@ impl Watcher {
     /// Gives up the current request and lists again. The first expiry in a while leads to an immediate list. Otherwise
     /// the delay grows while lists do not lead to a lasting watch, to spare a stale server.
     fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
-        let began = self.work_mut().is_some_and(|work| work.began());
+        let began = self.purpose_mut().is_some_and(|purpose| purpose.began());
         self.abort_list(began, out);
         out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
         let delay = self.backoff.before_relist(now, reason);
         if delay.is_zero() {
             self.begin_list(now, out);
         } else {
-            self.wait(now, delay, Next::List, out);
+            self.wait(now, delay, AfterWait::List, out);
         }
     }
 
@@ -574,13 +580,13 @@ impl Watcher {
     }
 
     /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `anyway` is set.
-    fn show(&mut self, anyway: bool, out: &mut Vec<Out>) {
+    fn publish_view(&mut self, anyway: bool, out: &mut Vec<Out>) {
         let phase = match &self.phase {
             Phase::Idle => return,
             Phase::Waiting { .. } => "waiting",
-            Phase::Asked { work, .. } | Phase::Following { work, .. } => match work {
-                Work::StreamingList { .. } | Work::List { .. } => "listing",
-                Work::Watch { .. } => "watching",
+            Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => match purpose {
+                Purpose::StreamingList { .. } | Purpose::List { .. } => "listing",
+                Purpose::Watch { .. } => "watching",
             },
         };
         let view = SourceView {
@@ -592,22 +598,22 @@ impl Watcher {
             stale_since: self.stale_since,
             last_error: self.last_error.clone(),
         };
-        let known = self.shown.as_ref().is_some_and(|shown| {
-            shown.phase == view.phase
-                && shown.synced == view.synced
-                && shown.objects == view.objects
-                && shown.stale_since == view.stale_since
-                && shown.last_error == view.last_error
+        let known = self.published.as_ref().is_some_and(|published| {
+            published.phase == view.phase
+                && published.synced == view.synced
+                && published.objects == view.objects
+                && published.stale_since == view.stale_since
+                && published.last_error == view.last_error
         });
         if anyway || !known {
-            self.shown = Some(view.clone());
+            self.published = Some(view.clone());
             out.push(Out::View(view));
         }
     }
 }
 
 /// The description of a failure for operators.
-fn words(failure: &WatchFailure) -> Arc<str> {
+fn describe(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),
         WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),

@@ -13,13 +13,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::xds::client::{self, Client, Told};
+use crate::xds::client::{self, Client, WatcherNotice};
+use crate::xds::sources::{self, Sources};
 use model::machine::{Machine, Now, earliest};
 use model::xds::dump::XdsView;
-
-use crate::xds::sources::{self, Sources};
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
+use model::xds::stream::{Call, Heard, XdsMetric};
 
 /// The minimum interval between published views.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
@@ -34,8 +34,6 @@ pub struct Params {
     /// The configured sources of pools. Without any, no server is contacted.
     pub sources: BTreeSet<Name>,
 }
-
-use model::xds::stream::{Call, Heard, XdsMetric};
 
 /// Inputs of the machine.
 #[derive(Clone, Debug)]
@@ -70,12 +68,12 @@ pub struct XdsSource {
     /// The sources to follow from the start.
     wanted: BTreeSet<Name>,
     /// When the next view is due, after a change.
-    show_at: Option<Now>,
-    shown: Option<Now>,
+    publish_at: Option<Now>,
+    published_at: Option<Now>,
 }
 
 /// A message from one part of the machine to the other.
-enum Errand {
+enum PartInput {
     Client(client::In),
     Sources(sources::In),
 }
@@ -90,33 +88,33 @@ impl XdsSource {
             sources: Sources::new(sources::Params { node_id: Arc::clone(&node_id) }),
             node_id,
             wanted: sources,
-            show_at: None,
-            shown: None,
+            publish_at: None,
+            published_at: None,
         }
     }
 
     /// Delivers these messages, and all that result from them.
-    fn carry_out(&mut self, now: Now, mut errands: VecDeque<Errand>, out: &mut Vec<Out>) {
-        while let Some(errand) = errands.pop_front() {
-            match errand {
-                Errand::Client(input) => {
-                    let mut said = Vec::new();
-                    self.client.step(now, input, &mut said);
-                    take_in(said, &mut errands, out);
+    fn deliver(&mut self, now: Now, mut messages: VecDeque<PartInput>, out: &mut Vec<Out>) {
+        while let Some(message) = messages.pop_front() {
+            match message {
+                PartInput::Client(input) => {
+                    let mut outputs = Vec::new();
+                    self.client.step(now, input, &mut outputs);
+                    route_client_outputs(outputs, &mut messages, out);
                 }
-                Errand::Sources(input) => {
-                    let mut said = Vec::new();
-                    self.sources.step(now, input, &mut said);
-                    for said in said {
-                        match said {
+                PartInput::Sources(input) => {
+                    let mut outputs = Vec::new();
+                    self.sources.step(now, input, &mut outputs);
+                    for outputs in outputs {
+                        match outputs {
                             sources::Out::Watch(key, watcher) => {
-                                errands.push_back(Errand::Client(client::In::Watch(key, watcher)));
+                                messages.push_back(PartInput::Client(client::In::Watch(key, watcher)));
                             }
                             sources::Out::Unwatch(key, watcher) => {
-                                errands.push_back(Errand::Client(client::In::Unwatch(key, watcher)));
+                                messages.push_back(PartInput::Client(client::In::Unwatch(key, watcher)));
                             }
                             sources::Out::Processed(update) => {
-                                errands.push_back(Errand::Client(client::In::Processed(update)));
+                                messages.push_back(PartInput::Client(client::In::Processed(update)));
                             }
                             sources::Out::Fact(name, fact) => out.push(Out::Fact(name, fact)),
                             // The configured sources never change during the process.
@@ -126,13 +124,13 @@ impl XdsSource {
                 }
             }
         }
-        self.stale(now);
+        self.plan_view(now);
     }
 
     /// Plans the next view, because the state may have changed.
-    fn stale(&mut self, now: Now) {
-        let earliest = self.shown.map_or(now, |shown| shown.plus(SHOWN_EVERY).max(now));
-        self.show_at.get_or_insert(earliest);
+    fn plan_view(&mut self, now: Now) {
+        let earliest = self.published_at.map_or(now, |published_at| published_at.plus(SHOWN_EVERY).max(now));
+        self.publish_at.get_or_insert(earliest);
     }
 
     fn view(&self) -> XdsView {
@@ -142,21 +140,21 @@ impl XdsSource {
 }
 
 /// Routes the client's outputs. The sources get all notices of one update together.
-fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec<Out>) {
-    let mut news: Vec<Told> = Vec::new();
+fn route_client_outputs(outputs: Vec<client::Out>, messages: &mut VecDeque<PartInput>, out: &mut Vec<Out>) {
+    let mut notices: Vec<WatcherNotice> = Vec::new();
     let mut newest = None;
-    for said in said {
-        match said {
+    for outputs in outputs {
+        match outputs {
             client::Out::Call(call) => out.push(Out::Call(call)),
-            client::Out::Notice(update, told) => {
+            client::Out::Notice(update, notice) => {
                 newest = newest.max(Some(update));
-                news.push(told);
+                notices.push(notice);
             }
             client::Out::Metric(sample) => out.push(Out::Metric(sample)),
         }
     }
     if let Some(update) = newest {
-        errands.push_back(Errand::Sources(sources::In::Told(update, news)));
+        messages.push_back(PartInput::Sources(sources::In::Notices(update, notices)));
     }
 }
 
@@ -165,29 +163,29 @@ impl Machine for XdsSource {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        let errand = match input {
+        let message = match input {
             // Without sources there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
-            In::Start => Errand::Sources(sources::In::Wanted(self.wanted.clone())),
-            In::Heard(heard) => Errand::Client(client::In::Heard(heard)),
-            In::Shutdown => Errand::Client(client::In::Shutdown),
+            In::Start => PartInput::Sources(sources::In::Wanted(self.wanted.clone())),
+            In::Heard(heard) => PartInput::Client(client::In::Heard(heard)),
+            In::Shutdown => PartInput::Client(client::In::Shutdown),
         };
-        self.carry_out(now, VecDeque::from([errand]), out);
+        self.deliver(now, VecDeque::from([message]), out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        earliest(self.show_at, self.client.deadline())
+        earliest(self.publish_at, self.client.deadline())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.client.deadline().is_some_and(|at| at <= now) {
-            let (mut said, mut errands) = (Vec::new(), VecDeque::new());
-            self.client.tick(now, &mut said);
-            take_in(said, &mut errands, out);
-            self.carry_out(now, errands, out);
+            let (mut outputs, mut messages) = (Vec::new(), VecDeque::new());
+            self.client.tick(now, &mut outputs);
+            route_client_outputs(outputs, &mut messages, out);
+            self.deliver(now, messages, out);
         }
-        if self.show_at.is_some_and(|at| at <= now) {
-            (self.show_at, self.shown) = (None, Some(now));
+        if self.publish_at.is_some_and(|at| at <= now) {
+            (self.publish_at, self.published_at) = (None, Some(now));
             out.push(Out::View(Arc::new(self.view())));
         }
     }

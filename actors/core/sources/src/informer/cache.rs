@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServiceFact;
-use super::data_error_events::Trouble;
+use super::data_error_events::DataErrors;
 use super::ingress::Awaiting;
 use super::intern::Interner;
-use super::node::Node;
-use super::nodes::say_the_same;
+use super::node::CachedNode;
+use super::nodes::is_same_fact;
 use super::selection::Selection;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::level::Provenance;
@@ -29,16 +29,16 @@ pub(super) struct Arrival {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Applied {
     /// The change was applied.
-    Taken,
+    Updated,
     /// The state was known already.
-    Known,
+    Unchanged,
     /// The state is older than the stored one.
     Stale,
 }
 
 /// The state of one Service name. Slices may arrive before their Service.
 #[derive(Default, Debug)]
-pub(super) struct Entry {
+pub(super) struct ServiceEntry {
     pub(super) service: Option<(Arc<ServiceObject>, Candidacy)>,
     pub(super) slices: BTreeMap<Arc<str>, Arc<SliceObject>>,
     /// The nodes that its parts depend on, in order: one side of the index.
@@ -55,15 +55,15 @@ pub(super) struct Entry {
     /// When the newest change since then was read.
     pub(super) read: Option<Now>,
     /// Its data errors, while they last (D6).
-    pub(super) trouble: Option<Trouble>,
+    pub(super) data_errors: Option<DataErrors>,
     /// The last published fact.
-    pub(super) said: Option<Arc<ServiceFact>>,
+    pub(super) published: Option<Arc<ServiceFact>>,
 }
 
-impl Entry {
+impl ServiceEntry {
     /// Creates an entry without objects.
-    fn new(revision: u64) -> Entry {
-        Entry { revision, ..Entry::default() }
+    fn new(revision: u64) -> ServiceEntry {
+        ServiceEntry { revision, ..ServiceEntry::default() }
     }
 
     /// Forgets the last known nodes of endpoints that have a nodeName again or are gone, and expired ones.
@@ -89,7 +89,7 @@ pub(super) struct Orphan {
 
 /// The owner of a last known address or node, which expires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Memory {
+enum Expiry {
     /// Last known addresses of a node.
     Node(NodeName),
     /// The last known node of an endpoint of this Service.
@@ -109,12 +109,12 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
 /// The caches of the three kinds that levels depend on. Events are not cached.
 #[derive(Debug)]
 pub(super) struct Cache {
-    pub(super) entries: BTreeMap<ServiceKey, Entry>,
+    pub(super) entries: BTreeMap<ServiceKey, ServiceEntry>,
     /// The first revision of a new entry: greater than those of all dropped entries.
     first_revision: u64,
     /// All slices by key, including those without a Service.
     pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
-    pub(super) nodes: BTreeMap<NodeName, Node>,
+    pub(super) nodes: BTreeMap<NodeName, CachedNode>,
     /// The numbers of cached Services and nodes. `entries` and `nodes` contain further items.
     services_held: usize,
     nodes_held: usize,
@@ -124,7 +124,7 @@ pub(super) struct Cache {
     pub(super) due: Option<Now>,
     /// The nodes whose facts must be published for the admin state.
     pub(super) changed_nodes: BTreeSet<NodeName>,
-    memories: BTreeSet<(Now, Memory)>,
+    expiries: BTreeSet<(Now, Expiry)>,
     /// The Services that the cloud-controller-manager may be about to process (W7).
     pub(super) awaiting: Awaiting,
     names: Interner,
@@ -144,7 +144,7 @@ impl Cache {
             dirty: BTreeSet::new(),
             due: None,
             changed_nodes: BTreeSet::new(),
-            memories: BTreeSet::new(),
+            expiries: BTreeSet::new(),
             awaiting: Awaiting::default(),
             names: Interner::default(),
             selection,
@@ -154,8 +154,8 @@ impl Cache {
 
     /// When the next reconcile or expiry is due.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let memories = self.memories.first().map(|(at, _)| *at);
-        earliest(self.due, earliest(memories, self.awaiting.deadline()))
+        let expiries = self.expiries.first().map(|(at, _)| *at);
+        earliest(self.due, earliest(expiries, self.awaiting.deadline()))
     }
 
     /// The number of cached objects of a kind.
@@ -220,18 +220,18 @@ impl Cache {
 
     /// The candidates by name.
     pub(super) fn candidates(&self) -> impl Iterator<Item = &ServiceKey> {
-        let is_candidate = |entry: &Entry| {
+        let is_candidate = |entry: &ServiceEntry| {
             entry.service.as_ref().is_some_and(|(_, candidacy)| *candidacy == Candidacy::Candidate)
         };
         self.entries.iter().filter(move |(_, entry)| is_candidate(entry)).map(|(key, _)| key)
     }
 
     /// Marks the Service of this slice as dirty.
-    pub(super) fn touch_owner(&mut self, key: &ObjectKey, arrival: Arrival) {
+    pub(super) fn mark_owner_dirty(&mut self, key: &ObjectKey, arrival: Arrival) {
         if let ObjectKey::Slice(slice) = key
             && let Some(owner) = self.owner(slice).cloned()
         {
-            self.touch(&owner, arrival);
+            self.mark_dirty(&owner, arrival);
         }
     }
 
@@ -239,7 +239,7 @@ impl Cache {
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
-            Object::Node(node) => Object::Node(self.selection.judged(node)),
+            Object::Node(node) => Object::Node(self.selection.configured(node)),
             Object::Service(_) | Object::Preemption(_) => object,
         }
     }
@@ -250,7 +250,7 @@ impl Cache {
             Object::Service(service) => self.put_service(arrival, service),
             Object::Slice(slice) => self.put_slice(arrival, slice),
             Object::Node(node) => self.put_node(arrival, node),
-            Object::Preemption(_) => Applied::Known,
+            Object::Preemption(_) => Applied::Unchanged,
         }
     }
 
@@ -262,7 +262,7 @@ impl Cache {
         version: Option<&ResourceVersion>,
     ) -> Applied {
         let Some(stored) = self.version(key) else {
-            return Applied::Known;
+            return Applied::Unchanged;
         };
         if version.is_some_and(|version| version.is_older_than(stored)) {
             return Applied::Stale;
@@ -274,7 +274,7 @@ impl Cache {
                     self.services_held -= 1;
                 }
                 self.awaiting.forget(key);
-                self.touch(key, arrival);
+                self.mark_dirty(key, arrival);
             }
             ObjectKey::Slice(key) => {
                 if let Some(slice) = self.slices.remove(key) {
@@ -284,25 +284,25 @@ impl Cache {
             ObjectKey::Node(name) => self.set_node(arrival, name, None),
             ObjectKey::Preemption(_) => {}
         }
-        Applied::Taken
+        Applied::Updated
     }
 
     fn put_service(&mut self, arrival: Arrival, service: Arc<ServiceObject>) -> Applied {
         let candidacy = self.selection.candidacy(&service);
         let key = service.key.clone();
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.first_revision));
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| ServiceEntry::new(self.first_revision));
         match &entry.service {
             Some((stored, _)) if service.resource_version.is_older_than(&stored.resource_version) => {
                 return Applied::Stale;
             }
-            Some((stored, _)) if *stored == service => return Applied::Known,
+            Some((stored, _)) if *stored == service => return Applied::Unchanged,
             Some(_) => {}
             None => self.services_held += 1,
         }
-        self.awaiting.note(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
+        self.awaiting.observe(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
         entry.service = Some((service, candidacy));
-        self.touch(&key, arrival);
-        Applied::Taken
+        self.mark_dirty(&key, arrival);
+        Applied::Updated
     }
 
     fn put_slice(&mut self, arrival: Arrival, slice: Arc<SliceObject>) -> Applied {
@@ -316,7 +316,7 @@ impl Cache {
                 && slice.address_type == stored.address_type
                 && slice.endpoints == stored.endpoints
             {
-                return Applied::Known;
+                return Applied::Unchanged;
             }
         }
         self.remember_nodes(arrival, &slice);
@@ -326,11 +326,11 @@ impl Cache {
         }
         if let Some(service) = &slice.service {
             let entry =
-                self.entries.entry(service.clone()).or_insert_with(|| Entry::new(self.first_revision));
+                self.entries.entry(service.clone()).or_insert_with(|| ServiceEntry::new(self.first_revision));
             entry.slices.insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
             self.on_slice_event(service, arrival, slice.trigger_age);
         }
-        Applied::Taken
+        Applied::Updated
     }
 
     /// Removes a slice from its Service's entry.
@@ -361,7 +361,7 @@ impl Cache {
         }
         entry.provenance = entry.provenance.max(arrival.provenance);
         if candidacy.is_some() {
-            self.touch(service, arrival);
+            self.mark_dirty(service, arrival);
         }
     }
 
@@ -386,7 +386,7 @@ impl Cache {
         for identity in nameless.map(|endpoint| endpoint.identity) {
             if let Some(node) = known.get(&identity) {
                 entry.orphans.insert(identity, Orphan { node: (*node).clone(), until, provenance });
-                self.memories.insert((until, Memory::Service(service.clone())));
+                self.expiries.insert((until, Expiry::Service(service.clone())));
             }
         }
     }
@@ -397,12 +397,12 @@ impl Cache {
                 return Applied::Stale;
             }
             if *stored == node {
-                return Applied::Known;
+                return Applied::Unchanged;
             }
         }
         let name = self.names.node(&node.name);
         self.set_node(arrival, &name, Some(node));
-        Applied::Taken
+        Applied::Updated
     }
 
     fn set_node(&mut self, arrival: Arrival, name: &NodeName, object: Option<Arc<NodeObject>>) {
@@ -410,7 +410,7 @@ impl Cache {
         let before = std::mem::replace(&mut node.object, object);
         let after = node.object.as_deref();
         self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
-        if !say_the_same(before.as_deref(), after) {
+        if !is_same_fact(before.as_deref(), after) {
             self.changed_nodes.insert(name.clone());
             self.due.get_or_insert(arrival.now);
         }
@@ -426,23 +426,23 @@ impl Cache {
         if !same {
             let until = arrival.now.plus(self.last_known_for);
             if let Some(until) = node.remember(before.as_deref(), until, arrival.provenance) {
-                self.memories.insert((until, Memory::Node(name.clone())));
+                self.expiries.insert((until, Expiry::Node(name.clone())));
             }
-            self.touch_node(name, arrival);
+            self.mark_node_dirty(name, arrival);
         }
         self.drop_void_node(name);
     }
 
     /// Marks the Services that depend on a node as dirty.
-    pub(super) fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
+    pub(super) fn mark_node_dirty(&mut self, name: &NodeName, arrival: Arrival) {
         let services: Vec<ServiceKey> =
             self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
         for service in &services {
-            self.touch(service, arrival);
+            self.mark_dirty(service, arrival);
         }
     }
 
-    pub(super) fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
+    pub(super) fn mark_dirty(&mut self, service: &ServiceKey, arrival: Arrival) {
         if let Some(entry) = self.entries.get_mut(service) {
             entry.provenance = entry.provenance.max(arrival.provenance);
             entry.read = entry.read.max(Some(arrival.now));
@@ -454,27 +454,29 @@ impl Cache {
     /// Removes expired last known addresses and nodes. The consequences are as doubtful as the changes behind them
     /// (G1).
     pub(super) fn expire(&mut self, now: Now) {
-        while let Some((at, memory)) = self.memories.pop_first() {
+        while let Some((at, memory)) = self.expiries.pop_first() {
             if at > now {
-                self.memories.insert((at, memory));
+                self.expiries.insert((at, memory));
                 break;
             }
             match memory {
-                Memory::Service(service) => {
+                Expiry::Service(service) => {
                     let orphans =
                         self.entries.get(&service).into_iter().flat_map(|entry| entry.orphans.values());
                     let ended = orphans.filter(|orphan| orphan.until <= now).map(|orphan| orphan.provenance);
                     let provenance = ended.max().unwrap_or_default();
-                    self.touch(&service, Arrival { now, provenance });
+                    self.mark_dirty(&service, Arrival { now, provenance });
                 }
-                Memory::Node(name) => {
+                Expiry::Node(name) => {
                     let mut provenance = Provenance::default();
                     if let Some(node) = self.nodes.get_mut(&name) {
-                        let ended = node.lost.values().filter(|lost| lost.until <= now);
-                        provenance = ended.map(|lost| lost.provenance).max().unwrap_or_default();
-                        node.lost.retain(|_, lost| now < lost.until);
+                        let ended =
+                            node.lost_addresses.values().filter(|lost_addresses| lost_addresses.until <= now);
+                        provenance =
+                            ended.map(|lost_addresses| lost_addresses.provenance).max().unwrap_or_default();
+                        node.lost_addresses.retain(|_, lost_addresses| now < lost_addresses.until);
                     }
-                    self.touch_node(&name, Arrival { now, provenance });
+                    self.mark_node_dirty(&name, Arrival { now, provenance });
                     self.drop_void_node(&name);
                 }
             }
@@ -502,14 +504,16 @@ impl Cache {
     }
 
     fn drop_void_node(&mut self, name: &NodeName) {
-        if self.nodes.get(name).is_some_and(Node::is_void) {
+        if self.nodes.get(name).is_some_and(CachedNode::is_void) {
             self.nodes.remove(name);
         }
     }
 
     /// Drops an entry without objects and without a published fact.
     pub(super) fn drop_void_entry(&mut self, key: &ServiceKey) {
-        let void = |entry: &Entry| entry.service.is_none() && entry.slices.is_empty() && entry.said.is_none();
+        let void = |entry: &ServiceEntry| {
+            entry.service.is_none() && entry.slices.is_empty() && entry.published.is_none()
+        };
         if let Some(entry) = self.entries.get(key).filter(|entry| void(entry)) {
             self.first_revision = self.first_revision.max(entry.revision + 1);
             self.entries.remove(key);
@@ -536,7 +540,7 @@ impl Cache {
         let resting: usize = self.nodes.values().map(|node| node.services.len()).sum();
         let counted = self.keys(Kind::Services).len() == self.services_held
             && self.keys(Kind::Nodes).len() == self.nodes_held;
-        let void = self.nodes.values().any(Node::is_void);
+        let void = self.nodes.values().any(CachedNode::is_void);
         let due = self.dirty.is_empty() && self.changed_nodes.is_empty() || self.due.is_some();
         let indexes = slices_placed && placed == owned && forward && indexed == resting;
         indexes && counted && !void && due && self.awaiting.check()

@@ -27,17 +27,22 @@ pub(super) struct Awaiting {
     /// The last number.
     last: u64,
     /// The last published number.
-    said: Option<u64>,
+    published: Option<u64>,
 }
 
 impl Awaiting {
     /// Handles a new state of a Service.
-    pub(super) fn note(&mut self, arrival: Arrival, before: Option<&ServiceObject>, after: &ServiceObject) {
+    pub(super) fn observe(
+        &mut self,
+        arrival: Arrival,
+        before: Option<&ServiceObject>,
+        after: &ServiceObject,
+    ) {
         let key = &after.key;
-        if !balances(after) {
+        if !is_load_balancer(after) {
             return self.forget(key);
         }
-        let became = before.is_none_or(|before| before.uid != after.uid || !balances(before));
+        let became = before.is_none_or(|before| before.uid != after.uid || !is_load_balancer(before));
         if became {
             self.forget(key);
         }
@@ -48,7 +53,7 @@ impl Awaiting {
             self.by_time.insert((until, key.clone()));
         }
         if after.has_ingress || after.has_class || after.deleting || !self.until.contains_key(key) {
-            self.lacks_no_more(key);
+            self.clear_lacking(key);
         } else if !self.lacking.contains_key(key) {
             self.last += 1;
             self.lacking.insert(key.clone(), self.last);
@@ -56,7 +61,7 @@ impl Awaiting {
         }
     }
 
-    fn lacks_no_more(&mut self, key: &ServiceKey) {
+    fn clear_lacking(&mut self, key: &ServiceKey) {
         if let Some(number) = self.lacking.remove(key) {
             self.numbers.remove(&number);
         }
@@ -67,7 +72,7 @@ impl Awaiting {
         if let Some(until) = self.until.remove(key) {
             self.by_time.remove(&(until, key.clone()));
         }
-        self.lacks_no_more(key);
+        self.clear_lacking(key);
     }
 
     /// The next time at which time alone may change the result.
@@ -76,13 +81,13 @@ impl Awaiting {
     }
 
     /// Removes expired Services. Returns true if the newest number differs from the last published one.
-    pub(super) fn has_news(&mut self, now: Now) -> bool {
+    pub(super) fn has_changed(&mut self, now: Now) -> bool {
         while let Some((at, key)) = self.by_time.first().cloned().filter(|(at, _)| *at <= now) {
             debug_assert!(self.until.get(&key) == Some(&at), "both sides of the index agree");
             self.forget(&key);
         }
         let newest = self.newest();
-        std::mem::replace(&mut self.said, newest) != newest
+        std::mem::replace(&mut self.published, newest) != newest
     }
 
     /// The number of the Service that most recently began to lack ingress and still lacks it.
@@ -101,7 +106,7 @@ impl Awaiting {
     }
 }
 
-fn balances(service: &ServiceObject) -> bool {
+fn is_load_balancer(service: &ServiceObject) -> bool {
     match service.service_type {
         ServiceType::LoadBalancer => true,
         ServiceType::Other => false,

@@ -7,7 +7,7 @@ use model::node::NodeFact;
 use model::object::NodeObject;
 
 /// Returns true if both objects lead to the same fact.
-pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
+pub(super) fn is_same_fact(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
             before.uid == after.uid
@@ -35,7 +35,7 @@ fn same_notice(before: &NodeObject, after: &NodeObject) -> bool {
 
 impl Informer {
     /// Publishes the facts of nodes that have changed since the last turn.
-    pub(super) fn tell_nodes(&mut self, out: &mut Vec<Out>) {
+    pub(super) fn publish_nodes(&mut self, out: &mut Vec<Out>) {
         for name in std::mem::take(&mut self.cache.changed_nodes) {
             let fact = self.cache.node(&name).map(|object| Arc::new(NodeFact::of(object)));
             out.push(Out::Node(name, fact));

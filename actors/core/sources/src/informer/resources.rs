@@ -26,7 +26,7 @@ use model::xds::facts::Code;
 const DENIED_FOR: Duration = Duration::from_secs(60);
 
 /// The minimum interval between counts of Services, whose cost is proportional to their number.
-const COUNTED_EVERY: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// All EndpointSlices of a Service with a known state.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,13 +55,13 @@ pub(super) struct Resources {
     known: BTreeMap<ServiceKey, BTreeSet<Family>>,
     counted: BTreeMap<CacheState, u64>,
     counted_at: Option<Now>,
-    is_moved: bool,
+    has_changed: bool,
     /// Notices of the cache. They are not used, because `view` reads the cache directly.
-    news: Vec<Notice<ServiceKey, SliceSet, Watcher>>,
+    notices: Vec<Notice<ServiceKey, SliceSet, Watcher>>,
 }
 
 /// An error in a Service's slices.
-pub(super) struct Wrong {
+pub(super) struct SliceError {
     /// Name of the first slice whose newest state cannot be decoded.
     pub(super) slice: Arc<str>,
     /// The error.
@@ -80,8 +80,8 @@ impl Resources {
             known: BTreeMap::new(),
             counted: BTreeMap::new(),
             counted_at: None,
-            is_moved: false,
-            news: Vec::new(),
+            has_changed: false,
+            notices: Vec::new(),
         }
     }
 
@@ -93,34 +93,34 @@ impl Resources {
     /// Starts to follow the slices of a candidate.
     pub(super) fn follow(&mut self, now: Now, service: &ServiceKey) {
         if self.cache.get(service).is_none() {
-            self.cache.watch(service.clone(), (), &mut self.news);
+            self.cache.watch(service.clone(), (), &mut self.notices);
             self.cache.sent(now, [service]);
-            self.is_moved = true;
+            self.has_changed = true;
         }
     }
 
     /// Stops following the slices of a Service.
     pub(super) fn leave(&mut self, service: &ServiceKey) {
-        self.is_moved |= self.cache.unwatch(service, &());
+        self.has_changed |= self.cache.unwatch(service, &());
         self.known.remove(service);
     }
 
     /// Updates a candidate's slice set, once all lists are complete. `set` is the state in use; `None`: there is none.
     /// `provenance` is how it arrived.
-    pub(super) fn settle(
+    pub(super) fn update(
         &mut self,
         now: Now,
         service: &ServiceKey,
         set: Option<SliceSet>,
         provenance: Provenance,
-        wrong: Option<Wrong>,
+        slice_error: Option<SliceError>,
     ) {
         self.follow(now, service);
-        self.is_moved = true;
+        self.has_changed = true;
         if self.refused.is_some() {
             // The slices are from before the denial.
             self.refuse(std::slice::from_ref(service));
-            self.news.clear();
+            self.notices.clear();
             return;
         }
         let is_used = set.is_some();
@@ -131,33 +131,33 @@ impl Resources {
                 // The wall-clock time of the state is not shown: objects have their own versions.
                 let updated = Wall::from_micros(0);
                 let cached = Cached { value: set, raw: None, version, updated, provenance };
-                self.cache.received(service.clone(), cached, &mut self.news);
+                self.cache.received(service.clone(), cached, &mut self.notices);
             }
-            None if wrong.is_none() => {
+            None if slice_error.is_none() => {
                 let message = "all EndpointSlices of the Service have vanished";
                 let gone = data_error(Reason::Deleted, Code::NotFound, message);
-                self.cache.deleted(service.clone(), gone, &mut self.news);
+                self.cache.deleted(service.clone(), gone, &mut self.notices);
             }
             None => {}
         }
-        if let Some(Wrong { slice, error }) = wrong {
+        if let Some(SliceError { slice, error }) = slice_error {
             let words = format!("EndpointSlice {}/{slice}: {error}", service.namespace);
             let error = data_error(Reason::Nack, Code::InvalidArgument, &words);
             if is_used {
-                self.cache.partly_invalid(service.clone(), error, &mut self.news);
+                self.cache.partly_invalid(service.clone(), error, &mut self.notices);
             } else {
-                self.cache.invalid(service.clone(), error, &mut self.news);
+                self.cache.invalid(service.clone(), error, &mut self.notices);
             }
         }
-        self.news.clear();
+        self.notices.clear();
     }
 
     /// Handles the state of the EndpointSlice watch. Returns true if this may affect all Services.
-    pub(super) fn contact(&mut self, now: Now, contact: &Contact) -> bool {
+    pub(super) fn on_contact(&mut self, now: Now, contact: &Contact) -> bool {
         match contact {
             Contact::Current => {
                 self.denied = None;
-                self.cache.connected(&mut self.news);
+                self.cache.connected(&mut self.notices);
             }
             Contact::Lost | Contact::Denied(_) => {
                 let why = match contact {
@@ -178,15 +178,15 @@ impl Resources {
                     message: why,
                     rejected: None,
                 };
-                self.cache.connectivity(error, &mut self.news);
+                self.cache.connectivity(error, &mut self.notices);
             }
         }
         let was_refused = self.refused.is_some();
         if contact.is_current() {
             self.refused = None;
         }
-        self.is_moved = true;
-        self.news.clear();
+        self.has_changed = true;
+        self.notices.clear();
         was_refused != self.refused.is_some()
     }
 
@@ -194,8 +194,8 @@ impl Resources {
     pub(super) fn deadline(&self) -> Option<Now> {
         let denied =
             self.denied.as_ref().filter(|_| self.refused.is_none()).map(|(since, _)| since.plus(DENIED_FOR));
-        let counted = self.counted_at.map_or(Now::ZERO, |at| at.plus(COUNTED_EVERY));
-        let moved = self.is_moved.then_some(counted);
+        let counted = self.counted_at.map_or(Now::ZERO, |at| at.plus(COUNT_INTERVAL));
+        let moved = self.has_changed.then_some(counted);
         earliest(moved, earliest(denied, self.cache.deadline()))
     }
 
@@ -203,8 +203,8 @@ impl Resources {
     pub(super) fn tick(&mut self, now: Now) -> bool {
         let is_late = self.cache.deadline().is_some_and(|at| at <= now);
         if is_late {
-            self.cache.tick(now, &mut self.news);
-            self.is_moved = true;
+            self.cache.tick(now, &mut self.notices);
+            self.has_changed = true;
         }
         let lasts = |(since, _): &(Now, Arc<str>)| since.plus(DENIED_FOR) <= now;
         let begins = self.refused.is_none() && self.denied.as_ref().is_some_and(lasts);
@@ -213,7 +213,7 @@ impl Resources {
             let all: Vec<ServiceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
             self.refuse(&all);
         }
-        self.news.clear();
+        self.notices.clear();
         begins || is_late
     }
 
@@ -222,9 +222,9 @@ impl Resources {
         let Some(why) = self.refused.clone() else { return };
         for service in services {
             let error = data_error(Reason::Reported, Code::PermissionDenied, &why);
-            self.cache.reported(service.clone(), error, &mut self.news);
+            self.cache.reported(service.clone(), error, &mut self.notices);
         }
-        self.is_moved = true;
+        self.has_changed = true;
     }
 
     /// Returns true if a denial has ended the use of all slices.
@@ -265,10 +265,10 @@ impl Resources {
 
     /// The number of Services in each state, if it has changed.
     pub(super) fn samples(&mut self, now: Now) -> Vec<Metric> {
-        if !self.is_moved || self.counted_at.is_some_and(|at| at.plus(COUNTED_EVERY) > now) {
+        if !self.has_changed || self.counted_at.is_some_and(|at| at.plus(COUNT_INTERVAL) > now) {
             return Vec::new();
         }
-        (self.is_moved, self.counted_at) = (false, Some(now));
+        (self.has_changed, self.counted_at) = (false, Some(now));
         let counts = self.cache.states_count();
         let differ = counts.iter().filter(|(state, count)| self.counted.get(state) != Some(count));
         let samples = differ.map(|(state, count)| Metric::ServiceResources { state: *state, count: *count });

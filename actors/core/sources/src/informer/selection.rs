@@ -31,10 +31,10 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Applies the configuration to a node: control-plane nodes may count like other nodes (D5).
-    pub(super) fn judged(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
+    pub(super) fn configured(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
         if self.control_plane && node.left_out == Some(LeftOut::ControlPlane) {
-            let is_doomed = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
-            Arc::make_mut(&mut node).left_out = is_doomed.then_some(LeftOut::ToBeDeleted);
+            let is_to_be_deleted = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
+            Arc::make_mut(&mut node).left_out = is_to_be_deleted.then_some(LeftOut::ToBeDeleted);
         }
         node
     }

@@ -14,25 +14,25 @@ use model::watch::Serves;
 
 /// How long a list stands that contained an object without a readable name. No message announces that such an object
 /// is repaired.
-const BLIND_FOR: Duration = Duration::from_secs(300);
+const UNNAMED_RELIST_AFTER: Duration = Duration::from_secs(300);
 /// How long changes count as those of a new connection, unless a bookmark ends this period sooner.
 const CATCHING_UP: Duration = Duration::from_secs(5);
 
 /// What happens to a complete list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Judged {
+pub(super) enum ListDecision {
     /// Commit it: it is as new as earlier observations.
     Current,
     /// Refuse it: it is older than earlier observations (D6).
     Refused,
     /// Commit it although it is older: so many lists were older that the earlier observations must belong to a
     /// discarded history (D6).
-    TakenBack,
+    Restored,
 }
 
 /// The stream of one kind.
 #[derive(Default, Debug)]
-pub(super) struct Stream {
+pub(super) struct KindStream {
     /// The newest version observed; empty before the first one.
     pub(super) version: ResourceVersion,
     /// True if a complete list was committed.
@@ -42,7 +42,7 @@ pub(super) struct Stream {
     /// The time until which changes count as missed by a broken connection.
     pub(super) catching_up_until: Option<Now>,
     /// When to list again, because the last list contained an object without a readable name.
-    pub(super) look_again: Option<Now>,
+    pub(super) relist_at: Option<Now>,
     /// The lists refused since the last accepted one.
     pub(super) refusals: Refusals,
     /// The newest term whose list was committed (W8).
@@ -53,9 +53,9 @@ pub(super) struct Stream {
     any_list: Option<Epoch>,
 }
 
-impl Stream {
+impl KindStream {
     /// Records an observed version.
-    pub(super) fn reach(&mut self, version: &ResourceVersion) {
+    pub(super) fn observe_version(&mut self, version: &ResourceVersion) {
         if self.version.0.is_empty() || self.version.is_older_than(version) {
             self.version = version.clone();
             self.refusals.end();
@@ -63,30 +63,30 @@ impl Stream {
     }
 
     /// Decides about a list that has ended with this version.
-    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion) -> Judged {
-        let judged = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
-            self.reach(version);
-            Judged::Current
+    pub(super) fn decide(&mut self, now: Now, version: &ResourceVersion) -> ListDecision {
+        let decision = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
+            self.observe_version(version);
+            ListDecision::Current
         } else if self.refusals.refuse(now, version) {
-            return Judged::Refused;
+            return ListDecision::Refused;
         } else {
             self.version = version.clone();
-            Judged::TakenBack
+            ListDecision::Restored
         };
         self.refusals.end();
-        judged
+        decision
     }
 
-    /// Records a committed list that serves `serves`. A `blind` list contained an object without a readable name, and
+    /// Records a committed list that serves `serves`. A `has_unnamed` list contained an object without a readable name, and
     /// does not resolve doubt.
-    pub(super) fn on_listed(&mut self, now: Now, blind: bool, serves: Serves) {
+    pub(super) fn on_listed(&mut self, now: Now, has_unnamed: bool, serves: Serves) {
         self.synced = true;
         self.confirmed = self.confirmed.max(serves.term).max(self.any_list);
-        if !blind {
+        if !has_unnamed {
             self.read = self.read.max(serves.read);
         }
         self.catching_up_until = None;
-        self.look_again = blind.then(|| now.plus(BLIND_FOR));
+        self.relist_at = has_unnamed.then(|| now.plus(UNNAMED_RELIST_AFTER));
     }
 
     /// Records that any list counts for this term, including the committed one.
@@ -115,7 +115,7 @@ impl Stream {
 pub(super) struct Staging {
     pub(super) provenance: Provenance,
     /// True if an object could be neither decoded nor named. Absence from the list then proves nothing.
-    pub(super) blind: bool,
+    pub(super) has_unnamed: bool,
     objects: BTreeMap<ObjectKey, Object>,
     /// The undecodable objects; for a slice with its owner.
     undecodable: BTreeMap<ObjectKey, Owner>,
@@ -127,7 +127,7 @@ impl Staging {
     pub(super) fn new(provenance: Provenance) -> Staging {
         Staging {
             provenance,
-            blind: false,
+            has_unnamed: false,
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
             errors: BTreeMap::new(),

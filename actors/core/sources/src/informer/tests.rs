@@ -1,12 +1,12 @@
 //! The Informer on the test's clock: lists, changes, candidates, parts and data errors.
 
+mod conditions;
 mod confirm;
 mod families;
 mod ingress;
 mod nodes;
 mod property;
 mod resources;
-mod told;
 mod unread;
 
 use super::*;
@@ -929,7 +929,7 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
     }
-    let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].said.clone().expect("a fact");
+    let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].published.clone().expect("a fact");
     assert_eq!((shown(&fact, V4).as_str(), fact.paused), ("8 | ", true));
 }
 

@@ -73,13 +73,13 @@ fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
 }
 
 /// A change in short.
-fn brief(news: &News<u32>) -> String {
+fn brief(news: &ResourceChange<u32>) -> String {
     let said = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
     match news {
-        News::Changed(Ok(cached)) => format!("value {}", cached.value),
-        News::Changed(Err(error)) => format!("error {}", said(error)),
-        News::Ambient(Some(error)) => format!("ambient {}", said(error)),
-        News::Ambient(None) => String::from("clear"),
+        ResourceChange::Changed(Ok(cached)) => format!("value {}", cached.value),
+        ResourceChange::Changed(Err(error)) => format!("error {}", said(error)),
+        ResourceChange::Ambient(Some(error)) => format!("ambient {}", said(error)),
+        ResourceChange::Ambient(None) => String::from("clear"),
     }
 }
 
@@ -99,7 +99,7 @@ impl Bench {
         let mut bench = Bench::new(policy);
         bench.watch(WEB, 1);
         bench.send(0, &[WEB]);
-        assert_eq!(bench.told(), NOTHING);
+        assert_eq!(bench.notices(), NOTHING);
         bench
     }
 
@@ -107,7 +107,7 @@ impl Bench {
     fn cached(policy: Policy) -> Bench {
         let mut bench = Bench::asked(policy);
         bench.receive(7, "1");
-        assert_eq!(bench.told(), ["value 7"]);
+        assert_eq!(bench.notices(), ["value 7"]);
         bench
     }
 
@@ -149,20 +149,22 @@ impl Bench {
     }
 
     /// The notices to watcher 1 of `web`; no other watcher may have any.
-    fn told(&mut self) -> Vec<String> {
+    fn notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let news = |notice: Notice<&'static str, u32, u8>| {
             assert_eq!((notice.key, notice.watcher), (WEB, 1));
-            brief(&notice.news)
+            brief(&notice.change)
         };
         std::mem::take(&mut self.out).into_iter().map(news).collect()
     }
 
     /// The notices to all watchers.
-    fn told_all(&mut self) -> Vec<String> {
+    fn all_notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let notices = std::mem::take(&mut self.out).into_iter();
-        notices.map(|notice| format!("{} {}: {}", notice.key, notice.watcher, brief(&notice.news))).collect()
+        notices
+            .map(|notice| format!("{} {}: {}", notice.key, notice.watcher, brief(&notice.change)))
+            .collect()
     }
 
     fn web(&self) -> Listed<'_, &'static str, u32> {

@@ -14,7 +14,7 @@ const LASTING: Duration = Duration::from_secs(60);
 
 /// Recent failures, and the random number that spreads the next try.
 #[derive(Default, Debug)]
-pub(super) struct Backoff {
+pub(super) struct WatchBackoff {
     /// Failures since the last line or page.
     failures: u32,
     /// Relists since the last list that lasted. Lines of the lists between do not reset the count.
@@ -24,9 +24,9 @@ pub(super) struct Backoff {
     jitter: u16,
 }
 
-impl Backoff {
+impl WatchBackoff {
     /// Sets the random number.
-    pub(super) fn stir(&mut self, jitter: u16) {
+    pub(super) fn set_jitter(&mut self, jitter: u16) {
         self.jitter = jitter.min(1000);
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{WatchFailure, words};
+use super::{WatchFailure, describe};
 
 /// Whether the observations of a kind are current.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ impl Contact {
 /// The message of a denial; `None` for other failures.
 pub(super) fn denial(failure: &WatchFailure) -> Option<Arc<str>> {
     match failure {
-        WatchFailure::Denied(_) => Some(words(failure)),
+        WatchFailure::Denied(_) => Some(describe(failure)),
         WatchFailure::Expired
         | WatchFailure::StreamingRefused(_)
         | WatchFailure::TooManyRequests(_)

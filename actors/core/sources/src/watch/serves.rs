@@ -3,7 +3,7 @@
 //! The Informer decides whether it accepts a list. Every later list serves these reasons too, so a list that breaks off
 //! or is refused costs only time.
 
-use super::{Next, Out, Phase, Watcher};
+use super::{AfterWait, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};
 use model::machine::Now;
 use model::sample::{Metric, RelistReason};
@@ -17,7 +17,7 @@ impl Watcher {
         }
         self.serves.term = Some(epoch);
         if anew {
-            self.list_anew(now, RelistReason::NewTerm, out);
+            self.request_list(now, RelistReason::NewTerm, out);
         } else {
             out.push(Out::Seen(self.kind, self.read, Seen::AnyList(epoch)));
         }
@@ -27,21 +27,21 @@ impl Watcher {
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
         if self.serves.read.is_none_or(|known| known < read) {
             self.serves.read = Some(read);
-            self.list_anew(now, RelistReason::SecondRead, out);
+            self.request_list(now, RelistReason::SecondRead, out);
         }
     }
 
     /// Lists again, but not before the end of a wait: the server has asked for the wait, or the wait spares it.
-    fn list_anew(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+    fn request_list(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         match &mut self.phase {
             // A list follows in any case, and begins after this request.
-            Phase::Idle | Phase::Waiting { next: Next::List, .. } => {}
+            Phase::Idle | Phase::Waiting { next: AfterWait::List, .. } => {}
             Phase::Waiting { next, .. } => {
-                *next = Next::List;
+                *next = AfterWait::List;
                 self.set_fresh(now, false, out);
                 out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
             }
-            Phase::Asked { .. } | Phase::Following { .. } => self.relist(now, reason, out),
+            Phase::Requested { .. } | Phase::Following { .. } => self.relist(now, reason, out),
         }
     }
 }

@@ -854,7 +854,7 @@ proptest! {
                 run.wait();
             }
             let asked = run.call();
-            if matches!(run.watcher.phase, Phase::Asked { .. }) {
+            if matches!(run.watcher.phase, Phase::Requested { .. }) {
                 run.step(In::Opened(asked));
             }
             run.wait();
@@ -866,10 +866,10 @@ proptest! {
                 run.wait();
             }
             let call = run.call();
-            match run.watcher.work_mut().cloned() {
-                Some(Work::StreamingList { .. }) => run.lines_of(call, vec![list_end(100)]),
-                Some(Work::List { .. }) => run.page(vec![], 100, None),
-                Some(Work::Watch { .. }) => run.lines_of(call, vec![bookmark(100)]),
+            match run.watcher.purpose_mut().cloned() {
+                Some(Purpose::StreamingList { .. }) => run.lines_of(call, vec![list_end(100)]),
+                Some(Purpose::List { .. }) => run.page(vec![], 100, None),
+                Some(Purpose::Watch { .. }) => run.lines_of(call, vec![bookmark(100)]),
                 None => prop_assert!(false, "a request is open"),
             }
         }
@@ -877,9 +877,9 @@ proptest! {
         // A term that requests data now is served by the next list.
         run.step(In::Confirm { epoch: Epoch(9), anew: true });
         prop_assert!(!run.asks().is_empty(), "at once");
-        match run.watcher.work_mut().cloned() {
-            Some(Work::StreamingList { .. }) => run.lines(vec![list_end(101)]),
-            Some(Work::List { .. } | Work::Watch { .. }) | None => run.page(vec![], 101, None),
+        match run.watcher.purpose_mut().cloned() {
+            Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),
+            Some(Purpose::List { .. } | Purpose::Watch { .. }) | None => run.page(vec![], 101, None),
         }
         let served = |said: &Out| matches!(said, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));

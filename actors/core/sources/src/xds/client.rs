@@ -9,20 +9,19 @@
 //! The driver reports in the order of events. It reports an undecodable message as read, and passes on a message of an
 //! unexpected type like any other.
 
+mod backoff;
 mod channel;
-mod judge;
-mod pace;
 mod servers;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::resource_cache::{Notice, ResourceCache};
 use channel::Channel;
-use judge::{Finding, ResponseVerdict, deletion, judge};
 use model::machine::{Machine, Now, Wall, earliest};
 use model::xds::Value;
 use model::xds::cache::{CacheState, Cached};
@@ -30,8 +29,9 @@ use model::xds::dump::{Dump, ResourceDump, ServerDump};
 use model::xds::facts::{Key, Kind, Response};
 use model::xds::stream::{Call, Ended, Heard, Nack, Request, Server, ServerId, StreamId, XdsMetric};
 use stream::{PerKind, Stream};
+use validation::{Finding, ResponseVerdict, deletion, validate_response};
 
-pub use pace::Waits;
+pub use backoff::Waits;
 
 /// Parameters of the client, fixed at startup.
 #[derive(Clone, Debug)]
@@ -79,13 +79,13 @@ pub enum Out {
     /// To the driver: a call.
     Call(Call),
     /// To a watcher: a notice. [`In::Processed`] acknowledges it.
-    Notice(UpdateId, Told),
+    Notice(UpdateId, WatcherNotice),
     /// To the metrics recorder.
     Metric(XdsMetric),
 }
 
 /// A notice to a watcher.
-pub type Told = Notice<Key, Value, Watcher>;
+pub type WatcherNotice = Notice<Key, Value, Watcher>;
 
 /// The client of all servers in the list (X2).
 #[derive(Debug)]
@@ -103,7 +103,7 @@ pub struct Client {
     /// The number of the last update.
     updates: u64,
     /// The update after the last response, until it is processed. Nothing is read before.
-    held: Option<UpdateId>,
+    unprocessed: Option<UpdateId>,
     /// The resources that did not arrive in time on streams without any response, since the last response: no server
     /// has said that they do not exist (A71).
     unanswered: BTreeSet<Key>,
@@ -116,16 +116,16 @@ pub struct Client {
 struct Turn<'a> {
     now: Now,
     out: &'a mut Vec<Out>,
-    news: Vec<Told>,
+    notices: Vec<WatcherNotice>,
     /// True if resources may have changed their states.
-    is_moved: bool,
+    has_changed: bool,
     /// True if the step handles a response.
     is_response: bool,
 }
 
 impl<'a> Turn<'a> {
     fn new(now: Now, out: &'a mut Vec<Out>) -> Turn<'a> {
-        Turn { now, out, news: Vec::new(), is_moved: false, is_response: false }
+        Turn { now, out, notices: Vec::new(), has_changed: false, is_response: false }
     }
 
     fn measure(&mut self, sample: XdsMetric) {
@@ -146,7 +146,7 @@ impl Client {
             used: 0,
             streams: 0,
             updates: 0,
-            held: None,
+            unprocessed: None,
             unanswered: BTreeSet::new(),
             counts: BTreeMap::new(),
             is_over: false,
@@ -177,13 +177,13 @@ impl Client {
     fn on_watch(&mut self, key: Key, watcher: Watcher, turn: &mut Turn<'_>) {
         let kind = key.kind;
         let is_new = self.watched.get_mut(kind).insert(Arc::clone(&key.name));
-        turn.is_moved = true;
-        self.cache.watch(key, watcher, &mut turn.news);
+        turn.has_changed = true;
+        self.cache.watch(key, watcher, &mut turn.notices);
         if !is_new {
             return;
         }
         for stream in self.channels.iter_mut().filter_map(Channel::stream_mut) {
-            stream.line_mut(kind).on_watched();
+            stream.subscription_mut(kind).on_watched();
         }
         if self.used == 0 {
             self.use_next(turn);
@@ -196,17 +196,17 @@ impl Client {
         if !self.cache.unwatch(key, &watcher) {
             return;
         }
-        turn.is_moved = true;
+        turn.has_changed = true;
         self.unanswered.remove(key);
         self.watched.get_mut(key.kind).remove(&key.name);
         for stream in self.channels.iter_mut().filter_map(Channel::stream_mut) {
-            stream.line_mut(key.kind).on_dropped(&key.name);
+            stream.subscription_mut(key.kind).on_dropped(&key.name);
         }
         if self.watches_nothing() {
             self.release_from(0, turn);
-            self.cache.disarm();
-            self.cache.connected(&mut turn.news);
-            self.held = None;
+            self.cache.stop_timers();
+            self.cache.connected(&mut turn.notices);
+            self.unprocessed = None;
         }
     }
 
@@ -238,13 +238,13 @@ impl Client {
 
     fn on_dispatched(&mut self, id: StreamId, now: Now) {
         let Some(stream) = self.stream_mut(id) else { return };
-        Kind::ALL.into_iter().for_each(|kind| stream.line_mut(kind).on_dispatched());
+        Kind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_dispatched());
         self.arm(now);
     }
 
     fn on_sent(&mut self, id: StreamId, kind: Kind, now: Now) {
         let Some(stream) = self.stream_mut(id) else { return };
-        stream.line_mut(kind).on_sent();
+        stream.subscription_mut(kind).on_sent();
         self.arm(now);
     }
 
@@ -259,14 +259,14 @@ impl Client {
         // A response of a type that was not requested is neither accepted nor rejected, and says nothing about the
         // server.
         let Some(kind) = Kind::of_type_url(&response.type_url) else { return };
-        let is_first = channel.on_heard(turn.now);
-        turn.is_moved = true;
+        let is_first = channel.on_response(turn.now);
+        turn.has_changed = true;
         turn.is_response = true;
         self.on_dispatched(id, turn.now);
         if is_first {
             self.on_first_response(place, turn);
         }
-        let mut verdict = judge(kind, response, at, self.watched.get(kind));
+        let mut verdict = validate_response(kind, response, at, self.watched.get(kind));
         turn.measure(XdsMetric::Updates {
             server: ServerId(place),
             kind,
@@ -275,7 +275,7 @@ impl Client {
         });
         if let Some(channel) = self.channels.get_mut(place) {
             let complaint = std::mem::take(&mut verdict.complaints).message();
-            channel.owe(kind, &verdict.version, &response.nonce, complaint, verdict.valid > 0);
+            channel.set_answer(kind, &verdict.version, &response.nonce, complaint, verdict.valid > 0);
         }
         if verdict.valid > 0 {
             let others = self.channels.iter_mut().enumerate().filter(|(n, _)| *n != place);
@@ -295,69 +295,69 @@ impl Client {
     fn apply(&mut self, place: usize, kind: Kind, verdict: ResponseVerdict, at: Wall, turn: &mut Turn<'_>) {
         let ResponseVerdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
-        let Some(line) = stream.map(|stream| stream.line_mut(kind)) else { return };
+        let Some(subscription) = stream.map(|stream| stream.subscription_mut(kind)) else { return };
         let mut seen = BTreeSet::new();
         for (name, finding) in findings {
             seen.insert(Arc::clone(&name));
             match finding {
                 Finding::Valid(value, raw) => {
                     let (raw, version) = (Some(raw), Arc::clone(&version));
-                    line.on_seen(&name);
-                    let provenance = line.on_valid(&name);
+                    subscription.on_seen(&name);
+                    let provenance = subscription.on_valid(&name);
                     let cached = Cached { value, raw, version, updated: at, provenance };
-                    self.cache.received(Key::new(kind, name), cached, &mut turn.news);
+                    self.cache.received(Key::new(kind, name), cached, &mut turn.notices);
                 }
                 Finding::Invalid(error) => {
-                    line.on_seen(&name);
-                    self.cache.invalid(Key::new(kind, name), error, &mut turn.news);
+                    subscription.on_seen(&name);
+                    self.cache.invalid(Key::new(kind, name), error, &mut turn.notices);
                 }
                 Finding::Reported(error) => {
-                    line.on_answered(&name);
-                    line.on_reported(&name);
-                    self.cache.reported(Key::new(kind, name), error, &mut turn.news);
+                    subscription.on_answered(&name);
+                    subscription.on_reported(&name);
+                    self.cache.reported(Key::new(kind, name), error, &mut turn.notices);
                 }
-                Finding::Unclear => line.on_reported(&name),
+                Finding::Unclear => subscription.on_reported(&name),
             }
         }
         if kind.is_complete() && is_legible {
-            for name in line.missing(&seen) {
+            for name in subscription.missing(&seen) {
                 let key = Key::new(kind, Arc::clone(&name));
                 if self.cache.get(&key).is_some_and(|entry| entry.cached.is_some()) {
-                    line.on_answered(&name);
-                    self.cache.deleted(key, deletion(&version, at), &mut turn.news);
+                    subscription.on_answered(&name);
+                    self.cache.deleted(key, deletion(&version, at), &mut turn.notices);
                 }
             }
         }
     }
 
     fn on_processed(&mut self, update: UpdateId, now: Now) {
-        if update.0 > self.updates || self.held.is_none_or(|held| held > update) {
+        if update.0 > self.updates || self.unprocessed.is_none_or(|unprocessed| unprocessed > update) {
             return;
         }
-        self.held = None;
+        self.unprocessed = None;
         // Nothing was read meanwhile: resources that seem late may have arrived and are read only now.
         if self.cache.deadline().is_some_and(|at| at <= now) {
-            self.cache.disarm();
+            self.cache.stop_timers();
             self.arm(now);
         }
     }
 
     /// Ends a step: publishes notices, sends requests, and permits reads.
     fn end_turn(&mut self, turn: Turn<'_>) {
-        let Turn { now, out, news, is_moved, is_response } = turn;
-        if is_moved || !news.is_empty() {
+        let Turn { now, out, notices, has_changed, is_response } = turn;
+        if has_changed || !notices.is_empty() {
             self.count(out);
         }
-        if !news.is_empty() {
+        if !notices.is_empty() {
             let update = UpdateId(self.updates + 1);
             self.updates = update.0;
             if is_response {
-                self.held = Some(update);
+                self.unprocessed = Some(update);
             }
-            out.extend(news.into_iter().map(|told| Out::Notice(update, told)));
+            out.extend(notices.into_iter().map(|notice| Out::Notice(update, notice)));
         }
         self.send(now, out);
-        if self.held.is_none() {
+        if self.unprocessed.is_none() {
             let streams = self.channels.iter_mut().filter_map(|channel| channel.read(now));
             out.extend(streams.map(|stream| Out::Call(Call::Read(stream))));
         }
@@ -410,7 +410,7 @@ impl Client {
         let names = Kind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
         rule(names == self.cache.entries().count(), "something is watched and not cached")?;
         rule(
-            self.held.is_none_or(|held| held.0 <= self.updates),
+            self.unprocessed.is_none_or(|unprocessed| unprocessed.0 <= self.updates),
             "an update is waited for that no watcher got",
         )?;
         rule(self.cache.is_sound(), "the cache is not sound")
@@ -433,7 +433,7 @@ impl Machine for Client {
             In::Heard(heard) => self.on_heard(heard, &mut turn),
             In::Shutdown => {
                 self.is_over = true;
-                self.cache.disarm();
+                self.cache.stop_timers();
                 self.release_from(0, &mut turn);
             }
         }
@@ -442,7 +442,7 @@ impl Machine for Client {
 
     fn deadline(&self) -> Option<Now> {
         let servers = self.channels.iter().filter_map(Channel::deadline).min();
-        if self.held.is_some() {
+        if self.unprocessed.is_some() {
             // While nothing is read, no resource is late.
             return servers;
         }
@@ -453,7 +453,7 @@ impl Machine for Client {
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         let mut turn = Turn::new(now, out);
-        if self.held.is_none() {
+        if self.unprocessed.is_none() {
             if self.catches_up_until() <= now {
                 self.expire(&mut turn);
             }

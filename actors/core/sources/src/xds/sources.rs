@@ -12,7 +12,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::client::{Told, UpdateId, Watcher};
+use super::client::{UpdateId, Watcher, WatcherNotice};
 use model::level::Provenance;
 use model::machine::{Machine, Now};
 use model::xds::facts::{Key, Kind};
@@ -33,7 +33,7 @@ pub enum In {
     /// All configured sources.
     Wanted(BTreeSet<Name>),
     /// The client's notices of one update. Notices to watchers that are gone are ignored.
-    Told(UpdateId, Vec<Told>),
+    Notices(UpdateId, Vec<WatcherNotice>),
 }
 
 /// Outputs of the sources.
@@ -73,17 +73,17 @@ struct Source {
     /// The resources watched for it.
     needs: BTreeSet<Key>,
     /// The last published fact.
-    told: Option<SourceFact>,
+    published: Option<SourceFact>,
 }
 
 /// One step: its outputs, and the resources that may no longer be needed.
 struct Turn<'a> {
     out: &'a mut Vec<Out>,
-    loose: BTreeSet<Key>,
+    unneeded: BTreeSet<Key>,
 }
 
 /// The state of a source that follows from its resources.
-struct Judgement {
+struct SourceState {
     used: Option<Arc<str>>,
     held: Held,
     needs: BTreeSet<Key>,
@@ -102,7 +102,7 @@ impl Sources {
 
     /// The state of each source.
     pub fn facts(&self) -> impl Iterator<Item = (&Name, &SourceFact)> {
-        self.sources.iter().filter_map(|(name, source)| Some((name, source.told.as_ref()?)))
+        self.sources.iter().filter_map(|(name, source)| Some((name, source.published.as_ref()?)))
     }
 
     fn on_wanted(&mut self, wanted: BTreeSet<Name>, turn: &mut Turn<'_>) {
@@ -110,41 +110,41 @@ impl Sources {
         for name in wanted {
             if !self.sources.contains_key(&name) {
                 self.sources.insert(name.clone(), Source::default());
-                self.settle(&name, turn);
+                self.update_source(&name, turn);
             }
         }
         for name in gone {
-            self.need(&name, BTreeSet::new(), turn);
+            self.set_needs(&name, BTreeSet::new(), turn);
             self.sources.remove(&name);
             turn.out.push(Out::Gone(name));
         }
     }
 
-    fn on_told(&mut self, news: Vec<Told>, turn: &mut Turn<'_>) {
+    fn on_notices(&mut self, notices: Vec<WatcherNotice>, turn: &mut Turn<'_>) {
         let mut concerned = BTreeSet::new();
-        for told in news {
-            let current = |watched: &&mut Watched| watched.watcher == told.watcher;
-            if let Some(watched) = self.watched.get_mut(&told.key).filter(current) {
-                watched.view.hear(&told.key, told.news);
+        for notice in notices {
+            let current = |watched: &&mut Watched| watched.watcher == notice.watcher;
+            if let Some(watched) = self.watched.get_mut(&notice.key).filter(current) {
+                watched.view.apply(&notice.key, notice.change);
                 concerned.extend(watched.users.iter().cloned());
             }
         }
-        concerned.iter().for_each(|name| self.settle(name, turn));
+        concerned.iter().for_each(|name| self.update_source(name, turn));
     }
 
     /// Updates the state of one source.
-    fn settle(&mut self, name: &Name, turn: &mut Turn<'_>) {
+    fn update_source(&mut self, name: &Name, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get(name) else { return };
-        let Judgement { used, held, needs, fault, ambient } = self.judge(name, source);
+        let SourceState { used, held, needs, fault, ambient } = self.evaluate(name, source);
         let provenance = self.provenance(name, source, used.as_ref(), &held);
         let fact = SourceFact::new(&held, provenance, fault, ambient, &self.node_id);
-        self.need(name, needs, turn);
+        self.set_needs(name, needs, turn);
         let Some(source) = self.sources.get_mut(name) else { return };
         source.used = used;
         source.held = held;
         source.provenance = provenance;
-        if source.told.as_ref() != Some(&fact) {
-            source.told = Some(fact.clone());
+        if source.published.as_ref() != Some(&fact) {
+            source.published = Some(fact.clone());
             turn.out.push(Out::Fact(name.clone(), fact));
         }
     }
@@ -169,8 +169,8 @@ impl Sources {
         endpoints.max(cluster).unwrap_or_default()
     }
 
-    fn judge(&self, name: &Name, source: &Source) -> Judgement {
-        let mut judgement = Judgement {
+    fn evaluate(&self, name: &Name, source: &Source) -> SourceState {
+        let mut state = SourceState {
             used: None,
             held: source.held.clone(),
             needs: BTreeSet::new(),
@@ -179,9 +179,9 @@ impl Sources {
         };
         // The loss of the endpoints in use counts, even if the cluster names others at the same time.
         if let Some(View::Failed(fault)) = source.used.as_ref().map(|used| self.endpoints(used)) {
-            judgement.held.lose(fault);
+            state.held.lose(fault);
         }
-        let Some(named) = self.named(name, &mut judgement) else { return judgement };
+        let Some(named) = self.named(name, &mut state) else { return state };
         // The endpoints in use stay until the newly named ones can replace them.
         let former = source.used.clone().filter(|used| {
             self.endpoints(used).assignment().is_some() && self.endpoints(&named).assignment().is_none()
@@ -189,32 +189,32 @@ impl Sources {
         let used = former.unwrap_or_else(|| Arc::clone(&named));
         match self.endpoints(&used) {
             View::Waiting => {}
-            View::Good { ambient, .. } => judgement.ambient.extend(ambient.clone()),
-            View::Failed(fault) => judgement.fail(fault),
+            View::Good { ambient, .. } => state.ambient.extend(ambient.clone()),
+            View::Failed(fault) => state.fail(fault),
         }
         if let Some(assignment) = self.endpoints(&used).assignment() {
-            judgement.held = Held::Assignment(Arc::clone(assignment));
+            state.held = Held::Assignment(Arc::clone(assignment));
         }
         if used != named {
-            judgement.ambient.extend(self.endpoints(&named).fault().cloned());
+            state.ambient.extend(self.endpoints(&named).fault().cloned());
         }
-        judgement.needs.extend([&used, &named].map(|name| Key::new(Kind::Endpoints, Arc::clone(name))));
-        judgement.used = Some(used);
-        judgement
+        state.needs.extend([&used, &named].map(|name| Key::new(Kind::Endpoints, Arc::clone(name))));
+        state.used = Some(used);
+        state
     }
 
     /// The endpoints that a source names, directly or by its cluster.
-    fn named(&self, name: &Name, judgement: &mut Judgement) -> Option<Arc<str>> {
+    fn named(&self, name: &Name, state: &mut SourceState) -> Option<Arc<str>> {
         let cluster = match name {
             Name::Endpoints(endpoints) => return Some(Arc::clone(endpoints)),
             Name::Cluster(cluster) => Key::new(Kind::Cluster, Arc::clone(cluster)),
         };
         let view = self.view(&cluster);
-        judgement.needs.insert(cluster);
+        state.needs.insert(cluster);
         match view {
             View::Waiting => {}
-            View::Good { ambient, .. } => judgement.ambient.extend(ambient.clone()),
-            View::Failed(fault) => judgement.fail(fault),
+            View::Good { ambient, .. } => state.ambient.extend(ambient.clone()),
+            View::Failed(fault) => state.fail(fault),
         }
         view.named().cloned()
     }
@@ -229,7 +229,7 @@ impl Sources {
     }
 
     /// Sets the resources that are watched for a source.
-    fn need(&mut self, name: &Name, needs: BTreeSet<Key>, turn: &mut Turn<'_>) {
+    fn set_needs(&mut self, name: &Name, needs: BTreeSet<Key>, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get_mut(name) else { return };
         let before = std::mem::replace(&mut source.needs, needs.clone());
         for key in needs.difference(&before) {
@@ -247,15 +247,15 @@ impl Sources {
             if let Some(watched) = self.watched.get_mut(key) {
                 watched.users.remove(name);
             }
-            turn.loose.insert(key.clone());
+            turn.unneeded.insert(key.clone());
         }
     }
 
     /// Unwatches unneeded resources after all new ones are watched, because a client without any watcher ends its
     /// stream.
     fn end_turn(&mut self, turn: Turn<'_>) {
-        let Turn { out, loose } = turn;
-        for key in loose {
+        let Turn { out, unneeded } = turn;
+        for key in unneeded {
             if let Some(watched) = self.watched.remove(&key) {
                 if watched.users.is_empty() {
                     out.push(Out::Unwatch(key, watched.watcher));
@@ -282,13 +282,13 @@ impl Sources {
             let there = source.used.as_ref().and_then(|used| self.endpoints(used).assignment());
             let held = source.held.assignment();
             rule(held == there, "a source uses something else than what is known")?;
-            rule(source.told.is_some(), "nothing was said of a source")?;
+            rule(source.published.is_some(), "nothing was said of a source")?;
         }
         Ok(())
     }
 }
 
-impl Judgement {
+impl SourceState {
     /// A requested resource is not available.
     fn fail(&mut self, fault: &Fault) {
         self.held.lose(fault);
@@ -301,14 +301,14 @@ impl Machine for Sources {
     type Out = Out;
 
     fn step(&mut self, _now: Now, input: In, out: &mut Vec<Out>) {
-        let mut turn = Turn { out, loose: BTreeSet::new() };
+        let mut turn = Turn { out, unneeded: BTreeSet::new() };
         match input {
             In::Wanted(wanted) => {
                 self.on_wanted(wanted, &mut turn);
                 self.end_turn(turn);
             }
-            In::Told(update, news) => {
-                self.on_told(news, &mut turn);
+            In::Notices(update, notices) => {
+                self.on_notices(notices, &mut turn);
                 self.end_turn(turn);
                 out.push(Out::Processed(update));
             }

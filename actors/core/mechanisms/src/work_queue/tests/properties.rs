@@ -221,7 +221,7 @@ impl World {
                 return Ok(());
             }
         }
-        self.judge()
+        self.check_state()
     }
 
     fn in_work(&self, n: usize) -> Option<u8> {
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Compares the observable state of the queue with the reference model.
-    fn judge(&mut self) -> TestCaseResult {
+    fn check_state(&mut self) -> TestCaseResult {
         self.queue.tick(self.now);
         prop_assert_eq!(self.queue.check(), Ok(()));
         prop_assert_eq!(self.queue.deadline(), self.due.values().map(|(at, _)| *at).min());
@@ -334,7 +334,7 @@ impl World {
             self.ripen();
             while let Some(item) = self.take()? {
                 self.finish(item, Ok(Done::Success));
-                self.judge()?;
+                self.check_state()?;
             }
             let Some(due) = self.queue.deadline() else { break };
             prop_assert!(due > self.now && due <= until, "it waits until {:?}", due);
@@ -349,7 +349,7 @@ impl World {
             prop_assert_eq!(taken, Some(item));
             self.finish(item, Ok(Done::Success));
         }
-        self.judge()?;
+        self.check_state()?;
         prop_assert!(self.queue.is_idle(), "something is left behind: {:?}", self.queue);
         Ok(())
     }

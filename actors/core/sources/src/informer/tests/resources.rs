@@ -8,7 +8,7 @@ use model::xds::cache::{CacheState, Reason, State};
 fn said(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
-        .said
+        .published
         .as_ref()
         .and_then(|fact| fact.resource.clone())
         .expect("it is a candidate, of which something was said")
@@ -19,7 +19,7 @@ fn service_key_of(name: &str) -> ServiceKey {
 }
 
 fn dropped(run: &Run) -> bool {
-    let said = run.informer.cache.entries[&service_key_of("web")].said.as_ref();
+    let said = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
     said.is_some_and(|fact| fact.parts[&V4].is_dropped)
 }
 
@@ -40,7 +40,8 @@ fn with(fail_on_data_errors: bool) -> Run {
 }
 
 fn required(run: &Run) -> Vec<String> {
-    let fact = run.informer.cache.entries[&service_key_of("web")].said.clone().expect("something was said");
+    let fact =
+        run.informer.cache.entries[&service_key_of("web")].published.clone().expect("something was said");
     fact.parts[&Family::V4].required.keys().map(ToString::to_string).collect()
 }
 
@@ -229,7 +230,7 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
     run.turn();
     let unusable = |run: &Run, name: &str| {
         let fact =
-            run.informer.cache.entries[&service_key_of(name)].said.clone().expect("something was said");
+            run.informer.cache.entries[&service_key_of(name)].published.clone().expect("something was said");
         [V4, V6].map(|family| fact.parts[&family].unusable)
     };
     assert_eq!(unusable(&run, "web"), [false, false], "the list says that it has none");
@@ -237,7 +238,8 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
     run.pass(60);
     assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, false), false));
     assert_eq!(unusable(&run, "web"), [true, false], "what its pools hold is held");
-    let api = run.informer.cache.entries[&service_key_of("api")].said.clone().expect("something was said");
+    let api =
+        run.informer.cache.entries[&service_key_of("api")].published.clone().expect("something was said");
     assert!(api.parts[&V4].is_dropped && api.parts[&V4].required.is_empty());
     assert_eq!(unusable(&run, "api"), [false, false], "what was known of it is not used any more");
     run.contact(Kind::EndpointSlices, true);

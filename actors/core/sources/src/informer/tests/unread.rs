@@ -26,7 +26,7 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
 /// The last fact about a Service: its members, whether removals are disabled, and its errors.
 fn last(run: &Run, name: &str) -> (String, bool, Vec<String>) {
     let entry = &run.informer.cache.entries[&ServiceKey::new("shop", name)];
-    let fact = entry.said.as_ref().expect("a fact was said");
+    let fact = entry.published.as_ref().expect("a fact was said");
     let errors = fact.data_errors.iter().map(ToString::to_string).collect();
     (shown(fact, V4), fact.parts[&V4].unusable, errors)
 }

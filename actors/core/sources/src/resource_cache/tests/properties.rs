@@ -142,11 +142,11 @@ fn in_words(error: &Error) -> Error {
 }
 
 impl View {
-    fn hear(&mut self, news: &News<u8>) {
+    fn hear(&mut self, news: &ResourceChange<u8>) {
         match news {
-            News::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
-            News::Ambient(error) => self.error = error.as_ref().map(in_words),
+            ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
+            ResourceChange::Ambient(error) => self.error = error.as_ref().map(in_words),
         }
     }
 }
@@ -233,7 +233,7 @@ impl World {
             Op::Wait(wait) => self.wait(Duration::from_millis(wait), &mut said),
         }
         self.hear(said)?;
-        self.judge()
+        self.check_state()
     }
 
     fn watch(&mut self, key: u8, watcher: u8, said: &mut Said) {
@@ -272,7 +272,7 @@ impl World {
 
     fn send(&mut self, keys: &[u8]) {
         if self.has(Plant::ProlongsTimers) {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         if !self.has(Plant::WaitsForEver) {
             self.cache.sent(self.now, keys);
@@ -296,7 +296,7 @@ impl World {
 
     fn end(&mut self) {
         if !self.has(Plant::RunsTimersWithoutAStream) {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         self.accounts.values_mut().for_each(|account| account.timer = None);
     }
@@ -399,7 +399,7 @@ impl World {
     fn answer(&mut self, said: &mut Said) {
         self.cache.connected(said);
         if self.has(Plant::ForgetsOwnErrors) {
-            said.retain(|notice| notice.news == News::Ambient(None));
+            said.retain(|notice| notice.change == ResourceChange::Ambient(None));
         }
         if self.lost.take().is_some() {
             self.accounts.values_mut().for_each(|account| account.newest = account.error.clone());
@@ -424,7 +424,7 @@ impl World {
     /// Applies the planted bug to notices on their way to the watchers.
     fn on_the_way(&self, mut said: Said) -> Said {
         if self.has(Plant::LosesWhatClears) {
-            said.retain(|notice| notice.news != News::Ambient(None));
+            said.retain(|notice| notice.change != ResourceChange::Ambient(None));
         }
         if self.has(Plant::TellsTwice) {
             said = said.into_iter().flat_map(|notice| [notice.clone(), notice]).collect();
@@ -447,16 +447,16 @@ impl World {
                 return Err(TestCaseError::fail(format!("without a watcher it is told {notice:?}")));
             };
             let before = view.clone();
-            let is_ambient = matches!(notice.news, News::Ambient(Some(_)));
+            let is_ambient = matches!(notice.change, ResourceChange::Ambient(Some(_)));
             prop_assert!(before.value.is_some() || !is_ambient, "ambient of what? {:?}", notice);
-            view.hear(&notice.news);
+            view.hear(&notice.change);
             prop_assert!(*view != before, "it is known: {:?}", notice);
         }
         Ok(())
     }
 
     /// Compares the observable state of the cache and its watchers with the reference model.
-    fn judge(&self) -> TestCaseResult {
+    fn check_state(&self) -> TestCaseResult {
         prop_assert!(self.cache.is_sound(), "{:?}", self.cache);
         let timers = self.accounts.values().filter_map(|account| account.timer.as_ref());
         prop_assert_eq!(self.cache.deadline(), timers.map(|(fires, _, _)| *fires).min());

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pace::{NackPace, Waits};
-use super::stream::{Answer, PerKind, Stream};
+use super::backoff::{NackLimiter, Waits};
+use super::stream::{PerKind, ResponseAnswer, Stream};
 use super::{Ended, Nack, Request, Server, StreamId};
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
@@ -37,11 +37,11 @@ pub(super) enum Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ChannelEnd {
     /// After a response; not an error (A57).
-    Heard,
+    Answered,
     /// Without a response, from a server that was connected before.
-    Lost,
+    Failed,
     /// Without a response, again.
-    LostStill,
+    StillFailing,
 }
 
 /// A server and its state.
@@ -65,7 +65,7 @@ pub(super) struct Channel {
     versions: PerKind<Arc<str>>,
     /// True if resources in use may belong to a newer version that was rejected because of other resources in it.
     is_ahead: PerKind<bool>,
-    paces: PerKind<NackPace>,
+    nack_limiters: PerKind<NackLimiter>,
     /// Limits the reading of messages. It outlives streams, so that a server cannot evade it by ending streams.
     reads: Bucket,
 }
@@ -83,7 +83,7 @@ impl Channel {
             not_before: Now::ZERO,
             versions: PerKind::default(),
             is_ahead: PerKind::default(),
-            paces: PerKind::new(|| NackPace::new(nack_pace)),
+            nack_limiters: PerKind::new(|| NackLimiter::new(nack_pace)),
             reads: Bucket::new(READ_EVERY, READS_AT_ONCE),
         }
     }
@@ -112,7 +112,7 @@ impl Channel {
     /// Marks the requests so far as those that the stream is opened with.
     pub fn on_opening(&mut self) {
         if let Some(stream) = self.stream_mut() {
-            Kind::ALL.into_iter().for_each(|kind| stream.line_mut(kind).on_opening());
+            Kind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_opening());
         }
     }
 
@@ -180,11 +180,11 @@ impl Channel {
     }
 
     /// Records a response on its stream. Returns true for the first one.
-    pub fn on_heard(&mut self, now: Now) -> bool {
+    pub fn on_response(&mut self, now: Now) -> bool {
         let Some(stream) = self.stream_mut() else { return false };
-        let is_first = stream.heard_at.is_none();
+        let is_first = stream.first_response_at.is_none();
         if is_first {
-            stream.heard_at = Some(now);
+            stream.first_response_at = Some(now);
             self.failure = None;
             self.ends = 0;
         }
@@ -194,18 +194,19 @@ impl Channel {
     /// Records the end of its stream. The next one is always delayed, and the delays grow between streams without a
     /// response (A57).
     pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> ChannelEnd {
-        let heard_at = self.stream().and_then(|stream| stream.heard_at);
+        let first_response_at = self.stream().and_then(|stream| stream.first_response_at);
         self.not_before = now.plus(backoff.after(self.ends, jitter));
         self.ends = self.ends.saturating_add(1);
         self.await_stream(now);
-        if let Some(heard_at) = heard_at {
-            self.cuts = if now < heard_at.plus(SOON) && ended.code != Code::Ok { self.cuts + 1 } else { 0 };
+        if let Some(first_response_at) = first_response_at {
+            self.cuts =
+                if now < first_response_at.plus(SOON) && ended.code != Code::Ok { self.cuts + 1 } else { 0 };
             self.cut = (self.cuts > 0).then(|| cut(&self.server.uri, ended, self.cuts));
-            return ChannelEnd::Heard;
+            return ChannelEnd::Answered;
         }
         match self.failure.replace(failure(&self.server.uri, ended)) {
-            None => ChannelEnd::Lost,
-            Some(_) => ChannelEnd::LostStill,
+            None => ChannelEnd::Failed,
+            Some(_) => ChannelEnd::StillFailing,
         }
     }
 
@@ -217,7 +218,7 @@ impl Channel {
     /// Records how a response on the open stream must be answered. A response of a kind that was not requested on it
     /// is not answered, because that would be a first request, without names. `has_valid` is true if the response
     /// contains a valid resource.
-    pub fn owe(
+    pub fn set_answer(
         &mut self,
         kind: Kind,
         version: &Arc<str>,
@@ -226,29 +227,29 @@ impl Channel {
         has_valid: bool,
     ) {
         let Link::Open(stream) = &mut self.link else { return };
-        let line = stream.line_mut(kind);
-        if !line.has_asked() {
+        let subscription = stream.subscription_mut(kind);
+        if !subscription.is_requested() {
             return;
         }
-        let (version, pace) = (Arc::clone(version), self.paces.get_mut(kind));
+        let (version, pace) = (Arc::clone(version), self.nack_limiters.get_mut(kind));
         match complaint {
             None => {
                 pace.on_good();
                 *self.versions.get_mut(kind) = version;
                 *self.is_ahead.get_mut(kind) = false;
-                line.owe(nonce, Now::ZERO, Answer::Ack);
+                subscription.set_answer(nonce, Now::ZERO, ResponseAnswer::Ack);
             }
             Some(message) => {
                 *self.is_ahead.get_mut(kind) |= has_valid;
                 let due = pace.due(&version, &message);
-                line.owe(nonce, due, Answer::Nack { version, message });
+                subscription.set_answer(nonce, due, ResponseAnswer::Nack { version, message });
             }
         }
     }
 
     /// Returns true if nothing of this kind was requested on the open stream.
-    pub fn begins(&self, kind: Kind) -> bool {
-        self.stream().is_some_and(|stream| !stream.line(kind).has_asked())
+    pub fn is_first_request(&self, kind: Kind) -> bool {
+        self.stream().is_some_and(|stream| !stream.subscription(kind).is_requested())
     }
 
     /// The request to send now for the watched names. The first one of a stream names the accepted version only if
@@ -261,14 +262,14 @@ impl Channel {
         claims: bool,
     ) -> Option<Request> {
         let Link::Open(stream) = &mut self.link else { return None };
-        let line = stream.line_mut(kind);
-        let ask = line.ask(now, watched)?;
+        let subscription = stream.subscription_mut(kind);
+        let ask = subscription.next_request(now, watched)?;
         let error = match ask.answer {
-            Some(Answer::Nack { version, message }) => {
-                self.paces.get_mut(kind).on_nack(now, &version, &message);
+            Some(ResponseAnswer::Nack { version, message }) => {
+                self.nack_limiters.get_mut(kind).on_nack(now, &version, &message);
                 Some(Nack { message })
             }
-            Some(Answer::Ack) | None => None,
+            Some(ResponseAnswer::Ack) | None => None,
         };
         // A version that is not claimed at first is not claimed later on the stream, before its own responses.
         if ask.is_first && (!claims || *self.is_ahead.get(kind)) {
@@ -279,7 +280,7 @@ impl Channel {
         Some(Request {
             kind,
             version,
-            nonce: Arc::clone(line.nonce()),
+            nonce: Arc::clone(subscription.nonce()),
             names: ask.names.into_iter().collect(),
             error,
             node: false,
@@ -292,10 +293,10 @@ impl Channel {
             Link::Idle if is_used => Err("a server is in use and has no stream and waits for none"),
             Link::Idle if self.failure.is_some() => Err("a server that is not in use is said to fail"),
             Link::Waiting(_) | Link::Open(_) if !is_used => Err("a server that is not in use has a stream"),
-            Link::Open(stream) if !Kind::ALL.iter().all(|kind| stream.line(*kind).is_sound()) => {
+            Link::Open(stream) if !Kind::ALL.iter().all(|kind| stream.subscription(*kind).is_sound()) => {
                 Err("something is answered that was not asked")
             }
-            Link::Open(stream) if stream.heard_at.is_some() && self.failure.is_some() => {
+            Link::Open(stream) if stream.first_response_at.is_some() && self.failure.is_some() => {
                 Err("a server is said to fail that has answered")
             }
             Link::Idle | Link::Waiting(_) | Link::Open(_) => Ok(()),

@@ -16,7 +16,7 @@ impl Client {
         // The stream is opened by the deadline, even if that is now, so that all resources watched by then go into one
         // request.
         channel.await_stream(turn.now);
-        self.cache.disarm();
+        self.cache.stop_timers();
         self.cache.set_policy(channel.server.policy);
         self.used += 1;
         turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
@@ -57,11 +57,11 @@ impl Client {
 
     /// Expires late resources: they do not exist, or the server is slow (A57).
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
-        let late = self.cache.tick(turn.now, &mut turn.news);
+        let late = self.cache.tick(turn.now, &mut turn.notices);
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get_mut(place));
         let Some(stream) = last.and_then(Channel::stream_mut) else { return };
-        late.iter().for_each(|key| stream.line_mut(key.kind).on_answered(&key.name));
-        if stream.heard_at.is_none() {
+        late.iter().for_each(|key| stream.subscription_mut(key.kind).on_answered(&key.name));
+        if stream.first_response_at.is_none() {
             self.unanswered.extend(late);
         }
     }
@@ -105,7 +105,8 @@ impl Client {
         };
         // A server that knows our version may send nothing: neither the end of an error, nor the error again, nor a
         // sign that it is connected again.
-        let claims = !channel.begins(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
+        let claims =
+            !channel.is_first_request(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
         channel.request(now, kind, watched, claims)
     }
 
@@ -116,7 +117,7 @@ impl Client {
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
         for kind in Kind::ALL {
-            let awaited = stream.line(kind).awaited();
+            let awaited = stream.subscription(kind).awaited();
             let keys: Vec<Key> = awaited.map(|name| Key::new(kind, Arc::clone(name))).collect();
             self.cache.sent(now, &keys);
         }
@@ -132,35 +133,35 @@ impl Client {
             if let Some(channel) = self.channels.get(place) {
                 self.cache.set_policy(channel.server.policy);
             }
-            self.cache.disarm();
+            self.cache.stop_timers();
             self.arm(turn.now);
         }
-        self.cache.connected(&mut turn.news);
+        self.cache.connected(&mut turn.notices);
     }
 
     pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, jitter: u16, turn: &mut Turn<'_>) {
         let Some(place) = self.place_of(id) else { return };
         let is_last = place + 1 == self.used;
         if is_last {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         let Some(channel) = self.channels.get_mut(place) else { return };
         let end = channel.on_ended(turn.now, ended, &self.params.backoff, jitter);
         let failure = channel.failure.clone();
         match end {
-            ChannelEnd::Heard => return,
-            ChannelEnd::Lost => {
+            ChannelEnd::Answered => return,
+            ChannelEnd::Failed => {
                 let server = ServerId(place);
                 turn.measure(XdsMetric::Connected { server, connected: Some(false) });
                 turn.measure(XdsMetric::ServerFailure(server));
             }
-            ChannelEnd::LostStill => {}
+            ChannelEnd::StillFailing => {}
         }
         let Some(message) = failure.filter(|_| is_last) else { return };
         if !self.fall_back(turn) {
             let reason = Reason::Connectivity;
             let error = Error { reason, code: Code::Unavailable, message, rejected: None };
-            self.cache.connectivity(error, &mut turn.news);
+            self.cache.connectivity(error, &mut turn.notices);
         }
     }
 }

@@ -44,31 +44,36 @@ pub(super) struct Stream {
     /// Id of the stream.
     pub id: StreamId,
     /// Arrival of its first response.
-    pub heard_at: Option<Now>,
+    pub first_response_at: Option<Now>,
     /// True if the driver waits for permission to read the next message.
     pub wants_read: bool,
-    lines: PerKind<Line>,
+    subscriptions: PerKind<Subscription>,
 }
 
 impl Stream {
     /// Creates a stream without requests.
     pub fn new(id: StreamId) -> Stream {
-        Stream { id, heard_at: None, wants_read: true, lines: PerKind::new(Line::default) }
+        Stream {
+            id,
+            first_response_at: None,
+            wants_read: true,
+            subscriptions: PerKind::new(Subscription::default),
+        }
     }
 
     /// The requests and responses of this kind.
-    pub fn line(&self, kind: Kind) -> &Line {
-        self.lines.get(kind)
+    pub fn subscription(&self, kind: Kind) -> &Subscription {
+        self.subscriptions.get(kind)
     }
 
     /// The requests and responses of this kind.
-    pub fn line_mut(&mut self, kind: Kind) -> &mut Line {
-        self.lines.get_mut(kind)
+    pub fn subscription_mut(&mut self, kind: Kind) -> &mut Subscription {
+        self.subscriptions.get_mut(kind)
     }
 
     /// When the next delayed answer is due.
     pub fn deadline(&self) -> Option<Now> {
-        Kind::ALL.into_iter().filter_map(|kind| self.line(kind).deadline()).min()
+        Kind::ALL.into_iter().filter_map(|kind| self.subscription(kind).deadline()).min()
     }
 }
 
@@ -86,7 +91,7 @@ enum Flight {
 
 /// The answer to a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum ResponseAnswer {
     /// Accept it.
     Ack,
     /// Reject it.
@@ -100,52 +105,52 @@ pub(super) enum Answer {
 
 /// An answer that was not sent yet.
 #[derive(Debug)]
-struct Owed {
+struct PendingAnswer {
     due: Now,
-    answer: Answer,
+    answer: ResponseAnswer,
 }
 
 /// A request to send now.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct NextRequest {
     /// The names.
     pub names: BTreeSet<Arc<str>>,
     /// True if it is the first of this kind on the stream.
     pub is_first: bool,
     /// The answer that it carries.
-    pub answer: Option<Answer>,
+    pub answer: Option<ResponseAnswer>,
 }
 
 /// The requests and responses of one kind on one stream.
 ///
 /// At most one request of a kind waits for the transport. Changes in the meantime go into the next one.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct Subscription {
     /// The nonce of the last response.
     nonce: Arc<str>,
     /// The names in the last request; `None`: there was none.
-    asked: Option<BTreeSet<Arc<str>>>,
+    requested: Option<BTreeSet<Arc<str>>>,
     flight: Flight,
     /// True if the watched names are known to equal the last requested ones.
-    is_settled: bool,
+    is_up_to_date: bool,
     /// Names that were requested and are no longer watched, so that their resources are forgotten. The next request
     /// leaves them out even if they are watched again, because a server sends a resource again only for a name that is
     /// new to the request.
     dropped: BTreeSet<Arc<str>>,
     /// Names that do not exist if a complete response lacks them: the server knew the request for them, and has not
     /// reported an error.
-    accountable: BTreeSet<Arc<str>>,
+    expected: BTreeSet<Arc<str>>,
     /// Names for which the server has sent a valid resource on this stream.
     sent: BTreeSet<Arc<str>>,
     /// Names for which no timer starts on this stream any more: the server has answered, or the timer has fired.
     answered: BTreeSet<Arc<str>>,
-    owed: Option<Owed>,
+    pending_answer: Option<PendingAnswer>,
 }
 
-impl Line {
+impl Subscription {
     /// Returns true if this kind was requested.
-    pub fn has_asked(&self) -> bool {
-        self.asked.is_some()
+    pub fn is_requested(&self) -> bool {
+        self.requested.is_some()
     }
 
     /// The nonce of the last response.
@@ -156,55 +161,59 @@ impl Line {
     /// When a delayed answer is due; an answer that waits for the transport has no due time.
     fn deadline(&self) -> Option<Now> {
         match self.flight {
-            Flight::Landed => self.owed.as_ref().map(|owed| owed.due),
+            Flight::Landed => self.pending_answer.as_ref().map(|pending_answer| pending_answer.due),
             Flight::Opening | Flight::Sent => None,
         }
     }
 
     /// A name was added to the watched ones.
     pub fn on_watched(&mut self) {
-        self.is_settled = false;
+        self.is_up_to_date = false;
     }
 
     /// A name is no longer watched.
     pub fn on_dropped(&mut self, name: &Arc<str>) {
-        self.is_settled = false;
-        self.accountable.remove(name);
+        self.is_up_to_date = false;
+        self.expected.remove(name);
         self.sent.remove(name);
         self.answered.remove(name);
-        if self.asked.as_ref().is_some_and(|asked| asked.contains(name)) {
+        if self.requested.as_ref().is_some_and(|requested| requested.contains(name)) {
             self.dropped.insert(Arc::clone(name));
         }
     }
 
     /// The request to send now for the watched names. It counts as sent.
-    pub fn ask(&mut self, now: Now, watched: &BTreeSet<Arc<str>>) -> Option<Ask> {
-        let answers = self.owed.as_ref().is_some_and(|owed| owed.due <= now);
-        if self.flight != Flight::Landed || (self.is_settled && !answers) {
+    pub fn next_request(&mut self, now: Now, watched: &BTreeSet<Arc<str>>) -> Option<NextRequest> {
+        let answers = self.pending_answer.as_ref().is_some_and(|pending_answer| pending_answer.due <= now);
+        if self.flight != Flight::Landed || (self.is_up_to_date && !answers) {
             return None;
         }
         let names: BTreeSet<Arc<str>> = watched.difference(&self.dropped).cloned().collect();
-        let differs = match &self.asked {
-            Some(asked) => *asked != names,
+        let differs = match &self.requested {
+            Some(requested) => *requested != names,
             None => !names.is_empty(),
         };
         if !differs && !answers {
-            self.is_settled = true;
+            self.is_up_to_date = true;
             return None;
         }
-        let is_first = self.asked.is_none();
+        let is_first = self.requested.is_none();
         if is_first {
-            self.accountable.clone_from(&names);
+            self.expected.clone_from(&names);
         }
         // A name that is left out here may arrive before the server processes the request, and its later absence is
         // correct.
-        self.accountable.retain(|name| names.contains(name));
+        self.expected.retain(|name| names.contains(name));
         // Names left out here are requested again in the next request.
-        self.is_settled = self.dropped.is_empty();
+        self.is_up_to_date = self.dropped.is_empty();
         self.dropped.clear();
-        self.asked = Some(names.clone());
+        self.requested = Some(names.clone());
         self.flight = Flight::Sent;
-        Some(Ask { names, is_first, answer: self.owed.take().map(|owed| owed.answer) })
+        Some(NextRequest {
+            names,
+            is_first,
+            answer: self.pending_answer.take().map(|pending_answer| pending_answer.answer),
+        })
     }
 
     /// The stream is opened with the requests so far.
@@ -228,9 +237,9 @@ impl Line {
 
     /// The requested names that the transport has sent, that are still wanted, and that have no answer yet.
     pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
-        let asked = self.asked.as_ref().filter(|_| self.flight == Flight::Landed);
+        let requested = self.requested.as_ref().filter(|_| self.flight == Flight::Landed);
         let is_answered = |name: &Arc<str>| self.dropped.contains(name) || self.answered.contains(name);
-        asked.into_iter().flatten().filter(move |name| !is_answered(name))
+        requested.into_iter().flatten().filter(move |name| !is_answered(name))
     }
 
     /// Starts no timer for this name on the stream any more: the server has answered, or the timer has fired.
@@ -240,15 +249,15 @@ impl Line {
 
     /// Records the answer to a response. It is sent when it is due, or with the next request, and replaces an unsent
     /// earlier answer.
-    pub fn owe(&mut self, nonce: &str, due: Now, answer: Answer) {
+    pub fn set_answer(&mut self, nonce: &str, due: Now, answer: ResponseAnswer) {
         self.nonce = Arc::from(nonce);
-        self.owed = Some(Owed { due, answer });
+        self.pending_answer = Some(PendingAnswer { due, answer });
     }
 
     /// The server has sent the resource, valid or not.
     pub fn on_seen(&mut self, name: &Arc<str>) {
         self.on_answered(name);
-        self.accountable.insert(Arc::clone(name));
+        self.expected.insert(Arc::clone(name));
     }
 
     /// The provenance of a valid resource. The first one on a stream may be incomplete, because the server may not
@@ -260,21 +269,22 @@ impl Line {
     /// The server has reported an error in place of the resource. It does so once, even if its responses are complete
     /// otherwise (TP3).
     pub fn on_reported(&mut self, name: &Arc<str>) {
-        self.accountable.remove(name);
+        self.expected.remove(name);
     }
 
     /// The names that are missing in a complete response with the names `seen`.
     pub fn missing(&self, seen: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
-        self.accountable.difference(seen).cloned().collect()
+        self.expected.difference(seen).cloned().collect()
     }
 
     /// Checks the invariants: only requested names are answered or dropped.
     pub fn is_sound(&self) -> bool {
-        let has_asked = self.has_asked();
-        let asked = self.asked.as_ref();
-        let knows = |name: &Arc<str>| asked.is_some_and(|asked| asked.contains(name));
-        (has_asked || (self.owed.is_none() && self.nonce.is_empty() && self.flight == Flight::Landed))
+        let is_requested = self.is_requested();
+        let requested = self.requested.as_ref();
+        let knows = |name: &Arc<str>| requested.is_some_and(|requested| requested.contains(name));
+        (is_requested
+            || (self.pending_answer.is_none() && self.nonce.is_empty() && self.flight == Flight::Landed))
             && self.dropped.iter().all(knows)
-            && (self.dropped.is_empty() || !self.is_settled)
+            && (self.dropped.is_empty() || !self.is_up_to_date)
     }
 }

@@ -12,7 +12,7 @@ mod shown;
 mod streams;
 
 use super::*;
-use crate::resource_cache::News;
+use crate::resource_cache::ResourceChange;
 use model::xds::cache::Policy;
 use model::xds::cache::{Reason, State};
 use model::xds::facts::Code;
@@ -262,20 +262,22 @@ impl Run {
     }
 
     /// The notices to watchers.
-    fn told(&self) -> Vec<String> {
-        let told = |said: &Out| match said {
-            Out::Notice(_, told) => Some(show_notice(told)),
+    fn notices(&self) -> Vec<String> {
+        let notice = |said: &Out| match said {
+            Out::Notice(_, notice) => Some(show_notice(notice)),
             Out::Call(_) | Out::Metric(_) => None,
         };
-        self.out.iter().filter_map(told).collect()
+        self.out.iter().filter_map(notice).collect()
     }
 
     /// The text of the last error in a notice.
     fn words(&self) -> String {
         let words = |said: &Out| match said {
-            Out::Notice(_, told) => match &told.news {
-                News::Changed(Err(error)) | News::Ambient(Some(error)) => Some(error.message.to_string()),
-                News::Changed(Ok(_)) | News::Ambient(None) => None,
+            Out::Notice(_, notice) => match &notice.change {
+                ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) => {
+                    Some(error.message.to_string())
+                }
+                ResourceChange::Changed(Ok(_)) | ResourceChange::Ambient(None) => None,
             },
             Out::Call(_) | Out::Metric(_) => None,
         };
@@ -335,12 +337,12 @@ fn show_request(request: &Request) -> String {
 }
 
 /// A notice as text, after the name of the resource.
-fn show_notice(told: &Told) -> String {
-    let name = &told.key.name;
-    match &told.news {
-        News::Changed(Ok(cached)) => format!("{name} is {}", cached.version),
-        News::Changed(Err(error)) => format!("{name} fails: {}", error.code),
-        News::Ambient(Some(error)) => format!("{name} ambient: {}", error.code),
-        News::Ambient(None) => format!("{name} ambient: OK"),
+fn show_notice(notice: &WatcherNotice) -> String {
+    let name = &notice.key.name;
+    match &notice.change {
+        ResourceChange::Changed(Ok(cached)) => format!("{name} is {}", cached.version),
+        ResourceChange::Changed(Err(error)) => format!("{name} fails: {}", error.code),
+        ResourceChange::Ambient(Some(error)) => format!("{name} ambient: {}", error.code),
+        ResourceChange::Ambient(None) => format!("{name} ambient: OK"),
     }
 }

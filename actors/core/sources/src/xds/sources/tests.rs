@@ -125,24 +125,24 @@ impl Run {
                 }
             }
             self.out.extend(out);
-            inputs.extend(self.told(news));
+            inputs.extend(self.notices(news));
         }
     }
 
-    fn told(&mut self, news: Vec<Told>) -> Option<In> {
+    fn notices(&mut self, news: Vec<WatcherNotice>) -> Option<In> {
         if news.is_empty() {
             return None;
         }
         self.updates += 1;
-        Some(In::Told(UpdateId(self.updates), news))
+        Some(In::Notices(UpdateId(self.updates), news))
     }
 
     /// Drives the cache, and delivers its notices.
-    fn hear(&mut self, tell: impl FnOnce(&mut ResourceCache<Key, Value, Watcher>, &mut Vec<Told>)) {
+    fn hear(&mut self, tell: impl FnOnce(&mut ResourceCache<Key, Value, Watcher>, &mut Vec<WatcherNotice>)) {
         self.out.clear();
         let mut news = Vec::new();
         tell(&mut self.cache, &mut news);
-        if let Some(input) = self.told(news) {
+        if let Some(input) = self.notices(news) {
             self.step(input);
         }
     }
@@ -278,7 +278,7 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
     run.name("c", "e");
     assert_eq!(run.out.last(), Some(&Out::Processed(UpdateId(run.updates))));
     assert_eq!(run.out.len(), 2, "{:?}", run.out);
-    run.step(In::Told(UpdateId(99), Vec::new()));
+    run.step(In::Notices(UpdateId(99), Vec::new()));
     assert_eq!(run.out.last(), Some(&Out::Processed(UpdateId(99))), "also if nothing follows");
 }
 
@@ -286,13 +286,13 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
 fn x2_news_for_an_earlier_watcher_are_passed_over() {
     let mut run = Run::new(&["eds:e", "eds:f"]);
     run.assign("e", 1);
-    let news = crate::resource_cache::News::Changed(Ok(cached(Value::Endpoints(assignment(1)))));
+    let change = crate::resource_cache::ResourceChange::Changed(Ok(cached(Value::Endpoints(assignment(1)))));
     let Some(Out::Watch(key, watcher)) = Run::new(&["eds:e"]).out.first().cloned() else {
         panic!("it is watched");
     };
     run.want(&["eds:f"]);
     run.want(&["eds:e", "eds:f"]);
-    run.step(In::Told(UpdateId(9), vec![Told { watcher, key, news }]));
+    run.step(In::Notices(UpdateId(9), vec![WatcherNotice { watcher, key, change }]));
     assert_eq!(run.shown("eds:e"), "unknown");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::resource_cache::News;
+use crate::resource_cache::ResourceChange;
 use crate::xds::client::Watcher;
 use model::level::Provenance;
 use model::xds::Value;
@@ -53,9 +53,9 @@ pub(super) enum Resource {
 
 impl View {
     /// Applies a notice to the watcher.
-    pub fn hear(&mut self, key: &Key, news: News<Value>) {
-        match news {
-            News::Changed(Ok(cached)) => {
+    pub fn apply(&mut self, key: &Key, change: ResourceChange<Value>) {
+        match change {
+            ResourceChange::Changed(Ok(cached)) => {
                 let Cached { value, provenance, .. } = cached;
                 debug_assert_eq!(value.kind(), key.kind);
                 let resource = match value {
@@ -64,8 +64,8 @@ impl View {
                 };
                 *self = View::Good { resource, provenance, ambient: None };
             }
-            News::Changed(Err(error)) => *self = View::Failed(Fault::of(key, &error)),
-            News::Ambient(error) => {
+            ResourceChange::Changed(Err(error)) => *self = View::Failed(Fault::of(key, &error)),
+            ResourceChange::Ambient(error) => {
                 let fault = error.map(|error| Fault::of(key, &error));
                 match self {
                     View::Good { ambient, .. } => *ambient = fault,

@@ -29,7 +29,7 @@ fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
     assert_eq!(run.requests(), ["eds 1/a x"]);
     run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2)]);
     assert_eq!(run.requests(), ["eds 2/b x"]);
-    assert_eq!(run.told(), ["x is 2"]);
+    assert_eq!(run.notices(), ["x is 2"]);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn x2_the_same_rejection_is_recognised_in_any_order_of_resources() {
 fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x()), good(&y(), 1)]);
-    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT", "y is 1"]);
+    assert_eq!(run.notices(), ["x fails: INVALID_ARGUMENT", "y is 1"]);
     assert_eq!(run.requests(), ["eds /a x y !"]);
     assert_eq!((run.state(&x()), run.state(&y())), ("nacked", "acked"));
 }
@@ -124,7 +124,7 @@ fn x2_a_version_is_claimed_on_a_new_stream_only_without_errors() {
     run.wait();
     assert_eq!(run.requests(), ["eds / x node"], "a server that went back to version 1 has to send it");
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.told(), run.state(&x())), (vec!["x ambient: OK".to_owned()], "acked"));
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x ambient: OK".to_owned()], "acked"));
 }
 
 #[test]
@@ -196,10 +196,10 @@ fn x2_a_response_of_an_unrequested_type_is_ignored() {
     let other = "type.googleapis.com/envoy.config.listener.v3.Listener".to_owned();
     let response = Response { type_url: other, ..response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
     run.respond_from(0, response);
-    assert_eq!((run.requests(), run.told(), run.samples()), (Vec::new(), Vec::new(), Vec::new()));
+    assert_eq!((run.requests(), run.notices(), run.samples()), (Vec::new(), Vec::new(), Vec::new()));
     assert_eq!(run.reads(), [run.stream(0)], "the next one may be read");
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"], "it says nothing of the server either");
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"], "it says nothing of the server either");
 }
 
 #[test]
@@ -216,14 +216,14 @@ fn x2_a_response_after_all_was_unsubscribed_is_answered_without_names() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.unwatch(&x());
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a ".to_owned()], Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 1/a ".to_owned()], Vec::new()));
 }
 
 #[test]
 fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
     let counted = run.samples().into_iter().find_map(|sample| match sample {
         XdsMetric::Updates { valid, invalid, .. } => Some((valid, invalid)),
         XdsMetric::Connected { .. }
@@ -240,7 +240,7 @@ fn x2_a_resource_whose_name_cannot_be_read_is_invalid_and_harms_no_other() {
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     run.respond(Kind::Endpoints, "2", "b", vec![broken(Kind::Endpoints), good(&x(), 2)]);
     assert_eq!(run.requests(), ["eds 1/b x y !"]);
-    assert_eq!(run.told(), ["x is 2"]);
+    assert_eq!(run.notices(), ["x is 2"]);
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn x2_a_broken_resource_in_a_wrapper_with_its_name_is_that_resource() {
     let mut run = Run::watching(&[x()]);
     let wrapped = Received { wrapper: Some("x".to_owned()), ..broken(Kind::Endpoints) };
     run.respond(Kind::Endpoints, "1", "a", vec![wrapped]);
-    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT"]);
+    assert_eq!(run.notices(), ["x fails: INVALID_ARGUMENT"]);
     assert_eq!(run.state(&x()), "nacked");
 }
 
@@ -256,7 +256,7 @@ fn x2_a_broken_resource_in_a_wrapper_with_its_name_is_that_resource() {
 fn x2_a_resource_of_another_kind_is_invalid() {
     let mut run = Run::watching(&[cluster("x"), x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&cluster("x"), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds /a x !".to_owned()], Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (vec!["eds /a x !".to_owned()], Vec::new()));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn x2_an_empty_response_of_endpoints_is_accepted_and_says_nothing_of_any() {
     run.pass(5_000);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.respond(Kind::Endpoints, "2", "b", Vec::new());
-    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x y".to_owned()], Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 2/b x y".to_owned()], Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("acked", Some(10_000)), "the timer of the other one runs on");
 }
 
@@ -274,7 +274,7 @@ fn x2_an_identical_resource_is_accepted_and_not_told_again() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x".to_owned()], Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 2/b x".to_owned()], Vec::new()));
     let cached = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
     assert_eq!(&*cached.version, "2", "though it is shown as of the newest version");
 }
@@ -301,7 +301,9 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
 /// The provenance of the last resource.
 fn provenance(run: &Run) -> Option<Provenance> {
     let changed = |said: &Out| match said {
-        Out::Notice(_, Told { news: News::Changed(Ok(cached)), .. }) => Some(cached.provenance),
+        Out::Notice(_, WatcherNotice { change: ResourceChange::Changed(Ok(cached)), .. }) => {
+            Some(cached.provenance)
+        }
         Out::Notice(..) | Out::Call(_) | Out::Metric(_) => None,
     };
     run.out.iter().rev().find_map(changed)
@@ -383,10 +385,13 @@ fn x2_a_nack_has_the_first_complaints_and_counts_the_others() {
         run.respond(Kind::Endpoints, "1", "a", resources);
         complaint(&run)
     };
-    let told = words(names.iter().map(bad).collect());
-    assert!(told.starts_with("n00: ") && told.contains("; n19: ") && !told.contains("n20"), "{told}");
-    assert!(told.ends_with("; and 10 more"), "{told}");
-    assert_eq!(told, words(names.iter().rev().map(bad).collect()));
+    let complaint = words(names.iter().map(bad).collect());
+    assert!(
+        complaint.starts_with("n00: ") && complaint.contains("; n19: ") && !complaint.contains("n20"),
+        "{complaint}"
+    );
+    assert!(complaint.ends_with("; and 10 more"), "{complaint}");
+    assert_eq!(complaint, words(names.iter().rev().map(bad).collect()));
 }
 
 #[test]

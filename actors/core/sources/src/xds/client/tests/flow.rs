@@ -30,7 +30,7 @@ fn update(run: &Run) -> UpdateId {
 fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
     let mut run = slow(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
-    assert_eq!((run.told().len(), run.reads()), (2, Vec::new()));
+    assert_eq!((run.notices().len(), run.reads()), (2, Vec::new()));
     assert_eq!(run.requests(), ["eds 1/a x y"], "it is answered at once all the same");
     run.pass(600_000);
     assert!(run.reads().is_empty());
@@ -88,7 +88,7 @@ fn x2_after_a_response_without_news_the_next_message_is_read() {
 fn x2_what_is_told_without_a_response_holds_up_nothing() {
     let mut run = slow(&[x()]);
     run.pass(15_000);
-    assert_eq!(run.told().len(), 1);
+    assert_eq!(run.notices().len(), 1);
     run.respond(Kind::Endpoints, "1", "a", Vec::new());
     assert_eq!(run.reads(), [run.stream(0)]);
 }
@@ -97,11 +97,11 @@ fn x2_what_is_told_without_a_response_holds_up_nothing() {
 fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
     let mut run = slow(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    let notices = update(&run);
     run.fail(0);
     run.wait();
     assert_eq!((run.requests(), run.reads()), (vec!["eds 1/ x node".to_owned()], Vec::new()));
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.reads(), [run.stream(0)]);
 }
 
@@ -109,12 +109,12 @@ fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
 fn x2_a57_nothing_is_late_while_nothing_is_read() {
     let mut run = slow(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    let notices = update(&run);
     assert_eq!(run.waits(), None);
     run.pass(20_000);
-    assert_eq!(run.told(), [""; 0], "what seems to be late may lie there unread");
-    run.step(In::Processed(told));
-    assert_eq!((run.told(), run.waits()), (Vec::new(), Some(15_000)));
+    assert_eq!(run.notices(), [""; 0], "what seems to be late may lie there unread");
+    run.step(In::Processed(notices));
+    assert_eq!((run.notices(), run.waits()), (Vec::new(), Some(15_000)));
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn x2_a57_a_short_wait_for_the_watchers_does_not_prolong_a_timer() {
     let mut run = slow(&[x(), y()]);
     run.pass(1_000);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    let notices = update(&run);
     run.pass(2_000);
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.waits(), Some(12_000));
 }
 
@@ -144,10 +144,10 @@ fn x2_two_streams_wait_for_the_same_watchers() {
     run.watch(&x());
     run.fail(0);
     run.respond_from(1, response(Kind::Endpoints, "7", "p", vec![good(&x(), 7)]));
-    let told = update(&run);
+    let notices = update(&run);
     run.wait();
     assert!(run.reads().is_empty());
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.reads(), [run.stream(0), run.stream(1)]);
 }
 
@@ -156,7 +156,7 @@ fn x2_an_empty_message_is_passed_over_without_an_answer() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
     run.step(Heard::Illegible(stream));
-    assert_eq!((run.reads(), run.requests(), run.told()), (vec![stream], Vec::new(), Vec::new()));
+    assert_eq!((run.reads(), run.requests(), run.notices()), (vec![stream], Vec::new(), Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "the server has not answered");
     let mut run = slow(&[x()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
@@ -175,11 +175,11 @@ fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
     run.step(Heard::Illegible(run.stream(0)));
     assert_eq!(run.samples(), []);
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     assert!(run.samples().contains(&XdsMetric::ServerFailure(ServerId(0))));
     assert_eq!(run.wait(), 1_000);
     run.step(Heard::Illegible(run.stream(0)));
-    assert_eq!((run.samples(), run.told()), (Vec::new(), Vec::new()), "it is not reached by that either");
+    assert_eq!((run.samples(), run.notices()), (Vec::new(), Vec::new()), "it is not reached by that either");
     run.fail(0);
-    assert_eq!((run.told(), run.wait()), (Vec::new(), 1_600));
+    assert_eq!((run.notices(), run.wait()), (Vec::new(), 1_600));
 }

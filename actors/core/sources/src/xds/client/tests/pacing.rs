@@ -157,7 +157,7 @@ fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) ->
 /// A message with new content, which must be used at once.
 fn send_new(run: &mut Run, n: u32) {
     run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
-    assert_eq!(run.told(), [format!("x is {n}")]);
+    assert_eq!(run.notices(), [format!("x is {n}")]);
     assert_eq!(run.requests(), [format!("eds {n}/{n} x")]);
 }
 
@@ -197,12 +197,15 @@ fn x2_a_server_that_also_ends_its_streams_is_read_no_more_often() {
 #[test]
 fn x2_nothing_is_late_while_messages_may_lie_unread() {
     let mut run = Run::watching(&[x(), y()]);
-    let mut told = Vec::new();
+    let mut notices = Vec::new();
     read_for(&mut run, 40, |run, n| {
         run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
-        told.extend(run.told());
+        notices.extend(run.notices());
     });
-    assert!(told.iter().all(|told| told.starts_with("x is ")), "y may be among what was not read: {told:?}");
+    assert!(
+        notices.iter().all(|notice| notice.starts_with("x is ")),
+        "y may be among what was not read: {notices:?}"
+    );
     assert_eq!(run.state(&y()), "requested");
     // The last message has been read, and no further one comes.
     (0..6).for_each(|_| run.pass(1_000));

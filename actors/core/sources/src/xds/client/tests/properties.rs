@@ -188,12 +188,12 @@ struct World {
     changes: BTreeMap<(usize, Kind), Vec<Now>>,
     counts: BTreeMap<(Kind, CacheState), u64>,
     /// The last update in a notice, and the last one processed.
-    told: UpdateId,
+    notified: UpdateId,
     recorded: UpdateId,
     /// The last update after a response, until it is processed.
     gate: Option<UpdateId>,
     /// Number of notices.
-    news: u64,
+    notice_count: u64,
     /// The response that is being delivered to the client.
     delivery: Option<Delivery>,
     /// The errors of the resources before the current input.
@@ -221,10 +221,10 @@ impl World {
             rejections: BTreeMap::new(),
             changes: BTreeMap::new(),
             counts: BTreeMap::new(),
-            told: UpdateId(0),
+            notified: UpdateId(0),
             recorded: UpdateId(0),
             gate: None,
-            news: 0,
+            notice_count: 0,
             delivery: None,
             before: BTreeMap::new(),
         }
@@ -239,7 +239,7 @@ impl World {
             Op::Watch(n, watcher) => {
                 let (key, watcher) = (key(n), Watcher(watcher));
                 self.views.entry((key.clone(), watcher)).or_default();
-                self.tell(In::Watch(key, watcher))?;
+                self.input(In::Watch(key, watcher))?;
             }
             Op::Unwatch(n, watcher) => {
                 let (key, watcher) = (key(n), Watcher(watcher));
@@ -247,7 +247,7 @@ impl World {
                 if self.views.is_empty() {
                     self.gate = None;
                 }
-                self.tell(In::Unwatch(key, watcher))?;
+                self.input(In::Unwatch(key, watcher))?;
             }
             Op::Rewatch(n, watcher) => {
                 self.apply(Op::Unwatch(n, watcher))?;
@@ -284,25 +284,25 @@ impl World {
             }
             Op::Wait(millis) => self.wait(millis)?,
         }
-        self.judge()
+        self.check_state()
     }
 
-    fn tell(&mut self, input: impl Into<In>) -> TestCaseResult {
+    fn input(&mut self, input: impl Into<In>) -> TestCaseResult {
         let mut out = Vec::new();
         self.client.step(self.now, input.into(), &mut out);
         if self.client.deadline().is_some_and(|at| at <= self.now) {
             self.client.tick(self.now, &mut out);
         }
-        self.hear(out)
+        self.check_outputs(out)
     }
 
     fn tick(&mut self) -> TestCaseResult {
         let mut out = Vec::new();
         self.client.tick(self.now, &mut out);
-        self.hear(out)
+        self.check_outputs(out)
     }
 
-    fn hear(&mut self, out: Vec<Out>) -> TestCaseResult {
+    fn check_outputs(&mut self, out: Vec<Out>) -> TestCaseResult {
         for said in out {
             match said {
                 Out::Call(Call::Open { stream, server, first }) => self.on_open(stream, server.0, first)?,
@@ -314,7 +314,7 @@ impl World {
                         self.sites[site].session = None;
                     }
                 }
-                Out::Notice(update, told) => self.on_notice(update, told)?,
+                Out::Notice(update, notified) => self.on_notice(update, notified)?,
                 Out::Metric(XdsMetric::Resources { kind, state, count }) => {
                     self.counts.insert((kind, state), count);
                 }
@@ -357,7 +357,7 @@ impl World {
             self.take(place, stream, request, true)?;
         }
         if self.has(Plant::DispatchedAtOnce) {
-            self.tell(Heard::Dispatched(stream))?;
+            self.input(Heard::Dispatched(stream))?;
         }
         Ok(())
     }
@@ -417,7 +417,7 @@ impl World {
         }
         if request.error.is_some() {
             self.rejections.entry(label).or_default().push(self.now);
-            self.judge_pace(label)?;
+            self.check_pace(label)?;
         }
         if let Some(session) = &mut self.sites[place].session {
             session.outbox.push_back((request, is_opening));
@@ -426,7 +426,7 @@ impl World {
     }
 
     /// Checks the number of rejections; a request for other names may carry one.
-    fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
+    fn check_pace(&self, label: (usize, Kind)) -> TestCaseResult {
         let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
             times.filter(|at| self.now.since(**at) < WINDOW).count()
@@ -446,29 +446,29 @@ impl World {
         Ok(())
     }
 
-    fn on_notice(&mut self, update: UpdateId, told: Told) -> TestCaseResult {
-        prop_assert!(update >= self.told, "updates run backwards");
-        self.told = update;
+    fn on_notice(&mut self, update: UpdateId, notified: WatcherNotice) -> TestCaseResult {
+        prop_assert!(update >= self.notified, "updates run backwards");
+        self.notified = update;
         if self.delivery.is_some() {
             self.gate = Some(update);
         }
-        self.news += 1;
-        if let News::Changed(Err(error)) | News::Ambient(Some(error)) = &told.news {
-            self.judge_error(&told.key, error)?;
+        self.notice_count += 1;
+        if let ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) = &notified.change {
+            self.check_error(&notified.key, error)?;
         }
-        if self.has(Plant::LosesNews) && self.news.is_multiple_of(3) {
+        if self.has(Plant::LosesNews) && self.notice_count.is_multiple_of(3) {
             return Ok(());
         }
         let keeps_losses = self.has(Plant::KeepsLosses);
-        let Some(view) = self.views.get_mut(&(told.key.clone(), told.watcher)) else {
-            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", told.watcher)));
+        let Some(view) = self.views.get_mut(&(notified.key.clone(), notified.watcher)) else {
+            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", notified.watcher)));
         };
         let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
         let kept = view.error.take().filter(is_loss);
-        match told.news {
-            News::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
-            News::Ambient(error) => view.error = error,
+        match notified.change {
+            ResourceChange::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
+            ResourceChange::Ambient(error) => view.error = error,
         }
         view.error = view.error.take().or(kept);
         Ok(())
@@ -476,7 +476,7 @@ impl World {
 
     /// Checks that a notified error has a reason in the environment; an error that was known before is not checked
     /// again.
-    fn judge_error(&self, key: &Key, error: &Error) -> TestCaseResult {
+    fn check_error(&self, key: &Key, error: &Error) -> TestCaseResult {
         let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
         if self.before.get(key) == Some(&error.reason) {
             return Ok(());
@@ -513,7 +513,7 @@ impl World {
             return Ok(true);
         }
         while self.pull_one(place, true).is_some() {}
-        self.tell(Heard::Dispatched(stream))?;
+        self.input(Heard::Dispatched(stream))?;
         Ok(true)
     }
 
@@ -533,7 +533,7 @@ impl World {
 
     fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
-        self.tell(Heard::Sent(stream, kind))?;
+        self.input(Heard::Sent(stream, kind))?;
         Ok(true)
     }
 
@@ -557,7 +557,7 @@ impl World {
         line.is_owed = true;
         self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
-        self.tell(Heard::Response(stream, response, AT))?;
+        self.input(Heard::Response(stream, response, AT))?;
         self.delivery = None;
         if self.has(Plant::ReadsAhead) && self.gate.is_some() {
             self.on_read(stream)?;
@@ -580,19 +580,19 @@ impl World {
         if self.has(Plant::EndsUnheard) {
             return Ok(());
         }
-        self.tell(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
+        self.input(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
     }
 
     fn record(&mut self) -> Result<bool, TestCaseError> {
-        if self.recorded == self.told {
+        if self.recorded == self.notified {
             return Ok(false);
         }
-        self.recorded = self.told;
+        self.recorded = self.notified;
         if self.has(Plant::RecordsUnheard) {
             return Ok(false);
         }
         self.gate = None;
-        self.tell(In::Processed(self.told))?;
+        self.input(In::Processed(self.notified))?;
         Ok(true)
     }
 
@@ -611,7 +611,7 @@ impl World {
     }
 
     /// Checks that watchers, views and metrics agree.
-    fn judge(&self) -> TestCaseResult {
+    fn check_state(&self) -> TestCaseResult {
         let Dump { servers, resources: shown } = self.client.dump();
         let is_lost = servers.iter().any(|server| server.failure.is_some());
         let watched: BTreeSet<&Key> = self.views.keys().map(|(key, _)| key).collect();
@@ -651,8 +651,8 @@ impl World {
                 }
                 self.sites[place].push();
             }
-            self.settle()?;
-            self.judge()?;
+            self.run_all()?;
+            self.check_state()?;
             let used = [0, 1].map(|place| self.sites[place].session.is_some());
             prop_assert_eq!(used, [!self.views.is_empty(), false], "the servers in use");
             for shown in self.client.dump().resources {
@@ -668,7 +668,7 @@ impl World {
     }
 
     /// Runs all parts until nothing is left to do.
-    fn settle(&mut self) -> TestCaseResult {
+    fn run_all(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {
             let mut moved = self.record()?;

@@ -9,7 +9,7 @@ fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
     run.watch(&endpoints("x"));
     assert_eq!(run.requests(), ["eds / x node"]);
     assert_eq!(run.reads(), [run.stream(0)], "the first message may be read");
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     assert_eq!(run.state(&endpoints("x")), "requested");
 }
 
@@ -157,7 +157,7 @@ fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
     let mut run = Run::watching(&[endpoints("x")]);
     let stream = run.stream(0);
     run.step(In::Shutdown);
-    assert_eq!((run.closed(), run.told(), run.waits()), (vec![stream], Vec::new(), None));
+    assert_eq!((run.closed(), run.notices(), run.waits()), (vec![stream], Vec::new(), None));
     run.watch(&endpoints("y"));
     assert!(run.out.is_empty(), "{:?}", run.out);
     run.pass(1_000_000);
@@ -168,7 +168,7 @@ fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
 fn without_a_server_nothing_is_asked_for() {
     let mut run = Run::with(&[]);
     run.watch(&endpoints("x"));
-    assert_eq!((run.requests(), run.told(), run.waits()), (Vec::new(), Vec::new(), None));
+    assert_eq!((run.requests(), run.notices(), run.waits()), (Vec::new(), Vec::new(), None));
     run.unwatch(&endpoints("x"));
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
 }

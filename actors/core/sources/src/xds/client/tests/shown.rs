@@ -62,7 +62,7 @@ fn x2_a78_a_server_is_connected_until_a_stream_brings_no_response() {
     run.wait();
     assert_eq!(connections(&run), [""; 0], "a new stream alone does not connect it");
     run.connect(0);
-    assert_eq!((connections(&run), run.told()), (Vec::new(), Vec::new()), "nor a transport that pulls");
+    assert_eq!((connections(&run), run.notices()), (Vec::new(), Vec::new()), "nor a transport that pulls");
     assert!(!run.client.dump().servers[0].is_connected, "nor is it shown so");
     run.fail(0);
     assert_eq!(connections(&run), [""; 0], "a failure is counted where it begins");

@@ -25,7 +25,7 @@ fn x2_a57_a_stream_without_a_response_is_a_connectivity_error() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     let words = "xDS server one:1: the stream ended without a response: tcp connect error";
     assert_eq!(run.words(), words);
 }
@@ -45,7 +45,7 @@ fn x2_a57_every_end_without_a_response_is_unavailable() {
     for (code, message, words) in table {
         let mut run = Run::watching(&[x()]);
         run.end(0, Ended { code, message: message.to_owned() });
-        assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+        assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
         assert!(run.words().ends_with(words), "{}", run.words());
         assert!(Code::ALL.iter().all(|code| !run.words().contains(code.as_str())), "X4: {}", run.words());
     }
@@ -56,7 +56,7 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
     let mut run = Run::watching(&[x(), y()]);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
-    assert_eq!((run.told(), run.samples()), (Vec::new(), Vec::new()));
+    assert_eq!((run.notices(), run.samples()), (Vec::new(), Vec::new()));
     assert_eq!(run.waits(), Some(1_000), "though it is not opened again at once, to spare the server");
     run.wait();
     assert_eq!(run.requests(), ["eds / x y node"]);
@@ -77,13 +77,13 @@ fn x2_a57_streams_cut_soon_after_a_response_are_shown() {
         run.pass(millis);
         run.end(0, cut(code));
         let server = run.client.dump().servers.remove(0);
-        assert_eq!((run.told(), server.is_connected), (Vec::new(), true), "it is no error");
+        assert_eq!((run.notices(), server.is_connected), (Vec::new(), true), "it is no error");
         assert_eq!(server.cut.is_some(), times > 0, "{code:?} {millis}");
         assert!(server.cut.unwrap_or_default().contains(words), "{times}");
         run.wait();
         run.connect(0);
         run.respond(Kind::Endpoints, "1", "b", vec![good(&x(), 1)]);
-        run.told();
+        run.notices();
     }
 }
 
@@ -94,10 +94,10 @@ fn x2_a57_streams_cut_every_minute_are_no_error() {
     for n in 1..=60 {
         run.connect(0);
         run.respond(Kind::Endpoints, &n.to_string(), "a", vec![good(&x(), n)]);
-        assert_eq!(run.told(), [format!("x is {n}")], "changes arrive with the next stream");
+        assert_eq!(run.notices(), [format!("x is {n}")], "changes arrive with the next stream");
         run.pass(60_000);
         run.fail(0);
-        assert_eq!((run.told(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
+        assert_eq!((run.notices(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
         run.wait();
         assert_eq!(run.open.keys().collect::<Vec<_>>(), [&0], "the next server is not asked");
     }
@@ -108,7 +108,7 @@ fn x2_a57_a_response_without_resources_is_a_response() {
     let mut run = Run::watching(&[x()]);
     run.respond(Kind::Endpoints, "", "a", Vec::new());
     run.fail(0);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
 }
 
 #[test]
@@ -148,10 +148,10 @@ fn x2_a57_the_same_failure_is_told_once_and_another_again() {
     run.fail(0);
     run.wait();
     run.fail(0);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     run.wait();
     run.end(0, Ended { code: Code::Unavailable, message: "dns error".to_owned() });
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn x2_a57_the_first_response_ends_the_connectivity_error() {
     run.fail(0);
     run.wait();
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!(run.told(), ["x ambient: OK", "y ambient: OK", "x is 1"]);
+    assert_eq!(run.notices(), ["x ambient: OK", "y ambient: OK", "x is 1"]);
 }
 
 #[test]
@@ -170,11 +170,11 @@ fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.pass(100_000);
-    assert_eq!((run.told(), run.waits()), (Vec::new(), None));
+    assert_eq!((run.notices(), run.waits()), (Vec::new(), None));
     run.connect(0);
     assert_eq!(run.waits(), Some(15_000));
     run.wait();
-    assert_eq!(run.told(), ["x fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["x fails: NOT_FOUND"]);
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
     run.pass(2_000);
     run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
     assert_eq!(run.wait(), 3_000);
-    assert_eq!(run.told(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
+    assert_eq!(run.notices(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
     assert_eq!(run.wait(), 12_000);
-    assert_eq!(run.told(), ["y fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["y fails: NOT_FOUND"]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn x2_a57_nothing_is_late_without_a_stream() {
     run.fail(0);
     assert_eq!(run.wait(), 1_000);
     run.pass(60_000);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     run.connect(0);
     assert_eq!(run.waits(), Some(15_000));
 }
@@ -217,7 +217,7 @@ fn x2_a57_a_resource_in_a_response_is_not_late() {
     run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.waits(), None);
     run.pass(60_000);
-    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
+    assert_eq!((run.notices(), run.state(&x())), (Vec::new(), "nacked"));
 }
 
 /// An event in the life of a client.
@@ -284,7 +284,7 @@ fn x2_a88_a_deleted_cluster_times_out_on_the_next_stream() {
     assert_eq!((run.state(&c), run.waits()), ("does_not_exist", None));
     run.watch(&cluster("d"));
     run.wait();
-    assert_eq!(run.told(), ["d fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["d fails: NOT_FOUND"]);
     run.fail(0);
     run.wait();
     run.connect(0);
@@ -296,7 +296,7 @@ fn x2_a57_what_came_too_late_is_used() {
     let mut run = Run::watching(&[x()]);
     run.pass(15_000);
     run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.told(), run.state(&x())), (vec!["x is 1".to_owned()], "acked"));
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x is 1".to_owned()], "acked"));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn x2_a_flapping_user_does_not_connect_a_server_more_often() {
     run.fail(0);
     run.unwatch(&x());
     run.watch(&x());
-    assert_eq!((run.requests(), run.told()), (Vec::new(), Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (Vec::new(), Vec::new()));
     assert_eq!(run.wait(), 1_000);
     assert_eq!(run.requests(), ["eds / x node"]);
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::*;
-use crate::resource_cache::News;
+use crate::resource_cache::ResourceChange;
 use pool_testing::planted::each_is_found;
 
 /// All possible sources: clusters and endpoints that share resources.
@@ -135,11 +135,11 @@ struct View {
 }
 
 impl View {
-    fn hear(&mut self, news: News<Value>) {
+    fn hear(&mut self, news: ResourceChange<Value>) {
         match news {
-            News::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
-            News::Ambient(error) => self.error = error,
+            ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
+            ResourceChange::Ambient(error) => self.error = error,
         }
     }
 }
@@ -162,7 +162,7 @@ struct World {
     now: Now,
     /// The messages in flight to the cache, and back.
     asked: VecDeque<Out>,
-    told: VecDeque<(UpdateId, Vec<Told>)>,
+    told: VecDeque<(UpdateId, Vec<WatcherNotice>)>,
     updates: u64,
     news: u64,
     accounts: BTreeMap<Name, Account>,
@@ -223,14 +223,14 @@ impl World {
             Op::Deliver => {
                 self.deliver()?;
             }
-            Op::Settle => self.settle()?,
+            Op::Settle => self.deliver_all()?,
         }
-        self.tell(news);
+        self.queue_notices(news);
         Ok(())
     }
 
     /// Queues notices of the cache.
-    fn tell(&mut self, news: Vec<Told>) {
+    fn queue_notices(&mut self, news: Vec<WatcherNotice>) {
         if !news.is_empty() {
             self.updates += 1;
             self.told.push_back((UpdateId(self.updates), news));
@@ -259,7 +259,7 @@ impl World {
             Some(Out::Processed(_) | Out::Fact(..) | Out::Gone(_)) => {}
             None => return false,
         }
-        self.tell(news);
+        self.queue_notices(news);
         true
     }
 
@@ -271,12 +271,12 @@ impl World {
             self.news += 1;
             let current = self.views.get_mut(&told.key).filter(|(watcher, _)| *watcher == told.watcher);
             if let Some((_, view)) = current {
-                view.hear(told.news.clone());
+                view.hear(told.change.clone());
             }
-            let is_lost = match &told.news {
-                News::Ambient(_) => self.has(Plant::LosesAmbient),
-                News::Changed(Err(_)) => self.has(Plant::LosesFailures),
-                News::Changed(Ok(_)) => false,
+            let is_lost = match &told.change {
+                ResourceChange::Ambient(_) => self.has(Plant::LosesAmbient),
+                ResourceChange::Changed(Err(_)) => self.has(Plant::LosesFailures),
+                ResourceChange::Changed(Ok(_)) => false,
             };
             if is_lost || (self.has(Plant::LosesNews) && self.news.is_multiple_of(3)) {
                 continue;
@@ -290,19 +290,19 @@ impl World {
             heard.extend(self.given_up());
         }
         let mut out = Vec::new();
-        self.sources.step(self.now, In::Told(update, heard), &mut out);
+        self.sources.step(self.now, In::Notices(update, heard), &mut out);
         self.hear(out, Some(update))?;
         Ok(true)
     }
 
     /// Changes a fact as if former endpoints were given up early.
-    fn given_up(&self) -> Option<Told> {
+    fn given_up(&self) -> Option<WatcherNotice> {
         let mut used = self.accounts.iter().filter(|(_, account)| account.in_use);
         let (_, account) =
             used.find(|(name, account)| self.named(name).is_some_and(|named| account.used != Some(named)))?;
         let key = Key::new(Kind::Endpoints, account.used.clone()?);
         let watcher = self.views.get(&key)?.0;
-        Some(Told { watcher, key, news: News::Changed(Err(deleted())) })
+        Some(WatcherNotice { watcher, key, change: ResourceChange::Changed(Err(deleted())) })
     }
 
     /// Checks the outputs of the sources, and queues them.
@@ -344,7 +344,7 @@ impl World {
                 Out::Processed(_) => {}
             }
         }
-        self.judge()
+        self.check_state()
     }
 
     fn on_fact(&mut self, name: Name, mut fact: SourceFact) -> TestCaseResult {
@@ -387,11 +387,11 @@ impl World {
 
     /// Checks that every fact follows from the delivered notices, and that the watched resources are those that the
     /// facts need.
-    fn judge(&mut self) -> TestCaseResult {
+    fn check_state(&mut self) -> TestCaseResult {
         let mut needed = BTreeSet::new();
         let mut accounts = self.accounts.clone();
         for (name, account) in &mut accounts {
-            needed.extend(self.judge_source(name, account)?);
+            needed.extend(self.check_source(name, account)?);
         }
         self.accounts = accounts;
         prop_assert!(self.facts.keys().eq(self.accounts.keys()), "facts of other sources");
@@ -400,7 +400,7 @@ impl World {
     }
 
     /// The resources that a source needs.
-    fn judge_source(&self, name: &Name, account: &mut Account) -> Result<BTreeSet<Key>, TestCaseError> {
+    fn check_source(&self, name: &Name, account: &mut Account) -> Result<BTreeSet<Key>, TestCaseError> {
         let of = |name: &Arc<str>| Key::new(Kind::Endpoints, Arc::clone(name));
         let has = |name: &Arc<str>| self.view(&of(name)).value.is_some();
         let named = self.named(name);
@@ -432,13 +432,13 @@ impl World {
                 prop_assert!(false, "{} is {:?}, and {:?} should be used", name, fact, used);
             }
         }
-        self.judge_words(name, &fact, &needed)?;
+        self.check_errors(name, &fact, &needed)?;
         Ok(needed)
     }
 
     /// Checks that exactly the errors of a source's resources are published: the one that ends its use as the error,
     /// and the rest beside it.
-    fn judge_words(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
+    fn check_errors(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
         let mut wrong: Vec<(Fault, bool)> = Vec::new();
         for key in needed {
             let View { value, error } = self.view(key);
@@ -475,7 +475,7 @@ impl World {
     }
 
     /// Delivers all messages: then the sources agree with the cache.
-    fn settle(&mut self) -> TestCaseResult {
+    fn deliver_all(&mut self) -> TestCaseResult {
         for _ in 0..ROUNDS {
             if !self.ask() && !self.deliver()? {
                 let watched: BTreeSet<&Key> = self.cache.entries().map(|entry| entry.key).collect();
@@ -493,7 +493,7 @@ impl World {
             self.cache.watch(key.clone(), late, &mut news);
             self.cache.unwatch(key, &late);
             let mut known = View::default();
-            news.into_iter().for_each(|told| known.hear(told.news));
+            news.into_iter().for_each(|told| known.hear(told.change));
             prop_assert_eq!(view, &known, "{}", key);
         }
         Ok(())
@@ -506,10 +506,10 @@ impl World {
         for round in [0_u8, 1] {
             // Endpoints arrive only after their clusters have named them.
             for n in (0..KEYS).chain(CLUSTERS..KEYS) {
-                self.settle()?;
+                self.deliver_all()?;
                 self.apply(Op::Good(n, 10 * round + n))?;
             }
-            self.settle()?;
+            self.deliver_all()?;
             for (place, text) in NAMES.into_iter().enumerate() {
                 let place = u8::try_from(place).expect("few");
                 let endpoints = if place < CLUSTERS {

@@ -48,7 +48,7 @@ pub(super) struct ResponseVerdict {
 
 /// Validates a response for this kind that arrived at this time. Resources that are not watched are ignored, valid or
 /// not: servers may send more than was requested, and continue to send what is no longer requested.
-pub(super) fn judge(
+pub(super) fn validate_response(
     kind: Kind,
     response: &Response,
     at: Wall,
@@ -67,8 +67,8 @@ pub(super) fn judge(
         verdict.invalid += 1;
         verdict.complaints.excess = Some(excess.clone());
     }
-    judge_resources(kind, response, at, watched, &mut verdict);
-    judge_errors(response, at, watched, &mut verdict);
+    validate_resources(kind, response, at, watched, &mut verdict);
+    validate_errors(response, at, watched, &mut verdict);
     verdict
 }
 
@@ -113,7 +113,7 @@ pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
     }
 }
 
-fn judge_resources(
+fn validate_resources(
     kind: Kind,
     response: &Response,
     at: Wall,
@@ -122,15 +122,15 @@ fn judge_resources(
 ) {
     let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
-        let judged = validate(kind, received);
-        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &judged
+        let result = validate(kind, received);
+        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &result
             && watched.contains(name)
             && !seen.insert(Arc::clone(name))
         {
             verdict.complain(format!("{name}: duplicate resource name"));
             continue;
         }
-        match judged {
+        match result {
             Ok((name, value)) => {
                 if watched.contains(&name) {
                     verdict.valid += 1;
@@ -161,7 +161,12 @@ fn judge_resources(
     }
 }
 
-fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut ResponseVerdict) {
+fn validate_errors(
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+    verdict: &mut ResponseVerdict,
+) {
     for (index, reported) in response.errors.iter().enumerate() {
         let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
             verdict.is_legible = false;

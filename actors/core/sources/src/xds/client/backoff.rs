@@ -62,7 +62,7 @@ impl Waits {
 /// the previous one waits longer each time, and a new NACK takes a token from a small bucket. The limit outlives
 /// streams, so that a server cannot evade it by ending streams.
 #[derive(Debug)]
-pub(super) struct NackPace {
+pub(super) struct NackLimiter {
     waits: Waits,
     /// The last NACK since the last ACK.
     last: Option<Last>,
@@ -78,10 +78,10 @@ struct Last {
     repeats: u32,
 }
 
-impl NackPace {
+impl NackLimiter {
     /// Creates the limit without NACKs.
-    pub fn new(waits: Waits) -> NackPace {
-        NackPace { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
+    pub fn new(waits: Waits) -> NackLimiter {
+        NackLimiter { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
     }
 
     /// When a NACK with this version and message may be sent.
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn x2_a57_waits_between_streams_grow_from_1_s_by_1_6_to_120_s() {
-        let told = millis(&Waits::STREAMS, 500);
-        assert_eq!(told[..4], [1_000, 1_600, 2_560, 4_096]);
-        assert_eq!(told[10..], [109_951, 120_000, 120_000, 120_000]);
+        let delays = millis(&Waits::STREAMS, 500);
+        assert_eq!(delays[..4], [1_000, 1_600, 2_560, 4_096]);
+        assert_eq!(delays[10..], [109_951, 120_000, 120_000, 120_000]);
         assert_eq!(Waits::STREAMS.after(u32::MAX, 500), Duration::from_secs(120));
     }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     /// The send times in milliseconds when the same NACK is repeated as soon as permitted.
-    fn repeat(pace: &mut NackPace, times: usize) -> Vec<u64> {
+    fn repeat(pace: &mut NackLimiter, times: usize) -> Vec<u64> {
         let version: Arc<str> = Arc::from("1");
         let message: Arc<str> = Arc::from("bad");
         let mut now = Now::from_millis(1_000);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn x2_the_first_nack_goes_at_once_and_each_that_repeats_it_waits_longer() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(Waits::NACKS);
         let sent = repeat(&mut pace, 8);
         assert_eq!(sent, [1_000, 2_000, 4_000, 8_000, 13_000, 18_000, 23_000, 28_000]);
         pace.on_good();
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn x2_nacks_that_say_something_new_go_at_once_and_are_bounded_over_time() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(Waits::NACKS);
         let mut now = Now::from_millis(1_000);
         let message: Arc<str> = Arc::from("bad");
         let mut sent = Vec::new();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn x2_the_errors_belong_to_what_a_nack_says() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(Waits::NACKS);
         let now = Now::from_millis(1_000);
         pace.on_nack(now, &Arc::from("1"), &Arc::from("bad"));
         assert!(pace.due("1", "worse") <= now);
