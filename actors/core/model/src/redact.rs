@@ -118,7 +118,7 @@ fn without_sent(text: &str) -> Cow<'_, str> {
 /// One printable line of at most `longest` bytes, without secrets and without those in `known`. They are removed before
 /// the text is cut, because half a secret would not be recognised.
 #[must_use]
-pub fn told(text: &str, known: &[&str], longest: usize) -> String {
+pub fn safe_line(text: &str, known: &[&str], longest: usize) -> String {
     let (text, mut is_cut) = start_redacted_of(text, known);
     let mut line = String::new();
     for word in text.split_whitespace() {

@@ -16,7 +16,7 @@ use crate::object::{Kind, LeftOut};
 use crate::policy::{Mode, OperatorPolicy};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::write_record::WriteRecord;
-use crate::xds::cache::{Reason, State};
+use crate::xds::cache::{Reason, ResourceState};
 use crate::xds::dump::XdsView;
 
 mod nodes;
@@ -208,7 +208,7 @@ impl Synced {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceView {
     /// The state.
-    pub state: State,
+    pub state: ResourceState,
     /// True if a cached value is in use.
     pub is_cached: bool,
     /// The current error, with its reason.

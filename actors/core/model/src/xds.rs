@@ -12,4 +12,4 @@ mod resource;
 pub mod source;
 pub mod stream;
 
-pub use resource::{Invalid, Value, validate, validate_within};
+pub use resource::{Invalid, ResourceValue, validate, validate_within};

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::resource_cache::entry::{CacheEntry, EntryState, ErrorState, Timer};
 use model::machine::Now;
-use model::xds::cache::{CacheState, Cached, Error, Policy, Reason, State};
+use model::xds::cache::{CacheState, Cached, Error, Policy, Reason, ResourceState};
 
 /// A notice to a watcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub struct Listed<'a, K, V> {
     /// Key of the resource.
     pub key: &'a K,
     /// Its state.
-    pub state: State,
+    pub state: ResourceState,
     /// The resource in use.
     pub cached: Option<&'a Cached<V>>,
     /// Its own most recent error. An unreachable source is not included.

@@ -19,7 +19,7 @@ use model::machine::{Machine, Now, earliest};
 use model::xds::dump::XdsView;
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
-use model::xds::stream::{Call, Heard, XdsMetric};
+use model::xds::stream::{DriverCall, StreamEvent, XdsMetric};
 
 /// The minimum interval between published views.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ pub enum In {
     /// Start following the sources.
     Start,
     /// A message from the driver about a stream.
-    Heard(Heard),
+    StreamEvent(StreamEvent),
     /// Close all streams and do nothing more.
     Shutdown,
 }
@@ -50,7 +50,7 @@ pub enum In {
 #[derive(Clone, Debug)]
 pub enum Out {
     /// To the driver: a call.
-    Call(Call),
+    Call(DriverCall),
     /// To the Directory: the state of a source.
     Fact(Name, SourceFact),
     /// To the snapshot: the state of all servers and sources.
@@ -167,7 +167,7 @@ impl Machine for XdsSource {
             // Without sources there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
             In::Start => PartInput::Sources(sources::In::Wanted(self.wanted.clone())),
-            In::Heard(heard) => PartInput::Client(client::In::Heard(heard)),
+            In::StreamEvent(event) => PartInput::Client(client::In::StreamEvent(event)),
             In::Shutdown => PartInput::Client(client::In::Shutdown),
         };
         self.deliver(now, VecDeque::from([message]), out);

@@ -6,18 +6,18 @@ use super::{Found, REDACTED};
 
 /// How a name marks the value after it as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Name {
+enum KeyKind {
     /// A header, whose value is the rest of its line.
     Header,
     /// A key whose value is always a secret.
     Secret,
     /// A word that operators use too; only with a colon it marks a secret.
-    SourceAdminStates,
+    CommonWord,
 }
 
-impl Name {
+impl KeyKind {
     /// The kind of a name, regardless of its case and of how it joins words.
-    fn of(key: &str) -> Option<Name> {
+    fn of(key: &str) -> Option<KeyKind> {
         const HEADERS: [&str; 3] = ["authorization", "authorizationauxiliary", "cookie"];
         const SECRETS: [&str; 16] = [
             "clientsecret",
@@ -43,11 +43,11 @@ impl Name {
         let key = key.to_ascii_lowercase();
         let ends_with = |names: &[&str]| names.iter().any(|name| key.ends_with(name));
         if ends_with(&HEADERS) {
-            Some(Name::Header)
+            Some(KeyKind::Header)
         } else if ends_with(&SECRETS) {
-            Some(Name::Secret)
+            Some(KeyKind::Secret)
         } else if ends_with(&WORDS[..2]) || WORDS.contains(&key.as_str()) {
-            Some(Name::SourceAdminStates)
+            Some(KeyKind::CommonWord)
         } else {
             None
         }
@@ -84,17 +84,17 @@ pub(super) fn find(text: &str, found: &mut Found) {
 }
 
 /// The kind of the name at the end of a text, and whether it is quoted.
-fn name_before(text: &str) -> Option<(Name, bool)> {
+fn name_before(text: &str) -> Option<(KeyKind, bool)> {
     let text = text.trim_end_matches([' ', '\t']);
     let bare = text.strip_suffix(['"', '\'']);
     let key = bare.map_or(text, |bare| bare.trim_end_matches('\\'));
     let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let start = key.trim_end_matches(is_of_key).len();
-    Some((Name::of(&key[start..])?, bare.is_some()))
+    Some((KeyKind::of(&key[start..])?, bare.is_some()))
 }
 
 /// The range of the value after a separator. A colon with a space may belong to a sentence.
-fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize> {
+fn value_of(text: &str, name: KeyKind, quoted: bool, is_colon: bool) -> Range<usize> {
     let start = text.len() - text.trim_start_matches([' ', '\t']).len();
     let is_loose = is_colon && start > 0;
     let value = &text[start..];
@@ -107,14 +107,14 @@ fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize
     }
     let length = match name {
         // Commas and brackets may separate its words, except in an unquoted JSON value.
-        Name::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
-        Name::Secret | Name::SourceAdminStates if quoted => {
+        KeyKind::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
+        KeyKind::Secret | KeyKind::CommonWord if quoted => {
             value.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']'))
         }
-        Name::Header => end_of_line(value),
-        Name::Secret if is_loose => end_of_line(value),
-        Name::SourceAdminStates if is_loose && is_prose(value) => Some(0),
-        Name::Secret | Name::SourceAdminStates => value.find(ends_word),
+        KeyKind::Header => end_of_line(value),
+        KeyKind::Secret if is_loose => end_of_line(value),
+        KeyKind::CommonWord if is_loose && is_prose(value) => Some(0),
+        KeyKind::Secret | KeyKind::CommonWord => value.find(ends_word),
     };
     start..start + length.unwrap_or(value.len())
 }

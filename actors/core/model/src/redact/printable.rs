@@ -145,7 +145,7 @@ fn is_printable(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redact::{Recipient, sent, told};
+    use crate::redact::{Recipient, safe_line, sent};
 
     const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{202e}b\u{2066}\u{200b}\u{feff}\u{e0041}\u{61c}c";
     const SHOWN: &str =
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn unprintable_characters_are_escaped() {
         assert_eq!(Printable::line(HOSTILE).as_str(), SHOWN);
-        assert_eq!(told(HOSTILE, &[], 200), SHOWN);
+        assert_eq!(safe_line(HOSTILE, &[], 200), SHOWN);
         assert_eq!(Printable::line("a\nb\r\u{2028}").as_str(), "a\\u{a}b\\u{d}\\u{2028}");
         assert_eq!(Printable::lines("a\nb\r\n").as_str(), "a\nb\\u{d}\n");
     }
@@ -202,14 +202,16 @@ mod tests {
             ["\u{e4}\u{4e2d}\u{5d0}\u{627} \"\u{201e}x\u{201c}\" \\", "\u{645}\u{200c}\u{646}", "\u{1f512}"]
         {
             assert_eq!(Printable::line(text).as_str(), text);
-            assert_eq!(told(text, &[], 90), text);
+            assert_eq!(safe_line(text, &[], 90), text);
         }
     }
 
     #[test]
     fn the_limit_counts_shown_bytes_and_cuts_no_escape() {
         for longest in 3..60 {
-            for line in [told(HOSTILE, &[], longest), Printable::line_within(HOSTILE, longest).to_string()] {
+            for line in
+                [safe_line(HOSTILE, &[], longest), Printable::line_within(HOSTILE, longest).to_string()]
+            {
                 assert!(line.len() <= longest, "{longest}: {line}");
                 assert_eq!(line.matches(ESCAPE).count(), line.matches('}').count(), "{longest}: {line}");
             }

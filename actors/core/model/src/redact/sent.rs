@@ -31,7 +31,7 @@ pub enum Recipient {
 
 /// The tokens, and the secrets to search for because of them.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(super) struct RecentTokens {
     /// Tokens with their recipients; the newest of each recipient is last.
     tokens: Vec<(Recipient, Arc<str>)>,
     pub(super) needles: Needles,
@@ -41,29 +41,29 @@ pub(super) struct Recent {
     clippy::disallowed_types,
     reason = "the log and the commands need the tokens too, outside of actors; held only for a copy"
 )]
-static RECENT: std::sync::RwLock<Option<Arc<Recent>>> = std::sync::RwLock::new(None);
+static RECENT: std::sync::RwLock<Option<Arc<RecentTokens>>> = std::sync::RwLock::new(None);
 
 /// Records a token that is being sent. Texts displayed from now on contain neither the token nor its signature.
 pub fn sent(to: &Recipient, token: &str) {
     if token.len() >= SHORTEST && !recent().is_some_and(|recent| recent.is_newest(to, token)) {
         let mut recent = RECENT.write().unwrap_or_else(PoisonError::into_inner);
-        *recent = Some(Arc::new(Recent::with(recent.as_deref(), to, token)));
+        *recent = Some(Arc::new(RecentTokens::with(recent.as_deref(), to, token)));
     }
 }
 
 /// The tokens known now.
-pub(super) fn recent() -> Option<Arc<Recent>> {
+pub(super) fn recent() -> Option<Arc<RecentTokens>> {
     RECENT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-impl Recent {
+impl RecentTokens {
     fn is_newest(&self, to: &Recipient, token: &str) -> bool {
         let newest = self.tokens.iter().rev().find(|(recipient, _)| recipient == to);
         newest.is_some_and(|(_, newest)| **newest == *token)
     }
 
     /// The tokens with this one added as the newest.
-    pub(super) fn with(before: Option<&Recent>, to: &Recipient, token: &str) -> Recent {
+    pub(super) fn with(before: Option<&RecentTokens>, to: &Recipient, token: &str) -> RecentTokens {
         let mut tokens = before.map(|recent| recent.tokens.clone()).unwrap_or_default();
         tokens.retain(|(recipient, other)| (recipient, &**other) != (to, token));
         let of_recipient = tokens.iter().filter(|(recipient, _)| recipient == to).count();
@@ -82,7 +82,7 @@ impl Recent {
                 needles.add(signature.as_bytes());
             }
         }
-        Recent { tokens, needles }
+        RecentTokens { tokens, needles }
     }
 }
 

@@ -141,13 +141,13 @@ impl LoadAssignment {
             priority.weigh(locality);
         }
         let Reading { alternatives, mut faults, seen: _ } = reading;
-        judge_gaps(&gathered, &mut faults);
-        judge_localities(&facts.localities, &mut faults);
+        check_gaps(&gathered, &mut faults);
+        check_localities(&facts.localities, &mut faults);
         let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
         }
-        judge_sizes(&priorities, limits, &mut faults);
+        check_sizes(&priorities, limits, &mut faults);
         let mut all = facts.localities.iter().flat_map(|locality| &locality.endpoints).peekable();
         let has_endpoints = all.peek().is_some();
         let only_drains =
@@ -206,15 +206,15 @@ impl fmt::Display for Socket {
 }
 
 /// An error in an address: the field and the fault.
-struct Unfit {
+struct AddressFault {
     field: &'static str,
     fault: String,
 }
 
 impl Socket {
-    fn of(address: &AddressFacts) -> Result<Socket, Unfit> {
+    fn of(address: &AddressFacts) -> Result<Socket, AddressFault> {
         let no_socket = |field: &'static str, fault: &str| {
-            Err(Unfit { field, fault: format!("{fault}: name the IP address of the endpoint") })
+            Err(AddressFault { field, fault: format!("{fault}: name the IP address of the endpoint") })
         };
         match address {
             AddressFacts::Socket { address, port, protocol } => {
@@ -230,28 +230,28 @@ impl Socket {
 }
 
 /// Parses an address. An IPv4-mapped IPv6 address becomes IPv4: connections use that, and Azure accepts it.
-fn read_ip(text: &str) -> Result<IpAddr, Unfit> {
+fn read_ip(text: &str) -> Result<IpAddr, AddressFault> {
     const FIELD: &str = ".socket_address.address";
     let Ok(ip) = text.parse::<IpAddr>() else {
         let text = quoted(text);
         let fault = format!("{text} is not an IP address, and a pool holds no names: name that of the host");
-        return Err(Unfit { field: FIELD, fault });
+        return Err(AddressFault { field: FIELD, fault });
     };
     let ip = ip.to_canonical();
     match unfitness(ip) {
         None => Ok(ip),
         Some(why) => {
             let fault = format!("{ip} is {why}: name the one by which a load balancer reaches the endpoint");
-            Err(Unfit { field: FIELD, fault })
+            Err(AddressFault { field: FIELD, fault })
         }
     }
 }
 
-fn read_port(port: Option<u32>) -> Result<u16, Unfit> {
+fn read_port(port: Option<u32>) -> Result<u16, AddressFault> {
     let number = port.unwrap_or(0);
     u16::try_from(number).map_err(|_| {
         let fault = format!("{number} is not the number of a port: name one up to 65535");
-        Unfit { field: ".socket_address.port_value", fault }
+        AddressFault { field: ".socket_address.port_value", fault }
     })
 }
 
@@ -318,7 +318,7 @@ impl Reading {
         };
         let socket = match Socket::of(address) {
             Ok(socket) => socket,
-            Err(Unfit { field, fault }) => {
+            Err(AddressFault { field, fault }) => {
                 self.faults.add(path(field), fault);
                 return None;
             }
@@ -368,7 +368,7 @@ impl Gathered {
 }
 
 /// Checks that priorities count from 0 without gaps.
-fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
+fn check_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
     let mut counted = (0_u32..).zip(gathered);
     if let Some((missing, (found, beyond))) = counted.find(|(expected, (found, _))| expected != *found) {
         let path = format!("endpoints[{}].priority", beyond.first);
@@ -379,7 +379,7 @@ fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
 
 /// Checks, as gRPC does, that a priority contains each locality once, and that its weights add up to at most 32 bits.
 /// Localities without a name are not compared, because control planes without zones omit the name.
-fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
+fn check_localities(localities: &[LocalityFacts], faults: &mut Faults) {
     let mut seen: BTreeMap<(u32, &Locality), usize> = BTreeMap::new();
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     for (at, locality) in localities.iter().enumerate().filter(|(_, locality)| locality.weight != Some(0)) {
@@ -405,7 +405,7 @@ fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
 }
 
 /// Checks that every possible selection of members fits in a pool.
-fn judge_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
+fn check_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
     for (number, priority) in priorities.iter().enumerate() {
         for (family, name) in [(Family::V4, "IPv4"), (Family::V6, "IPv6")] {
             for standing in Standing::USABLE {

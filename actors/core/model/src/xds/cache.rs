@@ -28,7 +28,7 @@ impl Policy {
 /// The state of a cache entry (A88). Only DOES_NOT_EXIST, NACKED and RECEIVED_ERROR occur both with and without a
 /// cached resource.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum State {
+pub enum ResourceState {
     /// The resource is watched; neither the resource nor an error has arrived.
     Requested,
     /// It does not exist: it did not arrive in time, or was deleted.
@@ -43,27 +43,27 @@ pub enum State {
     Timeout,
 }
 
-impl State {
+impl ResourceState {
     /// Every state.
-    pub const ALL: [State; 6] = [
-        State::Requested,
-        State::DoesNotExist,
-        State::Acked,
-        State::Nacked,
-        State::ReceivedError,
-        State::Timeout,
+    pub const ALL: [ResourceState; 6] = [
+        ResourceState::Requested,
+        ResourceState::DoesNotExist,
+        ResourceState::Acked,
+        ResourceState::Nacked,
+        ResourceState::ReceivedError,
+        ResourceState::Timeout,
     ];
 
     /// Its name in CSDS (`ClientResourceStatus`).
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Requested => "REQUESTED",
-            State::DoesNotExist => "DOES_NOT_EXIST",
-            State::Acked => "ACKED",
-            State::Nacked => "NACKED",
-            State::ReceivedError => "RECEIVED_ERROR",
-            State::Timeout => "TIMEOUT",
+            ResourceState::Requested => "REQUESTED",
+            ResourceState::DoesNotExist => "DOES_NOT_EXIST",
+            ResourceState::Acked => "ACKED",
+            ResourceState::Nacked => "NACKED",
+            ResourceState::ReceivedError => "RECEIVED_ERROR",
+            ResourceState::Timeout => "TIMEOUT",
         }
     }
 
@@ -71,15 +71,15 @@ impl State {
     #[must_use]
     pub fn cache_state(self, is_cached: bool) -> CacheState {
         match self {
-            State::Requested => CacheState::Requested,
-            State::DoesNotExist if is_cached => CacheState::DoesNotExistButCached,
-            State::DoesNotExist => CacheState::DoesNotExist,
-            State::Acked => CacheState::Acked,
-            State::Nacked if is_cached => CacheState::NackedButCached,
-            State::Nacked => CacheState::Nacked,
-            State::ReceivedError if is_cached => CacheState::ReceivedErrorButCached,
-            State::ReceivedError => CacheState::ReceivedError,
-            State::Timeout => CacheState::Timeout,
+            ResourceState::Requested => CacheState::Requested,
+            ResourceState::DoesNotExist if is_cached => CacheState::DoesNotExistButCached,
+            ResourceState::DoesNotExist => CacheState::DoesNotExist,
+            ResourceState::Acked => CacheState::Acked,
+            ResourceState::Nacked if is_cached => CacheState::NackedButCached,
+            ResourceState::Nacked => CacheState::Nacked,
+            ResourceState::ReceivedError if is_cached => CacheState::ReceivedErrorButCached,
+            ResourceState::ReceivedError => CacheState::ReceivedError,
+            ResourceState::Timeout => CacheState::Timeout,
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::xds::Value;
-use crate::xds::cache::{CacheState, Cached, Error, State};
-use crate::xds::facts::Key;
+use crate::xds::ResourceValue;
+use crate::xds::cache::{CacheState, Cached, Error, ResourceState};
+use crate::xds::facts::ResourceKey;
 use crate::xds::name::Name;
 use crate::xds::source::SourceFact;
 
@@ -41,11 +41,11 @@ pub struct ServerDump {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceDump {
     /// Key of the resource.
-    pub key: Key,
+    pub key: ResourceKey,
     /// `client_status`.
-    pub state: State,
+    pub state: ResourceState,
     /// The resource in use.
-    pub cached: Option<Cached<Value>>,
+    pub cached: Option<Cached<ResourceValue>>,
     /// The resource's own most recent error.
     pub error: Option<Error>,
     /// Number of watchers.

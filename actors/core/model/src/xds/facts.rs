@@ -8,38 +8,38 @@ use std::sync::Arc;
 
 /// The kinds of resources that are requested (X2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
+pub enum ResourceKind {
     /// A cluster, which names its endpoints.
     Cluster,
     /// The endpoints of a cluster: a `ClusterLoadAssignment`.
     Endpoints,
 }
 
-impl Kind {
+impl ResourceKind {
     /// Every kind.
-    pub const ALL: [Kind; 2] = [Kind::Cluster, Kind::Endpoints];
+    pub const ALL: [ResourceKind; 2] = [ResourceKind::Cluster, ResourceKind::Endpoints];
 
     /// The type URL in requests and in CSDS.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
-            Kind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-            Kind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceKind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            ResourceKind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
         }
     }
 
     /// The kind with this type URL; `None` if it is never requested.
     #[must_use]
-    pub fn of_type_url(type_url: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.type_url() == type_url)
+    pub fn of_type_url(type_url: &str) -> Option<ResourceKind> {
+        ResourceKind::ALL.into_iter().find(|kind| kind.type_url() == type_url)
     }
 
     /// The type without the prefix of its URL, as a metric label (A78).
     #[must_use]
     pub fn resource_type(self) -> &'static str {
         match self {
-            Kind::Cluster => "envoy.config.cluster.v3.Cluster",
-            Kind::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceKind::Cluster => "envoy.config.cluster.v3.Cluster",
+            ResourceKind::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
         }
     }
 
@@ -48,30 +48,30 @@ impl Kind {
     #[must_use]
     pub fn is_complete(self) -> bool {
         match self {
-            Kind::Cluster => true,
-            Kind::Endpoints => false,
+            ResourceKind::Cluster => true,
+            ResourceKind::Endpoints => false,
         }
     }
 }
 
 /// Kind and name of a resource. The name is opaque, even if it begins with `xdstp:`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub struct ResourceKey {
     /// The kind.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The name.
     pub name: Arc<str>,
 }
 
-impl Key {
+impl ResourceKey {
     /// Names the resource `name` of this kind.
     #[must_use]
-    pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Key {
-        Key { kind, name: name.into() }
+    pub fn new(kind: ResourceKind, name: impl Into<Arc<str>>) -> ResourceKey {
+        ResourceKey { kind, name: name.into() }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.resource_type(), self.name)
     }
@@ -227,7 +227,7 @@ pub struct Response {
     /// The resources in it.
     pub resources: Vec<Received>,
     /// The resource errors that it reports (TP3).
-    pub errors: Vec<Reported>,
+    pub errors: Vec<ReportedError>,
     /// The list of resources or errors that was too long to read completely; `None`: everything was read.
     pub excess: Option<String>,
 }
@@ -263,7 +263,7 @@ pub enum Body {
 
 /// A resource error that a control plane reports (TP3).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reported {
+pub struct ReportedError {
     /// Name of the resource; `None` if absent.
     pub name: Option<String>,
     /// Number of the code; `None` without a status.
@@ -375,18 +375,18 @@ mod tests {
 
     #[test]
     fn x2_kinds_are_told_by_their_type_urls_which_end_in_the_labels_of_a78() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::of_type_url(kind.type_url()), Some(kind));
+        for kind in ResourceKind::ALL {
+            assert_eq!(ResourceKind::of_type_url(kind.type_url()), Some(kind));
             assert_eq!(kind.type_url(), format!("type.googleapis.com/{}", kind.resource_type()));
         }
         for other in ["", "envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.api.v2.Cluster"] {
-            assert_eq!(Kind::of_type_url(other), None);
+            assert_eq!(ResourceKind::of_type_url(other), None);
         }
     }
 
     #[test]
     fn x1_a88_only_of_clusters_does_a_response_name_all_that_exist() {
-        assert_eq!(Kind::ALL.map(Kind::is_complete), [true, false]);
+        assert_eq!(ResourceKind::ALL.map(ResourceKind::is_complete), [true, false]);
     }
 
     #[test]

@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 use super::assignment::{Limits, LoadAssignment};
 use super::cluster::Cluster;
-use super::facts::{Body, Kind, Received};
+use super::facts::{Body, Received, ResourceKind};
 
 /// The content of a valid resource, reduced to what matters to pools.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value {
+pub enum ResourceValue {
     /// The endpoints that a cluster names.
     Cluster(Cluster),
     /// The assignment of a cluster.
     Endpoints(LoadAssignment),
 }
 
-impl Value {
+impl ResourceValue {
     /// Its kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ResourceKind {
         match self {
-            Value::Cluster(_) => Kind::Cluster,
-            Value::Endpoints(_) => Kind::Endpoints,
+            ResourceValue::Cluster(_) => ResourceKind::Cluster,
+            ResourceValue::Endpoints(_) => ResourceKind::Endpoints,
         }
     }
 }
@@ -43,7 +43,7 @@ pub struct Invalid {
 ///
 /// # Errors
 /// The resource is invalid.
-pub fn validate(kind: Kind, received: &Received) -> Result<(Arc<str>, Value), Invalid> {
+pub fn validate(kind: ResourceKind, received: &Received) -> Result<(Arc<str>, ResourceValue), Invalid> {
     validate_within(kind, received, Limits::AZURE)
 }
 
@@ -52,32 +52,32 @@ pub fn validate(kind: Kind, received: &Received) -> Result<(Arc<str>, Value), In
 /// # Errors
 /// The resource is invalid.
 pub fn validate_within(
-    kind: Kind,
+    kind: ResourceKind,
     received: &Received,
     limits: Limits,
-) -> Result<(Arc<str>, Value), Invalid> {
+) -> Result<(Arc<str>, ResourceValue), Invalid> {
     // The name in a wrapper is optional.
     let wrapper = received.wrapper.as_deref().filter(|name| !name.is_empty());
     match &received.body {
         Ok(Body::Cluster(facts)) => match kind {
-            Kind::Cluster => {
+            ResourceKind::Cluster => {
                 let name = agreed("name", &facts.name, wrapper)?;
-                let value = Cluster::of(&name, facts).map(Value::Cluster);
+                let value = Cluster::of(&name, facts).map(ResourceValue::Cluster);
                 valid(name, value)
             }
-            Kind::Endpoints => Err(misplaced(kind, Kind::Cluster.type_url())),
+            ResourceKind::Endpoints => Err(misplaced(kind, ResourceKind::Cluster.type_url())),
         },
         Ok(Body::Endpoints(facts)) => match kind {
-            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
-            Kind::Endpoints => {
+            ResourceKind::Cluster => Err(misplaced(kind, ResourceKind::Endpoints.type_url())),
+            ResourceKind::Endpoints => {
                 let name = agreed("cluster_name", &facts.cluster_name, wrapper)?;
-                let value = LoadAssignment::of(facts, limits).map(Value::Endpoints);
+                let value = LoadAssignment::of(facts, limits).map(ResourceValue::Endpoints);
                 valid(name, value)
             }
         },
         Ok(Body::TooLarge { name, fault }) => match kind {
-            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
-            Kind::Endpoints => {
+            ResourceKind::Cluster => Err(misplaced(kind, ResourceKind::Endpoints.type_url())),
+            ResourceKind::Endpoints => {
                 let name = agreed("cluster_name", name, wrapper)?;
                 Err(Invalid { name: Some(name), message: format!("endpoints: {fault}") })
             }
@@ -91,7 +91,7 @@ pub fn validate_within(
     }
 }
 
-fn valid(name: Arc<str>, value: Result<Value, String>) -> Result<(Arc<str>, Value), Invalid> {
+fn valid(name: Arc<str>, value: Result<ResourceValue, String>) -> Result<(Arc<str>, ResourceValue), Invalid> {
     match value {
         Ok(value) => Ok((name, value)),
         Err(message) => Err(Invalid { name: Some(name), message }),
@@ -117,7 +117,7 @@ fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Inv
 }
 
 /// An error for a resource of another type. It does not count for any requested resource, whatever its name.
-fn misplaced(kind: Kind, type_url: &str) -> Invalid {
+fn misplaced(kind: ResourceKind, type_url: &str) -> Invalid {
     let (found, expected) = (quoted(type_url), kind.type_url());
     let message = format!("type_url: {found} does not belong in this response: send only {expected} in it");
     Invalid { name: None, message }
@@ -136,30 +136,30 @@ pub(super) fn quoted(text: &str) -> String {
 /// occur in a thousand endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    told: Vec<String>,
-    untold: usize,
+    listed: Vec<String>,
+    omitted: usize,
 }
 
 impl Faults {
     /// The maximum number of reported faults.
-    const TOLD: usize = 5;
+    const MOST_LISTED: usize = 5;
 
     /// Adds a fault of the field with this path.
     pub(super) fn add(&mut self, path: impl fmt::Display, fault: impl fmt::Display) {
-        if self.told.len() < Faults::TOLD {
-            self.told.push(format!("{path}: {fault}"));
+        if self.listed.len() < Faults::MOST_LISTED {
+            self.listed.push(format!("{path}: {fault}"));
         } else {
-            self.untold += 1;
+            self.omitted += 1;
         }
     }
 
     /// Returns the value if there are no faults, else the faults.
     pub(super) fn end<T>(self, value: T) -> Result<T, String> {
-        let Faults { told, untold } = self;
-        match (told.is_empty(), untold) {
+        let Faults { listed, omitted } = self;
+        match (listed.is_empty(), omitted) {
             (true, _) => Ok(value),
-            (false, 0) => Err(told.join("; ")),
-            (false, _) => Err(format!("{}; and {untold} more", told.join("; "))),
+            (false, 0) => Err(listed.join("; ")),
+            (false, _) => Err(format!("{}; and {omitted} more", listed.join("; "))),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::level::Provenance;
 use crate::xds::assignment::LoadAssignment;
 use crate::xds::cache::{Error, Reason};
-use crate::xds::facts::{Code, Key};
+use crate::xds::facts::{Code, ResourceKey};
 
 /// The state of one source, as a level.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,16 +48,16 @@ impl SourceFact {
     /// errors.
     #[must_use]
     pub fn new(
-        held: &Held,
+        held: &HeldAssignment,
         provenance: Provenance,
         fault: Option<Fault>,
         ambient: Vec<Fault>,
         node_id: &Arc<str>,
     ) -> SourceFact {
         let assigned = match held {
-            Held::Nothing => Assigned::Unknown(fault),
-            Held::Assignment(assignment) => Assigned::Usable(Arc::clone(assignment)),
-            Held::Lost(cause) => Assigned::Dropped(fault.unwrap_or_else(|| cause.clone())),
+            HeldAssignment::Nothing => Assigned::Unknown(fault),
+            HeldAssignment::Assignment(assignment) => Assigned::Usable(Arc::clone(assignment)),
+            HeldAssignment::Lost(cause) => Assigned::Dropped(fault.unwrap_or_else(|| cause.clone())),
         };
         let mut fact = SourceFact { assigned, provenance, note: Note::Node(Arc::clone(node_id)) };
         let mut errors: Vec<Fault> = Vec::new();
@@ -143,7 +143,7 @@ impl fmt::Display for Note {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The affected resource; `None`: all resources, because the server cannot be reached.
-    pub resource: Option<Key>,
+    pub resource: Option<ResourceKey>,
     /// The kind of error.
     pub reason: Reason,
     /// Description.
@@ -153,7 +153,7 @@ pub struct Fault {
 impl Fault {
     /// The fault that an error of a resource causes.
     #[must_use]
-    pub fn of(key: &Key, error: &Error) -> Fault {
+    pub fn of(key: &ResourceKey, error: &Error) -> Fault {
         let resource = match error.reason {
             Reason::Connectivity => None,
             Reason::Nack | Reason::Deleted | Reason::Timer | Reason::Reported => Some(key.clone()),
@@ -202,7 +202,7 @@ fn meaning(code: Code) -> &'static str {
 
 /// The assignment that a source holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Held {
+pub enum HeldAssignment {
     /// It has never had one.
     #[default]
     Nothing,
@@ -212,21 +212,21 @@ pub enum Held {
     Lost(Fault),
 }
 
-impl Held {
+impl HeldAssignment {
     /// The assignment, if there is one.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {
-            Held::Assignment(assignment) => Some(assignment),
-            Held::Nothing | Held::Lost(_) => None,
+            HeldAssignment::Assignment(assignment) => Some(assignment),
+            HeldAssignment::Nothing | HeldAssignment::Lost(_) => None,
         }
     }
 
     /// Ends the use of the assignment. If it was lost before, the earlier fault stays.
     pub fn lose(&mut self, fault: &Fault) {
         match self {
-            Held::Assignment(_) => *self = Held::Lost(fault.clone()),
-            Held::Nothing | Held::Lost(_) => {}
+            HeldAssignment::Assignment(_) => *self = HeldAssignment::Lost(fault.clone()),
+            HeldAssignment::Nothing | HeldAssignment::Lost(_) => {}
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::machine::Wall;
 use crate::xds::cache::{CacheState, Policy};
-use crate::xds::facts::{Code, Kind, Response};
+use crate::xds::facts::{Code, ResourceKind, Response};
 
 /// A server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,11 +25,11 @@ pub struct StreamId(pub u64);
 
 /// A message from the driver about a stream. The client ignores messages about streams that are over.
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum StreamEvent {
     /// A connected transport has taken the requests that the stream was opened with (A57).
     Dispatched(StreamId),
     /// A connected transport has taken a later request.
-    Sent(StreamId, Kind),
+    Sent(StreamId, ResourceKind),
     /// A response arrived, at this time.
     Response(StreamId, Response, Wall),
     /// A message arrived that cannot be decoded. It is not a response, and the next one may be read.
@@ -39,7 +39,7 @@ pub enum Heard {
         /// The stream.
         stream: StreamId,
         /// How it ended.
-        ended: Ended,
+        ended: StreamEnd,
         /// A random number from 0 to 1000 that spreads the next try.
         jitter: u16,
     },
@@ -47,7 +47,7 @@ pub enum Heard {
 
 /// How a stream ended, as the transport reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub struct StreamEnd {
     /// The status; [`Code::Ok`]: the server closed the stream in good order.
     pub code: Code,
     /// The transport's message.
@@ -56,7 +56,7 @@ pub struct Ended {
 
 /// A call to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
+pub enum DriverCall {
     /// Open a stream and send these requests, at least one, before waiting for an answer.
     Open {
         /// The id of the stream in all its messages.
@@ -64,10 +64,10 @@ pub enum Call {
         /// The server.
         server: ServerId,
         /// The first requests.
-        first: Vec<Request>,
+        first: Vec<XdsRequest>,
     },
     /// Send this request after the earlier ones.
-    Send(StreamId, Request),
+    Send(StreamId, XdsRequest),
     /// Read one more message.
     Read(StreamId),
     /// Close the stream. The driver sends nothing more about it.
@@ -76,9 +76,9 @@ pub enum Call {
 
 /// A `DiscoveryRequest`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct XdsRequest {
     /// The kind, for its type URL.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The last accepted version of this server; empty if there is none.
     pub version: Arc<str>,
     /// The nonce of the last response of this kind on this stream; empty if there was none.
@@ -115,7 +115,7 @@ pub enum XdsMetric {
         /// The server.
         server: ServerId,
         /// The kind.
-        kind: Kind,
+        kind: ResourceKind,
         /// Number of valid resources, changed or not.
         valid: u64,
         /// Number of invalid resources, and of errors in their place.
@@ -126,12 +126,12 @@ pub enum XdsMetric {
         /// The server.
         server: ServerId,
         /// The kind.
-        kind: Kind,
+        kind: ResourceKind,
     },
     /// Number of watched resources in a state.
     Resources {
         /// The kind.
-        kind: Kind,
+        kind: ResourceKind,
         /// The state.
         state: CacheState,
         /// Number of resources.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::resource_cache::{Listed, Notice, ResourceChange};
 use model::machine::Now;
-use model::xds::cache::{Cached, Error, Policy, Reason, State};
+use model::xds::cache::{Cached, Error, Policy, Reason, ResourceState};
 use model::xds::facts::Code;
 
 /// A running timer.
@@ -56,14 +56,14 @@ pub(super) enum EntryState<V> {
 }
 
 impl<V> EntryState<V> {
-    fn state(&self) -> State {
+    fn state(&self) -> ResourceState {
         match self {
-            EntryState::Requested => State::Requested,
-            EntryState::Acked(_) => State::Acked,
-            EntryState::DoesNotExist(_) => State::DoesNotExist,
-            EntryState::Nacked(_) => State::Nacked,
-            EntryState::ReceivedError(_) => State::ReceivedError,
-            EntryState::Timeout(_) => State::Timeout,
+            EntryState::Requested => ResourceState::Requested,
+            EntryState::Acked(_) => ResourceState::Acked,
+            EntryState::DoesNotExist(_) => ResourceState::DoesNotExist,
+            EntryState::Nacked(_) => ResourceState::Nacked,
+            EntryState::ReceivedError(_) => ResourceState::ReceivedError,
+            EntryState::Timeout(_) => ResourceState::Timeout,
         }
     }
 
@@ -245,14 +245,14 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         let is_cached = self.entry_state.cached().is_some();
         let reason = self.entry_state.error().map(|error| error.reason);
         let is_present = match self.entry_state.state() {
-            State::Requested => !is_cached && reason.is_none(),
-            State::Acked => is_cached && reason.is_none(),
-            State::DoesNotExist => {
+            ResourceState::Requested => !is_cached && reason.is_none(),
+            ResourceState::Acked => is_cached && reason.is_none(),
+            ResourceState::DoesNotExist => {
                 reason == Some(Reason::Deleted) || (reason == Some(Reason::Timer) && !is_cached)
             }
-            State::Nacked => reason == Some(Reason::Nack),
-            State::ReceivedError => reason == Some(Reason::Reported),
-            State::Timeout => reason == Some(Reason::Timer) && !is_cached,
+            ResourceState::Nacked => reason == Some(Reason::Nack),
+            ResourceState::ReceivedError => reason == Some(Reason::Reported),
+            ResourceState::Timeout => reason == Some(Reason::Timer) && !is_cached,
         };
         let is_in_view = match &self.watcher_view.error {
             None => self.entry_state.error().is_none() && connectivity_error.is_none(),

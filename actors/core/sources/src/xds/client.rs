@@ -23,15 +23,17 @@ use std::sync::Arc;
 use crate::resource_cache::{Notice, ResourceCache};
 use channel::Channel;
 use model::machine::{Machine, Now, Wall, earliest};
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::cache::{CacheState, Cached};
 use model::xds::dump::{Dump, ResourceDump, ServerDump};
-use model::xds::facts::{Key, Kind, Response};
-use model::xds::stream::{Call, Ended, Heard, Nack, Request, Server, ServerId, StreamId, XdsMetric};
+use model::xds::facts::{ResourceKey, ResourceKind, Response};
+use model::xds::stream::{
+    DriverCall, Nack, Server, ServerId, StreamEnd, StreamEvent, StreamId, XdsMetric, XdsRequest,
+};
 use stream::{PerKind, Stream};
 use validation::{Finding, ResponseVerdict, deletion, validate_response};
 
-pub use backoff::Waits;
+pub use backoff::ExponentialBackoff;
 
 /// Parameters of the client, fixed at startup.
 #[derive(Clone, Debug)]
@@ -39,9 +41,9 @@ pub struct Params {
     /// The servers in order of preference (A71). Without servers, nothing is requested.
     pub servers: Vec<Server>,
     /// The delays between the streams to a server: [`Waits::STREAMS`] (A57).
-    pub backoff: Waits,
+    pub backoff: ExponentialBackoff,
     /// The delays before NACKs that repeat the previous one: [`Waits::NACKS`].
-    pub nack_pace: Waits,
+    pub nack_pace: ExponentialBackoff,
 }
 
 /// Id of all notices of one step. Later updates have greater ids.
@@ -50,26 +52,26 @@ pub struct UpdateId(pub u64);
 
 /// Id of a watcher of a resource, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Watcher(pub u64);
+pub struct WatcherId(pub u64);
 
 /// Inputs of the client.
 #[derive(Clone, Debug)]
 pub enum In {
     /// A watcher subscribes to a resource with a non-empty name.
-    Watch(Key, Watcher),
+    Watch(ResourceKey, WatcherId),
     /// A watcher unsubscribes from a resource.
-    Unwatch(Key, Watcher),
+    Unwatch(ResourceKey, WatcherId),
     /// All notices up to this update are processed, including those to watchers that are gone.
     Processed(UpdateId),
     /// A message from the driver about a stream.
-    Heard(Heard),
+    StreamEvent(StreamEvent),
     /// Close all streams and do nothing more.
     Shutdown,
 }
 
-impl From<Heard> for In {
-    fn from(heard: Heard) -> In {
-        In::Heard(heard)
+impl From<StreamEvent> for In {
+    fn from(event: StreamEvent) -> In {
+        In::StreamEvent(event)
     }
 }
 
@@ -77,7 +79,7 @@ impl From<Heard> for In {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     /// To the driver: a call.
-    Call(Call),
+    Call(DriverCall),
     /// To a watcher: a notice. [`In::Processed`] acknowledges it.
     Notice(UpdateId, WatcherNotice),
     /// To the metrics recorder.
@@ -85,13 +87,13 @@ pub enum Out {
 }
 
 /// A notice to a watcher.
-pub type WatcherNotice = Notice<Key, Value, Watcher>;
+pub type WatcherNotice = Notice<ResourceKey, ResourceValue, WatcherId>;
 
 /// The client of all servers in the list (X2).
 #[derive(Debug)]
 pub struct Client {
     params: Params,
-    cache: ResourceCache<Key, Value, Watcher>,
+    cache: ResourceCache<ResourceKey, ResourceValue, WatcherId>,
     /// The watched names.
     watched: PerKind<BTreeSet<Arc<str>>>,
     channels: Vec<Channel>,
@@ -106,9 +108,9 @@ pub struct Client {
     unprocessed: Option<UpdateId>,
     /// The resources that did not arrive in time on streams without any response, since the last response: no server
     /// has said that they do not exist (A71).
-    unanswered: BTreeSet<Key>,
+    unanswered: BTreeSet<ResourceKey>,
     /// The last published numbers of watched resources.
-    counts: BTreeMap<(Kind, CacheState), u64>,
+    counts: BTreeMap<(ResourceKind, CacheState), u64>,
     is_over: bool,
 }
 
@@ -174,7 +176,7 @@ impl Client {
         Dump { servers: servers.collect(), resources: resources.collect() }
     }
 
-    fn on_watch(&mut self, key: Key, watcher: Watcher, turn: &mut Turn<'_>) {
+    fn on_watch(&mut self, key: ResourceKey, watcher: WatcherId, turn: &mut Turn<'_>) {
         let kind = key.kind;
         let is_new = self.watched.get_mut(kind).insert(Arc::clone(&key.name));
         turn.has_changed = true;
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    fn on_unwatch(&mut self, key: &Key, watcher: Watcher, turn: &mut Turn<'_>) {
+    fn on_unwatch(&mut self, key: &ResourceKey, watcher: WatcherId, turn: &mut Turn<'_>) {
         if !self.cache.unwatch(key, &watcher) {
             return;
         }
@@ -217,7 +219,7 @@ impl Client {
     }
 
     fn watches_nothing(&self) -> bool {
-        Kind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
+        ResourceKind::ALL.into_iter().all(|kind| self.watched.get(kind).is_empty())
     }
 
     /// The index of the server of this open stream.
@@ -226,23 +228,23 @@ impl Client {
         self.channels.iter().position(has)
     }
 
-    fn on_heard(&mut self, heard: Heard, turn: &mut Turn<'_>) {
-        match heard {
-            Heard::Dispatched(stream) => self.on_dispatched(stream, turn.now),
-            Heard::Sent(stream, kind) => self.on_sent(stream, kind, turn.now),
-            Heard::Response(stream, response, at) => self.on_response(stream, &response, at, turn),
-            Heard::Illegible(stream) => self.on_illegible(stream),
-            Heard::Ended { stream, ended, jitter } => self.on_ended(stream, &ended, jitter, turn),
+    fn on_stream_event(&mut self, event: StreamEvent, turn: &mut Turn<'_>) {
+        match event {
+            StreamEvent::Dispatched(stream) => self.on_dispatched(stream, turn.now),
+            StreamEvent::Sent(stream, kind) => self.on_sent(stream, kind, turn.now),
+            StreamEvent::Response(stream, response, at) => self.on_response(stream, &response, at, turn),
+            StreamEvent::Illegible(stream) => self.on_illegible(stream),
+            StreamEvent::Ended { stream, ended, jitter } => self.on_ended(stream, &ended, jitter, turn),
         }
     }
 
     fn on_dispatched(&mut self, id: StreamId, now: Now) {
         let Some(stream) = self.stream_mut(id) else { return };
-        Kind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_dispatched());
+        ResourceKind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_dispatched());
         self.arm(now);
     }
 
-    fn on_sent(&mut self, id: StreamId, kind: Kind, now: Now) {
+    fn on_sent(&mut self, id: StreamId, kind: ResourceKind, now: Now) {
         let Some(stream) = self.stream_mut(id) else { return };
         stream.subscription_mut(kind).on_sent();
         self.arm(now);
@@ -258,7 +260,7 @@ impl Client {
         channel.on_read();
         // A response of a type that was not requested is neither accepted nor rejected, and says nothing about the
         // server.
-        let Some(kind) = Kind::of_type_url(&response.type_url) else { return };
+        let Some(kind) = ResourceKind::of_type_url(&response.type_url) else { return };
         let is_first = channel.on_response(turn.now);
         turn.has_changed = true;
         turn.is_response = true;
@@ -292,7 +294,14 @@ impl Client {
     }
 
     /// Applies a validated response to the cache.
-    fn apply(&mut self, place: usize, kind: Kind, verdict: ResponseVerdict, at: Wall, turn: &mut Turn<'_>) {
+    fn apply(
+        &mut self,
+        place: usize,
+        kind: ResourceKind,
+        verdict: ResponseVerdict,
+        at: Wall,
+        turn: &mut Turn<'_>,
+    ) {
         let ResponseVerdict { findings, version, is_legible, .. } = verdict;
         let stream = self.channels.get_mut(place).and_then(Channel::stream_mut);
         let Some(subscription) = stream.map(|stream| stream.subscription_mut(kind)) else { return };
@@ -305,23 +314,23 @@ impl Client {
                     subscription.on_seen(&name);
                     let provenance = subscription.on_valid(&name);
                     let cached = Cached { value, raw, version, updated: at, provenance };
-                    self.cache.received(Key::new(kind, name), cached, &mut turn.notices);
+                    self.cache.received(ResourceKey::new(kind, name), cached, &mut turn.notices);
                 }
                 Finding::Invalid(error) => {
                     subscription.on_seen(&name);
-                    self.cache.invalid(Key::new(kind, name), error, &mut turn.notices);
+                    self.cache.invalid(ResourceKey::new(kind, name), error, &mut turn.notices);
                 }
                 Finding::Reported(error) => {
                     subscription.on_answered(&name);
                     subscription.on_reported(&name);
-                    self.cache.reported(Key::new(kind, name), error, &mut turn.notices);
+                    self.cache.reported(ResourceKey::new(kind, name), error, &mut turn.notices);
                 }
                 Finding::Unclear => subscription.on_reported(&name),
             }
         }
         if kind.is_complete() && is_legible {
             for name in subscription.missing(&seen) {
-                let key = Key::new(kind, Arc::clone(&name));
+                let key = ResourceKey::new(kind, Arc::clone(&name));
                 if self.cache.get(&key).is_some_and(|entry| entry.cached.is_some()) {
                     subscription.on_answered(&name);
                     self.cache.deleted(key, deletion(&version, at), &mut turn.notices);
@@ -359,7 +368,7 @@ impl Client {
         self.send(now, out);
         if self.unprocessed.is_none() {
             let streams = self.channels.iter_mut().filter_map(|channel| channel.read(now));
-            out.extend(streams.map(|stream| Out::Call(Call::Read(stream))));
+            out.extend(streams.map(|stream| Out::Call(DriverCall::Read(stream))));
         }
         debug_assert_eq!(self.check(), Ok(()));
     }
@@ -368,19 +377,19 @@ impl Client {
         for place in 0..self.used {
             let stream = self.channels.get(place).and_then(Channel::stream).map(|stream| stream.id);
             let Some(stream) = stream else { continue };
-            for kind in Kind::ALL {
+            for kind in ResourceKind::ALL {
                 let Some(request) = self.request(now, place, kind) else { continue };
                 if request.error.is_some() {
                     out.push(Out::Metric(XdsMetric::Nack { server: ServerId(place), kind }));
                 }
-                out.push(Out::Call(Call::Send(stream, request)));
+                out.push(Out::Call(DriverCall::Send(stream, request)));
             }
         }
     }
 
     /// Publishes the numbers of resources by state that have changed.
     fn count(&mut self, out: &mut Vec<Out>) {
-        let mut counts: BTreeMap<(Kind, CacheState), u64> =
+        let mut counts: BTreeMap<(ResourceKind, CacheState), u64> =
             self.counts.keys().map(|label| (*label, 0)).collect();
         for entry in self.cache.entries() {
             *counts.entry((entry.key.kind, entry.cache_state())).or_default() += 1;
@@ -407,7 +416,7 @@ impl Client {
             !(self.last_fails() && self.lacks()) || self.used == self.channels.len(),
             "a lower server is not in use in need",
         )?;
-        let names = Kind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
+        let names = ResourceKind::ALL.into_iter().map(|kind| self.watched.get(kind).len()).sum::<usize>();
         rule(names == self.cache.entries().count(), "something is watched and not cached")?;
         rule(
             self.unprocessed.is_none_or(|unprocessed| unprocessed.0 <= self.updates),
@@ -430,7 +439,7 @@ impl Machine for Client {
             In::Watch(key, watcher) => self.on_watch(key, watcher, &mut turn),
             In::Unwatch(key, watcher) => self.on_unwatch(&key, watcher, &mut turn),
             In::Processed(update) => self.on_processed(update, now),
-            In::Heard(heard) => self.on_heard(heard, &mut turn),
+            In::StreamEvent(event) => self.on_stream_event(event, &mut turn),
             In::Shutdown => {
                 self.is_over = true;
                 self.cache.stop_timers();

@@ -12,12 +12,12 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::client::{UpdateId, Watcher, WatcherNotice};
+use super::client::{UpdateId, WatcherId, WatcherNotice};
 use model::level::Provenance;
 use model::machine::{Machine, Now};
-use model::xds::facts::{Key, Kind};
+use model::xds::facts::{ResourceKey, ResourceKind};
 use model::xds::name::Name;
-use model::xds::source::{Fault, Held, SourceFact};
+use model::xds::source::{Fault, HeldAssignment, SourceFact};
 use view::{View, Watched};
 
 /// Parameters of the sources, fixed at startup.
@@ -40,9 +40,9 @@ pub enum In {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     /// To the client: a watcher subscribes to a resource.
-    Watch(Key, Watcher),
+    Watch(ResourceKey, WatcherId),
     /// To the client: a watcher unsubscribes from it.
-    Unwatch(Key, Watcher),
+    Unwatch(ResourceKey, WatcherId),
     /// To the client: the update is processed once the facts sent before this message are processed.
     Processed(UpdateId),
     /// The state of a source, if it has changed.
@@ -56,7 +56,7 @@ pub enum Out {
 pub struct Sources {
     node_id: Arc<str>,
     sources: BTreeMap<Name, Source>,
-    watched: BTreeMap<Key, Watched>,
+    watched: BTreeMap<ResourceKey, Watched>,
     /// The number of the last watcher. Each new watch of a resource gets a new watcher, so that late notices of an
     /// earlier watch are not mistaken for notices of the current one.
     watchers: u64,
@@ -67,11 +67,11 @@ pub struct Sources {
 struct Source {
     /// The endpoints in use, or those that will be used as soon as they arrive.
     used: Option<Arc<str>>,
-    held: Held,
+    held: HeldAssignment,
     /// How the assignment arrived (G1).
     provenance: Provenance,
     /// The resources watched for it.
-    needs: BTreeSet<Key>,
+    needs: BTreeSet<ResourceKey>,
     /// The last published fact.
     published: Option<SourceFact>,
 }
@@ -79,14 +79,14 @@ struct Source {
 /// One step: its outputs, and the resources that may no longer be needed.
 struct Turn<'a> {
     out: &'a mut Vec<Out>,
-    unneeded: BTreeSet<Key>,
+    unneeded: BTreeSet<ResourceKey>,
 }
 
 /// The state of a source that follows from its resources.
 struct SourceState {
     used: Option<Arc<str>>,
-    held: Held,
-    needs: BTreeSet<Key>,
+    held: HeldAssignment,
+    needs: BTreeSet<ResourceKey>,
     /// Why a requested resource is not available.
     fault: Option<Fault>,
     /// Errors beside the assignment in use.
@@ -152,17 +152,23 @@ impl Sources {
     /// How the assignment of a source arrived (G1). The first assignment of a source counts as a first list, even if
     /// other sources have had it before. Later ones have the provenance of their endpoints, joined with that of the
     /// cluster if it names other endpoints than before.
-    fn provenance(&self, name: &Name, source: &Source, used: Option<&Arc<str>>, held: &Held) -> Provenance {
+    fn provenance(
+        &self,
+        name: &Name,
+        source: &Source,
+        used: Option<&Arc<str>>,
+        held: &HeldAssignment,
+    ) -> Provenance {
         if source.held == *held {
             return source.provenance;
         }
-        if source.held == Held::Nothing {
+        if source.held == HeldAssignment::Nothing {
             return Provenance::FirstList;
         }
         let endpoints = used.and_then(|used| self.endpoints(used).provenance());
         let cluster = match name {
             Name::Cluster(cluster) if source.used.as_ref() != used => {
-                self.view(&Key::new(Kind::Cluster, Arc::clone(cluster))).provenance()
+                self.view(&ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster))).provenance()
             }
             Name::Cluster(_) | Name::Endpoints(_) => None,
         };
@@ -193,12 +199,14 @@ impl Sources {
             View::Failed(fault) => state.fail(fault),
         }
         if let Some(assignment) = self.endpoints(&used).assignment() {
-            state.held = Held::Assignment(Arc::clone(assignment));
+            state.held = HeldAssignment::Assignment(Arc::clone(assignment));
         }
         if used != named {
             state.ambient.extend(self.endpoints(&named).fault().cloned());
         }
-        state.needs.extend([&used, &named].map(|name| Key::new(Kind::Endpoints, Arc::clone(name))));
+        state
+            .needs
+            .extend([&used, &named].map(|name| ResourceKey::new(ResourceKind::Endpoints, Arc::clone(name))));
         state.used = Some(used);
         state
     }
@@ -207,7 +215,7 @@ impl Sources {
     fn named(&self, name: &Name, state: &mut SourceState) -> Option<Arc<str>> {
         let cluster = match name {
             Name::Endpoints(endpoints) => return Some(Arc::clone(endpoints)),
-            Name::Cluster(cluster) => Key::new(Kind::Cluster, Arc::clone(cluster)),
+            Name::Cluster(cluster) => ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster)),
         };
         let view = self.view(&cluster);
         state.needs.insert(cluster);
@@ -220,22 +228,22 @@ impl Sources {
     }
 
     /// The view of a resource; a resource that is not watched has no state.
-    fn view(&self, key: &Key) -> &View {
+    fn view(&self, key: &ResourceKey) -> &View {
         self.watched.get(key).map_or(&View::Waiting, |watched| &watched.view)
     }
 
     fn endpoints(&self, name: &Arc<str>) -> &View {
-        self.view(&Key::new(Kind::Endpoints, Arc::clone(name)))
+        self.view(&ResourceKey::new(ResourceKind::Endpoints, Arc::clone(name)))
     }
 
     /// Sets the resources that are watched for a source.
-    fn set_needs(&mut self, name: &Name, needs: BTreeSet<Key>, turn: &mut Turn<'_>) {
+    fn set_needs(&mut self, name: &Name, needs: BTreeSet<ResourceKey>, turn: &mut Turn<'_>) {
         let Some(source) = self.sources.get_mut(name) else { return };
         let before = std::mem::replace(&mut source.needs, needs.clone());
         for key in needs.difference(&before) {
             if !self.watched.contains_key(key) {
                 self.watchers += 1;
-                let watcher = Watcher(self.watchers);
+                let watcher = WatcherId(self.watchers);
                 self.watched.insert(key.clone(), Watched::new(watcher));
                 turn.out.push(Out::Watch(key.clone(), watcher));
             }
@@ -272,7 +280,7 @@ impl Sources {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let needs =
             self.sources.iter().flat_map(|(name, source)| source.needs.iter().map(move |key| (key, name)));
-        let needs: BTreeSet<(&Key, &Name)> = needs.collect();
+        let needs: BTreeSet<(&ResourceKey, &Name)> = needs.collect();
         let users = self.watched.iter();
         let users = users.flat_map(|(key, watched)| watched.users.iter().map(move |name| (key, name)));
         rule(users.eq(needs), "what is watched is not what is needed")?;

@@ -65,16 +65,16 @@ fn facts(localities: Vec<LocalityFacts>) -> AssignmentFacts {
     AssignmentFacts { cluster_name: "shop".to_owned(), localities }
 }
 
-fn judged(localities: Vec<LocalityFacts>) -> Result<LoadAssignment, String> {
+fn validated(localities: Vec<LocalityFacts>) -> Result<LoadAssignment, String> {
     LoadAssignment::of(&facts(localities), Limits::AZURE)
 }
 
 fn valid(localities: Vec<LocalityFacts>) -> LoadAssignment {
-    judged(localities).expect("it is valid")
+    validated(localities).expect("it is valid")
 }
 
 fn fault(localities: Vec<LocalityFacts>) -> String {
-    judged(localities).expect_err("it is not valid")
+    validated(localities).expect_err("it is not valid")
 }
 
 /// The addresses of each priority, with their standings.

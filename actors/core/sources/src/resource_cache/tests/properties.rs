@@ -154,14 +154,14 @@ impl View {
 /// The reference state of a watched resource.
 #[derive(Clone, Debug)]
 struct Account {
-    state: State,
+    state: ResourceState,
     cached: Option<Cached<u8>>,
     /// Its own most recent error.
     error: Option<Error>,
     /// The newest of its own error and the connectivity error.
     newest: Option<Error>,
     /// When its timer fires, and the state and error that follow.
-    timer: Option<(Now, State, Error)>,
+    timer: Option<(Now, ResourceState, Error)>,
     watchers: BTreeSet<u8>,
 }
 
@@ -242,7 +242,7 @@ impl World {
             said.clear();
         }
         let account = self.accounts.entry(key).or_insert_with(|| Account {
-            state: State::Requested,
+            state: ResourceState::Requested,
             cached: None,
             error: None,
             newest: self.lost.clone(),
@@ -279,10 +279,10 @@ impl World {
         }
         let timer = if self.policy.timer_is_transient {
             let fires = self.now.plus(Duration::from_secs(30));
-            (fires, State::Timeout, error(Reason::Timer, Code::Unavailable, LATE))
+            (fires, ResourceState::Timeout, error(Reason::Timer, Code::Unavailable, LATE))
         } else {
             let fires = self.now.plus(Duration::from_secs(15));
-            (fires, State::DoesNotExist, error(Reason::Timer, Code::NotFound, MISSING))
+            (fires, ResourceState::DoesNotExist, error(Reason::Timer, Code::NotFound, MISSING))
         };
         for key in keys {
             if let Some(account) = self.accounts.get_mut(key)
@@ -315,7 +315,7 @@ impl World {
             self.cache.received(key, cached.clone(), said);
         }
         if let Some(account) = account {
-            account.state = State::Acked;
+            account.state = ResourceState::Acked;
             account.cached = Some(cached);
             account.error = None;
             account.newest = self.lost.clone();
@@ -339,12 +339,12 @@ impl World {
         self.pass_on(key, fault, &error, said);
         let Some(account) = self.accounts.get_mut(&key) else { return };
         let (state, is_data) = match fault {
-            Fault::Invalid => (State::Nacked, true),
-            Fault::PartlyInvalid => (State::Nacked, false),
+            Fault::Invalid => (ResourceState::Nacked, true),
+            Fault::PartlyInvalid => (ResourceState::Nacked, false),
             Fault::Deleted if account.cached.is_none() => return,
-            Fault::Deleted => (State::DoesNotExist, true),
+            Fault::Deleted => (ResourceState::DoesNotExist, true),
             Fault::Reported(code) => {
-                (State::ReceivedError, code == Code::NotFound || code == Code::PermissionDenied)
+                (ResourceState::ReceivedError, code == Code::NotFound || code == Code::PermissionDenied)
             }
         };
         if is_data && self.policy.fail_on_data_errors {
@@ -494,7 +494,7 @@ impl World {
             let wait = due.since(self.now).as_micros().div_ceil(1_000);
             self.apply(Op::Wait(u64::try_from(wait).expect("short")))?;
         }
-        let waits = self.cache.entries().any(|entry| entry.state == State::Requested);
+        let waits = self.cache.entries().any(|entry| entry.state == ResourceState::Requested);
         prop_assert!(!waits && self.cache.deadline().is_none(), "it waits forever: {:?}", self.cache);
         Ok(())
     }

@@ -166,10 +166,10 @@ fn x1_entries_are_listed_by_key_with_all_that_csds_shows() {
     bench.cache.invalid(WEB, rejected.clone(), &mut bench.out);
     let cached = good(7, "1", 10);
     let expected = [
-        Listed { key: &"shop", state: State::Requested, cached: None, error: None, watchers: 1 },
+        Listed { key: &"shop", state: ResourceState::Requested, cached: None, error: None, watchers: 1 },
         Listed {
             key: &"web",
-            state: State::Nacked,
+            state: ResourceState::Nacked,
             cached: Some(&cached),
             error: Some(&rejected),
             watchers: 2,

@@ -13,7 +13,7 @@ const STEPS: u32 = 64;
 
 /// A sequence of growing delays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waits {
+pub struct ExponentialBackoff {
     /// The first delay.
     pub first: Duration,
     /// The growth factor, in percent.
@@ -24,9 +24,9 @@ pub struct Waits {
     pub max: Duration,
 }
 
-impl Waits {
+impl ExponentialBackoff {
     /// The delays between the streams to a server, as in gRPC's clients (A57).
-    pub const STREAMS: Waits = Waits {
+    pub const STREAMS: ExponentialBackoff = ExponentialBackoff {
         first: Duration::from_secs(1),
         factor_percent: 160,
         jitter_percent: 20,
@@ -34,7 +34,7 @@ impl Waits {
     };
     /// The delays before NACKs that repeat the previous one. The longest is short: a server that sends nothing more of
     /// a type until it is answered, such as go-control-plane, is late with the next change by that much.
-    pub const NACKS: Waits = Waits {
+    pub const NACKS: ExponentialBackoff = ExponentialBackoff {
         first: Duration::from_secs(1),
         factor_percent: 200,
         jitter_percent: 0,
@@ -63,7 +63,7 @@ impl Waits {
 /// streams, so that a server cannot evade it by ending streams.
 #[derive(Debug)]
 pub(super) struct NackLimiter {
-    waits: Waits,
+    waits: ExponentialBackoff,
     /// The last NACK since the last ACK.
     last: Option<Last>,
     supply: Bucket,
@@ -80,7 +80,7 @@ struct Last {
 
 impl NackLimiter {
     /// Creates the limit without NACKs.
-    pub fn new(waits: Waits) -> NackLimiter {
+    pub fn new(waits: ExponentialBackoff) -> NackLimiter {
         NackLimiter { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
     }
 
@@ -124,36 +124,43 @@ impl NackLimiter {
 mod tests {
     use super::*;
 
-    fn millis(waits: &Waits, jitter: u16) -> Vec<u128> {
+    fn millis(waits: &ExponentialBackoff, jitter: u16) -> Vec<u128> {
         (0..14).map(|steps| waits.after(steps, jitter).as_millis()).collect()
     }
 
     #[test]
     fn x2_a57_waits_between_streams_grow_from_1_s_by_1_6_to_120_s() {
-        let delays = millis(&Waits::STREAMS, 500);
+        let delays = millis(&ExponentialBackoff::STREAMS, 500);
         assert_eq!(delays[..4], [1_000, 1_600, 2_560, 4_096]);
         assert_eq!(delays[10..], [109_951, 120_000, 120_000, 120_000]);
-        assert_eq!(Waits::STREAMS.after(u32::MAX, 500), Duration::from_secs(120));
+        assert_eq!(ExponentialBackoff::STREAMS.after(u32::MAX, 500), Duration::from_secs(120));
     }
 
     #[test]
     fn x2_a57_jitter_moves_a_wait_by_a_fifth_at_the_most() {
         for (jitter, wait) in [(0, 800), (250, 900), (500, 1_000), (1_000, 1_200), (60_000, 1_200)] {
-            assert_eq!(Waits::STREAMS.after(0, jitter), Duration::from_millis(wait), "{jitter}");
+            assert_eq!(ExponentialBackoff::STREAMS.after(0, jitter), Duration::from_millis(wait), "{jitter}");
         }
     }
 
     #[test]
     fn x2_repeated_nacks_wait_1_s_doubling_to_5_s() {
-        assert_eq!(millis(&Waits::NACKS, 0)[..7], [1_000, 2_000, 4_000, 5_000, 5_000, 5_000, 5_000]);
+        assert_eq!(
+            millis(&ExponentialBackoff::NACKS, 0)[..7],
+            [1_000, 2_000, 4_000, 5_000, 5_000, 5_000, 5_000]
+        );
     }
 
     #[test]
     fn waits_of_any_size_do_not_overflow() {
-        let huge =
-            Waits { first: Duration::MAX, factor_percent: u32::MAX, jitter_percent: 100, max: Duration::MAX };
+        let huge = ExponentialBackoff {
+            first: Duration::MAX,
+            factor_percent: u32::MAX,
+            jitter_percent: 100,
+            max: Duration::MAX,
+        };
         assert!(huge.after(u32::MAX, 1_000) >= huge.after(0, 0));
-        let shrinking = Waits { factor_percent: 50, ..Waits::NACKS };
+        let shrinking = ExponentialBackoff { factor_percent: 50, ..ExponentialBackoff::NACKS };
         assert_eq!(shrinking.after(u32::MAX, 0), Duration::ZERO);
     }
 
@@ -173,7 +180,7 @@ mod tests {
 
     #[test]
     fn x2_the_first_nack_goes_at_once_and_each_that_repeats_it_waits_longer() {
-        let mut pace = NackLimiter::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let sent = repeat(&mut pace, 8);
         assert_eq!(sent, [1_000, 2_000, 4_000, 8_000, 13_000, 18_000, 23_000, 28_000]);
         pace.on_good();
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn x2_nacks_that_say_something_new_go_at_once_and_are_bounded_over_time() {
-        let mut pace = NackLimiter::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let mut now = Now::from_millis(1_000);
         let message: Arc<str> = Arc::from("bad");
         let mut sent = Vec::new();
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn x2_the_errors_belong_to_what_a_nack_says() {
-        let mut pace = NackLimiter::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let now = Now::from_millis(1_000);
         pace.on_nack(now, &Arc::from("1"), &Arc::from("bad"));
         assert!(pace.due("1", "worse") <= now);

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::backoff::{NackLimiter, Waits};
+use super::backoff::{ExponentialBackoff, NackLimiter};
 use super::stream::{PerKind, ResponseAnswer, Stream};
-use super::{Ended, Nack, Request, Server, StreamId};
+use super::{Nack, Server, StreamEnd, StreamId, XdsRequest};
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
-use model::xds::facts::{Code, Kind};
+use model::xds::facts::{Code, ResourceKind};
 
 /// A stream that is cut within this time of its first response counts as cut early. Servers regularly end old streams.
 const SOON: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ pub(super) struct Channel {
 
 impl Channel {
     /// Creates a server that is not in use.
-    pub fn new(server: Server, nack_pace: Waits) -> Channel {
+    pub fn new(server: Server, nack_pace: ExponentialBackoff) -> Channel {
         Channel {
             server,
             link: Link::Idle,
@@ -112,7 +112,7 @@ impl Channel {
     /// Marks the requests so far as those that the stream is opened with.
     pub fn on_opening(&mut self) {
         if let Some(stream) = self.stream_mut() {
-            Kind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_opening());
+            ResourceKind::ALL.into_iter().for_each(|kind| stream.subscription_mut(kind).on_opening());
         }
     }
 
@@ -193,7 +193,13 @@ impl Channel {
 
     /// Records the end of its stream. The next one is always delayed, and the delays grow between streams without a
     /// response (A57).
-    pub fn on_ended(&mut self, now: Now, ended: &Ended, backoff: &Waits, jitter: u16) -> ChannelEnd {
+    pub fn on_ended(
+        &mut self,
+        now: Now,
+        ended: &StreamEnd,
+        backoff: &ExponentialBackoff,
+        jitter: u16,
+    ) -> ChannelEnd {
         let first_response_at = self.stream().and_then(|stream| stream.first_response_at);
         self.not_before = now.plus(backoff.after(self.ends, jitter));
         self.ends = self.ends.saturating_add(1);
@@ -211,7 +217,7 @@ impl Channel {
     }
 
     /// Forgets the accepted version, because the resources in use come from another server.
-    pub fn forget_version(&mut self, kind: Kind) {
+    pub fn forget_version(&mut self, kind: ResourceKind) {
         *self.versions.get_mut(kind) = Arc::default();
     }
 
@@ -220,7 +226,7 @@ impl Channel {
     /// contains a valid resource.
     pub fn set_answer(
         &mut self,
-        kind: Kind,
+        kind: ResourceKind,
         version: &Arc<str>,
         nonce: &str,
         complaint: Option<Arc<str>>,
@@ -248,7 +254,7 @@ impl Channel {
     }
 
     /// Returns true if nothing of this kind was requested on the open stream.
-    pub fn is_first_request(&self, kind: Kind) -> bool {
+    pub fn is_first_request(&self, kind: ResourceKind) -> bool {
         self.stream().is_some_and(|stream| !stream.subscription(kind).is_requested())
     }
 
@@ -257,10 +263,10 @@ impl Channel {
     pub fn request(
         &mut self,
         now: Now,
-        kind: Kind,
+        kind: ResourceKind,
         watched: &BTreeSet<Arc<str>>,
         claims: bool,
-    ) -> Option<Request> {
+    ) -> Option<XdsRequest> {
         let Link::Open(stream) = &mut self.link else { return None };
         let subscription = stream.subscription_mut(kind);
         let ask = subscription.next_request(now, watched)?;
@@ -277,7 +283,7 @@ impl Channel {
             *self.versions.get_mut(kind) = Arc::default();
         }
         let version = Arc::clone(self.versions.get(kind));
-        Some(Request {
+        Some(XdsRequest {
             kind,
             version,
             nonce: Arc::clone(subscription.nonce()),
@@ -293,7 +299,9 @@ impl Channel {
             Link::Idle if is_used => Err("a server is in use and has no stream and waits for none"),
             Link::Idle if self.failure.is_some() => Err("a server that is not in use is said to fail"),
             Link::Waiting(_) | Link::Open(_) if !is_used => Err("a server that is not in use has a stream"),
-            Link::Open(stream) if !Kind::ALL.iter().all(|kind| stream.subscription(*kind).is_sound()) => {
+            Link::Open(stream)
+                if !ResourceKind::ALL.iter().all(|kind| stream.subscription(*kind).is_sound()) =>
+            {
                 Err("something is answered that was not asked")
             }
             Link::Open(stream) if stream.first_response_at.is_some() && self.failure.is_some() => {
@@ -305,8 +313,8 @@ impl Channel {
 }
 
 /// The error for operators that a server has not answered: a reason without a status code (X4).
-fn failure(uri: &str, ended: &Ended) -> Arc<str> {
-    let Ended { code, message } = ended;
+fn failure(uri: &str, ended: &StreamEnd) -> Arc<str> {
+    let StreamEnd { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code) } else { Some(message.as_str()) };
     let how = if *code == Code::Ok { "it closed the stream" } else { "the stream ended" };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -314,8 +322,8 @@ fn failure(uri: &str, ended: &Ended) -> Arc<str> {
 }
 
 /// The message for operators that streams were cut early.
-fn cut(uri: &str, ended: &Ended, times: u32) -> Arc<str> {
-    let Ended { code, message } = ended;
+fn cut(uri: &str, ended: &StreamEnd, times: u32) -> Arc<str> {
+    let StreamEnd { code, message } = ended;
     let reason = if message.is_empty() { unsaid(*code).unwrap_or_default() } else { message.as_str() };
     let how =
         if times == 1 { "the last stream was".to_owned() } else { format!("the last {times} streams were") };

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::channel::{Channel, ChannelEnd};
-use super::{Call, Client, Ended, Out, Request, ServerId, StreamId, Turn, XdsMetric};
+use super::{Client, DriverCall, Out, ServerId, StreamEnd, StreamId, Turn, XdsMetric, XdsRequest};
 use model::machine::Now;
-use model::xds::cache::{Error, Reason, State};
-use model::xds::facts::{Code, Key, Kind};
+use model::xds::cache::{Error, Reason, ResourceState};
+use model::xds::facts::{Code, ResourceKey, ResourceKind};
 
 impl Client {
     /// Starts to use the next server of the list. All watched resources are requested from it; cached ones stay (A71).
@@ -49,9 +49,9 @@ impl Client {
     /// transient error of the server (A71, `resource_timer_is_transient_error`).
     pub(super) fn lacks(&self) -> bool {
         self.cache.entries().any(|entry| match entry.state {
-            State::Requested | State::Timeout => true,
-            State::DoesNotExist => self.unanswered.contains(entry.key),
-            State::Acked | State::Nacked | State::ReceivedError => false,
+            ResourceState::Requested | ResourceState::Timeout => true,
+            ResourceState::DoesNotExist => self.unanswered.contains(entry.key),
+            ResourceState::Acked | ResourceState::Nacked | ResourceState::ReceivedError => false,
         })
     }
 
@@ -71,7 +71,7 @@ impl Client {
         let first_wait = self.params.backoff.first;
         for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
             if let Some(stream) = channel.release(turn.now, first_wait) {
-                turn.out.push(Out::Call(Call::Close(stream)));
+                turn.out.push(Out::Call(DriverCall::Close(stream)));
             }
             turn.measure(XdsMetric::Connected { server: ServerId(n), connected: None });
         }
@@ -84,8 +84,8 @@ impl Client {
         self.streams = stream.0;
         let Some(channel) = self.channels.get_mut(place) else { return };
         channel.open(stream);
-        let mut first: Vec<Request> =
-            Kind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
+        let mut first: Vec<XdsRequest> =
+            ResourceKind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
         debug_assert!(!first.is_empty(), "a stream is opened for nothing");
         if let Some(request) = first.first_mut() {
             request.node = true;
@@ -93,15 +93,17 @@ impl Client {
         if let Some(channel) = self.channels.get_mut(place) {
             channel.on_opening();
         }
-        turn.out.push(Out::Call(Call::Open { stream, server: ServerId(place), first }));
+        turn.out.push(Out::Call(DriverCall::Open { stream, server: ServerId(place), first }));
     }
 
     /// The request of this kind to send to this server now.
-    pub(super) fn request(&mut self, now: Now, place: usize, kind: Kind) -> Option<Request> {
+    pub(super) fn request(&mut self, now: Now, place: usize, kind: ResourceKind) -> Option<XdsRequest> {
         let channel = self.channels.get_mut(place)?;
         let watched = self.watched.get(kind);
         let is_acked = |name: &Arc<str>| {
-            self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.state == State::Acked)
+            self.cache
+                .get(&ResourceKey::new(kind, Arc::clone(name)))
+                .is_some_and(|entry| entry.state == ResourceState::Acked)
         };
         // A server that knows our version may send nothing: neither the end of an error, nor the error again, nor a
         // sign that it is connected again.
@@ -116,9 +118,10 @@ impl Client {
         // `last()` would borrow all of `self`, including the cache.
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
-        for kind in Kind::ALL {
+        for kind in ResourceKind::ALL {
             let awaited = stream.subscription(kind).awaited();
-            let keys: Vec<Key> = awaited.map(|name| Key::new(kind, Arc::clone(name))).collect();
+            let keys: Vec<ResourceKey> =
+                awaited.map(|name| ResourceKey::new(kind, Arc::clone(name))).collect();
             self.cache.sent(now, &keys);
         }
     }
@@ -139,7 +142,7 @@ impl Client {
         self.cache.connected(&mut turn.notices);
     }
 
-    pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, jitter: u16, turn: &mut Turn<'_>) {
+    pub(super) fn on_ended(&mut self, id: StreamId, ended: &StreamEnd, jitter: u16, turn: &mut Turn<'_>) {
         let Some(place) = self.place_of(id) else { return };
         let is_last = place + 1 == self.used;
         if is_last {

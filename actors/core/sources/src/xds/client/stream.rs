@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::StreamId;
 use model::level::Provenance;
 use model::machine::Now;
-use model::xds::facts::Kind;
+use model::xds::facts::ResourceKind;
 
 /// One value for each kind of resource.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,18 +22,18 @@ impl<T> PerKind<T> {
     }
 
     /// The value of this kind.
-    pub fn get(&self, kind: Kind) -> &T {
+    pub fn get(&self, kind: ResourceKind) -> &T {
         match kind {
-            Kind::Cluster => &self.cluster,
-            Kind::Endpoints => &self.endpoints,
+            ResourceKind::Cluster => &self.cluster,
+            ResourceKind::Endpoints => &self.endpoints,
         }
     }
 
     /// The value of this kind.
-    pub fn get_mut(&mut self, kind: Kind) -> &mut T {
+    pub fn get_mut(&mut self, kind: ResourceKind) -> &mut T {
         match kind {
-            Kind::Cluster => &mut self.cluster,
-            Kind::Endpoints => &mut self.endpoints,
+            ResourceKind::Cluster => &mut self.cluster,
+            ResourceKind::Endpoints => &mut self.endpoints,
         }
     }
 }
@@ -62,18 +62,18 @@ impl Stream {
     }
 
     /// The requests and responses of this kind.
-    pub fn subscription(&self, kind: Kind) -> &Subscription {
+    pub fn subscription(&self, kind: ResourceKind) -> &Subscription {
         self.subscriptions.get(kind)
     }
 
     /// The requests and responses of this kind.
-    pub fn subscription_mut(&mut self, kind: Kind) -> &mut Subscription {
+    pub fn subscription_mut(&mut self, kind: ResourceKind) -> &mut Subscription {
         self.subscriptions.get_mut(kind)
     }
 
     /// When the next delayed answer is due.
     pub fn deadline(&self) -> Option<Now> {
-        Kind::ALL.into_iter().filter_map(|kind| self.subscription(kind).deadline()).min()
+        ResourceKind::ALL.into_iter().filter_map(|kind| self.subscription(kind).deadline()).min()
     }
 }
 

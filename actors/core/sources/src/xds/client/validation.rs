@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use model::machine::Wall;
 use model::xds::cache::{Error, Reason, Rejected};
-use model::xds::facts::{Code, Kind, Raw, Response};
-use model::xds::{Invalid, Value, validate};
+use model::xds::facts::{Code, Raw, ResourceKind, Response};
+use model::xds::{Invalid, ResourceValue, validate};
 
 /// The maximum number of complaints in a NACK: a server may limit the size of requests.
 const COMPLAINTS: usize = 20;
@@ -19,7 +19,7 @@ const LARGEST_REJECTED: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum Finding {
     /// It is valid; its content and its bytes.
-    Valid(Value, Raw),
+    Valid(ResourceValue, Raw),
     /// It is invalid.
     Invalid(Error),
     /// The server cannot send it (TP3).
@@ -49,7 +49,7 @@ pub(super) struct ResponseVerdict {
 /// Validates a response for this kind that arrived at this time. Resources that are not watched are ignored, valid or
 /// not: servers may send more than was requested, and continue to send what is no longer requested.
 pub(super) fn validate_response(
-    kind: Kind,
+    kind: ResourceKind,
     response: &Response,
     at: Wall,
     watched: &BTreeSet<Arc<str>>,
@@ -114,7 +114,7 @@ pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
 }
 
 fn validate_resources(
-    kind: Kind,
+    kind: ResourceKind,
     response: &Response,
     at: Wall,
     watched: &BTreeSet<Arc<str>>,

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::resource_cache::ResourceChange;
-use crate::xds::client::Watcher;
+use crate::xds::client::WatcherId;
 use model::level::Provenance;
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::assignment::LoadAssignment;
 use model::xds::cache::Cached;
-use model::xds::facts::Key;
+use model::xds::facts::ResourceKey;
 use model::xds::name::Name;
 use model::xds::source::Fault;
 
@@ -17,7 +17,7 @@ use model::xds::source::Fault;
 #[derive(Debug)]
 pub(super) struct Watched {
     /// The watcher of the current watch.
-    pub watcher: Watcher,
+    pub watcher: WatcherId,
     /// The state of the resource.
     pub view: View,
     /// The sources that need it.
@@ -26,7 +26,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// A newly watched resource.
-    pub fn new(watcher: Watcher) -> Watched {
+    pub fn new(watcher: WatcherId) -> Watched {
         Watched { watcher, view: View::Waiting, users: BTreeSet::new() }
     }
 }
@@ -53,14 +53,14 @@ pub(super) enum Resource {
 
 impl View {
     /// Applies a notice to the watcher.
-    pub fn apply(&mut self, key: &Key, change: ResourceChange<Value>) {
+    pub fn apply(&mut self, key: &ResourceKey, change: ResourceChange<ResourceValue>) {
         match change {
             ResourceChange::Changed(Ok(cached)) => {
                 let Cached { value, provenance, .. } = cached;
                 debug_assert_eq!(value.kind(), key.kind);
                 let resource = match value {
-                    Value::Cluster(cluster) => Resource::Cluster(cluster.eds_name),
-                    Value::Endpoints(assignment) => Resource::Endpoints(Arc::new(assignment)),
+                    ResourceValue::Cluster(cluster) => Resource::Cluster(cluster.eds_name),
+                    ResourceValue::Endpoints(assignment) => Resource::Endpoints(Arc::new(assignment)),
                 };
                 *self = View::Good { resource, provenance, ambient: None };
             }

@@ -313,7 +313,7 @@ fn first_endpoint(localities: &mut [LocalityFacts]) -> Option<&mut EndpointFacts
     localities.iter_mut().find_map(|locality| locality.endpoints.first_mut())
 }
 
-fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
+fn check(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
     let expected = account(&facts);
     let facts = match plant {
         Some(plant) => plant.spoil(facts),
@@ -342,7 +342,7 @@ fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
 proptest! {
     #[test]
     fn x2_an_assignment_is_refused_exactly_for_a_fault(facts in any_facts()) {
-        judge(facts, None)?;
+        check(facts, None)?;
     }
 
     #[test]
@@ -370,7 +370,7 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| judge(facts, Some(plant)));
+    each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| check(facts, Some(plant)));
 }
 
 /// The properties are weak if generated assignments are all valid or all invalid.

@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
 fn eds(version: &str, nonce: &str, resources: Vec<Received>) -> Response {
-    response(Kind::Endpoints, version, nonce, resources)
+    response(ResourceKind::Endpoints, version, nonce, resources)
 }
 
 /// Two servers; the first has sent `x`, and its stream has then ended.
@@ -112,7 +112,7 @@ fn x2_a71_a_silent_stream_leads_to_the_next_server() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.connect(0);
-    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
     run.fail(0);
     run.wait();
     run.connect(0);
@@ -127,7 +127,7 @@ fn x2_a71_a_timeout_at_a_failing_server_falls_back() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.connect(0);
-    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
     for _ in 0..2 {
         run.fail(0);
         run.wait();
@@ -263,11 +263,11 @@ fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one() {
     let (c, d) = (cluster("c"), cluster("d"));
     run.watch(&c);
     run.fail(0);
-    run.respond_from(1, response(Kind::Cluster, "7", "p", vec![good(&c, 7)]));
+    run.respond_from(1, response(ResourceKind::Cluster, "7", "p", vec![good(&c, 7)]));
     run.wait();
     run.watch(&d);
-    run.respond_from(1, response(Kind::Cluster, "8", "q", vec![good(&c, 7), good(&d, 7)]));
-    run.respond_from(0, response(Kind::Cluster, "1", "a", Vec::new()));
+    run.respond_from(1, response(ResourceKind::Cluster, "8", "q", vec![good(&c, 7), good(&d, 7)]));
+    run.respond_from(0, response(ResourceKind::Cluster, "1", "a", Vec::new()));
     assert_eq!(run.notices(), ["c ambient: NOT_FOUND"], "of d the server may not have heard by then");
     assert_eq!(run.state(&d), "acked");
 }

@@ -30,7 +30,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
 /// The resource with this number.
-fn key(n: usize) -> Key {
+fn key(n: usize) -> ResourceKey {
     if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
 }
 
@@ -157,14 +157,14 @@ fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
 /// The state of a watcher.
 #[derive(Clone, Debug, Default)]
 struct View {
-    value: Option<Value>,
+    value: Option<ResourceValue>,
     error: Option<Error>,
 }
 
 /// The requests and responses of one kind on one stream.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    last: Option<Request>,
+    last: Option<XdsRequest>,
     /// Of the last response: its nonce, its version, whether it must be rejected, and whether it is unanswered.
     nonce: String,
     version: String,
@@ -178,15 +178,15 @@ struct World {
     plant: Option<Plant>,
     now: Now,
     sites: [Site; SERVERS],
-    views: BTreeMap<(Key, Watcher), View>,
-    lines: BTreeMap<(StreamId, Kind), Line>,
+    views: BTreeMap<(ResourceKey, WatcherId), View>,
+    lines: BTreeMap<(StreamId, ResourceKind), Line>,
     /// The last versions and nonces of each server.
-    accepted: BTreeMap<(usize, Kind), Arc<str>>,
-    nonces: BTreeMap<(usize, Kind), Arc<str>>,
+    accepted: BTreeMap<(usize, ResourceKind), Arc<str>>,
+    nonces: BTreeMap<(usize, ResourceKind), Arc<str>>,
     /// The times of rejections, and of requests for other names.
-    rejections: BTreeMap<(usize, Kind), Vec<Now>>,
-    changes: BTreeMap<(usize, Kind), Vec<Now>>,
-    counts: BTreeMap<(Kind, CacheState), u64>,
+    rejections: BTreeMap<(usize, ResourceKind), Vec<Now>>,
+    changes: BTreeMap<(usize, ResourceKind), Vec<Now>>,
+    counts: BTreeMap<(ResourceKind, CacheState), u64>,
     /// The last update in a notice, and the last one processed.
     notified: UpdateId,
     recorded: UpdateId,
@@ -197,17 +197,18 @@ struct World {
     /// The response that is being delivered to the client.
     delivery: Option<Delivery>,
     /// The errors of the resources before the current input.
-    before: BTreeMap<Key, Reason>,
+    before: BTreeMap<ResourceKey, Reason>,
 }
 
 impl World {
     fn new(policies: [Policy; SERVERS], plant: Option<Plant>) -> World {
         let server = |(n, policy): (usize, Policy)| Server { uri: Arc::from(format!("server-{n}")), policy };
-        let pace = if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { Waits::NACKS.first };
+        let pace =
+            if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { ExponentialBackoff::NACKS.first };
         let params = Params {
             servers: policies.into_iter().enumerate().map(server).collect(),
-            backoff: Waits::STREAMS,
-            nack_pace: Waits { first: pace, ..Waits::NACKS },
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff { first: pace, ..ExponentialBackoff::NACKS },
         };
         World {
             client: Client::new(params),
@@ -237,12 +238,12 @@ impl World {
     fn apply(&mut self, op: Op) -> TestCaseResult {
         match op {
             Op::Watch(n, watcher) => {
-                let (key, watcher) = (key(n), Watcher(watcher));
+                let (key, watcher) = (key(n), WatcherId(watcher));
                 self.views.entry((key.clone(), watcher)).or_default();
                 self.input(In::Watch(key, watcher))?;
             }
             Op::Unwatch(n, watcher) => {
-                let (key, watcher) = (key(n), Watcher(watcher));
+                let (key, watcher) = (key(n), WatcherId(watcher));
                 self.views.remove(&(key.clone(), watcher));
                 if self.views.is_empty() {
                     self.gate = None;
@@ -305,10 +306,12 @@ impl World {
     fn check_outputs(&mut self, out: Vec<Out>) -> TestCaseResult {
         for said in out {
             match said {
-                Out::Call(Call::Open { stream, server, first }) => self.on_open(stream, server.0, first)?,
-                Out::Call(Call::Send(stream, request)) => self.on_send(stream, request)?,
-                Out::Call(Call::Read(stream)) => self.on_read(stream)?,
-                Out::Call(Call::Close(stream)) => {
+                Out::Call(DriverCall::Open { stream, server, first }) => {
+                    self.on_open(stream, server.0, first)?
+                }
+                Out::Call(DriverCall::Send(stream, request)) => self.on_send(stream, request)?,
+                Out::Call(DriverCall::Read(stream)) => self.on_read(stream)?,
+                Out::Call(DriverCall::Close(stream)) => {
                     if !self.has(Plant::NeverCloses) {
                         let site = self.place_of(stream)?;
                         self.sites[site].session = None;
@@ -338,7 +341,7 @@ impl World {
         place.ok_or_else(|| TestCaseError::fail(format!("{stream:?} is over")))
     }
 
-    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<Request>) -> TestCaseResult {
+    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<XdsRequest>) -> TestCaseResult {
         prop_assert!(self.sites[place].session.is_none(), "two streams to the same server");
         prop_assert!(!first.is_empty(), "a stream for nothing");
         self.sites[place].session = Some(Session::new(stream));
@@ -357,12 +360,12 @@ impl World {
             self.take(place, stream, request, true)?;
         }
         if self.has(Plant::DispatchedAtOnce) {
-            self.input(Heard::Dispatched(stream))?;
+            self.input(StreamEvent::Dispatched(stream))?;
         }
         Ok(())
     }
 
-    fn on_send(&mut self, stream: StreamId, mut request: Request) -> TestCaseResult {
+    fn on_send(&mut self, stream: StreamId, mut request: XdsRequest) -> TestCaseResult {
         let place = self.place_of(stream)?;
         prop_assert!(!request.node, "the node goes with the first request alone");
         let line = self.lines.entry((stream, request.kind)).or_default().clone();
@@ -385,11 +388,17 @@ impl World {
     }
 
     /// Checks a request of the client, and queues it for the transport.
-    fn take(&mut self, place: usize, stream: StreamId, request: Request, is_opening: bool) -> TestCaseResult {
+    fn take(
+        &mut self,
+        place: usize,
+        stream: StreamId,
+        request: XdsRequest,
+        is_opening: bool,
+    ) -> TestCaseResult {
         let label = (place, request.kind);
         let cached = self.client.dump().resources;
         let has = |name: &Arc<str>| {
-            let named = |shown: &&ResourceDump| shown.key == Key::new(request.kind, Arc::clone(name));
+            let named = |shown: &&ResourceDump| shown.key == ResourceKey::new(request.kind, Arc::clone(name));
             cached.iter().find(named).is_some_and(|shown| shown.cached.is_some())
         };
         let line = self.lines.entry((stream, request.kind)).or_default();
@@ -426,8 +435,8 @@ impl World {
     }
 
     /// Checks the number of rejections; a request for other names may carry one.
-    fn check_pace(&self, label: (usize, Kind)) -> TestCaseResult {
-        let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
+    fn check_pace(&self, label: (usize, ResourceKind)) -> TestCaseResult {
+        let recent = |times: &BTreeMap<(usize, ResourceKind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
             times.filter(|at| self.now.since(**at) < WINDOW).count()
         };
@@ -476,7 +485,7 @@ impl World {
 
     /// Checks that a notified error has a reason in the environment; an error that was known before is not checked
     /// again.
-    fn check_error(&self, key: &Key, error: &Error) -> TestCaseResult {
+    fn check_error(&self, key: &ResourceKey, error: &Error) -> TestCaseResult {
         let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
         if self.before.get(key) == Some(&error.reason) {
             return Ok(());
@@ -489,7 +498,7 @@ impl World {
             }),
             Reason::Nack => self.delivery.as_ref().is_some_and(|said| said.bad.contains(&key.name)),
             Reason::Deleted => self.delivery.as_ref().is_some_and(|said| {
-                key.kind == Kind::Cluster && !said.is_broken && said.missing.contains(&key.name)
+                key.kind == ResourceKind::Cluster && !said.is_broken && said.missing.contains(&key.name)
             }),
             Reason::Reported => self.delivery.as_ref().is_some_and(|said| {
                 said.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
@@ -513,13 +522,13 @@ impl World {
             return Ok(true);
         }
         while self.pull_one(place, true).is_some() {}
-        self.input(Heard::Dispatched(stream))?;
+        self.input(StreamEvent::Dispatched(stream))?;
         Ok(true)
     }
 
     /// The transport takes the next request, whether the stream was opened with it or not; returns its stream and
     /// kind.
-    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, Kind)> {
+    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
         let site = &mut self.sites[place];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;
         if session.outbox.front()?.1 != is_opening {
@@ -533,7 +542,7 @@ impl World {
 
     fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
-        self.input(Heard::Sent(stream, kind))?;
+        self.input(StreamEvent::Sent(stream, kind))?;
         Ok(true)
     }
 
@@ -557,7 +566,7 @@ impl World {
         line.is_owed = true;
         self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
-        self.input(Heard::Response(stream, response, AT))?;
+        self.input(StreamEvent::Response(stream, response, AT))?;
         self.delivery = None;
         if self.has(Plant::ReadsAhead) && self.gate.is_some() {
             self.on_read(stream)?;
@@ -580,7 +589,7 @@ impl World {
         if self.has(Plant::EndsUnheard) {
             return Ok(());
         }
-        self.input(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
+        self.input(StreamEvent::Ended { stream: session.stream, ended: unavailable(), jitter })
     }
 
     fn record(&mut self) -> Result<bool, TestCaseError> {
@@ -614,9 +623,9 @@ impl World {
     fn check_state(&self) -> TestCaseResult {
         let Dump { servers, resources: shown } = self.client.dump();
         let is_lost = servers.iter().any(|server| server.failure.is_some());
-        let watched: BTreeSet<&Key> = self.views.keys().map(|(key, _)| key).collect();
+        let watched: BTreeSet<&ResourceKey> = self.views.keys().map(|(key, _)| key).collect();
         prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "something else is watched");
-        let mut counts: BTreeMap<(Kind, CacheState), u64> = BTreeMap::new();
+        let mut counts: BTreeMap<(ResourceKind, CacheState), u64> = BTreeMap::new();
         for shown in &shown {
             *counts.entry((shown.key.kind, shown.cache_state())).or_default() += 1;
             let views = self.views.iter().filter(|((key, _), _)| *key == shown.key);
@@ -658,7 +667,7 @@ impl World {
             for shown in self.client.dump().resources {
                 let number = (0..KEYS).zip(round..).find(|(n, _)| key(*n) == shown.key);
                 let expected = number.map(|(_, number)| value(&shown.key, number));
-                prop_assert_eq!(shown.state, State::Acked, "{}", shown.key);
+                prop_assert_eq!(shown.state, ResourceState::Acked, "{}", shown.key);
                 prop_assert_eq!(shown.cached.map(|cached| cached.value), expected, "{}", shown.key);
             }
             let wrong = self.views.iter().find(|(_, view)| view.error.is_some());

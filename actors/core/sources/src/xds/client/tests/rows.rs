@@ -3,11 +3,11 @@
 
 use super::*;
 
-fn c() -> Key {
+fn c() -> ResourceKey {
     cluster("c")
 }
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
@@ -15,19 +15,19 @@ fn x() -> Key {
 fn start(policy: Policy, is_cached: bool) -> Run {
     let mut run = Run::watching_with(policy, &[c(), x()]);
     if is_cached {
-        run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
-        run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+        run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
+        run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     }
     run
 }
 
 /// The notices to a late watcher of a resource.
-fn late(run: &mut Run, key: &Key) -> Vec<String> {
-    run.step(In::Watch(key.clone(), Watcher(2)));
+fn late(run: &mut Run, key: &ResourceKey) -> Vec<String> {
+    run.step(In::Watch(key.clone(), WatcherId(2)));
     run.notices()
 }
 
-fn in_use(run: &Run, key: &Key) -> bool {
+fn in_use(run: &Run, key: &ResourceKey) -> bool {
     run.shown(key).is_some_and(|shown| shown.cached.is_some())
 }
 
@@ -137,18 +137,18 @@ fn x1_a88_resource_timeout_never_comes_for_what_is_cached() {
 #[test]
 fn x1_a88_cds_resource_deletion_is_ambient_and_shown() {
     let mut run = start(PLAIN, true);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
     assert_eq!(run.notices(), ["c ambient: NOT_FOUND"]);
     assert_eq!((run.state(&c()), in_use(&run, &c())), ("does_not_exist_but_cached", true));
     assert_eq!(run.requests(), ["cds 2/b c"], "the response is accepted");
-    run.respond(Kind::Cluster, "3", "c", Vec::new());
+    run.respond(ResourceKind::Cluster, "3", "c", Vec::new());
     assert_eq!(run.notices(), [""; 0], "it is told once");
 }
 
 #[test]
 fn x1_a88_cds_resource_deletion_drops_under_fail_on_data_errors() {
     let mut run = start(FAILS, true);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
     assert_eq!(run.notices(), ["c fails: NOT_FOUND"]);
     assert_eq!((run.state(&c()), in_use(&run, &c())), ("does_not_exist", false));
 }
@@ -156,8 +156,8 @@ fn x1_a88_cds_resource_deletion_drops_under_fail_on_data_errors() {
 #[test]
 fn x1_a88_cds_resource_deletion_ends_with_the_same_cluster() {
     let mut run = start(PLAIN, true);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
-    run.respond(Kind::Cluster, "3", "c", vec![good(&c(), 1)]);
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "3", "c", vec![good(&c(), 1)]);
     assert_eq!((run.notices(), run.state(&c())), (vec!["c ambient: OK".to_owned()], "acked"));
 }
 
@@ -165,7 +165,7 @@ fn x1_a88_cds_resource_deletion_ends_with_the_same_cluster() {
 fn x1_a88_endpoints_are_not_deleted_by_their_absence() {
     for policy in [PLAIN, FAILS] {
         let mut run = start(policy, true);
-        run.respond(Kind::Endpoints, "2", "b", Vec::new());
+        run.respond(ResourceKind::Endpoints, "2", "b", Vec::new());
         assert_eq!((run.notices(), run.state(&x())), (Vec::new(), "acked"));
     }
 }
@@ -175,7 +175,7 @@ fn x1_a88_tp3_data_error_fails_what_is_not_cached() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         for policy in [PLAIN, FAILS, PATIENT] {
             let mut run = start(policy, false);
-            run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+            run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", code)]);
             assert_eq!(run.notices(), [format!("x fails: {code}")]);
             assert_eq!(run.state(&x()), "received_error");
         }
@@ -186,7 +186,7 @@ fn x1_a88_tp3_data_error_fails_what_is_not_cached() {
 fn x1_a88_tp3_data_error_is_ambient_for_what_is_cached() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut run = start(PLAIN, true);
-        run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+        run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", code)]);
         assert_eq!(run.notices(), [format!("x ambient: {code}")]);
         assert_eq!((run.state(&x()), in_use(&run, &x())), ("received_error_but_cached", true));
     }
@@ -196,7 +196,7 @@ fn x1_a88_tp3_data_error_is_ambient_for_what_is_cached() {
 fn x1_a88_tp3_data_error_drops_what_is_cached_under_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut run = start(FAILS, true);
-        run.report(Kind::Endpoints, "2", "b", vec![reported("x", code)]);
+        run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", code)]);
         assert_eq!(run.notices(), [format!("x fails: {code}")]);
         assert_eq!((run.state(&x()), in_use(&run, &x())), ("received_error", false));
     }
@@ -208,13 +208,13 @@ fn x1_a88_tp3_other_errors_fail_uncached_and_are_ambient_for_cached() {
     for code in others {
         for policy in [PLAIN, FAILS, PATIENT] {
             let mut run = start(policy, false);
-            run.report(Kind::Cluster, "2", "b", vec![reported("c", code)]);
+            run.report(ResourceKind::Cluster, "2", "b", vec![reported("c", code)]);
             assert_eq!(
                 (run.notices(), run.state(&c())),
                 (vec![format!("c fails: {code}")], "received_error")
             );
             let mut run = start(policy, true);
-            run.report(Kind::Cluster, "2", "b", vec![reported("c", code)]);
+            run.report(ResourceKind::Cluster, "2", "b", vec![reported("c", code)]);
             let notices = vec![format!("c ambient: {code}")];
             assert_eq!((run.notices(), run.state(&c())), (notices, "received_error_but_cached"));
         }
@@ -224,7 +224,7 @@ fn x1_a88_tp3_other_errors_fail_uncached_and_are_ambient_for_cached() {
 #[test]
 fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
     let mut run = start(PLAIN, true);
-    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     assert_eq!(late(&mut run, &x()), ["x is 1", "x ambient: INVALID_ARGUMENT"]);
     assert_eq!(late(&mut run, &c()), ["c is 1"]);
 }
@@ -233,7 +233,7 @@ fn x1_a88_a_late_watcher_sees_the_resource_and_then_the_ambient_error() {
 fn x1_a88_a_late_watcher_sees_why_there_is_no_resource() {
     let mut run = start(PLAIN, false);
     assert_eq!(late(&mut run, &x()), [""; 0]);
-    run.respond(Kind::Cluster, "2", "b", vec![bad(&c())]);
+    run.respond(ResourceKind::Cluster, "2", "b", vec![bad(&c())]);
     assert_eq!(late(&mut run, &c()), ["c fails: INVALID_ARGUMENT"]);
 }
 
@@ -249,8 +249,8 @@ fn x1_a88_a_late_watcher_hears_that_the_server_is_not_reached() {
 fn x1_a88_an_ambient_error_ends_with_the_next_good_resource() {
     for (n, notices) in [(1, "x ambient: OK"), (2, "x is 3")] {
         let mut run = start(PLAIN, true);
-        run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
-        run.respond(Kind::Endpoints, "3", "c", vec![good(&x(), n)]);
+        run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
+        run.respond(ResourceKind::Endpoints, "3", "c", vec![good(&x(), n)]);
         assert_eq!((run.notices(), run.state(&x())), (vec![notices.to_owned()], "acked"));
     }
 }
@@ -262,18 +262,18 @@ fn x1_a88_an_unreachable_server_ends_for_all_with_its_first_response() {
     run.wait();
     run.connect(0);
     assert_eq!(run.notices(), [""; 0], "it has not answered yet");
-    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    run.respond(ResourceKind::Endpoints, "2", "b", Vec::new());
     assert_eq!(run.notices(), ["c ambient: OK", "x ambient: OK"], "also of what is not sent again");
 }
 
 #[test]
 fn x1_a88_an_error_of_the_resource_outlasts_an_unreachable_server() {
     let mut run = start(PLAIN, true);
-    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     lose(&mut run, true);
     assert_eq!(run.notices(), ["c ambient: UNAVAILABLE", "x ambient: UNAVAILABLE"]);
     run.wait();
-    run.respond(Kind::Endpoints, "2", "b", Vec::new());
+    run.respond(ResourceKind::Endpoints, "2", "b", Vec::new());
     assert_eq!(run.notices(), ["c ambient: OK", "x ambient: INVALID_ARGUMENT"]);
 }
 
@@ -281,7 +281,7 @@ fn x1_a88_an_error_of_the_resource_outlasts_an_unreachable_server() {
 fn x1_a88_each_update_of_a_resource_is_told() {
     let mut run = start(PLAIN, true);
     for n in 2..6 {
-        run.respond(Kind::Endpoints, &n.to_string(), "n", vec![good(&x(), n)]);
+        run.respond(ResourceKind::Endpoints, &n.to_string(), "n", vec![good(&x(), n)]);
         assert_eq!(run.notices(), [format!("x is {n}")]);
     }
 }

@@ -18,17 +18,17 @@ const LENGTH: usize = 80;
 /// The maximum number of rounds until all messages have arrived.
 const ROUNDS: usize = 200;
 
-fn key(n: u8) -> Key {
+fn key(n: u8) -> ResourceKey {
     if n < CLUSTERS { cluster(&format!("c{n}")) } else { endpoints(&format!("e{}", n - CLUSTERS)) }
 }
 
-fn value(key: &Key, n: u8) -> Value {
+fn value(key: &ResourceKey, n: u8) -> ResourceValue {
     match key.kind {
-        Kind::Cluster => {
+        ResourceKind::Cluster => {
             let named = n % (KEYS - CLUSTERS);
-            Value::Cluster(Cluster { eds_name: Arc::from(format!("e{named}")) })
+            ResourceValue::Cluster(Cluster { eds_name: Arc::from(format!("e{named}")) })
         }
-        Kind::Endpoints => Value::Endpoints(assignment(n)),
+        ResourceKind::Endpoints => ResourceValue::Endpoints(assignment(n)),
     }
 }
 
@@ -130,12 +130,12 @@ fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
 /// The state of one watcher.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct View {
-    value: Option<Value>,
+    value: Option<ResourceValue>,
     error: Option<Error>,
 }
 
 impl View {
-    fn hear(&mut self, news: ResourceChange<Value>) {
+    fn hear(&mut self, news: ResourceChange<ResourceValue>) {
         match news {
             ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
             ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
@@ -156,7 +156,7 @@ struct Account {
 
 struct World {
     sources: Sources,
-    cache: ResourceCache<Key, Value, Watcher>,
+    cache: ResourceCache<ResourceKey, ResourceValue, WatcherId>,
     plant: Option<Plant>,
     policy: Policy,
     now: Now,
@@ -166,7 +166,7 @@ struct World {
     updates: u64,
     news: u64,
     accounts: BTreeMap<Name, Account>,
-    views: BTreeMap<Key, (Watcher, View)>,
+    views: BTreeMap<ResourceKey, (WatcherId, View)>,
     facts: BTreeMap<Name, SourceFact>,
 }
 
@@ -212,7 +212,7 @@ impl World {
             Op::Lose => self.cache.connectivity(lost(), &mut news),
             Op::Connect => self.cache.connected(&mut news),
             Op::Late => {
-                let keys: Vec<Key> = self.cache.entries().map(|entry| entry.key.clone()).collect();
+                let keys: Vec<ResourceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
                 self.cache.sent(self.now, &keys);
                 self.now = self.now.plus(PLAIN.patience());
                 self.cache.tick(self.now, &mut news);
@@ -300,7 +300,7 @@ impl World {
         let mut used = self.accounts.iter().filter(|(_, account)| account.in_use);
         let (_, account) =
             used.find(|(name, account)| self.named(name).is_some_and(|named| account.used != Some(named)))?;
-        let key = Key::new(Kind::Endpoints, account.used.clone()?);
+        let key = ResourceKey::new(ResourceKind::Endpoints, account.used.clone()?);
         let watcher = self.views.get(&key)?.0;
         Some(WatcherNotice { watcher, key, change: ResourceChange::Changed(Err(deleted())) })
     }
@@ -324,7 +324,7 @@ impl World {
             match said {
                 Out::Watch(key, watcher) => {
                     prop_assert!(!lets_go, "something is released before all is watched");
-                    let is_asked = key.kind == Kind::Cluster || !self.has(Plant::AsksForClustersOnly);
+                    let is_asked = key.kind == ResourceKind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
                     prop_assert_eq!(before, None, "{} is watched twice", key);
                     if is_asked {
@@ -370,7 +370,7 @@ impl World {
         Ok(())
     }
 
-    fn view(&self, key: &Key) -> View {
+    fn view(&self, key: &ResourceKey) -> View {
         self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
     }
 
@@ -378,10 +378,12 @@ impl World {
     fn named(&self, name: &Name) -> Option<Arc<str>> {
         match name {
             Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
-            Name::Cluster(cluster) => match self.view(&Key::new(Kind::Cluster, Arc::clone(cluster))).value? {
-                Value::Cluster(cluster) => Some(cluster.eds_name),
-                Value::Endpoints(_) => None,
-            },
+            Name::Cluster(cluster) => {
+                match self.view(&ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster))).value? {
+                    ResourceValue::Cluster(cluster) => Some(cluster.eds_name),
+                    ResourceValue::Endpoints(_) => None,
+                }
+            }
         }
     }
 
@@ -400,13 +402,17 @@ impl World {
     }
 
     /// The resources that a source needs.
-    fn check_source(&self, name: &Name, account: &mut Account) -> Result<BTreeSet<Key>, TestCaseError> {
-        let of = |name: &Arc<str>| Key::new(Kind::Endpoints, Arc::clone(name));
+    fn check_source(
+        &self,
+        name: &Name,
+        account: &mut Account,
+    ) -> Result<BTreeSet<ResourceKey>, TestCaseError> {
+        let of = |name: &Arc<str>| ResourceKey::new(ResourceKind::Endpoints, Arc::clone(name));
         let has = |name: &Arc<str>| self.view(&of(name)).value.is_some();
         let named = self.named(name);
-        let mut needed: BTreeSet<Key> = named.iter().map(of).collect();
+        let mut needed: BTreeSet<ResourceKey> = named.iter().map(of).collect();
         if let Name::Cluster(cluster) = name {
-            needed.insert(Key::new(Kind::Cluster, Arc::clone(cluster)));
+            needed.insert(ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster)));
         }
         let former = account.used.clone().filter(|used| account.in_use && named.is_some() && has(used));
         let used = named.clone().filter(has).or(former);
@@ -417,7 +423,7 @@ impl World {
         account.ever |= used.is_some();
         match (&fact.assigned, &used) {
             (Assigned::Usable(assignment), Some(used)) => {
-                let value = Value::Endpoints(LoadAssignment::clone(assignment));
+                let value = ResourceValue::Endpoints(LoadAssignment::clone(assignment));
                 prop_assert_eq!(self.view(&of(used)).value, Some(value), "{}", name);
                 account.used = Some(Arc::clone(used));
             }
@@ -438,7 +444,7 @@ impl World {
 
     /// Checks that exactly the errors of a source's resources are published: the one that ends its use as the error,
     /// and the rest beside it.
-    fn check_errors(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
+    fn check_errors(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<ResourceKey>) -> TestCaseResult {
         let mut wrong: Vec<(Fault, bool)> = Vec::new();
         for key in needed {
             let View { value, error } = self.view(key);
@@ -478,7 +484,7 @@ impl World {
     fn deliver_all(&mut self) -> TestCaseResult {
         for _ in 0..ROUNDS {
             if !self.ask() && !self.deliver()? {
-                let watched: BTreeSet<&Key> = self.cache.entries().map(|entry| entry.key).collect();
+                let watched: BTreeSet<&ResourceKey> = self.cache.entries().map(|entry| entry.key).collect();
                 prop_assert!(self.views.keys().eq(watched), "something else is watched");
                 return self.compare();
             }
@@ -489,7 +495,7 @@ impl World {
     /// A new watcher gets the state that the sources know.
     fn compare(&mut self) -> TestCaseResult {
         for (key, (_, view)) in &self.views {
-            let (late, mut news) = (Watcher(u64::MAX), Vec::new());
+            let (late, mut news) = (WatcherId(u64::MAX), Vec::new());
             self.cache.watch(key.clone(), late, &mut news);
             self.cache.unwatch(key, &late);
             let mut known = View::default();

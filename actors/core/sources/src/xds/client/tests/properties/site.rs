@@ -31,7 +31,7 @@ pub(super) enum Mood {
 /// A response in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub response: Response,
     /// The requested names without a resource.
     pub missing: BTreeSet<Arc<str>>,
@@ -66,10 +66,10 @@ pub(super) struct Session {
     /// True if the client permits the next read.
     pub may_read: bool,
     /// The requests that the transport has not taken, each with whether the stream was opened with it.
-    pub outbox: VecDeque<(Request, bool)>,
+    pub outbox: VecDeque<(XdsRequest, bool)>,
     pub inbox: VecDeque<Delivery>,
     /// The time since which the transport has taken requests for a resource.
-    pub asked: BTreeMap<Key, Now>,
+    pub asked: BTreeMap<ResourceKey, Now>,
     subscriptions: PerKind<Subscription>,
     nonces: u32,
 }
@@ -121,17 +121,17 @@ impl Site {
 
     /// Sends changes to the client.
     pub fn push(&mut self) {
-        Kind::ALL.into_iter().for_each(|kind| self.respond(kind));
+        ResourceKind::ALL.into_iter().for_each(|kind| self.respond(kind));
     }
 
     /// Handles a request.
-    pub fn on_request(&mut self, now: Now, request: &Request) {
+    pub fn on_request(&mut self, now: Now, request: &XdsRequest) {
         let version = self.version();
         let Some(session) = &mut self.session else { return };
         let names: BTreeSet<Arc<str>> = request.names.iter().cloned().collect();
         session.asked.retain(|key, _| key.kind != request.kind || names.contains(&key.name));
         for name in &names {
-            session.asked.entry(Key::new(request.kind, Arc::clone(name))).or_insert(now);
+            session.asked.entry(ResourceKey::new(request.kind, Arc::clone(name))).or_insert(now);
         }
         let subscription = session.subscriptions.get_mut(request.kind);
         if *request.nonce != *subscription.nonce {
@@ -149,7 +149,7 @@ impl Site {
     }
 
     /// Sends the requested resources of a kind, if the client has not accepted them or requests other names.
-    fn respond(&mut self, kind: Kind) {
+    fn respond(&mut self, kind: ResourceKind) {
         let version = self.version();
         let (mood, data) = (self.mood, self.data);
         let Some(session) = &mut self.session else { return };
