@@ -282,96 +282,95 @@ mod tests {
 
     /// A client that has sent a read at this time.
     fn looking(now: Now) -> (ConfigMapClient<u8>, CallId) {
-        let mut errand = ConfigMapClient::default();
-        errand.look_at(now);
-        let (call, ask) = errand.look(now, 7).expect("it is due");
+        let mut client = ConfigMapClient::default();
+        client.look_at(now);
+        let (call, ask) = client.look(now, 7).expect("it is due");
         assert!(matches!(ask, ConfigMapAsk::Get));
-        (errand, call)
+        (client, call)
     }
 
     #[test]
     fn a4_a_write_names_the_state_it_replaces_or_creates_the_object() {
-        let (mut errand, call) = looking(at(0));
-        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts()))
-        else {
+        let (mut client, call) = looking(at(0));
+        let ConfigMapNews::State(read) = client.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
             panic!("a state")
         };
-        assert_eq!((sight.what, sight.when, errand.is_idle()), (ConfigMapRequest::Look, 7, true));
-        let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
+        assert_eq!((read.what, read.when, client.is_idle()), (ConfigMapRequest::Look, 7, true));
+        let (_, ask) = client.write(at(1), 8, read.facts, ConfigMapEdit::default());
         assert!(matches!(ask, ConfigMapAsk::Replace(base, _) if &*base.version.0 == "1"));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Write));
 
-        let (mut errand, call) = looking(at(0));
-        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
+        let (mut client, call) = looking(at(0));
+        let ConfigMapNews::State(read) = client.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
             panic!("a state")
         };
-        let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
+        let (_, ask) = client.write(at(1), 8, read.facts, ConfigMapEdit::default());
         assert!(matches!(ask, ConfigMapAsk::Create(_)));
     }
 
     #[test]
     fn a3_an_answer_to_a_request_that_is_not_under_way_means_nothing() {
-        let (mut errand, call) = looking(at(0));
+        let (mut client, call) = looking(at(0));
         let other = CallId(call.0 + 1);
-        assert!(matches!(errand.on_answer(at(1), other, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
-        errand.look_anew(at(2));
-        assert!(matches!(errand.on_answer(at(3), call, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
-        assert_eq!(errand.deadline(), Some(at(2)));
+        assert!(matches!(client.on_answer(at(1), other, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
+        client.look_anew(at(2));
+        assert!(matches!(client.on_answer(at(3), call, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
+        assert_eq!(client.deadline(), Some(at(2)));
     }
 
     #[test]
     fn a3_a_caller_that_needs_a_newer_state_causes_a_new_read() {
-        let (mut errand, _) = looking(at(0));
-        errand.hurry(at(5));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Look), "an urgent request waits for its answer");
-        errand.look_anew(at(5));
-        assert_eq!((errand.asked(), errand.deadline()), (None, Some(at(5))));
-        let (write, _) = errand.write(at(6), 0, None, ConfigMapEdit::default());
-        errand.look_anew(at(7));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
-        assert!(matches!(errand.on_answer(at(8), write, ConfigMapAnswer::Absent), ConfigMapNews::State(_)));
+        let (mut client, _) = looking(at(0));
+        client.hurry(at(5));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Look), "an urgent request waits for its answer");
+        client.look_anew(at(5));
+        assert_eq!((client.asked(), client.deadline()), (None, Some(at(5))));
+        let (write, _) = client.write(at(6), 0, None, ConfigMapEdit::default());
+        client.look_anew(at(7));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Write));
+        assert!(matches!(client.on_answer(at(8), write, ConfigMapAnswer::Absent), ConfigMapNews::State(_)));
     }
 
     #[test]
     fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
-        let mut errand: ConfigMapClient<()> = ConfigMapClient::default();
+        let mut client: ConfigMapClient<()> = ConfigMapClient::default();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
-            let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
+            let (call, _) = client.write(at(50), (), None, ConfigMapEdit::default());
             assert!(matches!(
-                errand.on_answer(at(50), call, ConfigMapAnswer::Conflict),
+                client.on_answer(at(50), call, ConfigMapAnswer::Conflict),
                 ConfigMapNews::Forestalled
             ));
-            assert_eq!(errand.deadline(), Some(at(50 + wait)));
+            assert_eq!(client.deadline(), Some(at(50 + wait)));
         }
-        errand.forget_setbacks();
-        let (call, _) = errand.write(at(60), (), None, ConfigMapEdit::default());
-        errand.on_answer(at(60), call, ConfigMapAnswer::Conflict);
-        assert_eq!(errand.deadline(), Some(at(60)));
+        client.forget_setbacks();
+        let (call, _) = client.write(at(60), (), None, ConfigMapEdit::default());
+        client.on_answer(at(60), call, ConfigMapAnswer::Conflict);
+        assert_eq!(client.deadline(), Some(at(60)));
     }
 
     #[test]
     fn a3_an_unanswered_request_is_an_error_until_a_state_is_seen() {
-        let (mut errand, _) = looking(at(0));
+        let (mut client, _) = looking(at(0));
         let over = at(0).plus(GIVE_UP_AFTER);
-        assert!(errand.overdue(at(1)).is_none());
-        assert_eq!(errand.deadline(), Some(over));
-        let failed = errand.overdue(over).expect("its time is over");
+        assert!(client.overdue(at(1)).is_none());
+        assert_eq!(client.deadline(), Some(over));
+        let failed = client.overdue(over).expect("its time is over");
         assert_eq!(
             (failed.what, &*failed.why, failed.denied),
             (ConfigMapRequest::Look, "no answer in time", false)
         );
-        errand.put_off(over, Duration::from_secs(1));
-        assert_eq!((errand.failures(), errand.last_error().map(|it| &**it)), (1, Some("no answer in time")));
+        client.put_off(over, Duration::from_secs(1));
+        assert_eq!((client.failures(), client.last_error().map(|it| &**it)), (1, Some("no answer in time")));
         let again = over.plus(Duration::from_secs(1));
-        let (call, _) = errand.look(again, 0).expect("it is due");
+        let (call, _) = client.look(again, 0).expect("it is due");
         let denied = ConfigMapAnswer::Failed(RequestFailure::Denied("no".into()));
         assert!(matches!(
-            errand.on_answer(again, call, denied),
+            client.on_answer(again, call, denied),
             ConfigMapNews::Failed(Failed { denied: true, .. })
         ));
-        errand.look_at(again);
-        let (call, _) = errand.look(again, 0).expect("it is due");
-        errand.on_answer(again, call, ConfigMapAnswer::Absent);
-        assert_eq!((errand.last_error(), errand.failures()), (None, 1), "the keeper forgets failures");
+        client.look_at(again);
+        let (call, _) = client.look(again, 0).expect("it is due");
+        client.on_answer(again, call, ConfigMapAnswer::Absent);
+        assert_eq!((client.last_error(), client.failures()), (None, 1), "the keeper forgets failures");
     }
 }

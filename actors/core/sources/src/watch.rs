@@ -235,7 +235,7 @@ enum Phase {
     /// A request was sent and is not answered yet.
     Requested { call: CallId, sent: Now, purpose: Purpose },
     /// A stream is open.
-    Following { call: CallId, opened: Now, heard: Now, lines: bool, purpose: Purpose },
+    Following { call: CallId, opened: Now, last_line_at: Now, lines: bool, purpose: Purpose },
 }
 
 /// The request after a wait.
@@ -313,12 +313,12 @@ impl Machine for Watcher {
             Phase::Idle => None,
             Phase::Waiting { until, .. } => Some(*until),
             Phase::Requested { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
-            Phase::Following { opened, heard, purpose, .. } => Some(match purpose {
+            Phase::Following { opened, last_line_at, purpose, .. } => Some(match purpose {
                 Purpose::StreamingList { .. } => opened.plus(LIST_LIMIT),
-                Purpose::List { .. } => heard.plus(SILENCE_LIMIT),
+                Purpose::List { .. } => last_line_at.plus(SILENCE_LIMIT),
                 Purpose::Watch { .. } => {
                     let proven = self.deliveries.proven_at(*opened).unwrap_or(Now::NEVER);
-                    heard.plus(REOPEN_AFTER).min(self.deliveries.silent_at(*opened)).min(proven)
+                    last_line_at.plus(REOPEN_AFTER).min(self.deliveries.silent_at(*opened)).min(proven)
                 }
             }),
         }

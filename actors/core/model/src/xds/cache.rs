@@ -180,7 +180,7 @@ impl Error {
 
     /// Returns true if both errors have the same content. The time and version of the rejection do not count.
     #[must_use]
-    pub fn says_the_same_as(&self, other: &Error) -> bool {
+    pub fn is_same_as(&self, other: &Error) -> bool {
         self.reason == other.reason && self.code == other.code && self.message == other.message
     }
 }

@@ -279,7 +279,7 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
         let known_error = if is_new { None } else { self.watcher_view.error.as_ref() };
         let is_known = match (known_error, &error) {
             (None, None) => true,
-            (Some(known), Some(error)) => known.says_the_same_as(error),
+            (Some(known), Some(error)) => known.is_same_as(error),
             (None, Some(_)) | (Some(_), None) => false,
         };
         let ends = self.watcher_view.uses_resource && cached.is_none();

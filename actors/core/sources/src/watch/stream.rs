@@ -22,13 +22,13 @@ impl Watcher {
     fn follow(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Idle | Phase::Waiting { .. } => return false,
-            Phase::Following { heard, .. } => *heard = now,
+            Phase::Following { last_line_at, .. } => *last_line_at = now,
             Phase::Requested { call, purpose, .. } => {
                 if matches!(purpose, Purpose::List { .. }) {
                     return false;
                 }
                 let (call, purpose) = (*call, purpose.clone());
-                self.phase = Phase::Following { call, opened: now, heard: now, lines: false, purpose };
+                self.phase = Phase::Following { call, opened: now, last_line_at: now, lines: false, purpose };
                 self.on_connected(now, out);
             }
         }
@@ -104,8 +104,8 @@ impl Watcher {
     /// streaming, because its wording differs between versions of the server and of its storage.
     fn classify_error(&mut self, failure: WatchFailure) -> WatchFailure {
         match (failure, self.purpose_mut()) {
-            (WatchFailure::Other(said), Some(Purpose::StreamingList { .. })) => {
-                WatchFailure::StreamingRefused(said)
+            (WatchFailure::Other(message), Some(Purpose::StreamingList { .. })) => {
+                WatchFailure::StreamingRefused(message)
             }
             (failure, _) => failure,
         }

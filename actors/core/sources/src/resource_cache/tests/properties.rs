@@ -360,7 +360,7 @@ impl World {
     fn pass_on(&mut self, key: u8, fault: Fault, error: &Error, said: &mut Said) {
         let account = self.accounts.get(&key);
         let known = account.and_then(|account| account.error.as_ref());
-        let repeats = known.is_some_and(|known| known.says_the_same_as(error));
+        let repeats = known.is_some_and(|known| known.is_same_as(error));
         if repeats && self.has(Plant::PassesOverRepeatedErrors) {
             return;
         }

@@ -180,11 +180,11 @@ fn validate_errors(
             verdict.findings.push((Arc::clone(name), Finding::Unclear));
             continue;
         }
-        let said = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
+        let message = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
         let error = Error {
             reason: Reason::Reported,
             code,
-            message: Arc::from(said),
+            message: Arc::from(message),
             rejected: Some(Rejected { version: Arc::clone(&verdict.version), at, raw: None }),
         };
         verdict.invalid += 1;
