@@ -636,7 +636,7 @@ impl World {
                     (None, None) => true,
                     (None, Some(_)) => false,
                     (Some(held), own) => {
-                        let is_own = own.as_ref().is_some_and(|own| own.says_the_same_as(held));
+                        let is_own = own.as_ref().is_some_and(|own| own.is_same_as(held));
                         is_own || (held.reason == Reason::Connectivity && is_lost)
                     }
                 };
