@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use actix::{Actor, Context, Handler, Recipient};
 use model::machine::Wall;
-use model::xds::stream::Call;
-use model::xds::stream::Heard;
+use model::xds::stream::DriverCall;
+use model::xds::stream::StreamEvent;
 use pool_core::route::Delivery;
 use sources::xds_source::In;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 64;
 pub struct XdsPort {
     driver: Option<Driver>,
     /// What the driver says; taken when the actor starts.
-    heard: Option<UnboundedReceiver<Heard>>,
+    heard: Option<UnboundedReceiver<StreamEvent>>,
     source: Recipient<Deliver>,
 }
 
@@ -48,10 +48,10 @@ impl XdsPort {
 }
 
 /// Hands on what happens on the streams, in order.
-async fn hand_on(mut heard: UnboundedReceiver<Heard>, source: Recipient<Deliver>) {
+async fn hand_on(mut heard: UnboundedReceiver<StreamEvent>, source: Recipient<Deliver>) {
     let mut inputs = Vec::new();
     while heard.recv_many(&mut inputs, AT_ONCE).await > 0 {
-        let deliveries = inputs.drain(..).map(|heard| Delivery::XdsSource(In::Heard(heard))).collect();
+        let deliveries = inputs.drain(..).map(|heard| Delivery::XdsSource(In::StreamEvent(heard))).collect();
         if source.send(Deliver(deliveries)).await.is_err() {
             tracing::debug!("something happened on an xDS stream after its follower had stopped");
             return;
@@ -77,10 +77,10 @@ impl Handler<Deliver> for XdsPort {
         for delivery in deliveries {
             if let Delivery::Xds(call) = delivery {
                 match call {
-                    Call::Open { stream, server, first } => driver.open(stream, server, first),
-                    Call::Send(stream, request) => driver.send(stream, &request),
-                    Call::Read(stream) => driver.read(stream),
-                    Call::Close(stream) => driver.close(stream),
+                    DriverCall::Open { stream, server, first } => driver.open(stream, server, first),
+                    DriverCall::Send(stream, request) => driver.send(stream, &request),
+                    DriverCall::Read(stream) => driver.read(stream),
+                    DriverCall::Close(stream) => driver.close(stream),
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use kube::client::Body;
-use model::redact::{self, start_redacted_of, told};
+use model::redact::{self, safe_line, start_redacted_of};
 use serde_json::Value;
 
 /// How long one answer may take.
@@ -35,7 +35,7 @@ impl Answer {
         if said.is_empty() {
             format!("HTTP {}", self.status)
         } else {
-            format!("HTTP {}: {}", self.status, told(said, &[], LONGEST))
+            format!("HTTP {}: {}", self.status, safe_line(said, &[], LONGEST))
         }
     }
 }
@@ -102,7 +102,7 @@ fn redact(value: &mut Value) {
 
 /// An error with all its causes, each said once, and without secrets.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    told(&redact::chain(error), &[], LONGEST)
+    safe_line(&redact::chain(error), &[], LONGEST)
 }
 
 #[cfg(test)]

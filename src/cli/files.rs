@@ -8,7 +8,7 @@ use std::time::Duration;
 use config::{CloudSource, Config, Loaded, Place, Problem, Report, Source, WHOLE_FILE};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use model::redact::told;
+use model::redact::safe_line;
 
 use super::Files;
 use crate::service;

@@ -23,7 +23,7 @@ use kube::core::Selector;
 use model::config_map::{ConfigMapAnswer, ConfigMapAsk, ConfigMapFacts};
 use model::machine::Now;
 use model::object::RequestFailure;
-use model::redact::told;
+use model::redact::safe_line;
 use nodes::switch::{self, DownNodes};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};

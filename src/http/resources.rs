@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::{HttpRequest, HttpResponse, web};
 use model::ids::PoolId;
 use model::view::Snapshot;
-use model::xds::Value as Content;
+use model::xds::ResourceValue as Content;
 use model::xds::assignment::{LoadAssignment, Standing};
-use model::xds::cache::{Error, State};
+use model::xds::cache::{Error, ResourceState};
 use model::xds::dump::{ResourceDump, ServerDump};
-use model::xds::facts::{Key, Kind};
+use model::xds::facts::{ResourceKey, ResourceKind};
 use model::xds::name::Name;
 use model::xds::source::{Fault, SourceFact};
 use serde::Serialize;
@@ -208,12 +208,12 @@ pub(super) async fn resources(request: HttpRequest, about: web::Data<About>) -> 
 
 /// What of it is asked for.
 struct Asked {
-    kind: Option<Kind>,
-    state: Option<State>,
+    kind: Option<ResourceKind>,
+    state: Option<ResourceState>,
     /// A part of a name, in lower case.
     part: Option<String>,
     /// The last resource of the page before.
-    after: Option<Key>,
+    after: Option<ResourceKey>,
     limit: usize,
 }
 
@@ -225,7 +225,7 @@ impl Asked {
             Some((of, name)) => {
                 let no_next =
                     || Wrong::new("after", query.text("after").unwrap_or_default(), "the `next` of a page");
-                Some(Key::new(known(of).ok_or_else(no_next)?, name))
+                Some(ResourceKey::new(known(of).ok_or_else(no_next)?, name))
             }
         };
         Ok(Asked {
@@ -249,16 +249,16 @@ impl Asked {
 }
 
 /// The kind of this type.
-fn known(text: &str) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| kind.resource_type() == text)
+fn known(text: &str) -> Option<ResourceKind> {
+    ResourceKind::ALL.into_iter().find(|kind| kind.resource_type() == text)
 }
 
-fn kind(text: &str) -> Result<Kind, Wrong> {
-    one_of("type", text, Kind::ALL, Kind::resource_type)
+fn kind(text: &str) -> Result<ResourceKind, Wrong> {
+    one_of("type", text, ResourceKind::ALL, ResourceKind::resource_type)
 }
 
-fn state(text: &str) -> Result<State, Wrong> {
-    one_of("state", text, State::ALL, State::as_str)
+fn state(text: &str) -> Result<ResourceState, Wrong> {
+    one_of("state", text, ResourceState::ALL, ResourceState::as_str)
 }
 
 fn answer<'a>(snapshot: &'a Snapshot, show: &Show, asked: &Asked, listed: &'a Listed) -> Resources<'a> {
@@ -357,7 +357,7 @@ fn counted(assignment: &LoadAssignment) -> AssignedAddresses {
 
 /// What is wrong with a resource, in words as those for its source: no status code is passed on (X4). `version` and `at`
 /// are of the response that said so, where one did.
-fn failure<'a>(key: &Key, error: &'a Error) -> ResourceError<'a> {
+fn failure<'a>(key: &ResourceKey, error: &'a Error) -> ResourceError<'a> {
     let rejected = error.rejected.as_ref();
     ResourceError {
         reason: words::ResourceReason(error.reason.as_str()),

@@ -23,7 +23,7 @@ use pools::membership::{self, AdminStates};
 use pools::{directory, discovery, queue};
 use reporting::events;
 use sources::informer::{Counts, Requirement, Selector};
-use sources::xds::client::{self, Waits};
+use sources::xds::client::{self, ExponentialBackoff};
 use sources::{informer, xds_source};
 use xds::Bootstrap;
 
@@ -276,7 +276,11 @@ fn excluded(config: &Config) -> impl Iterator<Item = PoolName> {
 fn following(sources: BTreeSet<Name>, bootstrap: Option<&Bootstrap>) -> xds_source::Params {
     let servers = bootstrap.map(Bootstrap::servers).unwrap_or_default();
     xds_source::Params {
-        client: client::Params { servers, backoff: Waits::STREAMS, nack_pace: Waits::NACKS },
+        client: client::Params {
+            servers,
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff::NACKS,
+        },
         node_id: Arc::from(bootstrap.map_or("", Bootstrap::node_id)),
         sources: if bootstrap.is_some() { sources } else { BTreeSet::new() },
     }

@@ -10,8 +10,8 @@ use model::sample::PoolState;
 use model::signals::Signal;
 use model::view::{NodePoolState, Whose};
 use model::write_record::Trigger;
-use model::xds::cache::{CacheState, State};
-use model::xds::facts::Kind;
+use model::xds::cache::{CacheState, ResourceState};
+use model::xds::facts::ResourceKind;
 use serde_json::Value;
 
 use crate::tidy;
@@ -143,13 +143,13 @@ fn every_state_and_every_reason_of_a_node_is_explained_and_no_other() {
 fn every_resource_state_and_pool_remark_is_explained() {
     let words = |all: &[&str]| -> BTreeSet<String> { all.iter().map(|&word| word.to_owned()).collect() };
     let document = read("docs/admin-api.md");
-    let states = words(&State::ALL.map(State::as_str));
+    let states = words(&ResourceState::ALL.map(ResourceState::as_str));
     assert_eq!(states, first_cells(&document, "Resources of control planes"));
     let api = api();
     assert_eq!(states, enumerated(&api, &["ResourceState"]));
     let cached = words(&CacheState::ALL.map(CacheState::as_str));
     assert_eq!(cached, enumerated(&api, &["CacheState"]));
-    let types = words(&Kind::ALL.map(Kind::resource_type));
+    let types = words(&ResourceKind::ALL.map(ResourceKind::resource_type));
     assert_eq!(types, enumerated(&api, &["ResourceType"]));
     let section = document.split("\n## ").find(|section| section.starts_with("Resources of control planes"));
     let section = section.expect("the section");

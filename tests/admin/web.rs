@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use model::assignment::HeldReason;
 use model::node::NodeState;
 use model::sample::PoolState;
-use model::xds::cache::State;
+use model::xds::cache::ResourceState;
 use reqwest::Method;
 use serde_json::{Value, json};
 use simulator::Fate;
@@ -147,7 +147,8 @@ async fn h3_the_page_explains_every_state_reason_and_role_and_no_other() {
     assert_eq!(keys(&words["reason"]), reasons);
     let nodes: BTreeSet<String> = NodeState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["nodeState"]), nodes);
-    let resources: BTreeSet<String> = State::ALL.iter().map(|state| state.as_str().to_owned()).collect();
+    let resources: BTreeSet<String> =
+        ResourceState::ALL.iter().map(|state| state.as_str().to_owned()).collect();
     assert_eq!(keys(&words["resourceState"]), resources);
     assert_eq!(keys(&words["assigned"]), BTreeSet::from(["dropped", "unknown", "usable"].map(str::to_owned)));
     let api = stage.get("/openapi.json").await;

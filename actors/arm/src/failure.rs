@@ -10,7 +10,7 @@ use azure_core::error::{Error, ErrorKind};
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{HeaderName, Headers};
 use model::arm::{Failure, FailureKind, RetryAfter};
-use model::redact::{chain, told};
+use model::redact::{chain, safe_line};
 use serde_json::Value;
 
 use crate::abort_reason::Stop;
@@ -94,5 +94,5 @@ fn without_answer(kind: FailureKind, retry_after: RetryAfter, message: &str) -> 
 
 /// One line of at most [`LONGEST_MESSAGE`] bytes, without what must not be repeated.
 fn shorten(text: &str) -> String {
-    told(text, &[], LONGEST_MESSAGE)
+    safe_line(text, &[], LONGEST_MESSAGE)
 }

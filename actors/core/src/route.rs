@@ -23,7 +23,7 @@ use model::operator_request::{Answer, Refusal, Request, RequestId};
 use model::sample::{GateClass, Metric};
 use model::view::Snapshot;
 use model::xds::name::Name;
-use model::xds::stream::Call;
+use model::xds::stream::DriverCall;
 use nodes::IgnoredNotice;
 use pools::{directory, discovery, queue};
 use reporting::events::Event;
@@ -129,7 +129,7 @@ pub enum Delivery {
     /// To the follower of xDS sources.
     XdsSource(xds_source::In),
     /// To the port to xDS control planes.
-    Xds(Call),
+    Xds(DriverCall),
     /// To the port to ARM.
     Arm(ArmMessage),
     /// To the port to Kubernetes.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::redact::told;
+use model::redact::safe_line;
 use serde_json::Value;
 
 use crate::json::{items, text};
@@ -223,7 +223,7 @@ fn error(reply: &Reply) -> (String, String) {
     let message =
         [text(&shown["message"]), text(&error["message"])].into_iter().find(|text| !text.is_empty());
     let code_shown = if code.is_empty() { "no code" } else { &code };
-    let message = told(message.unwrap_or("no message"), &[], LONGEST);
+    let message = safe_line(message.unwrap_or("no message"), &[], LONGEST);
     (code.clone(), format!("{} {code_shown}: {message}", reply.status))
 }
 

@@ -19,7 +19,7 @@ pub(super) fn said(text: &str) -> Arc<str> {
 
 /// The same, without these secrets too: what was sent may come back.
 pub(super) fn said_without(text: &str, known: &[&str]) -> Arc<str> {
-    Arc::from(redact::told(text, known, LONGEST))
+    Arc::from(redact::safe_line(text, known, LONGEST))
 }
 
 /// An error answer in words: its status and the message of its Status object, or the start of its body.
@@ -33,9 +33,9 @@ pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str
     let object = serde_json::from_slice::<Value>(body).ok();
     let message = object.as_ref().and_then(|object| object["message"].as_str());
     let said = match message {
-        Some(message) => redact::told(message, known, LONGEST),
+        Some(message) => redact::safe_line(message, known, LONGEST),
         // What is no answer of an API server says little that helps.
-        None => redact::told(&String::from_utf8_lossy(body), known, LONGEST / 3),
+        None => redact::safe_line(&String::from_utf8_lossy(body), known, LONGEST / 3),
     };
     format!("HTTP {}: {said}", status.as_u16())
 }
@@ -43,7 +43,7 @@ pub(super) fn status_text_without(status: StatusCode, body: &[u8], known: &[&str
 /// An error with all its sources, outermost first, each said once.
 #[must_use]
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    redact::told(&redact::chain(error), &[], LONGEST)
+    redact::safe_line(&redact::chain(error), &[], LONGEST)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use model::xds::cache::CacheState;
-use model::xds::facts::Kind;
+use model::xds::facts::ResourceKind;
 use model::xds::stream::{ServerId, XdsMetric};
 
 use super::{
@@ -46,7 +46,7 @@ pub(super) fn begin(servers: &[Arc<str>]) {
     for (place, server) in servers.iter().enumerate() {
         counter!(XDS_SERVER_FAILURES, "grpc_target" => TARGET, "grpc_xds_server" => server.to_string())
             .absolute(0);
-        for kind in Kind::ALL {
+        for kind in ResourceKind::ALL {
             let id = ServerId(place);
             record(servers, XdsMetric::Updates { server: id, kind, valid: 0, invalid: 0 });
             nacks(servers, id, kind, 0);
@@ -100,7 +100,7 @@ pub(super) fn service_resources(state: CacheState, count: u64) {
     gauge!(SERVICE_RESOURCES, "cache_state" => state.as_str()).set(as_f64(count));
 }
 
-fn nacks(servers: &[Arc<str>], server: ServerId, kind: Kind, more: u64) {
+fn nacks(servers: &[Arc<str>], server: ServerId, kind: ResourceKind, more: u64) {
     counter!(
         XDS_NACKS,
         "grpc_xds_server" => name(servers, server),

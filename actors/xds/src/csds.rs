@@ -20,7 +20,7 @@ use envoy_types::pb::envoy::service::status::v3::{ClientConfig, ClientStatusRequ
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use futures::{FutureExt, Stream, StreamExt, future};
 use model::machine::Wall;
-use model::xds::cache::{Error, State};
+use model::xds::cache::{Error, ResourceState};
 use model::xds::dump::ResourceDump;
 use model::xds::dump::XdsView;
 use model::xds::facts::Raw;
@@ -163,14 +163,14 @@ fn failure(error: &Error, with_contents: bool) -> UpdateFailureState {
     }
 }
 
-fn client_status(state: State) -> ClientResourceStatus {
+fn client_status(state: ResourceState) -> ClientResourceStatus {
     match state {
-        State::Requested => ClientResourceStatus::Requested,
-        State::DoesNotExist => ClientResourceStatus::DoesNotExist,
-        State::Acked => ClientResourceStatus::Acked,
-        State::Nacked => ClientResourceStatus::Nacked,
-        State::ReceivedError => ClientResourceStatus::ReceivedError,
-        State::Timeout => ClientResourceStatus::Timeout,
+        ResourceState::Requested => ClientResourceStatus::Requested,
+        ResourceState::DoesNotExist => ClientResourceStatus::DoesNotExist,
+        ResourceState::Acked => ClientResourceStatus::Acked,
+        ResourceState::Nacked => ClientResourceStatus::Nacked,
+        ResourceState::ReceivedError => ClientResourceStatus::ReceivedError,
+        ResourceState::Timeout => ClientResourceStatus::Timeout,
     }
 }
 

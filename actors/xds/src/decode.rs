@@ -12,7 +12,9 @@ mod tests;
 use std::sync::Arc;
 
 use model::redact;
-use model::xds::facts::{Body, ClusterFacts, EdsFacts, EdsSource, Kind, Raw, Received, Reported, Response};
+use model::xds::facts::{
+    Body, ClusterFacts, EdsFacts, EdsSource, Raw, Received, ReportedError, ResourceKind, Response,
+};
 use prost::Message;
 
 use assignment::Room;
@@ -167,27 +169,27 @@ fn unwrapped(part: &Part<'_>, wrapper: Option<String>, room: &mut Room) -> Recei
 }
 
 fn body(part: &Part<'_>, room: &mut Room) -> Result<Body, String> {
-    match Kind::of_type_url(&part.type_url) {
-        Some(Kind::Cluster) => Cluster::decode(part.value)
+    match ResourceKind::of_type_url(&part.type_url) {
+        Some(ResourceKind::Cluster) => Cluster::decode(part.value)
             .map(|message| Body::Cluster(cluster_facts(message)))
             .map_err(|e| why(&e)),
-        Some(Kind::Endpoints) => assignment::read(part.value, room),
+        Some(ResourceKind::Endpoints) => assignment::read(part.value, room),
         None => Ok(Body::Other(part.type_url.clone())),
     }
 }
 
 fn why(error: &prost::DecodeError) -> String {
-    redact::told(&error.to_string(), &[], LONGEST_WORDS)
+    redact::safe_line(&error.to_string(), &[], LONGEST_WORDS)
 }
 
-fn reported(error: &[u8]) -> Reported {
+fn reported(error: &[u8]) -> ReportedError {
     // An error that cannot be decoded names no resource, and is rejected for that.
     let ResourceError { resource_name, error_detail } = ResourceError::decode(error).unwrap_or_default();
     let (code, message) = match error_detail {
-        Some(status) => (Some(status.code), redact::told(&status.message, &[], LONGEST_WORDS)),
+        Some(status) => (Some(status.code), redact::safe_line(&status.message, &[], LONGEST_WORDS)),
         None => (None, String::new()),
     };
-    Reported { name: resource_name.map(|name| name.name), code, message }
+    ReportedError { name: resource_name.map(|name| name.name), code, message }
 }
 
 fn cluster_facts(message: Cluster) -> ClusterFacts {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::machine::Wall;
-use model::xds::stream::{Heard, Request, ServerId, StreamId};
+use model::xds::stream::{ServerId, StreamEvent, StreamId, XdsRequest};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -40,7 +40,7 @@ pub struct Driver {
     bootstrap: Arc<Bootstrap>,
     node: Node,
     agent: String,
-    told: UnboundedSender<Heard>,
+    told: UnboundedSender<StreamEvent>,
     wall: WallClock,
     jitter: Jitter,
     streams: BTreeMap<StreamId, Handle>,
@@ -60,7 +60,7 @@ impl Driver {
     pub fn new(
         bootstrap: Arc<Bootstrap>,
         version: &str,
-        told: UnboundedSender<Heard>,
+        told: UnboundedSender<StreamEvent>,
         wall: impl Fn() -> Wall + Send + Sync + 'static,
         jitter: impl Fn() -> u16 + Send + Sync + 'static,
     ) -> Driver {
@@ -71,18 +71,18 @@ impl Driver {
     }
 
     /// Opens a stream to a server and sends these, at least one, before it waits for anything. From then on it is
-    /// told: [`Heard::Dispatched`] when a connected transport has pulled them all, [`Heard::Sent`] for each later one,
-    /// [`Heard::Response`] for each message that may be read, and at last [`Heard::Ended`], once, unless it is closed before.
+    /// told: [`StreamEvent::Dispatched`] when a connected transport has pulled them all, [`StreamEvent::Sent`] for each later one,
+    /// [`StreamEvent::Response`] for each message that may be read, and at last [`StreamEvent::Ended`], once, unless it is closed before.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn open(&mut self, stream: StreamId, server: ServerId, first: Vec<Request>) {
+    pub fn open(&mut self, stream: StreamId, server: ServerId, first: Vec<XdsRequest>) {
         self.streams.retain(|_, handle| !handle.task.is_finished());
         let Some(config) = self.bootstrap.configs().get(server.0).cloned() else {
             let message = format!("the bootstrap has no server {}", server.0);
             // Where there is no listener any more it is not missed.
             let ended = connection::unavailable(message);
-            drop(self.told.send(Heard::Ended { stream, ended, jitter: (self.jitter)() }));
+            drop(self.told.send(StreamEvent::Ended { stream, ended, jitter: (self.jitter)() }));
             return;
         };
         let (requests, to_send) = unbounded_channel();
@@ -107,7 +107,7 @@ impl Driver {
     }
 
     /// Sends a request behind what was sent before. On a stream that is over it is nothing.
-    pub fn send(&mut self, stream: StreamId, request: &Request) {
+    pub fn send(&mut self, stream: StreamId, request: &XdsRequest) {
         if let Some(handle) = self.streams.get(&stream) {
             pass(&handle.requests, self.outgoing(request));
         }
@@ -126,7 +126,7 @@ impl Driver {
         self.streams.remove(&stream);
     }
 
-    fn outgoing(&self, request: &Request) -> Outgoing {
+    fn outgoing(&self, request: &XdsRequest) -> Outgoing {
         Outgoing { kind: request.kind, bytes: encode::request(request, &self.node) }
     }
 }

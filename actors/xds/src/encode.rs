@@ -3,14 +3,14 @@
 use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
 use envoy_types::pb::google::rpc::Status;
 use model::xds::facts::Code;
-use model::xds::stream::Request;
+use model::xds::stream::XdsRequest;
 use prost::Message;
 
 use crate::bootstrap::Node;
 
 /// Encodes a request, with this node where the request is to have it.
 #[must_use]
-pub fn request(request: &Request, node: &Node) -> Vec<u8> {
+pub fn request(request: &XdsRequest, node: &Node) -> Vec<u8> {
     let error = request.error.as_ref().map(|nack| Status {
         code: Code::InvalidArgument.number(),
         message: nack.message.to_string(),
@@ -32,7 +32,7 @@ pub fn request(request: &Request, node: &Node) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use model::xds::facts::Kind;
+    use model::xds::facts::ResourceKind;
     use model::xds::stream::Nack;
 
     use super::*;
@@ -44,9 +44,9 @@ mod tests {
         Bootstrap::parse(text).unwrap().node("1.2.3")
     }
 
-    fn asked(version: &str, nonce: &str, error: Option<&str>, node: bool) -> Request {
-        Request {
-            kind: Kind::Endpoints,
+    fn asked(version: &str, nonce: &str, error: Option<&str>, node: bool) -> XdsRequest {
+        XdsRequest {
+            kind: ResourceKind::Endpoints,
             version: Arc::from(version),
             nonce: Arc::from(nonce),
             names: ["a", "b"].map(Arc::from).to_vec(),
@@ -55,7 +55,7 @@ mod tests {
         }
     }
 
-    fn sent(asked: &Request) -> DiscoveryRequest {
+    fn sent(asked: &XdsRequest) -> DiscoveryRequest {
         DiscoveryRequest::decode(request(asked, &node()).as_slice()).unwrap()
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use model::redact::told;
+use model::redact::safe_line;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

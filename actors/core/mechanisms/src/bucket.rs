@@ -1,36 +1,36 @@
-//! A token bucket in whole numbers, from which the future may be reserved. That of ARM's budget (`writer/budget.rs`) is of
-//! another kind: its rate changes, and it keeps shares apart.
+//! A token bucket in whole numbers, with reservations of future tokens. ARM's budget (`writer/budget.rs`) is a
+//! different bucket: its rate changes, and it keeps shares apart.
 
 use std::time::Duration;
 
 use model::machine::Now;
 
-/// Lets `burst` pass at once and one more after each `refill` over time.
+/// A token bucket: allows `burst` tokens at once, and one more after each `refill`.
 #[derive(Debug)]
 pub struct Bucket {
-    /// One token, in the bucket's units: microseconds of refilling. Zero: nothing is ever refilled.
+    /// One token, in the bucket's units: microseconds of refilling. Zero: no refilling.
     token: u64,
     capacity: u64,
     level: u64,
-    /// When the level was last brought up to date, or until when all that is refilled is reserved; `None`: full since
-    /// ever.
+    /// When the level was last updated, or the time until which all refilled tokens are reserved. `None`: the bucket
+    /// is still full.
     at: Option<Now>,
 }
 
 impl Bucket {
-    /// A full bucket; a `refill` of zero never refills it.
+    /// Creates a full bucket. With a `refill` of zero it is never refilled.
     pub fn new(refill: Duration, burst: u32) -> Bucket {
         let token = u64::try_from(refill.as_micros()).unwrap_or(u64::MAX);
         let capacity = u64::from(burst).saturating_mul(token.max(1));
         Bucket { token, capacity, level: capacity, at: None }
     }
 
-    /// A full bucket that lets so many pass in each second; 0: none but the burst.
+    /// Creates a full bucket that allows `count` tokens per second; 0: only the burst.
     pub fn per_second(count: u32, burst: u32) -> Bucket {
         Bucket::new(Duration::from_secs(1).checked_div(count).unwrap_or_default(), burst)
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token, if there is one.
     pub fn take(&mut self, now: Now) -> bool {
         self.refill(now);
         let some = self.level >= self.token.max(1);
@@ -40,7 +40,7 @@ impl Bucket {
         some
     }
 
-    /// Takes the next token, also one that is still to be refilled; when it is there. `None`: there never is one.
+    /// Takes the next token, even before it is refilled, and returns when it is refilled. `None`: never.
     pub fn reserve(&mut self, now: Now) -> Option<Now> {
         self.refill(now);
         let at = self.next_token_at()?;
@@ -49,7 +49,7 @@ impl Bucket {
         Some(at)
     }
 
-    /// When there will be a token; `None`: never.
+    /// When the next token is available; `None`: never.
     pub fn next_token_at(&self) -> Option<Now> {
         let token = self.token.max(1);
         if self.capacity < token {
@@ -62,7 +62,7 @@ impl Bucket {
         }
     }
 
-    /// Brings the level up to a moment.
+    /// Updates the level to the time `until`.
     fn refill(&mut self, until: Now) {
         let elapsed = self.at.map_or(0, |at| until.as_micros().saturating_sub(at.as_micros()));
         self.at = Some(self.at.map_or(until, |at| at.max(until)));

@@ -1,10 +1,10 @@
-//! One keeper's errand at our ConfigMap: it is looked at, and a state that is not as it should be is replaced
-//! (docs/design/model-and-mechanisms.md, A4; G6). It owns the request that is under way or the next one, what answers
-//! mean for it, and what went wrong in a row. What a state means, what is to be written, and how long is waited after a
-//! failure is the keeper's business.
+//! A client for our ConfigMap that reads it and replaces its state with optimistic concurrency
+//! (docs/design/model-and-mechanisms.md, A4; G6). It owns the current or next request, the interpretation of answers,
+//! and the count of consecutive failures. The machine that uses it interprets the state, decides what to write, and
+//! chooses the delay after a failure.
 //!
-//! One request is under way at a time. A write names the state that it replaces; where that was no longer the newest, or
-//! the answer was lost, the ConfigMap is looked at again.
+//! One request is in flight at a time. A write names the state that it replaces. If that state was not the newest, or
+//! if the answer was lost, the client reads the ConfigMap again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,76 +14,76 @@ use model::ids::CallId;
 use model::machine::Now;
 use model::object::{GIVE_UP_AFTER, RequestFailure};
 
-/// By how much each further failure in a row puts off the look after a conflict, and by how much at most.
+/// The additional delay before the read after a conflict, for each further failure in a row, and its maximum.
 const CONFLICT_STEP: Duration = Duration::from_millis(100);
 const CONFLICT_MOST: Duration = Duration::from_secs(1);
 
-/// The errand. `T` is what was true when a request was made and is asked for with its answer.
+/// The client. `T` is context of the caller that comes back with the answer to a request.
 #[derive(Debug)]
 pub struct ConfigMapClient<T> {
     step: Step<T>,
     calls: u64,
-    /// Requests that failed one after another.
+    /// Consecutive failed requests.
     failures: u32,
-    /// Writes that another client forestalled.
+    /// Consecutive writes that conflicted with another client.
     conflicts: u32,
     last_error: Option<Arc<str>>,
 }
 
-/// The request that is under way, or the next one.
+/// The request in flight, or the next one.
 #[derive(Clone, Copy, Debug)]
 enum Step<T> {
-    /// Nothing is asked, and nothing will be.
+    /// No request is in flight or planned.
     Idle,
-    /// The ConfigMap is looked at.
+    /// A read is planned.
     Look { at: Now },
-    /// A request was sent.
+    /// A request is in flight.
     Asked { call: CallId, give_up: Now, what: ConfigMapRequest, when: T },
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigMapRequest {
-    /// To see the newest state.
+    /// Read the newest state.
     Look,
-    /// To replace the state that was seen.
+    /// Replace the state that was read.
     Write,
 }
 
-/// What an answer means.
+/// The result of an answer.
 #[derive(Debug)]
 pub enum ConfigMapNews<T> {
-    /// Nothing: it answers no request that is under way.
+    /// The answer matches no request in flight.
     Unmatched,
-    /// A state was seen. Nothing more is asked until the keeper says so.
+    /// A state. No request follows until the caller starts one.
     State(ConfigMapRead<T>),
-    /// Another client has written first: the next look is set.
+    /// Another client has written first. The next read is planned.
     Forestalled,
-    /// The request failed. Nothing more is asked until the keeper says so.
+    /// The request failed. No request follows until the caller starts one.
     Failed(Failed),
 }
 
-/// A state as it was read, or as it was after a write.
+/// A state as read, or after a write.
 #[derive(Debug)]
 pub struct ConfigMapRead<T> {
-    /// The request that brought it.
+    /// Id of the request.
     pub call: CallId,
-    /// What that was for.
+    /// Purpose of the request.
     pub what: ConfigMapRequest,
-    /// What was true when it was made.
+    /// Context of the request.
     pub when: T,
-    /// The state; `None`: there is no ConfigMap.
+    /// The state; `None`: the ConfigMap does not exist.
     pub facts: Option<Arc<ConfigMapFacts>>,
 }
 
-/// A request that failed, or whose answer was lost: a write may have been carried out all the same.
+/// A request that failed, or whose answer was lost. A write may have taken effect nevertheless.
 #[derive(Debug)]
 pub struct Failed {
-    /// What it was for.
+    /// Purpose of the request.
     pub what: ConfigMapRequest,
-    /// What was said.
+    /// The error.
     pub why: Arc<str>,
-    /// Whether the request was denied: rights do not change within seconds.
+    /// True if the request was denied. Permissions do not change within seconds.
     pub denied: bool,
 }
 
@@ -94,7 +94,7 @@ impl<T> Default for ConfigMapClient<T> {
 }
 
 impl<T: Copy> ConfigMapClient<T> {
-    /// Whether nothing is asked and nothing will be.
+    /// Returns true if no request is in flight or planned.
     pub fn is_idle(&self) -> bool {
         match self.step {
             Step::Idle => true,
@@ -102,7 +102,7 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// What the request under way is for.
+    /// The purpose of the request in flight.
     pub fn asked(&self) -> Option<ConfigMapRequest> {
         match self.step {
             Step::Idle | Step::Look { .. } => None,
@@ -110,7 +110,7 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// When the next request is made, or the one under way is given up.
+    /// When the next request is due, or when the request in flight times out.
     pub fn deadline(&self) -> Option<Now> {
         match self.step {
             Step::Idle => None,
@@ -119,37 +119,37 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// How many requests were made: later ones have greater ids.
+    /// The number of requests so far. Later requests have greater ids.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Requests that failed one after another, as the keeper counts them.
+    /// Consecutive failures, as counted by [`ConfigMapClient::put_off`].
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The failures and the writes that another client forestalled.
+    /// The consecutive failures and conflicts.
     pub fn setbacks(&self) -> u32 {
         self.failures.saturating_add(self.conflicts)
     }
 
-    /// What the last failed request said, until a state is seen.
+    /// Message of the last failed request; cleared by the next success.
     pub fn last_error(&self) -> Option<&Arc<str>> {
         self.last_error.as_ref()
     }
 
-    /// Nothing more is asked.
+    /// Cancels the planned request, and ignores the answer to the one in flight.
     pub fn stop(&mut self) {
         self.step = Step::Idle;
     }
 
-    /// The next look is then; the answer to a request that is under way does not count any more.
+    /// Plans the next read. The answer to a request in flight is ignored.
     pub fn look_at(&mut self, at: Now) {
         self.step = Step::Look { at };
     }
 
-    /// The next look is now, unless a request is under way: its answer brings the next step.
+    /// Plans a read for now, unless a request is in flight.
     pub fn hurry(&mut self, now: Now) {
         match self.step {
             Step::Idle | Step::Look { .. } => self.look_at(now),
@@ -157,7 +157,7 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// The next look is now, and so is one that is under way: what it brings is too old. A write must not be given up.
+    /// Plans a read for now, in place of a read in flight, whose result would be too old. A write in flight goes on.
     pub fn look_anew(&mut self, now: Now) {
         match self.asked() {
             None | Some(ConfigMapRequest::Look) => self.look_at(now),
@@ -165,23 +165,23 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// The next look comes after this span, which follows from what went wrong before; that counts one more.
+    /// Counts a failure and plans the next read after `span`, which depends on earlier failures.
     pub fn put_off(&mut self, now: Now, span: Duration) {
         self.failures = self.failures.saturating_add(1);
         self.look_at(now.plus(span));
     }
 
-    /// What failed before does not matter any more.
+    /// Resets the failure count.
     pub fn forget_failures(&mut self) {
         self.failures = 0;
     }
 
-    /// Everything is as it should be: what went wrong before does not matter any more.
+    /// Resets the counts of failures and conflicts, once the state is as desired.
     pub fn forget_setbacks(&mut self) {
         (self.failures, self.conflicts) = (0, 0);
     }
 
-    /// Gives up a request whose answer never came.
+    /// Gives up a request whose answer is overdue.
     pub fn overdue(&mut self, now: Now) -> Option<Failed> {
         match self.step {
             Step::Asked { give_up, what, .. } if give_up <= now => {
@@ -191,7 +191,7 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// Looks, when that is due.
+    /// Returns the planned read, if it is due.
     pub fn look(&mut self, now: Now, when: T) -> Option<(CallId, ConfigMapAsk)> {
         match self.step {
             Step::Look { at } if at <= now => {
@@ -201,7 +201,7 @@ impl<T: Copy> ConfigMapClient<T> {
         }
     }
 
-    /// Replaces a state that was seen.
+    /// Replaces a state that was read, or creates the ConfigMap.
     pub fn write(
         &mut self,
         now: Now,
@@ -223,7 +223,7 @@ impl<T: Copy> ConfigMapClient<T> {
         call
     }
 
-    /// Takes in an answer.
+    /// Handles an answer.
     pub fn on_answer(&mut self, now: Now, call: CallId, answer: ConfigMapAnswer) -> ConfigMapNews<T> {
         let (what, when) = match self.step {
             Step::Asked { call: open, what, when, .. } if open == call => (what, when),
@@ -280,98 +280,97 @@ mod tests {
         })
     }
 
-    /// One that has looked at this moment.
+    /// A client that has sent a read at this time.
     fn looking(now: Now) -> (ConfigMapClient<u8>, CallId) {
-        let mut errand = ConfigMapClient::default();
-        errand.look_at(now);
-        let (call, ask) = errand.look(now, 7).expect("it is due");
+        let mut client = ConfigMapClient::default();
+        client.look_at(now);
+        let (call, ask) = client.look(now, 7).expect("it is due");
         assert!(matches!(ask, ConfigMapAsk::Get));
-        (errand, call)
+        (client, call)
     }
 
     #[test]
     fn a4_a_write_names_the_state_it_replaces_or_creates_the_object() {
-        let (mut errand, call) = looking(at(0));
-        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Seen(facts()))
-        else {
+        let (mut client, call) = looking(at(0));
+        let ConfigMapNews::State(read) = client.on_answer(at(1), call, ConfigMapAnswer::Seen(facts())) else {
             panic!("a state")
         };
-        assert_eq!((sight.what, sight.when, errand.is_idle()), (ConfigMapRequest::Look, 7, true));
-        let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
+        assert_eq!((read.what, read.when, client.is_idle()), (ConfigMapRequest::Look, 7, true));
+        let (_, ask) = client.write(at(1), 8, read.facts, ConfigMapEdit::default());
         assert!(matches!(ask, ConfigMapAsk::Replace(base, _) if &*base.version.0 == "1"));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Write));
 
-        let (mut errand, call) = looking(at(0));
-        let ConfigMapNews::State(sight) = errand.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
+        let (mut client, call) = looking(at(0));
+        let ConfigMapNews::State(read) = client.on_answer(at(1), call, ConfigMapAnswer::Absent) else {
             panic!("a state")
         };
-        let (_, ask) = errand.write(at(1), 8, sight.facts, ConfigMapEdit::default());
+        let (_, ask) = client.write(at(1), 8, read.facts, ConfigMapEdit::default());
         assert!(matches!(ask, ConfigMapAsk::Create(_)));
     }
 
     #[test]
     fn a3_an_answer_to_a_request_that_is_not_under_way_means_nothing() {
-        let (mut errand, call) = looking(at(0));
+        let (mut client, call) = looking(at(0));
         let other = CallId(call.0 + 1);
-        assert!(matches!(errand.on_answer(at(1), other, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
-        errand.look_anew(at(2));
-        assert!(matches!(errand.on_answer(at(3), call, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
-        assert_eq!(errand.deadline(), Some(at(2)));
+        assert!(matches!(client.on_answer(at(1), other, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
+        client.look_anew(at(2));
+        assert!(matches!(client.on_answer(at(3), call, ConfigMapAnswer::Absent), ConfigMapNews::Unmatched));
+        assert_eq!(client.deadline(), Some(at(2)));
     }
 
     #[test]
     fn a3_a_caller_that_needs_a_newer_state_causes_a_new_read() {
-        let (mut errand, _) = looking(at(0));
-        errand.hurry(at(5));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Look), "an urgent request waits for its answer");
-        errand.look_anew(at(5));
-        assert_eq!((errand.asked(), errand.deadline()), (None, Some(at(5))));
-        let (write, _) = errand.write(at(6), 0, None, ConfigMapEdit::default());
-        errand.look_anew(at(7));
-        assert_eq!(errand.asked(), Some(ConfigMapRequest::Write));
-        assert!(matches!(errand.on_answer(at(8), write, ConfigMapAnswer::Absent), ConfigMapNews::State(_)));
+        let (mut client, _) = looking(at(0));
+        client.hurry(at(5));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Look), "an urgent request waits for its answer");
+        client.look_anew(at(5));
+        assert_eq!((client.asked(), client.deadline()), (None, Some(at(5))));
+        let (write, _) = client.write(at(6), 0, None, ConfigMapEdit::default());
+        client.look_anew(at(7));
+        assert_eq!(client.asked(), Some(ConfigMapRequest::Write));
+        assert!(matches!(client.on_answer(at(8), write, ConfigMapAnswer::Absent), ConfigMapNews::State(_)));
     }
 
     #[test]
     fn a4_the_read_after_a_conflict_is_immediate_and_later_up_to_1_s_apart() {
-        let mut errand: ConfigMapClient<()> = ConfigMapClient::default();
+        let mut client: ConfigMapClient<()> = ConfigMapClient::default();
         for wait in [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000, 1_000] {
-            let (call, _) = errand.write(at(50), (), None, ConfigMapEdit::default());
+            let (call, _) = client.write(at(50), (), None, ConfigMapEdit::default());
             assert!(matches!(
-                errand.on_answer(at(50), call, ConfigMapAnswer::Conflict),
+                client.on_answer(at(50), call, ConfigMapAnswer::Conflict),
                 ConfigMapNews::Forestalled
             ));
-            assert_eq!(errand.deadline(), Some(at(50 + wait)));
+            assert_eq!(client.deadline(), Some(at(50 + wait)));
         }
-        errand.forget_setbacks();
-        let (call, _) = errand.write(at(60), (), None, ConfigMapEdit::default());
-        errand.on_answer(at(60), call, ConfigMapAnswer::Conflict);
-        assert_eq!(errand.deadline(), Some(at(60)));
+        client.forget_setbacks();
+        let (call, _) = client.write(at(60), (), None, ConfigMapEdit::default());
+        client.on_answer(at(60), call, ConfigMapAnswer::Conflict);
+        assert_eq!(client.deadline(), Some(at(60)));
     }
 
     #[test]
     fn a3_an_unanswered_request_is_an_error_until_a_state_is_seen() {
-        let (mut errand, _) = looking(at(0));
+        let (mut client, _) = looking(at(0));
         let over = at(0).plus(GIVE_UP_AFTER);
-        assert!(errand.overdue(at(1)).is_none());
-        assert_eq!(errand.deadline(), Some(over));
-        let failed = errand.overdue(over).expect("its time is over");
+        assert!(client.overdue(at(1)).is_none());
+        assert_eq!(client.deadline(), Some(over));
+        let failed = client.overdue(over).expect("its time is over");
         assert_eq!(
             (failed.what, &*failed.why, failed.denied),
             (ConfigMapRequest::Look, "no answer in time", false)
         );
-        errand.put_off(over, Duration::from_secs(1));
-        assert_eq!((errand.failures(), errand.last_error().map(|it| &**it)), (1, Some("no answer in time")));
+        client.put_off(over, Duration::from_secs(1));
+        assert_eq!((client.failures(), client.last_error().map(|it| &**it)), (1, Some("no answer in time")));
         let again = over.plus(Duration::from_secs(1));
-        let (call, _) = errand.look(again, 0).expect("it is due");
+        let (call, _) = client.look(again, 0).expect("it is due");
         let denied = ConfigMapAnswer::Failed(RequestFailure::Denied("no".into()));
         assert!(matches!(
-            errand.on_answer(again, call, denied),
+            client.on_answer(again, call, denied),
             ConfigMapNews::Failed(Failed { denied: true, .. })
         ));
-        errand.look_at(again);
-        let (call, _) = errand.look(again, 0).expect("it is due");
-        errand.on_answer(again, call, ConfigMapAnswer::Absent);
-        assert_eq!((errand.last_error(), errand.failures()), (None, 1), "the keeper forgets failures");
+        client.look_at(again);
+        let (call, _) = client.look(again, 0).expect("it is due");
+        client.on_answer(again, call, ConfigMapAnswer::Absent);
+        assert_eq!((client.last_error(), client.failures()), (None, 1), "the keeper forgets failures");
     }
 }

@@ -1,44 +1,45 @@
-//! The messages that wait on one edge, from one sender to one receiver (docs/design/model-and-mechanisms.md, A3).
+//! The queue of messages from one sender to one receiver (docs/design/model-and-mechanisms.md, A3).
 //!
-//! While the receiver is busy, a newer fact about the same object replaces the older one, so that the number of waiting
-//! facts is bounded. Requests and answers are kept in order, and no fact moves across one.
+//! While the receiver is busy, a newer fact about the same object replaces the older one, so that the number of queued
+//! facts is bounded. Requests and answers keep their order, and no fact moves across one.
 
 use std::collections::BTreeMap;
 
-/// A message that is a fact about something, or a request or answer.
+/// A message: a fact about an object, or a request or answer.
 pub trait Coalesce {
-    /// What a fact is about.
+    /// Identifies the object of a fact.
     type Key: Ord + Clone;
 
-    /// What it is about, if it is a fact.
+    /// The object of a fact; `None` for a request or answer.
     fn fact(&self) -> Option<Self::Key>;
 
-    /// Takes over from an older fact about the same thing, which this one replaces, what must not be lost.
+    /// Takes over what must survive of an older fact about the same object, which this one replaces.
     fn absorb(&mut self, older: &Self);
 
-    /// Where a newer fact about this goes.
+    /// The position of a newer fact about this object.
     fn place(key: &Self::Key) -> FactOrder;
 }
 
-/// Where a fact goes that replaces an older one.
+/// The position of a fact that replaces an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FactOrder {
-    /// To the place of the older one.
+    /// The position of the older fact.
     SameAsOlder,
-    /// Behind all messages that wait: facts about objects are part of a history, and keep its order.
+    /// The end of the queue: facts about objects are part of a history and keep its order.
     Last,
-    /// To the place of the older one, and no newer fact moves in front of it: facts about other objects depend on it.
+    /// The position of the older fact. No newer fact moves in front of it, because facts about other objects depend on
+    /// it.
     Barrier,
 }
 
-/// The messages that wait on one edge.
+/// A queue of messages that merges facts about the same object.
 #[derive(Debug)]
 pub struct CoalescingQueue<M: Coalesce> {
-    /// By position; later ones are greater.
+    /// The messages by position; later ones are greater.
     waiting: BTreeMap<u64, M>,
-    /// The position of the next message that is appended.
+    /// The last position given to an appended message.
     next: u64,
-    /// Where the newest fact about each thing stands, among those behind the last request or answer.
+    /// The positions of the newest facts behind the last request or answer.
     facts: BTreeMap<M::Key, u64>,
 }
 
@@ -49,8 +50,8 @@ impl<M: Coalesce> Default for CoalescingQueue<M> {
 }
 
 impl<M: Coalesce> CoalescingQueue<M> {
-    /// Adds a message. A fact replaces an older one about the same object that waits behind the last request or
-    /// answer.
+    /// Adds a message. A fact replaces an older one about the same object, if that is queued behind the last request
+    /// or answer.
     pub fn push(&mut self, mut message: M) {
         let key = message.fact();
         let older = key.as_ref().and_then(|key| self.facts.get(key).copied());
@@ -74,7 +75,7 @@ impl<M: Coalesce> CoalescingQueue<M> {
         self.waiting.insert(place, message);
     }
 
-    /// Takes out up to `most` messages, oldest first.
+    /// Removes and returns up to `most` messages, oldest first.
     pub fn take(&mut self, most: usize) -> Vec<M> {
         let batch = std::iter::from_fn(|| self.waiting.pop_first()).take(most);
         let batch = batch.map(|(_, message)| message).collect();
@@ -84,13 +85,13 @@ impl<M: Coalesce> CoalescingQueue<M> {
         batch
     }
 
-    /// How many wait.
+    /// The number of queued messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no message is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

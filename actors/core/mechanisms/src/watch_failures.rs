@@ -1,9 +1,9 @@
-//! When a failing watch of a Lease is shown to operators (docs/design/coordination.md, W8; W7).
+//! Decides when the failing watch of a Lease is shown to operators (docs/design/coordination.md, W8; W7).
 
 use std::sync::Arc;
 
-/// Failures in a row of watches of a Lease. A single failure is not shown: the watch may break, and then the Lease is
-/// read.
+/// Consecutive failures of a Lease's watch. A single failure is not shown: a watch may break, and the Lease is read
+/// instead.
 #[derive(Debug, Default)]
 pub struct WatchFailures {
     in_a_row: u32,
@@ -11,18 +11,18 @@ pub struct WatchFailures {
 }
 
 impl WatchFailures {
-    /// A watch has failed.
+    /// Counts a failed watch.
     pub fn failed(&mut self, why: Arc<str>) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.why = Some(why);
     }
 
-    /// A watch has shown the state of the Lease, or none is needed.
+    /// Resets the count: a watch has returned a state, or no watch is needed.
     pub fn clear(&mut self) {
         *self = WatchFailures::default();
     }
 
-    /// Why watches fail, if more than one in a row has failed.
+    /// The last error, after more than one failure in a row.
     #[must_use]
     pub fn shown(&self) -> Option<Arc<str>> {
         self.why.clone().filter(|_| self.in_a_row > 1)

@@ -1,7 +1,7 @@
-//! A queue of items that are worked on until they are right, each as often as it must be: controller-runtime's (S4).
+//! The work queue of controller-runtime: each item is reconciled until it succeeds (S4).
 //!
-//! It owns which item is worked on next, and when one that has failed is tried again. What the work is, how many items
-//! are in work at the same time, and the clock are its caller's.
+//! The queue owns the order of items and the times of retries. The caller owns the work, its concurrency, and the
+//! clock.
 
 mod limiter;
 #[cfg(test)]
@@ -14,21 +14,21 @@ use crate::work_queue::limiter::Limiter;
 use model::machine::Now;
 use model::sample::WorkResult;
 
-/// What the limiter of retries goes by.
+/// Parameters of the retry limiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// How long an item waits after its first failure; it doubles with each one.
+    /// Delay after an item's first failure; it doubles with each further one.
     pub base: Duration,
-    /// The most that an item waits because of its own failures.
+    /// The longest delay caused by an item's own failures.
     pub max_backoff: Duration,
-    /// How many retries there are in each second over time, of all items together; 0: none but the burst.
+    /// Retries per second of all items together; 0: only the burst.
     pub per_second: u32,
-    /// How many there may be at once.
+    /// Retries allowed at once.
     pub burst: u32,
 }
 
 impl Params {
-    /// The limiter that controller-runtime gives every controller (S4).
+    /// The default limiter of controller-runtime (S4).
     pub const S4: Params = Params {
         base: Duration::from_millis(5),
         max_backoff: Duration::from_secs(1_000),
@@ -36,42 +36,42 @@ impl Params {
         burst: 100,
     };
 
-    /// How long an item waits because of its own failures, after so many in a row before this one.
+    /// The delay caused by an item's own failures, after `before` earlier failures in a row.
     pub fn backoff(&self, before: u32) -> Duration {
         let doubled = 1_u32.checked_shl(before).unwrap_or(u32::MAX);
         self.base.saturating_mul(doubled).min(self.max_backoff)
     }
 }
 
-/// What is to follow on work that went well.
+/// What follows after successful work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Done {
-    /// Nothing: the item is right.
+    /// Nothing: the item is done.
     #[default]
     Success,
-    /// The item is worked on again, as after a failure.
+    /// Another run, delayed like a retry.
     Requeue,
-    /// It is worked on again after this time, which nothing limits; zero: it is right.
+    /// Another run after this time, without a limit; zero: the item is done.
     RequeueAfter(Duration),
 }
 
-/// That work has failed.
+/// Work has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Failed {
-    /// What the worker has asked for besides. It is lost: first the work must succeed (S4).
+    /// The further run that the worker requested. It is ignored: the work must succeed first (S4).
     pub asked: Done,
 }
 
-/// How many results of each kind there were.
+/// The number of results by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Results {
-    /// Items that were right.
+    /// Items that are done.
     pub success: u64,
     /// Failures.
     pub error: u64,
-    /// Wishes for another turn.
+    /// Requests for another run.
     pub requeue: u64,
-    /// Wishes for another turn after some time.
+    /// Requests for another run after some time.
     pub requeue_after: u64,
 }
 
@@ -87,23 +87,23 @@ impl Results {
     }
 }
 
-/// Where an item is that is not at rest.
+/// State of an item that is queued or being worked on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// It stands in the line.
+    /// It is in the queue.
     Ready,
-    /// It is worked on.
+    /// It is being worked on.
     Working,
-    /// It is worked on, and was added since: it is worked on once more.
+    /// It is being worked on and was added again since. It is queued again afterwards.
     Again,
-    /// It was retired while it was worked on: nothing follows on what comes of that.
+    /// It was retired during the work. The result has no effect.
     Retired,
-    /// It was retired while it was worked on, and added since: it is worked on once more, as a new one.
+    /// It was retired during the work and added again since. It is queued again afterwards, as a new item.
     Revived,
 }
 
 impl Phase {
-    /// What it becomes when the item is added.
+    /// The state after the item is added.
     fn added(self) -> Phase {
         match self {
             Phase::Ready => Phase::Ready,
@@ -113,27 +113,28 @@ impl Phase {
     }
 }
 
-/// The items that are to be worked on, now or later (S4).
+/// The queue of items (S4).
 ///
-/// An item stands in the line once, however often it is added, and is never worked on twice at the same time. One that
-/// waits for a moment can be added, worked on and found right meanwhile; it has its turn at that moment all the same.
+/// An item is in the queue at most once, however often it is added, and is never worked on twice at the same time. An
+/// item with a delayed run may be added, worked on and done before that time; the delayed run takes place
+/// nevertheless.
 #[derive(Debug)]
 pub struct WorkQueue<Item> {
     phases: BTreeMap<Item, Phase>,
-    /// The ready ones, in the order in which they became so.
+    /// The ready items in order.
     line: VecDeque<Item>,
-    /// The ones that wait: until when, and by which number among those of the same moment.
+    /// The delayed items: due time, and a sequence number for equal times.
     waiting: BTreeMap<Item, (Now, u64)>,
-    /// The same, in the order in which they become due.
+    /// The same items in the order of their due times.
     due: BTreeMap<(Now, u64), Item>,
-    /// The number that was given last.
+    /// The last sequence number.
     last: u64,
     limiter: Limiter<Item>,
     results: Results,
 }
 
 impl<Item: Ord + Clone> WorkQueue<Item> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(params: Params) -> WorkQueue<Item> {
         WorkQueue {
@@ -147,14 +148,13 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         }
     }
 
-    /// Something is new about the item: it is to be worked on now. Nothing limits this.
+    /// Queues the item now, without a limit.
     pub fn add(&mut self, now: Now, item: Item) {
         self.tick(now);
         self.line_up(item);
     }
 
-    /// The item is to be worked on after this time, or sooner where it waits for an earlier moment. Nothing limits
-    /// this.
+    /// Queues the item after `wait`, or earlier if it is already due earlier; without a limit.
     pub fn add_after(&mut self, now: Now, item: Item, wait: Duration) {
         self.tick(now);
         let at = now.plus(wait);
@@ -171,31 +171,30 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         self.waiting.insert(item, (at, self.last));
     }
 
-    /// The item is to be worked on when the limiter lets it: it counts this as a failure.
+    /// Queues the item when the limiter allows it, and counts a failure of the item.
     pub fn add_rate_limited(&mut self, now: Now, item: Item) {
         let wait = self.limiter.count_failure(now, &item);
         self.add_after(now, item, wait);
     }
 
-    /// The limiter forgets the item's failures. Where it waits or is ready, it stays.
+    /// Resets the item's failure count. A queued or delayed item stays.
     pub fn forget(&mut self, item: &Item) {
         self.limiter.forget(item);
     }
 
-    /// How often the limiter was asked about the item since it was last forgotten.
+    /// The number of failures of the item since its count was reset.
     #[must_use]
     pub fn requeues(&self, item: &Item) -> u32 {
         self.limiter.failures(item)
     }
 
-    /// When an item that waits has its turn; `None`: it does not wait.
+    /// When a delayed item is due; `None`: it is not delayed.
     #[must_use]
     pub fn due(&self, item: &Item) -> Option<Now> {
         self.waiting.get(item).map(|(at, _)| *at)
     }
 
-    /// Takes the item that has been ready for longest; it is in work until [`WorkQueue::finish`] or
-    /// [`WorkQueue::done`].
+    /// Takes the first ready item. It is being worked on until [`WorkQueue::finish`] or [`WorkQueue::done`].
     pub fn take(&mut self, now: Now) -> Option<Item> {
         self.tick(now);
         let item = self.line.pop_front()?;
@@ -203,8 +202,8 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         Some(item)
     }
 
-    /// The work on an item has ended with a result: counts it and does what follows, as `reconcileHandler` does (S4).
-    /// `None`: there is no work on it, and nothing was done.
+    /// Ends the work on an item with a result, counts the result, and queues the next run as `reconcileHandler` does
+    /// (S4). Returns `None`, without an effect, if the item is not being worked on.
     pub fn finish(&mut self, now: Now, item: &Item, result: Result<Done, Failed>) -> Option<WorkResult> {
         self.tick(now);
         let counts = match self.phases.get(item)? {
@@ -233,8 +232,8 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         Some(kind)
     }
 
-    /// The work on an item has ended, whatever came of it: it is ready again if it was added meanwhile. Its failures
-    /// stay remembered.
+    /// Ends the work on an item, whatever its result. The item is ready again if it was added meanwhile. Its failure
+    /// count stays.
     pub fn done(&mut self, now: Now, item: &Item) {
         self.tick(now);
         match self.phases.get(item) {
@@ -249,8 +248,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         }
     }
 
-    /// The item is gone for good: it is not worked on any more, and nothing is remembered of it. Nothing follows on the
-    /// work on it that is not yet finished.
+    /// Removes the item for good, with its failure count. The result of work in progress has no effect.
     pub fn retire(&mut self, item: &Item) {
         self.stop_waiting(item);
         self.limiter.forget(item);
@@ -266,20 +264,20 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         }
     }
 
-    /// Whether [`WorkQueue::take`] would give an item at this moment.
+    /// Returns true if [`WorkQueue::take`] would return an item now.
     #[must_use]
     pub fn is_ready(&self, now: Now) -> bool {
         let mut due = self.due.range(..=(now, u64::MAX));
         !self.line.is_empty() || due.any(|(_, item)| !self.phases.contains_key(item))
     }
 
-    /// When the next item that waits becomes due; `None`: none waits. Items that are ready already have no deadline.
+    /// When the next delayed item is due; `None` if no item is delayed. Ready items have no deadline.
     #[must_use]
     pub fn deadline(&self) -> Option<Now> {
         self.due.keys().next().map(|(at, _)| *at)
     }
 
-    /// Lets what has become due stand in the line. Calling it early or late is harmless.
+    /// Queues the items that have become due. An early or late call is harmless.
     pub fn tick(&mut self, now: Now) {
         while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) {
             let item = first.remove();
@@ -289,19 +287,19 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// How many results of each kind there were.
+    /// The number of results by kind.
     #[must_use]
     pub fn results(&self) -> Results {
         self.results
     }
 
-    /// Whether nothing is ready, in work, waiting or remembered.
+    /// Returns true if no item is ready, being worked on, delayed, or has a failure count.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.phases.is_empty() && self.waiting.is_empty() && self.limiter.is_empty()
     }
 
-    /// Puts the item at the end of the line; one that is in work goes there when that has ended.
+    /// Appends the item to the queue; an item that is being worked on follows when the work ends.
     fn line_up(&mut self, item: Item) {
         if let Some(phase) = self.phases.get_mut(&item) {
             *phase = phase.added();
@@ -317,7 +315,7 @@ impl<Item: Ord + Clone> WorkQueue<Item> {
         }
     }
 
-    /// The invariants of the queue.
+    /// Checks the invariants of the queue.
     fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let is_ready = |item: &Item| self.phases.get(item) == Some(&Phase::Ready);

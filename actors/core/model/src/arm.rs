@@ -1,7 +1,7 @@
-//! What the machines ask of Azure Resource Manager, and what it answers: the messages of the arm port.
+//! Requests to Azure Resource Manager and their answers: the messages of the arm port.
 //!
-//! The port parses and carries out; every decision about an answer is made here in the core. Documents travel
-//! through the machines unread, so that unknown fields survive (W3).
+//! The port parses and sends; the core makes every decision about an answer. Documents pass through the machines as
+//! opaque values, so that unknown fields survive (W3).
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,11 @@ use crate::write_record::WriteRecord;
 pub struct ArmCall {
     /// The id that the answer carries.
     pub id: CallId,
-    /// What is asked.
+    /// The request.
     pub request: ArmRequest,
 }
 
-/// What is asked of ARM.
+/// A request to ARM.
 #[derive(Clone, Debug)]
 pub enum ArmRequest {
     /// GET of a load balancer with all its pools and rules.
@@ -39,39 +39,39 @@ pub enum ArmRequest {
         pool: PoolId,
         /// The document as the GET returned it.
         base: Document,
-        /// What changes in it.
+        /// The changes to it.
         edit: Edit,
-        /// Sent as `If-Match` when present.
+        /// The value of `If-Match`, if present.
         if_match: Option<Etag>,
-        /// Until when the request may be sent (W8).
+        /// The right to send the request (W8).
         permit: Permit,
-        /// What it changes and why, for the log.
+        /// The change and its reason, for the log.
         record: Arc<WriteRecord>,
     },
     /// GET of an asynchronous operation's state.
     Poll(Operation),
 }
 
-/// The right to send one PUT try (W8): refused by the per-try policy once `send_before` has passed.
+/// The right to send one PUT (W8). The per-try policy refuses a try after `send_before`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Permit {
-    /// The attempt it was made for.
+    /// The attempt that the permit belongs to.
     pub attempt: AttemptId,
     /// The last moment at which the try may be sent.
     pub send_before: Now,
 }
 
-/// A document of ARM that is carried unread between a GET and the PUT that edits it.
+/// An ARM document that passes unchanged from a GET to the PUT that edits it.
 #[derive(Clone)]
 pub struct Document(Arc<dyn Any + Send + Sync>);
 
 impl Document {
-    /// Wraps whatever the port keeps.
+    /// Wraps the port's own representation.
     pub fn new<T: Any + Send + Sync>(inner: T) -> Document {
         Document(Arc::new(inner))
     }
 
-    /// The port's own view of it; `None` when another port made it.
+    /// The port's own representation; `None` if another port made the document.
     #[must_use]
     pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.downcast_ref()
@@ -84,41 +84,41 @@ impl fmt::Debug for Document {
     }
 }
 
-/// What a PUT changes in the document of its GET; all else stays as it was (W3).
+/// The changes of a PUT to the document of its GET. Everything else stays unchanged (W3).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Edit {
-    /// Positions, in the GET's address array, of the entries that go.
+    /// Positions of removed entries in the address array of the GET.
     pub remove: BTreeSet<usize>,
     /// New entries, appended in this order.
     pub add: Vec<NewEntry>,
-    /// Admin states to set, by position in the GET's address array.
+    /// Admin states to set, by position in the address array of the GET.
     pub set_admin: BTreeMap<usize, AdminState>,
-    /// The virtual network to write at pool level, only when the pool has none anywhere.
+    /// The virtual network to set at pool level, only if the pool has none at any level.
     pub pool_network: Option<NetworkId>,
 }
 
 impl Edit {
-    /// Whether the document would stay as it is.
+    /// Returns true if the edit changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.add.is_empty() && self.set_admin.is_empty()
     }
 }
 
-/// An address entry to be added.
+/// A new address entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewEntry {
     /// Its name.
     pub name: AddressName,
     /// Its address.
     pub ip: IpAddr,
-    /// The network at address level, when this pool names it there.
+    /// The network at address level, if this pool names its network there.
     pub network: Option<Arc<EntryNetwork>>,
-    /// `adminState` at birth: `Down` on a draining node, else none.
+    /// `adminState` of the new entry: `Down` on a draining node, else none.
     pub admin_state: Option<AdminState>,
 }
 
-/// How an address entry names the network of its address.
+/// How an address entry names its network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EntryNetwork {
     /// `virtualNetwork`.
@@ -130,13 +130,13 @@ pub enum EntryNetwork {
 /// The admin state of an address entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AdminState {
-    /// The health probe decides.
+    /// The health probe decides about new connections.
     None,
-    /// Always eligible.
+    /// New connections regardless of the health probe.
     Up,
     /// No new connections.
     Down,
-    /// A value that we do not know; it is left alone.
+    /// An unknown value; it is left unchanged.
     Unknown,
 }
 
@@ -145,15 +145,15 @@ pub enum AdminState {
 pub enum Provisioning {
     /// `Succeeded`.
     Succeeded,
-    /// `Creating`, `Updating` or `Deleting`: an operation runs.
+    /// `Creating`, `Updating` or `Deleting`: an operation is running.
     Updating,
-    /// `Failed` or `Canceled`: at rest, after an operation that did not succeed.
+    /// `Failed` or `Canceled`: no operation is running, and the last one did not succeed.
     Failed,
-    /// Absent or a value that we do not know; treated as at rest.
+    /// Absent or an unknown value; treated as if no operation is running.
     Unknown,
 }
 
-/// One address entry of a pool as it was seen.
+/// One address entry of a pool, as read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Its name; empty when absent.
@@ -164,13 +164,13 @@ pub struct Entry {
     pub admin_state: AdminState,
     /// The network at address level.
     pub network: Option<Arc<EntryNetwork>>,
-    /// The virtual machine behind the network interface that it names; `None` when it names none.
+    /// The virtual machine behind its network interface; `None` when it names no interface.
     pub instance: Option<InstanceId>,
 }
 
 impl Entry {
-    /// What it sends traffic to: its address, else the virtual machine behind its network interface; `None` when it
-    /// says neither.
+    /// The target of the entry: its address, else the virtual machine behind its network interface; `None` when it has
+    /// neither.
     #[must_use]
     pub fn backend(&self) -> Option<Backend> {
         let instance = || self.instance.clone().map(Backend::Instance);
@@ -178,7 +178,7 @@ impl Entry {
     }
 }
 
-/// What an address entry sends traffic to (N2).
+/// The target of an address entry (N2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Backend {
     /// An address.
@@ -202,33 +202,33 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A pool as it was seen, by a GET of its own or within a GET of its load balancer.
+/// A pool as read, by its own GET or by the GET of its load balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolFacts {
     /// Which pool.
     pub id: PoolId,
     /// Its address entries in the order of the document.
     pub entries: Vec<Entry>,
-    /// The names of the load-balancing rules that send to it.
+    /// The names of the load-balancing rules that use it.
     pub rules: Vec<Arc<str>>,
-    /// Whether an outbound rule uses it.
+    /// True if an outbound rule uses it.
     pub outbound_rule: bool,
-    /// Whether an inbound NAT rule uses it.
+    /// True if an inbound NAT rule uses it.
     pub inbound_nat_rule: bool,
-    /// Whether it has members by network interface (`backendIPConfigurations`).
+    /// True if it has members by network interface (`backendIPConfigurations`).
     pub nic_backed: bool,
-    /// Whether `syncMode` is `Automatic`.
+    /// True if `syncMode` is `Automatic`.
     pub sync_automatic: bool,
     /// The virtual network at pool level.
     pub network: Option<NetworkId>,
     /// The entity tag in its body.
     pub etag: Option<Etag>,
-    /// Whether an operation runs on it.
+    /// Its provisioning state.
     pub provisioning: Provisioning,
 }
 
 impl PoolFacts {
-    /// A pool at rest with these entries, which nothing uses yet.
+    /// A pool with these entries, without a running operation and without rules.
     #[must_use]
     pub fn at_rest(id: PoolId, entries: Vec<Entry>) -> PoolFacts {
         PoolFacts {
@@ -245,7 +245,7 @@ impl PoolFacts {
         }
     }
 
-    /// The addresses in it.
+    /// The addresses of its entries.
     #[must_use]
     pub fn members(&self) -> BTreeSet<IpAddr> {
         self.entries.iter().filter_map(|entry| entry.ip).collect()
@@ -257,22 +257,22 @@ impl PoolFacts {
 pub struct RuleFacts {
     /// Its name.
     pub name: Arc<str>,
-    /// The pool it sends to; `None` when it names none or one of another load balancer.
+    /// The pool that the rule uses; `None` when it names none, or one of another load balancer.
     pub pool: Option<PoolName>,
-    /// Whether it has a health probe.
+    /// True if it has a health probe.
     pub probed: bool,
 }
 
-/// A load balancer as it was seen.
+/// A load balancer as read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LbFacts {
     /// Its name.
     pub lb: LbName,
     /// Its entity tag.
     pub etag: Option<Etag>,
-    /// Its `resourceGuid`: one that is created again has another.
+    /// Its `resourceGuid`. A re-created load balancer has another one.
     pub guid: Option<Arc<str>>,
-    /// Whether an operation runs on it.
+    /// Its provisioning state.
     pub provisioning: Provisioning,
     /// Its pools.
     pub pools: Vec<Arc<PoolFacts>>,
@@ -281,14 +281,14 @@ pub struct LbFacts {
 }
 
 impl LbFacts {
-    /// The same with these of its pools alone.
+    /// A copy with only the pools for which `is_wanted` returns true.
     #[must_use]
     pub fn only(&self, is_wanted: impl Fn(&PoolId) -> bool) -> LbFacts {
         let pools = self.pools.iter().filter(|pool| is_wanted(&pool.id)).cloned().collect();
         LbFacts { pools, ..self.clone() }
     }
 
-    /// Whether the last operation on it and on each of its pools has ended well.
+    /// Returns true if the last operation on it and on each of its pools has succeeded.
     #[must_use]
     pub fn has_succeeded(&self) -> bool {
         let succeeded = |provisioning| match provisioning {
@@ -299,7 +299,7 @@ impl LbFacts {
     }
 }
 
-/// What ARM, or the way to it, answered.
+/// The answer of ARM or of the transport.
 #[derive(Clone, Debug)]
 pub enum ArmAnswer {
     /// A load balancer.
@@ -312,29 +312,29 @@ pub enum ArmAnswer {
     Operation(OperationState),
     /// Nothing was sent, because this process only shows what it would do (C4).
     Withheld,
-    /// It failed.
+    /// The call failed.
     Failed(Arc<Failure>),
 }
 
 /// The answer to a GET of one pool.
 #[derive(Clone, Debug)]
 pub struct PoolRead {
-    /// What was seen.
+    /// The content of the pool.
     pub facts: Arc<PoolFacts>,
-    /// The whole of it, for the PUT.
+    /// The whole document, for the PUT.
     pub document: Document,
-    /// The entity tag: of the `ETag` header, else of the body.
+    /// The entity tag: from the `ETag` header, else from the body.
     pub etag: Option<Etag>,
 }
 
-/// The answer to a PUT that was accepted.
+/// The answer to an accepted PUT.
 #[derive(Clone, Debug)]
 pub struct PutAccepted {
-    /// `provisioningState` in the answer's body: `Succeeded` means done, whatever the headers say.
+    /// `provisioningState` in the body. `Succeeded` means done, whatever the headers contain.
     pub provisioning: Provisioning,
-    /// Where to ask how the operation stands.
+    /// The URL to poll for the state of the operation.
     pub operation: Option<Operation>,
-    /// How long to wait before asking.
+    /// The delay before the first poll.
     pub retry_after: RetryAfter,
     /// The entity tag in the answer's body.
     pub etag: Option<Etag>,
@@ -342,39 +342,39 @@ pub struct PutAccepted {
     pub correlation_id: Option<Arc<str>>,
 }
 
-/// How an asynchronous operation stands.
+/// The state of an asynchronous operation.
 #[derive(Clone, Debug)]
 pub enum OperationState {
     /// Anything but the three terminal states.
     Running {
-        /// How long to wait before asking again.
+        /// The delay before the next poll.
         retry_after: RetryAfter,
     },
     /// `Succeeded`.
     Succeeded,
-    /// `Failed`, with what the body says; the poll itself was answered with 200.
+    /// `Failed`, with the failure in the body; the poll itself was answered with 200.
     Failed(Arc<Failure>),
-    /// `Canceled`, with what the body says.
+    /// `Canceled`, with the failure in the body.
     Canceled(Arc<Failure>),
 }
 
 /// The header `Retry-After`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RetryAfter {
-    /// There was none.
+    /// No header.
     #[default]
     Absent,
-    /// A span from the arrival of the answer; a date is taken against the answer's own `Date`.
+    /// The delay from the arrival of the answer. A date is compared with the answer's own `Date`.
     In(Duration),
-    /// Zero, negative or unreadable.
+    /// Zero, negative or unparsable.
     Invalid,
 }
 
 impl RetryAfter {
-    /// The longest that is kept to before another try (W4).
+    /// The longest delay that is respected before another try (W4).
     const LONGEST: Duration = Duration::from_secs(60);
 
-    /// How long another try is to wait at least, as far as that is kept to; `None`: nothing was named.
+    /// The shortest delay before another try, capped; `None`: the header names none.
     #[must_use]
     pub fn before_next_try(self) -> Option<Duration> {
         match self {
@@ -384,16 +384,16 @@ impl RetryAfter {
     }
 }
 
-/// What went wrong, as facts; `writer::classify` decides what follows (W5).
+/// A failure as facts; `writer::classify` decides what follows (W5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// Where it went wrong.
+    /// Where the call failed.
     pub kind: FailureKind,
     /// ARM's outermost error code.
     pub code: Option<Arc<str>>,
     /// The codes of the error's details and inner errors, outermost first.
     pub inner_codes: Vec<Arc<str>>,
-    /// ARM's message, or what the transport said; shortened to 1 kB.
+    /// ARM's message, or that of the transport; shortened to 1 kB.
     pub message: Arc<str>,
     /// The header `Retry-After`.
     pub retry_after: RetryAfter,
@@ -401,38 +401,38 @@ pub struct Failure {
     pub correlation_id: Option<Arc<str>>,
 }
 
-/// Where a call went wrong.
+/// Where a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FailureKind {
     /// ARM answered with this status.
     Status(u16),
     /// An operation ended `Failed` or `Canceled`; the poll was answered with 200.
     Operation,
-    /// No connection could be made, so that nothing has reached ARM.
+    /// No connection was made, so that nothing reached ARM.
     NotConnected,
-    /// The connection broke before the answer was complete, or it is not known how far the request came.
+    /// The connection broke before the answer was complete, or it is not known how much of the request was sent.
     Connection,
     /// No answer in time.
     Timeout,
-    /// A success status with a body that cannot be read.
+    /// A success status with an unreadable body.
     Undecodable(u16),
     /// No token was obtained.
     Credential,
-    /// The permit had run out before the try was sent; nothing was sent (W8).
+    /// The permit expired before the try; nothing was sent (W8).
     PermitExpired,
     /// The throttle gate was closed; nothing was sent (W6).
     GateClosed,
-    /// We refused to build the request; nothing was sent.
+    /// This program refused to build the request; nothing was sent.
     Refused,
 }
 
-/// The codes with which ARM says that what was asked for is not there, or the resource that it is a part of.
+/// ARM's codes for a resource, or its parent, that does not exist.
 const ABSENT: [&str; 3] = ["ResourceNotFound", "ParentResourceNotFound", "NotFound"];
 
 impl Failure {
-    /// Whether ARM says that what was asked for is not there, as a pool is not whose load balancer is gone. A 404 about its
-    /// resource group or subscription says nothing of it, and may pass; neither does one without ARM's code, which may be
-    /// another client's.
+    /// Returns true if ARM says that the requested resource does not exist; a pool of a deleted load balancer does not
+    /// exist either. A 404 about the resource group or subscription does not count, because it may be temporary. A 404
+    /// without ARM's code does not count, because another server may have sent it.
     #[must_use]
     pub fn says_absent(&self) -> bool {
         let says = |code: &str| ABSENT.iter().any(|absent| code.eq_ignore_ascii_case(absent));
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// There are as many entries as pools have members.
+    /// The number of entries is the number of members of all pools.
     #[test]
     fn an_entry_takes_no_more_than_eight_words() {
         assert!(size_of::<Entry>() <= size_of::<[usize; 8]>(), "{}", size_of::<Entry>());

@@ -1,4 +1,4 @@
-//! What the Directory tells a pool: whose it is and what it must hold, as one level (A3).
+//! Assignments: the Directory gives each pool its owners and its level (A3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,55 +9,57 @@ use crate::ids::{Epoch, Family, PoolId, ServiceKey, ServiceUid};
 use crate::level::{Keeps, Level, Provenance, Source};
 use crate::machine::Now;
 
-/// The whole truth about one pool's wanted state; a newer one replaces an older one.
+/// The complete desired state of one pool. A newer assignment replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// The term of leadership in which it was made.
+    /// The term of leadership in which it was computed.
     pub epoch: Epoch,
-    /// When that term was opened here: nothing that was seen of the pool before is believed in it (W8).
+    /// When this process opened the term. Earlier observations of the pool do not count in it (W8).
     pub opened: Now,
     /// Which pool.
     pub pool: PoolId,
     /// The family of its members.
     pub family: Family,
-    /// The one source of its level.
+    /// The source of its level.
     pub source: Source,
-    /// The Services whose pool it is. Empty: it has no owner; the pool releases everything and retires.
+    /// The Services that own the pool. Empty: the pool has no owner, releases everything and retires.
     pub services: BTreeMap<ServiceUid, Share>,
-    /// The union of the shares after the guards.
+    /// The union of the shares, after the guards.
     pub level: Level,
-    /// The most doubtful way in which a part of it reached us.
+    /// The most doubtful provenance among its parts.
     pub provenance: Provenance,
-    /// All that pauses it: compared and shown, not written, and its Services are told nothing (D1, G6).
+    /// The reasons for a pause. A paused pool is compared and shown but not written, and its Services get no events
+    /// (D1, G6).
     pub paused: BTreeSet<PausedBy>,
-    /// A removal that is held back; its members may stay by `level` meanwhile (G5).
+    /// A removal that is held back; `level` may keep its members meanwhile (G5).
     pub held: Option<Held>,
-    /// A removal that would be held back if the guards were enforced, and goes on (G5: `guards.mode: observe`).
+    /// A removal that would be held back if guards were enforced, and that is carried out (G5: `guards.mode:
+    /// observe`).
     pub would_hold: Option<Held>,
-    /// What endpoints require, where a pre-image has taken the place of that; `None`: none has.
+    /// The members that the endpoints require, while a pre-image overrides them; `None` without a pre-image.
     pub overruled: Option<BTreeSet<IpAddr>>,
 }
 
-/// What keeps a pool from being written, though it is compared and shown. The order is that of being named: where one
-/// stands for all, it is the first.
+/// Why a pool is compared and shown but not written. The variants are ordered by importance: the first one represents
+/// all.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PausedBy {
     /// The configured mode only observes (G6).
     Mode,
-    /// The operator paused everything.
+    /// The operator has paused everything.
     Everything,
-    /// Pre-images are restored, and there is none for this pool.
+    /// Pre-images are being restored, and this pool has none.
     NoPin,
-    /// The operator paused this pool.
+    /// The operator has paused this pool.
     Pool,
-    /// The operator paused this Service, whose pool it is.
+    /// The operator has paused this Service, which owns the pool.
     Service(ServiceKey),
-    /// This Service, whose pool it is, carries the annotation (D1).
+    /// This Service, which owns the pool, carries the pause annotation (D1).
     Annotation(ServiceKey),
 }
 
 impl PausedBy {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -70,7 +72,7 @@ impl PausedBy {
         }
     }
 
-    /// The Service that it is about, where it is about one.
+    /// The Service that is the reason, if one is.
     #[must_use]
     pub fn service(&self) -> Option<&ServiceKey> {
         match self {
@@ -81,14 +83,14 @@ impl PausedBy {
 }
 
 impl Assignment {
-    /// Whether anything keeps the pool from being written, and its Services from being told of it (D1, G6).
+    /// Returns true if the pool is not written and its Services get no events (D1, G6).
     #[must_use]
     pub fn is_paused(&self) -> bool {
         !self.paused.is_empty()
     }
 
-    /// Whether it is what it should be: the level is disjoint and the union of the shares, what it says of admin states
-    /// is said of what may stay, and what is held back may stay (A4).
+    /// Invariant of every assignment: the level is disjoint and the union of the shares, the requested admin states
+    /// refer to members that may stay, and the members held back may stay (A4).
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let Assignment { services, level, .. } = self;
@@ -108,29 +110,29 @@ impl Assignment {
     }
 }
 
-/// One Service's part in a pool.
+/// The share of one Service in a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Share {
     /// The Service.
     pub key: ServiceKey,
-    /// Raised by every slice event of the Service, even one that changes no member (A3).
+    /// A number that rises with every slice event of the Service, even without a change of members (A3).
     pub revision: u64,
-    /// What this Service requires.
+    /// The members that this Service requires.
     pub required: BTreeSet<IpAddr>,
-    /// What this Service tolerates, what guards and delays add included.
+    /// The members that this Service tolerates, including those that guards and delays add.
     pub tolerated: BTreeSet<IpAddr>,
-    /// When the oldest endpoint change behind this level was triggered; for the latency metric.
+    /// When the oldest endpoint change in this level was triggered; for the latency metric.
     pub triggered: Option<Now>,
-    /// When the newest change behind it was read; `None`: nothing was read that changed it.
+    /// When the newest change in this level was read; `None`: no change was read.
     pub read: Option<Now>,
 }
 
 /// A removal that is held back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Why.
+    /// The reason.
     pub reason: HeldReason,
-    /// Since when.
+    /// When the holding back began.
     pub since: Now,
     /// What it waits for (G5).
     pub waits: Waits,
@@ -138,20 +140,20 @@ pub struct Held {
     pub members: BTreeSet<IpAddr>,
 }
 
-/// What ends the holding back of a removal. New facts and the operator may always do so.
+/// What ends the holding back of a removal. New facts and the operator can always end it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Waits {
-    /// It ends by itself at that moment.
+    /// It ends at that time.
     Time(Now),
-    /// It ends when lists of most recent data, begun at this moment or later, say the same (G1); where it waits for a
-    /// time as well, the later of both.
+    /// It ends when lists of most recent data, begun at this time or later, confirm the removal (G1). If it also waits
+    /// for a time, the later of the two ends it.
     SecondRead(Now),
     /// Only new facts or the operator end it.
     Facts,
 }
 
 impl Waits {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -161,7 +163,7 @@ impl Waits {
         }
     }
 
-    /// The moment at which it may end at the earliest by itself, where one is known.
+    /// The earliest time at which it may end without new facts, if one is known.
     #[must_use]
     pub fn earliest(self) -> Option<Now> {
         match self {
@@ -176,16 +178,16 @@ impl Waits {
 pub enum HeldReason {
     /// The last member of a live Service waits for confirmation (G2).
     EmptyConfirm,
-    /// There are endpoints but no usable node behind any of them, or a slice or node of theirs cannot be read (D6).
+    /// There are endpoints but no usable node behind any of them, or a slice or node of theirs is unreadable (D6).
     NoUsableNode,
-    /// There are endpoints, but none that counts, and none of their nodes is in the pool: what is in it is all
-    /// there is (G2).
+    /// There are endpoints, but none counts and none of their nodes is in the pool: the current members are the last
+    /// ones (G2).
     LastMember,
-    /// More than the allowed fraction of the pool would go, in a way that is in doubt (G3).
+    /// More than the allowed fraction of the pool would go, for a doubtful reason (G3).
     Fraction,
     /// Too many pools would lose most of their members (G4).
     Breaker,
-    /// The configured mode removes no member (G6). That is no guard: it is not reported, and it cannot be released.
+    /// The configured mode removes no members (G6). This is not a guard: it is not reported and cannot be released.
     AddOnly,
 }
 
@@ -200,7 +202,7 @@ impl HeldReason {
         HeldReason::AddOnly,
     ];
 
-    /// The word for metrics, events and the admin API.
+    /// The value in metrics, events and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -214,20 +216,20 @@ impl HeldReason {
     }
 }
 
-/// The members that a pool has after an attempt or its verification: newer than what any earlier GET saw (D3).
+/// The members of a pool after an attempt or its verification: newer than what any earlier GET returned (D3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolMembers {
-    /// When the attempt ended, or the GET of the verification began.
+    /// When the attempt ended, or when the GET of the verification began.
     pub at: Now,
-    /// All of them.
+    /// The members.
     pub members: BTreeSet<IpAddr>,
 }
 
-/// A pool as a GET saw it.
+/// A pool as a GET returned it.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    /// When the GET began; one that began before the pool's last write ended is discarded (D3).
+    /// When the GET began. An observation that began before the pool's last write ended is discarded (D3).
     pub began: Now,
-    /// What it saw.
+    /// The content of the pool.
     pub facts: Arc<PoolFacts>,
 }

@@ -1,4 +1,4 @@
-//! What a pool's queue and the writer say to each other: what is due, what is written, and how that ended
+//! The messages between a pool's queue and the writer: due membership, the level to write, and the outcome
 //! (docs/design/pools.md, Q3, Q6).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,19 +12,19 @@ use crate::level::Level;
 use crate::machine::Now;
 use crate::write_record::{Trigger, WriteRecord};
 
-/// A pool's membership is due.
+/// A due membership write of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// Since when it has been due.
+    /// Time since which it has been due.
     pub since: Now,
-    /// How urgent it is.
+    /// Its urgency.
     pub class: Class,
 }
 
-/// How urgent a membership write is (Q3); the order is that of urgency.
+/// The urgency of a membership write (Q3), the most urgent first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// No observed member is required, on a Ready node and not Down: nothing serves.
+    /// No observed member is required, on a Ready node and not Down: the pool serves no traffic.
     Revive,
     /// A required member is missing.
     Add,
@@ -33,7 +33,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,18 +44,18 @@ impl Class {
     }
 }
 
-/// What a pool brings to a granted lane.
+/// The contents of a membership write, which the queue gives to a granted lane.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// The newest level.
     pub level: Level,
     /// The family of its members.
     pub family: Family,
-    /// Whose pool it is: the proof of ownership is made against these (D2).
+    /// The owners of the pool, used for the proof of ownership (D2).
     pub services: BTreeMap<ServiceUid, ServiceKey>,
-    /// Whether it is written although it is right, because its provisioning state stays `Failed`.
+    /// True if the pool is written although it is in sync, because its provisioning state stays `Failed`.
     pub rewrites: bool,
-    /// What started the attempt.
+    /// The reason for the attempt.
     pub trigger: Trigger,
 }
 
@@ -64,70 +64,70 @@ pub struct Taken {
 pub enum Outcome {
     /// The pool was written and the operation has ended.
     Written {
-        /// What it holds now.
+        /// The members now.
         members: BTreeSet<IpAddr>,
-        /// What was added.
+        /// The added members.
         added: BTreeSet<IpAddr>,
-        /// What was removed.
+        /// The removed members.
         removed: BTreeSet<IpAddr>,
-        /// The same, for operators.
+        /// The record of the change, for operators.
         record: Arc<WriteRecord>,
     },
-    /// Nothing had to change.
+    /// No change was necessary.
     Unchanged {
-        /// What it holds.
+        /// The members.
         members: BTreeSet<IpAddr>,
     },
-    /// It would have been written, but this process only shows (C4).
+    /// This process only shows changes, and would have written this one (C4).
     Withheld {
-        /// What it holds.
+        /// The members.
         members: BTreeSet<IpAddr>,
-        /// What would have been added.
+        /// The members that would have been added.
         added: BTreeSet<IpAddr>,
-        /// What would have been removed.
+        /// The members that would have been removed.
         removed: BTreeSet<IpAddr>,
     },
     /// A permit was refused before anything was sent.
     NotGranted,
-    /// 404 on the pool or its load balancer.
+    /// 404 for the pool or its load balancer.
     Stale,
-    /// No proof of ownership (D2).
+    /// Ownership is not proven (D2).
     NotManageable(NotManageable),
-    /// Worth another try.
+    /// The attempt failed and may be retried.
     Retriable {
-        /// What went wrong.
+        /// The failure.
         failure: Arc<Failure>,
-        /// Before which moment another try is useless (S0 `nextEligibleAt`).
+        /// The time before which a retry is useless (S0 `nextEligibleAt`).
         eligible_at: Option<Now>,
     },
-    /// Not worth another try.
+    /// The attempt failed, and a retry is useless.
     Terminal {
-        /// What went wrong.
+        /// The failure.
         failure: Arc<Failure>,
     },
-    /// Shutdown or lost leadership.
+    /// Shutdown or loss of leadership ended the attempt.
     Interrupted,
 }
 
-/// What verification found after a write (W2).
+/// Result of the verification after a write (W2).
 #[derive(Clone, Debug)]
 pub enum WriteFate {
-    /// The write is there.
+    /// The write is in place.
     Held(AttemptId),
-    /// The write is not there, and no other client has written: ARM lost it.
+    /// The write is not in place, and no other client has written: ARM has lost it.
     Lost {
         /// The attempt.
         attempt: AttemptId,
-        /// What the last read saw.
+        /// The pool at the last read.
         facts: Arc<PoolFacts>,
         /// When that read began.
         began: Now,
     },
-    /// The write is not there, and another client has written since: drift.
+    /// The write is not in place, and another client has written since: drift.
     Overwritten {
         /// The attempt.
         attempt: AttemptId,
-        /// What the last read saw.
+        /// The pool at the last read.
         facts: Arc<PoolFacts>,
         /// When that read began.
         began: Now,

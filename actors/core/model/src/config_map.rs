@@ -1,9 +1,8 @@
-//! Our ConfigMap: what is asked of the kubernetes port about it, and what it answers. It keeps what must outlive a
-//! process and has no place in a Lease, one key for each thing that is noted (docs/design/model-and-mechanisms.md, A4).
+//! Requests to the kubernetes port about our ConfigMap, and their answers. The ConfigMap stores data that must outlive
+//! a process and does not belong into a Lease, with one key for each item (docs/design/model-and-mechanisms.md, A4).
 //!
-//! The port reads and writes the object; the meaning of a key is decided by the machine that writes it:
-//! the keeper of pauses and the admin state. Each of them leaves the others' keys alone. How they ask is the same
-//! for all (`mechanisms::config_map_client`).
+//! The port reads and writes the object; the machine that writes a key defines its meaning: pauses or the admin state.
+//! Each of them leaves the other's keys unchanged. Both use the same client (`mechanisms::config_map_client`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,105 +11,105 @@ use crate::arm::Document;
 use crate::machine::{Now, Wall};
 use crate::object::{RequestFailure, ResourceVersion};
 
-/// The key that switches the admin state off, whatever it holds: uninstalling the service writes it.
+/// The key that switches the admin state off, whatever its value. Uninstalling the service writes it.
 pub const ADMIN_STATE_OFF: &str = "admin-state.off";
 
-/// Our ConfigMap as it was seen.
+/// Our ConfigMap as read.
 #[derive(Clone, Debug)]
 pub struct ConfigMapFacts {
-    /// The texts of `data`, by key.
+    /// The values of `data`, by key.
     pub data: BTreeMap<Arc<str>, Text>,
-    /// The keys of what is no text: those of `binaryData`.
+    /// The keys of `binaryData`, whose values are not text.
     pub binary: BTreeSet<Arc<str>>,
-    /// When it was read, by this process's wall clock: what the times in it are compared with.
+    /// When it was read, on this process's wall clock. Times in its values are compared with this.
     pub read: Wall,
-    /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
+    /// The resourceVersion of this state. A replacement sends it, and fails when it is no longer the newest.
     pub version: ResourceVersion,
-    /// The whole of it, unread: a replacement edits it, so that unknown fields survive.
+    /// The whole object, unparsed. A replacement edits it, so that unknown fields survive.
     pub document: Document,
 }
 
 impl ConfigMapFacts {
-    /// Whether the admin state is switched off by [`ADMIN_STATE_OFF`] (N4).
+    /// Returns true if [`ADMIN_STATE_OFF`] switches the admin state off (N4).
     #[must_use]
     pub fn admin_state_is_off(&self) -> bool {
         self.data.contains_key(ADMIN_STATE_OFF) || self.binary.contains(ADMIN_STATE_OFF)
     }
 }
 
-/// The text of a key.
+/// The value of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Text {
-    /// As it is written.
+    /// The value as written.
     pub text: Arc<str>,
-    /// The time that it is, or that a line `since: <time>` of it names (RFC 3339).
+    /// The time in the value, or in its line `since: <time>` (RFC 3339).
     pub time: Option<Wall>,
 }
 
-/// What is to be written to a key.
+/// A value to write to a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// This text.
+    /// The text as given.
     Text(Arc<str>),
-    /// This moment, as a time of the wall clock (RFC 3339).
+    /// The wall-clock time of this moment (RFC 3339).
     Time(Now),
-    /// These lines, with one between them that says `since: <time>` of this moment.
+    /// The given lines, with a line `since: <time>` of this moment between them.
     Since {
-        /// What stands before it, without the end of its last line.
+        /// The lines before it, without the last line end.
         head: Arc<str>,
         /// The moment.
         at: Now,
-        /// What stands behind it.
+        /// The lines after it.
         tail: Arc<str>,
     },
 }
 
-/// What a replacement or creation changes; all other keys stay as they are.
+/// The changes of a replacement or creation. All other keys stay unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ConfigMapEdit {
-    /// Keys that have this from now on; what was no text before is one then.
+    /// Keys to set. A key of `binaryData` becomes a text key.
     pub set: BTreeMap<Arc<str>, Value>,
-    /// Keys that go, whatever they held.
+    /// Keys to remove, whatever their values.
     pub remove: BTreeSet<Arc<str>>,
 }
 
 impl ConfigMapEdit {
-    /// Whether it changes nothing.
+    /// Returns true if it changes nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()
     }
 }
 
-/// Who keeps something in it, and hears the answers to what it has asked about it.
+/// A machine that stores data in the ConfigMap, and gets the answers to its own requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Keeper {
-    /// The keeper of pauses.
+    /// The machine for pauses.
     Pauses,
     /// The admin state.
     AdminState,
 }
 
-/// What is asked about it.
+/// A request about our ConfigMap.
 #[derive(Clone, Debug)]
 pub enum ConfigMapAsk {
     /// GET it.
     Get,
-    /// Create it; it must not exist.
+    /// Create it. Fails if it exists.
     Create(ConfigMapEdit),
-    /// Replace the state that was seen; fails with [`ConfigMapAnswer::Conflict`] when that is no longer the newest.
+    /// Replace the state that was read. Fails with [`ConfigMapAnswer::Conflict`] when it is no longer the newest.
     Replace(Arc<ConfigMapFacts>, ConfigMapEdit),
 }
 
-/// What became of a request about it.
+/// The answer to a request about our ConfigMap.
 #[derive(Clone, Debug)]
 pub enum ConfigMapAnswer {
-    /// Its state: read, or as it is after the write.
+    /// The state as read, or after the write.
     Seen(Arc<ConfigMapFacts>),
     /// It does not exist.
     Absent,
     /// Another client wrote it first, or it exists already.
     Conflict,
-    /// The request failed, or its answer was lost: a write may have been carried out all the same.
+    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
     Failed(RequestFailure),
 }

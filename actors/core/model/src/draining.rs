@@ -1,5 +1,5 @@
-//! What the admin state asks of the writer: which backends are to be Down, which of ours may come back, and what is
-//! due in a pool (docs/design/nodes.md, N2, N3, N4).
+//! The level from the admin state to the writer: the backends that must be Down, those of ours to restore, and the due
+//! writes of a pool (docs/design/nodes.md, N2, N3, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use crate::arm::{AdminState, Backend, Entry};
 use crate::ids::{NodeUid, PoolId, PoolName};
 use crate::machine::Now;
 
-/// A pool's admin state is due.
+/// A due admin state write of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AdminDue {
-    /// Since when.
+    /// Time since which it has been due.
     pub since: Now,
-    /// The generation of the draining set that asks for it.
+    /// Generation of the draining set that requires it.
     pub generation: u64,
-    /// Whether a node goes down, or is only restored.
+    /// Its urgency.
     pub urgency: AdminUrgency,
-    /// Whether all of it was asked for before, and has failed or did not last: it has no claim to the reserve (W9).
+    /// True if all of it was tried before and failed or did not last. It then may not use the reserve (W9).
     pub again: bool,
 }
 
-/// How urgent an admin state write is (W1).
+/// The urgency of an admin state write (W1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AdminUrgency {
-    /// A node is to be cut out.
+    /// A node is to be set Down.
     Down,
     /// A node is to be restored.
     Restore,
@@ -32,32 +32,34 @@ pub enum AdminUrgency {
 /// The nodes that leave service, as a level (N2).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Draining {
-    /// Raised with each change.
+    /// A number that rises with each change.
     pub generation: u64,
-    /// Backends of draining nodes, with the UID of the node.
+    /// Backends of draining nodes, with the UID of each node.
     pub addresses: BTreeMap<Backend, NodeUid>,
-    /// Backends whose Down is ours to take back (N4).
+    /// Backends that are Down by us and may be restored (N4).
     pub restorable: BTreeSet<Backend>,
-    /// The exceptions: Downs of such backends that were there before ours, in these pools (N4). While an exception
-    /// lasts, neither its entry nor any of our own is written: a later return could not tell whose Down it is.
+    /// Exceptions: backends above that were Down in these pools before we acted (N4). While an exception lasts,
+    /// neither its entry nor any of our own entries of that node is written. Otherwise a later restore could not tell
+    /// whose Down it is.
     pub foreign: BTreeSet<(PoolId, Backend)>,
-    /// Downs that the source of their pool asks for, or may ask for as long as it is not known: whatever becomes of the
-    /// node, they are not taken back (X2, X3).
+    /// Downs that the source of the pool requests, or may request while the source is unknown. They are not restored,
+    /// whatever happens to the node (X2, X3).
     pub kept: BTreeSet<(PoolId, Backend)>,
     /// Pools in which no admin state is written (N2, `adminState.excludePools`).
     pub excluded: BTreeSet<PoolName>,
 }
 
 impl Draining {
-    /// The admin state that an entry of this pool must get, if any (N4): a draining backend is Down, a Down of ours on
-    /// any other ends, unless the source of the pool asks for it. A state that we do not know is left alone.
+    /// The admin state that an entry of this pool must get; `None` leaves it unchanged (N4). A draining backend
+    /// becomes Down. Our Down on any other backend ends, unless the source of the pool requests it. An unknown state
+    /// is left unchanged.
     #[must_use]
     pub fn wants(&self, pool: &PoolId, entry: &Entry) -> Option<AdminState> {
         let backend = entry.backend()?;
         self.wants_of(pool, &backend, entry.admin_state)
     }
 
-    /// The same for a backend with this admin state.
+    /// Like [`Draining::wants`], for a backend with this admin state.
     #[must_use]
     pub fn wants_of(&self, pool: &PoolId, backend: &Backend, state: AdminState) -> Option<AdminState> {
         if self.excluded.contains(&pool.pool) {
@@ -73,13 +75,13 @@ impl Draining {
         wanted.filter(|_| !holds(&self.foreign, pool, backend))
     }
 
-    /// Whether a backend in this pool that is in service is to be Down.
+    /// Returns true if this backend, in service in this pool, must become Down.
     #[must_use]
     pub fn would_set(&self, pool: &PoolId, backend: &Backend) -> bool {
         self.wants_of(pool, backend, AdminState::None) == Some(AdminState::Down)
     }
 
-    /// The admin state with which a new entry is made (W3).
+    /// The admin state of a new entry (W3).
     #[must_use]
     pub fn at_birth(&self, pool: &PoolId, backend: &Backend) -> Option<AdminState> {
         self.wants_of(pool, backend, AdminState::None)

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use crate::ids::{LbName, PoolName};
 
-/// Why there is no proof of ownership; the event `BackendPoolNotManageable` carries it.
+/// Why ownership is not proven; the event `BackendPoolNotManageable` reports it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum NotManageable {
-    /// The pool's name is that of no managed Service.
+    /// The pool has the name of no managed Service.
     #[error("the pool's name is not that of any of its Services (expected {expected})")]
     ForeignName {
-        /// The name that it would have.
+        /// The expected name.
         expected: PoolName,
     },
     /// Services of both families use the pool, because their names collide.
     #[error("services of both IP families use the pool")]
     MixedFamilies,
-    /// No load-balancing rule sends to the pool.
+    /// No load-balancing rule uses the pool.
     #[error("no load-balancing rule uses the pool")]
     NoRule,
-    /// A rule of the pool belongs to no Service that we manage.
+    /// A rule of the pool belongs to no managed Service.
     #[error("rule {rule} of the pool belongs to no managed Service")]
     ForeignRule {
         /// The rule.
         rule: Arc<str>,
     },
-    /// The pool is to be filled from an xDS source, and a rule of a Service sends to it (D2, X2).
+    /// A rule of a Service uses the pool, although it is configured to be filled from an xDS source (D2, X2).
     #[error(
         "rule {rule} of the pool is that of a Service, whose pool the cloud-controller-manager fills: take the pool out of `pools`"
     )]
@@ -43,16 +43,16 @@ pub enum NotManageable {
     /// The pool has members by network interface.
     #[error("the pool has members by network interface")]
     NicBacked,
-    /// Azure keeps the pool in step with a scale set by itself.
+    /// Azure itself synchronises the pool with a scale set.
     #[error("the pool's syncMode is Automatic")]
     SyncAutomatic,
-    /// The pool is to be filled from an xDS source, and its load balancer was read and has no such pool (X2).
+    /// The pool is configured to be filled from an xDS source, but its load balancer has no such pool (X2).
     #[error("load balancer {lb} has no such backend pool: create it, or correct `backendPool` in `pools`")]
     PoolNotFound {
         /// The load balancer.
         lb: LbName,
     },
-    /// The pool is to be filled from an xDS source, and its load balancer does not exist (X2).
+    /// The pool is configured to be filled from an xDS source, but its load balancer does not exist (X2).
     #[error("load balancer {lb} does not exist: create it, or correct `loadBalancer` in `pools`")]
     LoadBalancerNotFound {
         /// The load balancer.
@@ -60,7 +60,7 @@ pub enum NotManageable {
     },
 }
 
-/// The reason as a closed label for metrics and the admin API.
+/// The reason as a label of a closed set, for metrics and the admin API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ReasonLabel(pub &'static str);
 
@@ -71,8 +71,8 @@ impl fmt::Display for ReasonLabel {
 }
 
 impl NotManageable {
-    /// Whether the reason is about rules. Rules change with the Services, so the last read of the load balancer may be
-    /// outdated.
+    /// Returns true if the reason is about rules. Rules change with the Services, so the last read of the load
+    /// balancer may be outdated.
     #[must_use]
     pub fn is_about_rules(&self) -> bool {
         match self {
@@ -89,7 +89,7 @@ impl NotManageable {
         }
     }
 
-    /// The closed label of this reason.
+    /// The label of this reason.
     #[must_use]
     pub fn label(&self) -> ReasonLabel {
         ReasonLabel(match self {

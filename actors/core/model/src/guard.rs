@@ -1,16 +1,16 @@
-//! What is configured of the guards that hold back removals (docs/design/pools.md, G1-G6). The Directory judges by it.
+//! Configuration of the guards that hold back removals (docs/design/pools.md, G1-G6). The Directory applies them.
 
 use std::time::Duration;
 
-/// What becomes of a removal that a guard objects to (G5).
+/// The effect of a guard that objects to a removal (G5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum GuardMode {
-    /// It is held back.
+    /// The removal is held back.
     #[default]
     Enforce,
-    /// It goes; that it would be held back is shown, counted and told.
+    /// The removal is carried out, and shown, counted and reported as one that would be held back.
     Observe,
-    /// It is not judged.
+    /// Guards are not evaluated.
     Off,
 }
 
@@ -18,7 +18,7 @@ impl GuardMode {
     /// Every mode.
     pub const ALL: [GuardMode; 3] = [GuardMode::Enforce, GuardMode::Observe, GuardMode::Off];
 
-    /// The word for configuration and the admin API.
+    /// The value in configuration and in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl GuardMode {
         }
     }
 
-    /// Whether removals are judged.
+    /// Returns true if guards are evaluated.
     #[must_use]
     pub fn judges(self) -> bool {
         match self {
@@ -37,7 +37,7 @@ impl GuardMode {
         }
     }
 
-    /// Whether what is judged goes nevertheless.
+    /// Returns true if guards are evaluated but removals are carried out.
     #[must_use]
     pub fn only_observes(self) -> bool {
         match self {
@@ -47,26 +47,26 @@ impl GuardMode {
     }
 }
 
-/// How old a doubt is before it may be resolved, and how far apart second reads are at least (G2).
+/// The minimum age of a doubt before it can be resolved, and the minimum interval between second reads (G2).
 pub const DOUBTFUL_FOR: Duration = Duration::from_secs(30);
 
-/// A part of a whole, from nothing to all of it, to a millionth.
+/// A fraction from 0 to 1, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Fraction {
     millionths: u32,
 }
 
 impl Fraction {
-    /// The whole, in millionths.
+    /// The fraction 1, in millionths.
     const WHOLE: u32 = 1_000_000;
 
-    /// So many millionths; more than the whole counts as the whole.
+    /// Creates a fraction; more than a million counts as a million.
     #[must_use]
     pub const fn millionths(millionths: u32) -> Fraction {
         Fraction { millionths: if millionths > Fraction::WHOLE { Fraction::WHOLE } else { millionths } }
     }
 
-    /// Whether `some` of `all` are more than this part.
+    /// Returns true if `some` of `all` exceed this fraction.
     #[must_use]
     pub fn is_exceeded_by(self, some: usize, all: usize) -> bool {
         let (some, all) = (some as u128, all as u128);

@@ -1,4 +1,4 @@
-//! The names of things: newtypes, so that no identifier is ever a bare string.
+//! Identifiers as newtypes: no identifier is a bare string.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Wraps the text as it stands.
+            /// Wraps the text unchanged.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -25,7 +25,7 @@ macro_rules! text_id {
                 &self.0
             }
 
-            /// The shared text, for storing it elsewhere without a copy.
+            /// The shared text, which can be stored elsewhere without a copy.
             #[must_use]
             pub fn shared(&self) -> Arc<str> {
                 Arc::clone(&self.0)
@@ -52,7 +52,7 @@ macro_rules! text_id {
     };
 }
 
-/// Equality, order and hash of a name by its `folded()`, and what is shown of it.
+/// Implements equality, order, hash, `Display` and `Debug` for a name that compares by its `folded()`.
 macro_rules! case_blind {
     ($name:ident) => {
         impl PartialEq for $name {
@@ -93,13 +93,13 @@ macro_rules! case_blind_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// Azure compares these names without regard to case: so do equality, order and hash. The spelling
-        /// first seen is kept for URLs and operators.
+        /// Azure compares these names without regard to case; equality, order and hash do the same. URLs and operators
+        /// get the spelling that was seen first.
         #[derive(Clone)]
         pub struct $name { shown: Arc<str>, folded: Arc<str> }
 
         impl $name {
-            /// Wraps the text; remembers its spelling.
+            /// Wraps the text and keeps its spelling.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 let shown: Arc<str> = text.into();
                 let folded = if shown.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -110,13 +110,13 @@ macro_rules! case_blind_id {
                 Self { shown, folded }
             }
 
-            /// The text as it was first seen.
+            /// The text in the spelling that was seen first.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.shown
             }
 
-            /// The text in lower case, by which it is compared.
+            /// The text in lower case, used for comparison.
             #[must_use]
             pub fn folded(&self) -> &str {
                 &self.folded
@@ -132,43 +132,43 @@ mod instance;
 pub use instance::InstanceId;
 
 case_blind_id! {
-    /// The name of an Azure load balancer.
+    /// Name of an Azure load balancer.
     LbName
 }
 case_blind_id! {
-    /// The name of a backend pool within its load balancer.
+    /// Name of a backend pool within its load balancer.
     PoolName
 }
 text_id! {
-    /// The UID of a Service.
+    /// UID of a Service.
     ServiceUid
 }
 text_id! {
-    /// The name of a Node.
+    /// Name of a Node.
     NodeName
 }
 text_id! {
-    /// The UID of a Node: a node re-created under the same name has another one.
+    /// UID of a Node. A node that is re-created under the same name has another UID.
     NodeUid
 }
 text_id! {
-    /// The name of an address entry in a pool: unique there, at most 80 characters (W3).
+    /// Name of an address entry in a pool: unique in the pool, at most 80 characters (W3).
     AddressName
 }
 text_id! {
-    /// The entity tag of a load balancer, shared by all its pools; `W/"…"` as ARM writes it.
+    /// Entity tag of a load balancer, shared by all its pools; `W/"…"` as ARM writes it.
     Etag
 }
 text_id! {
-    /// The opaque URL under which ARM tells how an asynchronous operation stands.
+    /// The opaque URL at which ARM reports the state of an asynchronous operation.
     Operation
 }
 text_id! {
-    /// The id of a virtual network, as ARM writes it.
+    /// Id of a virtual network, as ARM writes it.
     NetworkId
 }
 text_id! {
-    /// The id of a subnet, as ARM writes it.
+    /// Id of a subnet, as ARM writes it.
     SubnetId
 }
 
@@ -196,14 +196,14 @@ impl fmt::Display for PoolId {
 }
 
 impl PoolName {
-    /// The names of the pools of the cluster as a whole, for IPv4 and for IPv6: no Service owns them (D2).
+    /// The names of the two pools of the cluster as a whole, for IPv4 and for IPv6. No Service owns them (D2).
     #[must_use]
     pub fn of_cluster(cluster_name: &str) -> [PoolName; 2] {
         [PoolName::new(cluster_name), PoolName::new(format!("{cluster_name}-IPv6"))]
     }
 }
 
-/// The family of a pool's members: a pool holds addresses of one family only.
+/// Address family of a pool. All members of a pool are of one family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Family {
     /// IPv4.
@@ -227,20 +227,20 @@ impl ServiceKey {
         ServiceKey { namespace: namespace.into(), name: name.into() }
     }
 
-    /// What stands in the place of a Service's name where a pool's members come from an xDS source (X2): the name of the
-    /// source as it is configured, in no namespace.
+    /// The stand-in for a Service's key in a pool whose members come from an xDS source (X2): the configured name of
+    /// the source, without a namespace.
     #[must_use]
     pub fn of_source(source: &str) -> ServiceKey {
         ServiceKey::new("", source)
     }
 
-    /// Whether it names a Service, and not an xDS source.
+    /// Returns true for a Service, false for an xDS source.
     #[must_use]
     pub fn is_service(&self) -> bool {
         !self.namespace.is_empty()
     }
 
-    /// The name that the cloud-controller-manager gives this Service's own pool (D2).
+    /// The name that the cloud-controller-manager gives to this Service's own pool (D2).
     #[must_use]
     pub fn pool_name(&self, family: Family) -> PoolName {
         let suffix = match family {
@@ -270,7 +270,7 @@ pub struct SliceKey {
     pub name: Arc<str>,
 }
 
-/// An Event of Kubernetes: namespace and name.
+/// The namespaced name of a Kubernetes Event.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventKey {
     /// The namespace.
@@ -279,7 +279,7 @@ pub struct EventKey {
     pub name: Arc<str>,
 }
 
-/// The entries of a map by pool that are of pools on this load balancer, in order.
+/// The entries of `map` whose pools are on the load balancer `lb`, in order.
 pub fn of_balancer<'m, V>(
     map: &'m BTreeMap<PoolId, V>,
     lb: &'m LbName,
@@ -288,8 +288,8 @@ pub fn of_balancer<'m, V>(
     map.range(first..).take_while(move |(id, _)| id.lb == *lb)
 }
 
-/// The prefix of the load-balancing rules that the cloud-controller-manager makes for one Service (D1):
-/// `("a" + uid without dashes)[:32]`, compared without regard to case.
+/// The name prefix of the load-balancing rules that the cloud-controller-manager creates for one Service (D1): `("a" +
+/// uid without dashes)[:32]`. It compares without regard to case.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RulePrefix(Arc<str>);
 
@@ -297,7 +297,7 @@ impl RulePrefix {
     /// The length of every prefix, in characters.
     pub const LENGTH: usize = 32;
 
-    /// The prefix of the Service with this UID.
+    /// The prefix for the Service with this UID.
     #[must_use]
     pub fn of(uid: &ServiceUid) -> RulePrefix {
         let whole: String = std::iter::once('a')
@@ -307,14 +307,14 @@ impl RulePrefix {
         RulePrefix(Arc::from(whole.to_ascii_lowercase()))
     }
 
-    /// Whether a rule of this name belongs to any Service (D2): `^a[0-9a-f]{31}`, without regard to case.
+    /// Returns true if a rule with this name belongs to any Service (D2): `^a[0-9a-f]{31}`, without regard to case.
     #[must_use]
     pub fn is_any(rule: &str) -> bool {
         let head = rule.as_bytes().get(..RulePrefix::LENGTH);
         head.is_some_and(|head| head[0].eq_ignore_ascii_case(&b'a') && head.iter().all(u8::is_ascii_hexdigit))
     }
 
-    /// Whether a rule of this name belongs to the Service.
+    /// Returns true if a rule with this name belongs to the Service.
     #[must_use]
     pub fn owns(&self, rule: &str) -> bool {
         rule.get(..self.0.len()).is_some_and(|head| head.eq_ignore_ascii_case(&self.0))
@@ -327,16 +327,17 @@ impl RulePrefix {
     }
 }
 
-/// One term of leadership; it rises with each term, so that answers of an older one are told apart (W8).
+/// A term of leadership. Each term has a greater number than the one before, so that answers from an older term are
+/// recognised (W8).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u64);
 
-/// One attempt to bring a pool to its level (A3).
+/// Id of one attempt to bring a pool to its level (A3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AttemptId {
-    /// The term of leadership it belongs to.
+    /// The term of leadership of the attempt.
     pub epoch: Epoch,
-    /// Its number within this process.
+    /// Number of the attempt within this process.
     pub n: u64,
 }
 
@@ -346,11 +347,11 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// One call to ARM or to the Kubernetes API; the answer carries the same id (A3).
+/// Id of one call to ARM or to the Kubernetes API. The answer carries the same id (A3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CallId(pub u64);
 
-/// One second read of all three kinds of objects, by which doubt is resolved (G1); later ones are greater.
+/// Id of one second read of all three kinds of objects, which resolves doubt (G1). Later reads have greater ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ReadId(pub u64);
 

@@ -1,4 +1,4 @@
-//! Whether this process may write, and until when: said by the Leader, asked by each machine that acts on it
+//! Whether this process may write, and until when. The Leader publishes it, and each machine that acts on it checks it
 //! (docs/design/coordination.md, W8).
 
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::ids::Epoch;
 use crate::machine::Now;
 
-/// How much of leadership must be left when a PUT is sent (W8).
+/// The minimum remaining time of leadership when a PUT is sent (W8).
 pub const PERMIT_MARGIN: Duration = Duration::from_secs(25);
 
-/// Whether this process may write.
+/// The leadership of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It may not.
+    /// It may not write.
     Standby,
-    /// It may, in this term, until the permit time at the latest.
+    /// It may write in this term, until the permit time at the latest.
     Leading {
         /// The term.
         epoch: Epoch,
-        /// Until when leadership is certain; [`Now::NEVER`] where there is no other replica.
+        /// The end of certain leadership; [`Now::NEVER`] when there is no other replica.
         until: Now,
     },
 }
 
 impl Standing {
-    /// The term in which it may write; `None`: it may not.
+    /// The term in which it may write; `None`: it may not write.
     #[must_use]
     pub fn term(self) -> Option<Epoch> {
         match self {
@@ -33,13 +33,13 @@ impl Standing {
         }
     }
 
-    /// Whether a term goes on, as far as was said; its end may be no longer certain.
+    /// Returns true while a term lasts by the latest message, even if leadership is no longer certain.
     #[must_use]
     pub fn leads(self) -> bool {
         self.term().is_some()
     }
 
-    /// Whether leadership is certain at this moment.
+    /// Returns true if leadership is certain at `now`.
     #[must_use]
     pub fn leads_for_certain(self, now: Now) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Standing {
         }
     }
 
-    /// Until when a PUT may be sent, that moment included; `None`: none may (W8).
+    /// The last time at which a PUT may be sent, inclusive; `None`: no PUT may be sent (W8).
     #[must_use]
     pub fn send_before(self) -> Option<Now> {
         match self {

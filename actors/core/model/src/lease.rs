@@ -1,8 +1,8 @@
-//! The two Leases that decide who may write: what is asked of the kubernetes port about them, and what it answers
+//! Requests to the kubernetes port about the two Leases that decide which process may write, and their answers
 //! (docs/design/writer.md, W7; W8).
 //!
-//! The port reads and writes the objects; what a state of a Lease means is decided by [`coordination::leader`] for our own
-//! and by the writer's lock for the one that is shared with the cloud-controller-manager.
+//! The port reads and writes the objects. [`coordination::leader`] interprets our own Lease, and the writer's lock
+//! interprets the Lease shared with the cloud-controller-manager.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,25 +13,25 @@ use crate::ids::PoolId;
 use crate::machine::Now;
 use crate::object::{RequestFailure, ResourceVersion};
 
-/// How long after the time that it was asked for a watch of a Lease is waited for. The port itself waits for the
-/// beginning of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the time up to whole seconds, and lets the
+/// How much longer than its requested duration a machine waits for the watch of a Lease. The port itself waits for the
+/// start of the answer ([`crate::object::ANSWER_WITHIN`]), rounds the duration up to whole seconds, and lets the
 /// server be 2 s late: 8 s.
 pub const WATCH_MARGIN: Duration = Duration::from_secs(10);
 
-/// Which Lease.
+/// The two Leases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LeaseName {
-    /// Our own: who of our replicas leads (W8).
+    /// Our own Lease, for leader election among our replicas (W8).
     Own,
     /// `kube-system/aks-managed-resource-locker`, which the cloud-controller-manager takes too (W7).
     Shared,
 }
 
 impl LeaseName {
-    /// Both.
+    /// Both Leases.
     pub const ALL: [LeaseName; 2] = [LeaseName::Own, LeaseName::Shared];
 
-    /// The word for logs and the admin API.
+    /// The name in logs and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,88 +41,88 @@ impl LeaseName {
     }
 }
 
-/// Until when ARM's throttle gates are closed; kept in our own Lease, so that a new leader heeds what its
-/// predecessor was told (W8).
+/// The times until which ARM's throttle gates are closed. They are stored in our own Lease, so that a new leader
+/// respects the limits that its predecessor was given (W8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GateTimes {
-    /// Reads; `None`: open.
+    /// The gate for reads; `None`: open.
     pub reads_until: Option<Now>,
-    /// Writes; `None`: open.
+    /// The gate for writes; `None`: open.
     pub writes_until: Option<Now>,
 }
 
-/// Since when pools have been out of sync, those that have been for longest; kept in our own Lease, so that a change of
-/// leader does not make them look healthy (Q8).
+/// The pools that have been out of sync for the longest time, with the start of that time. They are stored in our own
+/// Lease, so that a change of leader does not make them look healthy (Q8).
 pub type OutOfSyncTimes = Arc<BTreeMap<PoolId, Now>>;
 
-/// A Lease as it was seen.
+/// A Lease as read.
 #[derive(Clone, Debug)]
 pub struct LeaseFacts {
-    /// Which.
+    /// Name of the Lease.
     pub lease: LeaseName,
     /// `spec.holderIdentity`; `None` when it is absent or empty.
     pub holder: Option<Arc<str>>,
     /// `spec.leaseDurationSeconds`; `None` when it is absent.
     pub duration: Option<Duration>,
-    /// How long before the answer's arrival `spec.renewTime` was, by this process's wall clock: zero when that lies
-    /// in the future, `None` when it is absent or unreadable.
+    /// Age of `spec.renewTime` at the arrival of the answer, by this process's wall clock. Zero when the time is in
+    /// the future; `None` when it is absent or unreadable.
     pub renewed_ago: Option<Duration>,
     /// `spec.leaseTransitions`; 0 when it is absent.
     pub transitions: u64,
-    /// The version of this state of it: a replacement names it and fails when it is no longer the newest.
+    /// The resourceVersion of this state. A replacement sends it, and fails when it is no longer the newest.
     pub version: ResourceVersion,
-    /// The gate times that are noted in it.
+    /// The gate times stored in it.
     pub gates: GateTimes,
-    /// The pools that are noted in it as out of sync.
+    /// The out-of-sync pools stored in it.
     pub out_of_sync: OutOfSyncTimes,
-    /// The whole of it, unread: a replacement edits it, so that unknown fields survive.
+    /// The whole object, unparsed. A replacement edits it, so that unknown fields survive.
     pub document: Document,
 }
 
-/// What a replacement or creation changes in a Lease; `spec.renewTime` always becomes the time of sending.
+/// The changes of a replacement or creation of a Lease. `spec.renewTime` always becomes the time of sending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseEdit {
     /// The new `spec.holderIdentity`; `None`: none.
     pub holder: Option<Arc<str>>,
     /// The new `spec.leaseDurationSeconds`, in whole seconds.
     pub duration: Duration,
-    /// Whether it is a new hold: `spec.acquireTime` becomes the time of sending.
+    /// True for a new hold: `spec.acquireTime` becomes the time of sending.
     pub acquired: bool,
-    /// Whether it goes from one holder to another: `spec.leaseTransitions` is raised by one.
+    /// True if the holder changes: `spec.leaseTransitions` rises by one.
     pub transition: bool,
-    /// The new value of the annotation `aks-managed-resource-locker-previous-holder`; `None` leaves it.
+    /// The new value of the annotation `aks-managed-resource-locker-previous-holder`; `None` leaves it unchanged.
     pub previous_holder: Option<Arc<str>>,
-    /// The gate times to note; `None` leaves those that are noted.
+    /// The gate times to store; `None` leaves the stored ones unchanged.
     pub gates: Option<GateTimes>,
-    /// The pools to note as out of sync; `None` leaves those that are noted.
+    /// The out-of-sync pools to store; `None` leaves the stored ones unchanged.
     pub out_of_sync: Option<OutOfSyncTimes>,
 }
 
-/// What is asked about a Lease.
+/// A request about a Lease.
 #[derive(Clone, Debug)]
 pub enum LeaseAsk {
     /// GET it.
     Get,
-    /// Create it; it must not exist.
+    /// Create it. Fails if it exists.
     Create(LeaseEdit),
-    /// Replace the state that was seen; fails with [`LeaseAnswer::Conflict`] when that is no longer the newest.
+    /// Replace the state that was read. Fails with [`LeaseAnswer::Conflict`] when it is no longer the newest.
     Replace(Arc<LeaseFacts>, LeaseEdit),
-    /// Watch it from this version on and answer with the first newer state, or with
-    /// [`LeaseAnswer::Unchanged`] after at most the given time.
+    /// Watch it from this version. The answer is the first newer state, or [`LeaseAnswer::Unchanged`] after at most
+    /// the given time.
     Await(ResourceVersion, Duration),
 }
 
-/// What became of a request about a Lease.
+/// The answer to a request about a Lease.
 #[derive(Clone, Debug)]
 pub enum LeaseAnswer {
-    /// Its state: read, or as it is after the write.
+    /// The state as read, or after the write.
     Seen(Arc<LeaseFacts>),
     /// It does not exist.
     Absent,
     /// Another client wrote it first, or it exists already.
     Conflict,
-    /// Nothing has changed while it was watched.
+    /// It did not change during the watch.
     Unchanged,
-    /// The request failed, or its answer was lost: a write may have been carried out all the same.
+    /// The request failed, or its answer was lost. A write may have taken effect nevertheless.
     Failed(RequestFailure),
 }

@@ -1,4 +1,5 @@
-//! Levels: what a pool must hold, what it may hold, and whether what was seen is right (docs/design/glossary.md).
+//! Levels: the members that a pool must hold and may hold, and whether an observed pool is in sync
+//! (docs/design/glossary.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,47 +12,46 @@ use crate::xds::remark::Diagnostic;
 /// A member that a pool must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// The name a new address entry gets: the node's name, or for xDS the address itself (W3, X2).
+    /// Name of a new address entry: the node's name, or for xDS the address itself (W3, X2).
     pub name: AddressName,
-    /// Whether the node behind it is Ready; it orders writes (Q3) and is no part of the level's equality.
+    /// True if the node behind it is Ready. It affects the order of writes (Q3) and not the equality of levels.
     pub node_ready: bool,
 }
 
-/// A level of a pool: `required` must be in, `tolerated` may stay but is never added, all else must go.
+/// The level of a pool: it must hold the `required` members, it may keep the `tolerated` ones, and all others must go.
+/// Tolerated members are never added.
 #[derive(Clone, Debug, Default)]
 pub struct Level {
-    /// Members that must be in.
+    /// Members that the pool must hold.
     pub required: BTreeMap<IpAddr, Member>,
     /// Members that may stay; disjoint from `required`.
     pub tolerated: BTreeSet<IpAddr>,
-    /// What of the members that should go stays nevertheless. It judges the effect on the pool, whatever the cause
-    /// (G1).
+    /// Which surplus members stay nevertheless. It depends on the effect on the pool, whatever the cause (G1).
     pub keeps: Keeps,
-    /// What is said of the admin states of its members, where the source of the level says anything of them.
+    /// Admin states that the source of the level requests for its members, if it requests any.
     pub states: States,
-    /// Addresses of nodes that host endpoints of the other family only. They must go, and the
-    /// cloud-controller-manager adds them with each of its writes, which is no contention (D4, W11).
+    /// Addresses of nodes whose endpoints are all of the other family. They must go. The cloud-controller-manager adds
+    /// them with each of its writes, which does not count as contention (D4, W11).
     pub other_family: BTreeSet<IpAddr>,
 }
 
-/// What the source of a level says of its members' admin states (X2). Whatever it says, a node that leaves service is
-/// Down (N4).
+/// Admin states that the source of a level requests (X2). A node that leaves service is Down in any case (N4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct States {
-    /// Tolerated members that take nothing new, and are to be Down while they are in the pool.
+    /// Tolerated members that get no new connections: Down while they are in the pool.
     pub down: BTreeSet<IpAddr>,
-    /// Required members whose Down is ours by such a word, and is to be taken back.
+    /// Required members that we have set Down because the source requested it, and that are now restored.
     pub lifted: BTreeSet<IpAddr>,
 }
 
 impl States {
-    /// Whether a pool of these members, of which these are Down, is as it is to be.
+    /// Returns true if a pool with these members, of which `down` are Down, has the requested admin states.
     #[must_use]
     pub fn are_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> bool {
         self.lifted.is_disjoint(down) && self.down.intersection(members).all(|ip| down.contains(ip))
     }
 
-    /// Which of these members are Down after they were made right.
+    /// The members that are Down once the requested admin states are written.
     #[must_use]
     pub fn made_right(&self, members: &BTreeSet<IpAddr>, down: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         let is_down =
@@ -60,53 +60,54 @@ impl States {
     }
 }
 
-/// What the source of a pool has said of admin states, for those who decide about nodes that leave service (X2, N4).
+/// The admin states that the source of a pool has requested, for the machine that handles nodes that leave service
+/// (X2, N4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceAdminStates {
-    /// Addresses that are to be Down while they are in the pool.
+    /// Addresses that are Down while they are in the pool.
     pub down: BTreeSet<IpAddr>,
-    /// Addresses whose Down is ours by what the source says or has said; these among them.
+    /// Addresses whose Down is ours by a current or earlier request of the source; includes `down`.
     pub ours: BTreeSet<IpAddr>,
 }
 
-/// The addresses that the admin state of nodes has a word on (N4).
+/// The addresses whose admin state depends on nodes that leave service (N4).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DrainingAddresses {
-    /// Those of nodes that leave service: they stay Down, whatever a source says.
+    /// Addresses of nodes that leave service. They stay Down, whatever the source requests.
     pub down: BTreeSet<IpAddr>,
-    /// Those of nodes that are back, and that are being restored.
+    /// Addresses of nodes that are back in service and are being restored.
     pub restored: BTreeSet<IpAddr>,
-    /// Those of nodes that are gone, with the pools in which their Down is ours: where a source still assigns one,
-    /// nothing else would take it back.
+    /// Addresses of nodes that no longer exist, with the pools in which their Down is ours. If a source still assigns
+    /// such an address, nothing else restores it.
     pub outlived: BTreeSet<(PoolId, IpAddr)>,
 }
 
-/// What of a pool's members that should go stays nevertheless. The order is that of caution: of two, the later holds
-/// when levels are united.
+/// Which surplus members of a pool stay nevertheless. The variants are ordered by caution: uniting two levels takes
+/// the later one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Keeps {
-    /// Nothing.
+    /// No surplus member stays.
     #[default]
     Nothing,
-    /// All of it, while nothing is required and nothing tolerated is in the pool: it must not be emptied (G2).
+    /// All surplus members stay while no required and no tolerated member is in the pool: it must not be emptied (G2).
     Last,
-    /// All of it: nothing is removed (G4, G6).
+    /// All surplus members stay: nothing is removed (G4, G6).
     All,
 }
 
 impl Level {
-    /// Whether a pool with these members is right: required ⊆ observed ⊆ required ∪ tolerated.
+    /// Returns true if the membership is in sync: required ⊆ observed ⊆ required ∪ tolerated.
     #[must_use]
     pub fn is_right(&self, observed: &BTreeSet<IpAddr>) -> bool {
         self.missing(observed).next().is_none() && self.surplus(observed).next().is_none()
     }
 
-    /// The required members that are not in the pool.
+    /// The required members that are missing from the pool.
     pub fn missing<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         self.required.keys().filter(move |ip| !observed.contains(ip))
     }
 
-    /// The members in the pool that must go.
+    /// The members of the pool that must go.
     pub fn surplus<'a>(&'a self, observed: &'a BTreeSet<IpAddr>) -> impl Iterator<Item = &'a IpAddr> + 'a {
         let would_empty = self.required.is_empty() && !observed.iter().any(|ip| self.tolerated.contains(ip));
         let keeps = match self.keeps {
@@ -117,13 +118,13 @@ impl Level {
         observed.iter().filter(move |ip| !keeps && !self.allows(ip))
     }
 
-    /// Whether a member may be in the pool.
+    /// Returns true if the address may be in the pool.
     #[must_use]
     pub fn allows(&self, ip: &IpAddr) -> bool {
         self.required.contains_key(ip) || self.tolerated.contains(ip)
     }
 
-    /// Whether two levels ask for the same members under the same names; node readiness does not count.
+    /// Returns true if both levels have the same members under the same names. The readiness of nodes does not count.
     #[must_use]
     pub fn same_members(&self, other: &Level) -> bool {
         self.tolerated == other.tolerated
@@ -137,7 +138,8 @@ impl Level {
                 .all(|((a, left), (b, right))| a == b && left.name == right.name)
     }
 
-    /// Adds another level: a member required by either is required, one allowed by either is allowed.
+    /// Unites this level with another one: a member that either requires is required, and one that either allows is
+    /// allowed.
     pub fn unite(&mut self, other: &Level) {
         self.keeps = self.keeps.max(other.keeps);
         self.states.down.extend(&other.states.down);
@@ -153,20 +155,20 @@ impl Level {
         }
     }
 
-    /// Whether nothing is required and nothing tolerated.
+    /// Returns true if the level requires and tolerates no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.required.is_empty() && self.tolerated.is_empty()
     }
 
-    /// The invariant of every level: no address is required and tolerated at once.
+    /// Invariant of every level: no address is both required and tolerated.
     #[must_use]
     pub fn is_disjoint(&self) -> bool {
         self.tolerated.iter().all(|ip| !self.required.contains_key(ip))
     }
 
-    /// The invariant of what is said of admin states: only what may stay and is not required is to be Down, and only
-    /// what is required comes back.
+    /// Invariant of the requested admin states: only tolerated members are Down, and only required members are
+    /// restored.
     #[must_use]
     pub fn has_sound_states(&self) -> bool {
         self.states.down.is_subset(&self.tolerated)
@@ -174,10 +176,10 @@ impl Level {
     }
 }
 
-/// How a fact reached us (G1). The order is that of doubt: the later variant wins when two are joined.
+/// How a fact arrived (G1). The variants are ordered by doubt: joining two facts takes the later one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Provenance {
-    /// A change seen on a running watch.
+    /// A change on a running watch.
     #[default]
     Watch,
     /// A watch that was re-established without a new list.
@@ -189,7 +191,7 @@ pub enum Provenance {
 }
 
 impl Provenance {
-    /// The word for the admin API and exports.
+    /// The value in the admin API and in exports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -201,7 +203,7 @@ impl Provenance {
     }
 }
 
-/// The one source that a pool's level comes from (A2).
+/// The source of a pool's level (A2). A pool has exactly one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Source {
     /// Services and EndpointSlices of this cluster.
@@ -209,18 +211,18 @@ pub enum Source {
     Kubernetes,
     /// An xDS resource.
     Xds {
-        /// Its name in the configuration.
+        /// The configured name.
         name: Name,
-        /// What goes with every event, error and status of the pool: what is wrong with the resource though it is in
-        /// use, or else by which id the control plane knows us (X4).
+        /// A text for every event, error and status of the pool: the error of the resource in use, or else the id by
+        /// which the control plane identifies us (X4).
         note: Arc<str>,
-        /// What there is to know of how members were chosen.
+        /// Remarks on how the members were chosen.
         remarks: BTreeSet<Diagnostic>,
     },
 }
 
 impl Source {
-    /// What goes with all that operators are told of the pool, if anything does (X4).
+    /// The text for all events, errors and statuses of the pool, if it is not empty (X4).
     #[must_use]
     pub fn note(&self) -> Option<&Arc<str>> {
         match self {

@@ -1,5 +1,5 @@
-//! The types that machines exchange: ids, time, facts of Kubernetes, ARM and xDS, levels, and what operators see
-//! (docs/design/model-and-mechanisms.md). It has pure functions over them, and no machine.
+//! The types that machines exchange: ids, time, facts from Kubernetes, ARM and xDS, levels, and the views that
+//! operators see (docs/design/model-and-mechanisms.md). The crate has pure functions over these types, and no machine.
 
 pub mod arm;
 pub mod assignment;

@@ -1,4 +1,4 @@
-//! What Discovery says of load balancers (docs/design/pools.md, D3).
+//! Observations of load balancers by Discovery (docs/design/pools.md, D3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use crate::arm::LbFacts;
 use crate::ids::{LbName, PoolName};
 use crate::machine::Now;
 
-/// What this process may have to do with what a GET of a load balancer shows (N4).
+/// The PUTs of this process that may affect the result of a GET of a load balancer (N4).
 #[derive(Clone, Debug, Default)]
 pub struct OurPuts {
-    /// When it has last sent a PUT to each of its pools, whatever came of it.
+    /// Time of the last PUT to each of its pools, whatever its result.
     pub sent: Arc<BTreeMap<PoolName, Now>>,
-    /// The oldest draining set of which a PUT may have been carried out since the GET began, or may be yet.
+    /// The oldest draining set whose PUT may have taken effect since the GET began, or may still take effect.
     pub oldest: Option<u64>,
 }
 
-/// A load balancer as a GET saw it.
+/// A load balancer as a GET returned it.
 #[derive(Clone, Debug)]
 pub struct LbObservation {
-    /// Which.
+    /// The load balancer.
     pub lb: LbName,
     /// When the GET began.
     pub began: Now,
-    /// What it saw; `None`: it does not exist.
+    /// The content; `None`: the load balancer does not exist.
     pub facts: Option<Arc<LbFacts>>,
-    /// What our own PUTs, up to the moment of the answer, may have to do with that.
+    /// Our own PUTs that may affect the content, up to the time of the answer.
     pub puts: OurPuts,
 }

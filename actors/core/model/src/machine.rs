@@ -1,26 +1,26 @@
-//! What a machine is, and the two kinds of time: `Now` for deciding, `Wall` for showing to operators.
+//! The trait of all machines, and the two kinds of time: `Now` for decisions, `Wall` for display.
 
 use std::time::Duration;
 
-/// A moment on the monotonic clock of this process, in microseconds since an arbitrary start.
+/// A time on the monotonic clock of this process, in microseconds since an arbitrary start.
 ///
-/// Only shells and tests make one from a clock; machines compare and add.
+/// Only shells and tests create one from a clock; machines compare and add.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Now(u64);
 
 impl Now {
     /// The start of the clock.
     pub const ZERO: Now = Now(0);
-    /// A moment that never comes.
+    /// A time that is never reached.
     pub const NEVER: Now = Now(u64::MAX);
 
-    /// The moment `micros` microseconds after the start.
+    /// The time `micros` microseconds after the start.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Now {
         Now(micros)
     }
 
-    /// The moment `millis` milliseconds after the start.
+    /// The time `millis` milliseconds after the start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Now {
         Now(millis.saturating_mul(1_000))
@@ -32,32 +32,32 @@ impl Now {
         self.0
     }
 
-    /// This moment plus a span; saturates at [`Now::NEVER`].
+    /// This time plus a span; saturates at [`Now::NEVER`].
     #[must_use]
     pub fn plus(self, span: Duration) -> Now {
         Now(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// This moment less a span; saturates at [`Now::ZERO`].
+    /// This time minus a span; saturates at [`Now::ZERO`].
     #[must_use]
     pub fn minus(self, span: Duration) -> Now {
         Now(self.0.saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// The span from `earlier` to this moment; zero when `earlier` is later.
+    /// The span from `earlier` to this time; zero when `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Now) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A moment on the wall clock, in microseconds since 1970-01-01T00:00:00Z. It is shown, never compared
-/// with [`Now`].
+/// A time on the wall clock, in microseconds since 1970-01-01T00:00:00Z. It is displayed and never compared with
+/// [`Now`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Wall(i64);
 
 impl Wall {
-    /// The moment `micros` microseconds after the epoch.
+    /// The time `micros` microseconds after the epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Wall {
         Wall(micros)
@@ -70,26 +70,26 @@ impl Wall {
     }
 }
 
-/// A machine: every decision of one owner of state, synchronous and total (A1).
+/// A machine owns one piece of state and makes every decision about it, synchronously and totally (A1).
 ///
-/// It has no clock, no randomness and no input or output besides its arguments.
+/// It has no clock, no randomness, and no input or output besides its arguments.
 pub trait Machine {
-    /// What it can be told.
+    /// Its inputs.
     type In;
-    /// What it can say; `route` knows who hears it.
+    /// Its outputs; `route` delivers them.
     type Out;
 
-    /// Takes one input and says what follows from it.
+    /// Handles one input and appends the outputs.
     fn step(&mut self, now: Now, input: Self::In, out: &mut Vec<Self::Out>);
 
-    /// The next moment at which time alone changes something; `None` when nothing waits for time.
+    /// The next time at which time alone changes something; `None` when nothing waits for a time.
     fn deadline(&self) -> Option<Now>;
 
-    /// Does what the deadline was for. Calling it early or late is harmless.
+    /// Handles the deadline. An early or late call is harmless.
     fn tick(&mut self, now: Now, out: &mut Vec<Self::Out>);
 }
 
-/// The delay that follows this many steps without success, of a list whose last one repeats; zero when it is empty.
+/// The delay after `step` failures in a row. The last delay repeats; an empty list means zero.
 #[must_use]
 pub fn step_of(delays: &[Duration], step: u32) -> Duration {
     let at = usize::try_from(step).unwrap_or(usize::MAX);

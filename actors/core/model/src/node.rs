@@ -1,5 +1,5 @@
-//! What is said of a node: what the Informer knows of it, and how far it is out of traffic
-//! (docs/design/nodes.md, N1, N2).
+//! Facts about a node: the Informer's view of its object, and its progress out of service (docs/design/nodes.md, N1,
+//! N2).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::ids::{InstanceId, NodeName, NodeUid};
 use crate::machine::Wall;
 use crate::object::{LeftOut, NodeObject, Preempt, ResourceVersion, Taint};
 
-/// A node, as far as it matters for its admin state.
+/// The facts about a node that its admin state depends on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeFact {
     /// Its name.
@@ -18,30 +18,30 @@ pub struct NodeFact {
     pub uid: NodeUid,
     /// Its addresses of type `InternalIP`.
     pub ips: BTreeSet<IpAddr>,
-    /// Its virtual machine, as network interfaces name it.
+    /// Its virtual machine, named as network interfaces name it.
     pub instance: Option<InstanceId>,
-    /// Whether its condition `Ready` is `True`.
+    /// True if its condition `Ready` is `True`.
     pub ready: bool,
     /// Why it is left out of pools, if it is (D5).
     pub left_out: Option<LeftOut>,
     /// Its taints, in the order of its spec.
     pub taints: Vec<Taint>,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Wall>,
-    /// The condition that tells of its eviction.
+    /// The condition that announces its eviction, if there is one.
     pub preempt: Option<Preempt>,
-    /// The version of this state of it; it is no news by itself.
+    /// The resourceVersion of this state. A new version alone is not a change.
     pub version: ResourceVersion,
 }
 
 impl NodeFact {
-    /// Whether it is not left out of all pools.
+    /// Returns true unless the node is left out of all pools.
     #[must_use]
     pub fn is_in_service(&self) -> bool {
         !self.left_out.is_some_and(LeftOut::is_everywhere)
     }
 
-    /// What an object says.
+    /// The facts of a Node object.
     #[must_use]
     pub fn of(object: &NodeObject) -> NodeFact {
         NodeFact {
@@ -58,33 +58,33 @@ impl NodeFact {
         }
     }
 
-    /// Whether its Down takes away a node that could serve (N5).
+    /// Returns true if the node could serve traffic, so that its Down reduces capacity (N5).
     #[must_use]
     pub fn serves(&self) -> bool {
         self.ready && !self.left_out.is_some_and(LeftOut::is_everywhere)
     }
 
-    /// What entries of the node send traffic to.
+    /// The targets of the node's entries.
     pub fn backends(&self) -> impl Iterator<Item = Backend> + '_ {
         let instance = self.instance.iter().cloned().map(Backend::Instance);
         self.ips.iter().copied().map(Backend::Address).chain(instance)
     }
 }
 
-/// How a node stands (S1).
+/// State of a node on its way out of service or back (S1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeState {
-    /// It leaves service, and waits for its turn (N5).
+    /// It leaves service and waits for its turn (N5).
     Held,
-    /// It leaves service, and is to be recorded first (N4).
+    /// It leaves service, and its record must be stored first (N4).
     Recording,
-    /// It is being cut out.
+    /// Its entries are being set Down.
     Draining,
-    /// It is cut out everywhere.
+    /// Its entries are Down in every pool.
     Down,
-    /// What is Down of it by us is taken back.
+    /// Its entries that are Down by us are being restored.
     Restoring,
-    /// It is gone, and entries of it are still Down.
+    /// The node is gone, and entries of it are still Down.
     Gone,
 }
 
@@ -99,7 +99,7 @@ impl NodeState {
         NodeState::Gone,
     ];
 
-    /// The word for metrics and the admin API.
+    /// The value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,13 +113,14 @@ impl NodeState {
     }
 }
 
-/// What the machine does.
+/// The role of the admin state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It cuts nodes out and takes them back.
+    /// It sets the entries of leaving nodes Down and restores them.
     On,
-    /// `enableLoadBalancerAdminState: false`: it takes back what records say is ours, and then does nothing.
+    /// `enableLoadBalancerAdminState: false`: it restores the entries that records mark as ours, and then does
+    /// nothing.
     Off,
-    /// It passes on that a term may begin, and nothing more.
+    /// It only confirms that a term may begin.
     Silent,
 }

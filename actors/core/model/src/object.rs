@@ -1,5 +1,5 @@
-//! Kubernetes objects as the machines know them: only the fields that a decision reads, decoded by the
-//! kubernetes port straight from the stream.
+//! Kubernetes objects as the machines see them: only the fields that a decision reads, decoded by the kubernetes port
+//! directly from the stream.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::ids::{EventKey, Family, InstanceId, NodeName, NodeUid, ServiceKey, ServiceUid, SliceKey};
 use crate::machine::Wall;
 
-/// The kinds that are listed and watched.
+/// The kinds of objects that are listed and watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// core/v1 Services.
@@ -24,9 +24,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order in which they are shown.
+    /// Every kind, in display order.
     pub const ALL: [Kind; 4] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes, Kind::Preemptions];
-    /// The kinds that levels rest on, in the order in which they are shown.
+    /// The kinds that levels are computed from, in display order.
     pub const OF_LEVELS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
 
     /// The plural resource name of the Kubernetes API.
@@ -41,13 +41,13 @@ impl Kind {
     }
 }
 
-/// A resourceVersion. Kubernetes promises that those of one resource compare as numbers; one that is no
-/// number compares as unknown.
+/// A resourceVersion. Kubernetes promises that the versions of one resource compare as numbers. A version that is not
+/// a number cannot be compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ResourceVersion(pub Arc<str>);
 
 impl ResourceVersion {
-    /// Whether this version is known to be older than `other`.
+    /// Returns true if this version is certainly older than `other`.
     #[must_use]
     pub fn is_older_than(&self, other: &ResourceVersion) -> bool {
         match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
@@ -57,30 +57,30 @@ impl ResourceVersion {
     }
 }
 
-/// How long the kubernetes port waits for the answer to one request about a Lease, our ConfigMap or a taint, from its
-/// sending to the last byte.
+/// How long the kubernetes port waits for the answer to one request about a Lease, our ConfigMap or a taint: from
+/// sending the request to the last byte of the answer.
 ///
-/// W8's figures leave room for it: a leader asks again 5 s after its last renewal was sent, and may fail three times
-/// until no PUT is sent any more (45 s less 25 s), five times until it stands by (30 s). W7's too: writes may start for
-/// 20 s (`lease.maxHold`) from the sending of the request that takes the shared Lease, and one that is answered at
-/// the last moment leaves 15 s of them.
+/// W8's figures leave room for it. A leader retries 5 s after it sent its last renewal. Three attempts may fail before
+/// it sends no more PUTs (45 s less 25 s), and five before it becomes a standby (30 s). W7's figures leave room too.
+/// Writes may start for 20 s (`lease.maxHold`) after the request that takes the shared Lease is sent; an answer at the
+/// last moment leaves 15 s of them.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a machine waits for the port's answer to such a request: longer than the port takes, so that this is
-/// for answers alone that were lost within the process.
+/// How long a machine waits for the port's answer to such a request. This is longer than the port waits, so it covers
+/// only answers that are lost within the process.
 pub const GIVE_UP_AFTER: Duration = Duration::from_secs(6);
 
-/// Why a request about a Lease, our ConfigMap or a taint failed. A write may have been carried out all the same.
+/// Why a request about a Lease, our ConfigMap or a taint failed. A write may have taken effect nevertheless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestFailure {
-    /// 401 or 403; the text says it in the server's words.
+    /// 401 or 403, with the server's message.
     Denied(Arc<str>),
-    /// Any other answer, no connection, no answer in time; the text says which.
+    /// Any other answer, no connection or no answer in time, with a text that says which.
     Other(Arc<str>),
 }
 
 impl RequestFailure {
-    /// What operators are told of it.
+    /// The explanation for operators.
     #[must_use]
     pub fn into_why(self) -> Arc<str> {
         match self {
@@ -89,7 +89,7 @@ impl RequestFailure {
     }
 }
 
-/// `spec.type` of a Service, as far as it matters.
+/// `spec.type` of a Service, as far as this controller distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {
     /// `LoadBalancer`.
@@ -105,28 +105,28 @@ pub struct ServiceObject {
     pub key: ServiceKey,
     /// The UID.
     pub uid: ServiceUid,
-    /// The version of this state of it.
+    /// The resourceVersion of this state.
     pub resource_version: ResourceVersion,
     /// `spec.type`.
     pub service_type: ServiceType,
     /// Whether `spec.externalTrafficPolicy` is `Local`.
     pub local: bool,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.ipFamilies`; empty when the API server has not set it.
     pub families: Vec<Family>,
-    /// Whether the annotation `azure-backend-pool-controller.io/pause` says `"true"` (D1).
+    /// True if the annotation `azure-backend-pool-controller.io/pause` is `"true"` (D1).
     pub paused: bool,
     /// The labels, for `services.selector`.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Whether the annotation `service.beta.kubernetes.io/azure-load-balancer-internal` is `"true"`: then its pools are
-    /// on a load balancer whose name ends in `-internal` (D3).
+    /// True if the annotation `service.beta.kubernetes.io/azure-load-balancer-internal` is `"true"`. The Service's
+    /// pools are then on a load balancer whose name ends in `-internal` (D3).
     pub internal: bool,
-    /// A number that changes when ports or `status.loadBalancer.ingress` change: a reason to discover again (D3).
+    /// A number that changes with the ports or `status.loadBalancer.ingress`. A change triggers discovery (D3).
     pub exposure: u64,
-    /// Whether `spec.loadBalancerClass` is set: then the cloud-controller-manager leaves it alone (W7).
+    /// True if `spec.loadBalancerClass` is set. The cloud-controller-manager then ignores the Service (W7).
     pub has_class: bool,
-    /// Whether `status.loadBalancer.ingress` names anything (W7).
+    /// True if `status.loadBalancer.ingress` is not empty (W7).
     pub has_ingress: bool,
 }
 
@@ -135,9 +135,9 @@ pub struct ServiceObject {
 pub struct Endpoint {
     /// `nodeName`; `None` is a data error (D6).
     pub node: Option<NodeName>,
-    /// A number that stands for the endpoint across updates: made of `targetRef.uid`, else of its first address.
+    /// Identity of the endpoint across updates: derived from `targetRef.uid`, else from its first address.
     pub identity: u64,
-    /// `conditions.ready`; absent counts as true, as the API says.
+    /// `conditions.ready`; absent counts as true, as the API defines.
     pub ready: bool,
     /// `conditions.serving`; absent counts as `ready`.
     pub serving: bool,
@@ -145,15 +145,15 @@ pub struct Endpoint {
     pub terminating: bool,
 }
 
-/// `addressType` of an EndpointSlice: the kind of addresses that its endpoints have.
+/// `addressType` of an EndpointSlice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AddressType {
-    /// It is not set: the endpoints count for both families.
+    /// Not set: the endpoints count for both families.
     #[default]
     Unset,
-    /// Addresses of this family.
+    /// IP addresses of this family.
     Ip(Family),
-    /// Names: the endpoints count for neither family.
+    /// DNS names: the endpoints count for neither family.
     Fqdn,
 }
 
@@ -177,21 +177,22 @@ pub struct SliceObject {
     pub key: SliceKey,
     /// The label `kubernetes.io/service-name`, in the slice's namespace; `None` when it is missing or empty.
     pub service: Option<ServiceKey>,
-    /// The version of this state of it.
+    /// The resourceVersion of this state.
     pub resource_version: ResourceVersion,
     /// `addressType`.
     pub address_type: AddressType,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
-    /// How long before its arrival the change was triggered, by the annotation
-    /// `endpoints.kubernetes.io/last-change-trigger-time`; `None` when absent, undecodable or in the future.
+    /// Time from the change that triggered this state to its arrival here, by the annotation
+    /// `endpoints.kubernetes.io/last-change-trigger-time`. `None` when the annotation is absent, undecodable or in the
+    /// future.
     pub trigger_age: Option<Duration>,
 }
 
-/// The key of the taint that the cluster autoscaler gives to a node before it drains and deletes it (D5).
+/// Key of the taint that the cluster autoscaler puts on a node before it drains and deletes the node (D5).
 pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Why a node with endpoints of a Service is left out of a pool of it (D4, D5).
+/// Why a node that hosts endpoints of a Service is left out of a pool of that Service (D4, D5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LeftOut {
     /// Label `node.kubernetes.io/exclude-from-external-load-balancers`.
@@ -200,15 +201,15 @@ pub enum LeftOut {
     NotManagedByAzure,
     /// A control-plane node.
     ControlPlane,
-    /// Taint [`TO_BE_DELETED`]: the node stays a member while it hosts endpoints, and is required only while no other node
-    /// of the Service is.
+    /// Taint [`TO_BE_DELETED`]. The node stays a member while it hosts endpoints. It is required only while no other
+    /// node of the Service is.
     ToBeDeleted,
-    /// Its endpoints are all of the other address family; never of a [`NodeObject`].
+    /// All its endpoints are of the other address family. Never the reason of a [`NodeObject`].
     OtherFamily,
 }
 
 impl LeftOut {
-    /// Whether such a node is in no pool at all.
+    /// Returns true if the node is left out of every pool.
     #[must_use]
     pub fn is_everywhere(self) -> bool {
         match self {
@@ -217,7 +218,7 @@ impl LeftOut {
         }
     }
 
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -244,12 +245,12 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Whose slice it is, as far as the metadata of one say that cannot be decoded (D6).
+/// The Service that owns a slice, as far as the metadata of an undecodable slice name it (D6).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Owner {
-    /// The metadata do not say: it may be any Service of its namespace.
+    /// The metadata do not tell: it may be any Service of the namespace.
     Unknown,
-    /// The metadata can be read and name no Service.
+    /// The metadata are readable and name no Service.
     Nobody,
     /// This Service.
     Service(ServiceKey),
@@ -262,48 +263,49 @@ pub struct NodeObject {
     pub name: NodeName,
     /// The UID.
     pub uid: NodeUid,
-    /// The version of this state of it.
+    /// The resourceVersion of this state.
     pub resource_version: ResourceVersion,
-    /// All addresses of type `InternalIP` that parse, in the order of the status.
+    /// All addresses of type `InternalIP` that parse, in status order.
     pub internal_ips: Vec<IpAddr>,
-    /// Why it is left out of all pools; `None` when it is not.
+    /// Why the node is left out of all pools; `None` when it is not left out.
     pub left_out: Option<LeftOut>,
-    /// Whether its condition `Ready` is `True`.
+    /// True if the condition `Ready` is `True`.
     pub ready: bool,
-    /// Its taints, in the order of its spec; the admin state reads them (N1).
+    /// Taints in spec order; the admin state uses them (N1).
     pub taints: Vec<Taint>,
-    /// The virtual machine that `spec.providerID` names, as network interfaces name it (N2).
+    /// The virtual machine in `spec.providerID`, named as network interfaces name it (N2).
     pub instance: Option<InstanceId>,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Wall>,
-    /// The condition that tells of an eviction; `None` when there is none (N1).
+    /// The condition that announces an eviction, if there is one (N1).
     pub preempt: Option<Preempt>,
 }
 
-/// A condition that tells of an eviction (N1).
+/// A node condition that announces an eviction (N1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Preempt {
-    /// Since when it stands: `lastTransitionTime`.
+    /// `lastTransitionTime`.
     pub at: Option<Wall>,
-    /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
+    /// Time from `at` to the arrival of the condition. `None` when unknown, or when `at` is more than 60 s in the
+    /// future.
     pub age: Option<Duration>,
-    /// When the eviction is due by the date in the message; `None` without a date.
+    /// Due time of the eviction, by the date in the message; `None` without a date.
     pub due: Option<Due>,
-    /// What it says.
+    /// Message of the condition.
     pub message: Arc<str>,
 }
 
-/// When an eviction is due, counted from the arrival of its notice.
+/// Due time of an eviction, relative to the arrival of its notice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// In the future, by this much.
+    /// This far in the future.
     In(Duration),
-    /// In the past, by this much.
+    /// This far in the past.
     Ago(Duration),
 }
 
 impl Preempt {
-    /// Whether both are the same condition, whenever they arrived.
+    /// Returns true if both are the same condition, regardless of when they arrived.
     #[must_use]
     pub fn is_same_as(&self, other: &Preempt) -> bool {
         self.at == other.at && self.message == other.message
@@ -321,64 +323,64 @@ pub struct Taint {
     pub effect: Arc<str>,
 }
 
-/// What is to become of the taint of a node that is evicted (N1).
+/// A change of the eviction taint on a node (N1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaintEdit {
-    /// It is added to those that the node has.
+    /// Append the taint to the taints that the node has.
     AddTo,
-    /// It becomes the first of a node that has none.
+    /// Set the taint on a node without taints.
     AddFirst,
-    /// It goes.
+    /// Remove the taint.
     Remove {
-        /// Its place in `spec.taints`.
+        /// Index in `spec.taints`.
         at: usize,
     },
 }
 
-/// A patch of a node's taints, which leaves all taints but ours as they are (N1).
+/// A patch of a node's taints. It changes no taint but ours (N1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaintAsk {
     /// The node.
     pub node: NodeName,
-    /// Its UID: another node of the same name is left alone.
+    /// UID of the node. Another node with the same name is not patched.
     pub uid: NodeUid,
-    /// What is to become of it.
+    /// The change.
     pub edit: TaintEdit,
 }
 
-/// What became of a patch of a node's taints.
+/// Result of a patch of a node's taints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TaintAnswer {
-    /// It was carried out.
+    /// The patch was applied.
     Done,
-    /// It was refused, because the node is not as it was seen: 409 or 422.
+    /// The node has changed since it was read: 409 or 422.
     Overtaken,
     /// The node does not exist: 404.
     Gone,
-    /// It was not sent, for this is a dry run (C4).
+    /// The patch was not sent, because this is a dry run (C4).
     Withheld,
-    /// The request failed, or its answer was lost: it may have been carried out all the same.
+    /// The request failed, or its answer was lost. The patch may have been applied nevertheless.
     Failed(RequestFailure),
 }
 
-/// An event that tells of a node's eviction (N1).
+/// An Event that announces the eviction of a node (N1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreemptionObject {
     /// Namespace and name of the event.
     pub key: EventKey,
-    /// The version of this state of it.
+    /// The resourceVersion of this state.
     pub resource_version: ResourceVersion,
-    /// The node that it is about.
+    /// The node that the Event is about.
     pub node: NodeName,
-    /// The UID of that node; `None` where the event gives none, or the node's name in its place.
+    /// UID of that node; `None` when the Event has no UID, or has the node's name in that field.
     pub uid: Option<NodeUid>,
-    /// When it was last seen: the newest of the times in it.
+    /// Time when the Event last occurred: the newest of its timestamps.
     pub at: Option<Wall>,
-    /// How long before its arrival that was; `None` when that is not known or lies more than 60 s in the future.
+    /// Time from `at` to the arrival of the Event. `None` when unknown, or when `at` is more than 60 s in the future.
     pub age: Option<Duration>,
-    /// When the eviction is due by the date in the message; `None` without a date.
+    /// Due time of the eviction, by the date in the message; `None` without a date.
     pub due: Option<Due>,
-    /// What it says.
+    /// Message of the Event.
     pub message: Arc<str>,
 }
 
@@ -391,7 +393,7 @@ pub enum Object {
     Slice(Arc<SliceObject>),
     /// A Node.
     Node(Arc<NodeObject>),
-    /// An event that tells of a node's eviction.
+    /// An Event that announces the eviction of a node.
     Preemption(Arc<PreemptionObject>),
 }
 
@@ -414,7 +416,7 @@ impl From<NodeObject> for Object {
 }
 
 impl Object {
-    /// The name under which it is stored.
+    /// The key of the object in a cache.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         match self {
@@ -425,7 +427,7 @@ impl Object {
         }
     }
 
-    /// The version of this state of it.
+    /// The resourceVersion of this state.
     #[must_use]
     pub fn resource_version(&self) -> &ResourceVersion {
         match self {
@@ -437,7 +439,7 @@ impl Object {
     }
 }
 
-/// The name of an object of one of the watched kinds.
+/// The key of an object of one of the watched kinds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ObjectKey {
     /// A Service.
@@ -446,6 +448,6 @@ pub enum ObjectKey {
     Slice(SliceKey),
     /// A Node.
     Node(NodeName),
-    /// An event that tells of a node's eviction.
+    /// An Event that announces the eviction of a node.
     Preemption(EventKey),
 }

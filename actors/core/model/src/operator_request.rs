@@ -1,8 +1,7 @@
-//! What operators ask of the running service, one request at a time, and what became of it
-//! (docs/design/model-and-mechanisms.md, A3; H3).
+//! Operator requests to the running service, and their answers (docs/design/model-and-mechanisms.md, A3; H3).
 //!
-//! Each request carries an id; the machine that decides about it answers with that id, once. What is asked for may be
-//! done later than the answer: then the answer says so.
+//! Each request carries an id. The machine that decides about the request answers once, with that id. If the work
+//! takes longer than the answer, the answer says so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,45 +11,45 @@ use crate::ids::{LbName, NodeName, PoolId, ServiceKey};
 use crate::machine::Now;
 use crate::sample::GateClass;
 
-/// The id of one person's request, unique in this process.
+/// Id of an operator's request, unique in this process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);
 
-/// The operator's request, on its way to the machine that decides about it.
+/// A request on its way to the machine that decides about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// Its id.
     pub id: RequestId,
-    /// What is asked.
+    /// The action.
     pub wanted: Wanted,
 }
 
-/// What the operator asks.
+/// The action that the operator requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// An attempt of this pool now (H3).
+    /// An immediate attempt for this pool (H3).
     Attempt(PoolId),
-    /// The end of what guards hold back (G5) and of the wait of nodes that leave service (N5): everywhere, and of the stop
-    /// of all removals (G4) too, or in these pools, or of this node.
+    /// The release of held removals (G5) and of waiting nodes (N5): everywhere, including the stop of all removals
+    /// (G4), or only in these pools or for this node.
     Release(Scope),
-    /// A look at this load balancer, or at all, and a comparison of its pools.
+    /// A read of this load balancer, or of all, and a comparison of its pools.
     Compare(Option<LbName>),
-    /// That the throttle gate of this class is opened, or both are (W6).
+    /// Opens the throttle gate of this class, or both gates (W6).
     OpenGates(Option<GateClass>),
     /// A pause (G6).
     Pause {
-        /// Of what.
+        /// The scope of the pause.
         scope: Scope,
-        /// Who asks, as the API server knows them.
+        /// The operator, as the API server identifies them.
         by: Option<Arc<str>>,
-        /// Why, in their words.
+        /// The reason that the operator gave.
         reason: Option<Arc<str>>,
     },
-    /// The end of a pause.
+    /// Ends a pause.
     Resume(Scope),
 }
 
-/// What a request is about.
+/// The scope of a request.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Scope {
     /// Everything.
@@ -59,7 +58,7 @@ pub enum Scope {
     Pool(PoolId),
     /// One Service, in all its pools.
     Service(ServiceKey),
-    /// One node: it can be let go, and not be paused.
+    /// One node. It can be released, but not paused.
     Node(NodeName),
 }
 
@@ -92,38 +91,39 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is done, or begun where that takes time.
+    /// The request is done, or has begun if it takes time.
     Done(Done),
     /// It was not done.
     Refused(Refusal),
 }
 
-/// What was done.
+/// The result of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Done {
     /// The pool takes part in the next turn of its lane, without its window and intervals.
     Attempting,
-    /// These are no longer held back for what held them; nothing of either: only the stop of all removals has ended.
+    /// These removals and nodes are no longer held back for the named reason. Both lists are empty if only the stop of
+    /// all removals ended.
     Released {
         /// The removals.
         pools: Vec<Released>,
-        /// The nodes that waited to be cut out of traffic (N5).
+        /// The nodes that waited to be set Down (N5).
         nodes: Vec<NodeName>,
     },
     /// These load balancers are read and their pools compared.
     Comparing(Vec<LbName>),
-    /// These gates were closed and are open.
+    /// These gates were closed and are open now.
     GatesOpened(Vec<GateClass>),
-    /// It is paused, and that is noted where it outlives this process.
+    /// The pause is in effect. It is stored if it outlives this process.
     Paused(Effect),
-    /// It is no longer paused.
+    /// The pause is over.
     Resumed {
-        /// Whether it was.
+        /// True if there was a pause.
         was: bool,
-        /// From when on that counts.
+        /// When the change takes effect.
         effect: Effect,
     },
 }
@@ -131,51 +131,51 @@ pub enum Done {
 /// A removal that the operator has released.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Released {
-    /// Of which pool.
+    /// The pool.
     pub pool: PoolId,
-    /// What it was held back for.
+    /// The reason for which it was held back.
     pub reason: HeldReason,
-    /// What goes on to hold it back, as far as that is known before the pool is worked out again.
+    /// The reason that still holds it back, as far as known before the pool is computed again.
     pub still: Option<HeldReason>,
 }
 
-/// From when on a pause, or its end, counts.
+/// When a pause, or its end, takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// From now on: this process writes, and has heard of it.
+    /// Immediately: this process writes, and has applied it.
     Now,
     /// When the process that writes has read it.
     WhenRead,
 }
 
-/// Why a request was refused. Each says what the person can do about it.
+/// Why a request was refused. Each reason implies what the operator can do about it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// There is no such pool, Service, node or load balancer here.
+    /// The pool, Service, node or load balancer does not exist here.
     Unknown,
-    /// This process does not lead; only the leader does this.
+    /// This process is not the leader, and only the leader can do this.
     NotLeading,
-    /// The pool is parked, or a gate or its lane is closed, until then.
+    /// The pool is parked, or a gate or its lane is closed, until that time.
     NotBefore(Now),
-    /// It is paused, or the mode only observes: by what, first of all.
+    /// A pause, or a mode that only observes; the most important one.
     Paused(PausedBy),
-    /// A release releases nothing: of what is held back there, a release of that scope ends none.
+    /// A release that releases nothing: it ends none of the holds in that scope.
     NothingReleased(Stays),
-    /// This process only shows what it would do (C4), and this is not to be shown.
+    /// A dry run (C4), and this request is not shown.
     DryRun,
-    /// What it needs has failed, and it is not known to be done: why.
+    /// A necessary step failed, and the result is not known; with the error.
     Failed(Arc<str>),
 }
 
 /// Why a release releases nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stays {
-    /// Nothing is held back there.
+    /// Nothing is held back in that scope.
     NothingHeld,
-    /// All removals are stopped, which only a release of everything ends (G4).
+    /// All removals are stopped; only a release of everything ends that (G4).
     AllStopped,
-    /// The mode removes no member (G6).
+    /// The mode removes no members (G6).
     AddOnly,
-    /// The node does not wait: no signal says that it leaves service, or it is cut out already (N5).
+    /// The node does not wait: no signal says that it leaves service, or it is Down already (N5).
     NodeNotHeld,
 }

@@ -1,33 +1,35 @@
-//! What pools are put back to when pre-images are restored: plain data, given to the Directory once at its start
-//! (docs/design/surface.md, commands).
+//! Pre-images to restore pools to: plain data that the Directory gets once, at its start (docs/design/surface.md,
+//! commands).
 //!
-//! A pin takes the place of all that endpoints, the removal delay and the guards would make of a pool's level: the operator
-//! has decided. That a pool is proven to be ours is needed all the same (D2).
+//! A pin overrides the level that results from endpoints, the removal delay and the guards, because the operator has
+//! decided. Ownership of the pool must be proven nevertheless (D2).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::ids::{AddressName, Family, PoolId};
 
-/// The pools that are put back. Every other one is left as it is.
+/// The pins by pool. A pool without a pin stays unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pins(pub BTreeMap<PoolId, Pin>);
 
-/// What one pool is put back to.
+/// The pre-image of one pool.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pin {
-    /// Its members, and the names that entries for them get.
+    /// The members, with the names for their entries.
     pub members: BTreeMap<IpAddr, AddressName>,
-    /// Whether it may be emptied though its Services have endpoints; without members alone this counts (G2).
+    /// True if the pool may be emptied although its Services have endpoints; applies only to a pin without members
+    /// (G2).
     pub may_empty: bool,
-    /// Whether it may lose every member that endpoints require; with members alone this counts (G2).
+    /// True if the pool may lose every member that its endpoints require; applies only to a pin with members (G2).
     pub may_starve: bool,
-    /// Whether it is put back though its Services carry the annotation of a pause: the operator has named it (D1).
+    /// True if the pool is restored although its Services carry the pause annotation: the operator has named the pool
+    /// (D1).
     pub despite_pause: bool,
 }
 
 impl Pins {
-    /// The pin of a pool of this family; `None`: it has none, or one with a member that cannot be in it.
+    /// The pin of a pool of this family; `None` if it has none, or if the pool cannot hold one of the members.
     #[must_use]
     pub fn of(&self, pool: &PoolId, family: Family) -> Option<&Pin> {
         let fits = |ip: &IpAddr| match family {

@@ -1,7 +1,7 @@
-//! What operators wish of the whole service: its mode, and what they have paused (docs/design/sources.md, D1; G6).
+//! The operator's policy for the whole service: the mode and the pauses (docs/design/sources.md, D1; G6).
 //!
-//! Plain data, always sent as a whole: the receiver replaces what it received before. Where it is kept, and who may
-//! change it, is decided elsewhere.
+//! Plain data that is always sent as a whole; the receiver replaces the previous policy. Other modules store it and
+//! decide who may change it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::ids::{PoolId, ServiceKey};
 use crate::machine::Wall;
 use crate::operator_request::Scope;
 
-/// How much the service may do (G6). The order is that of freedom.
+/// What the service may do (G6), ordered from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Mode {
-    /// Reads and our own Lease only: no ARM write, shared Lease, taint, Service or Node event.
+    /// Only reads and our own Lease: no ARM write, shared Lease, taint, or event on a Service or Node.
     Observe,
     /// No member is removed from any pool; admin state as in [`Mode::Enforce`].
     AddOnly,
-    /// Everything.
+    /// All writes.
     #[default]
     Enforce,
 }
@@ -27,7 +27,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Mode; 3] = [Mode::Observe, Mode::AddOnly, Mode::Enforce];
 
-    /// The word for configuration, metrics and the admin API.
+    /// The value in configuration, metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -38,14 +38,14 @@ impl Mode {
     }
 }
 
-/// A pause that the operator has made.
+/// A pause by the operator.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pause {
-    /// Since when, as it was noted; `None`: it was noted without a time that can be read.
+    /// Time when it was made; `None`: it was stored without a readable time.
     pub since: Option<Wall>,
-    /// Who made it, as the API server knows them; `None`: it was noted without a name.
+    /// The operator, as the API server identifies them; `None`: it was stored without a name.
     pub by: Option<Arc<str>>,
-    /// Why, in their words.
+    /// The reason that the operator gave.
     pub reason: Option<Arc<str>>,
 }
 
@@ -58,34 +58,34 @@ pub struct OperatorPolicy {
     pub everything: Option<Pause>,
     /// Pauses of single pools.
     pub pools: BTreeMap<PoolId, Pause>,
-    /// Pauses of single Services, in all their pools. The annotation of a Service is another way to the same, and not
-    /// among these.
+    /// Pauses of single Services, in all their pools. The pause annotation of a Service has the same effect and is not
+    /// included here.
     pub services: BTreeMap<ServiceKey, Pause>,
-    /// Whether the admin state is switched off by a note in our ConfigMap (key `admin-state.off`): ours are taken back and
-    /// nothing is begun (N4, uninstall).
+    /// True if the key `admin-state.off` of our ConfigMap switches the admin state off: our Downs are removed, and no
+    /// new ones are set (N4, uninstall).
     pub admin_state_off: bool,
 }
 
 impl OperatorPolicy {
-    /// Every pause, with what it is of.
+    /// Every pause, with its scope.
     pub fn pauses(&self) -> impl Iterator<Item = (Scope, &Pause)> {
         listed(&self.everything, &self.pools, &self.services)
     }
 
-    /// Whether nothing at all may be written: observed, or everything paused (G6).
+    /// Returns true if nothing may be written: the mode only observes, or everything is paused (G6).
     #[must_use]
     pub fn only_observes(&self) -> bool {
         self.stopped_by().is_some()
     }
 
-    /// What keeps everything from being written, first of all the mode (G6).
+    /// The reason why nothing may be written; the mode takes precedence (G6).
     #[must_use]
     pub fn stopped_by(&self) -> Option<PausedBy> {
         let observed = (self.mode == Mode::Observe).then_some(PausedBy::Mode);
         observed.or_else(|| self.everything.is_some().then_some(PausedBy::Everything))
     }
 
-    /// The pause behind one of the things that keep this pool from being written; `None`: it is no person's, or over.
+    /// The pause behind one of the reasons why this pool is not written; `None`: no operator made it, or it is over.
     #[must_use]
     pub fn pause_of(&self, pool: &PoolId, by: &PausedBy) -> Option<&Pause> {
         match by {
@@ -97,7 +97,7 @@ impl OperatorPolicy {
     }
 }
 
-/// All of these pauses, with what each is of.
+/// The given pauses, each with its scope.
 pub fn listed<'a>(
     everything: &'a Option<Pause>,
     pools: &'a BTreeMap<PoolId, Pause>,

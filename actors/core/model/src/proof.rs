@@ -1,4 +1,4 @@
-//! The proof of ownership that stands before every write of membership (D2).
+//! The proof of ownership that precedes every membership write (D2).
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use crate::arm::PoolFacts;
 use crate::error::NotManageable;
 use crate::ids::{Family, RulePrefix, ServiceKey, ServiceUid};
 
-/// Proves that a pool belongs to these Services, or says why it does not (D2).
+/// Proves that a pool belongs to these Services, or returns why it does not (D2).
 ///
-/// Where they stand for an xDS source, the pool is proven as [`prove_listed`] does. Else the name is that of one of them,
-/// every rule is of one of them and there is at least one, no outbound or inbound NAT rule uses the pool, no member is
-/// there by network interface, and Azure does not fill it by itself.
+/// If `services` stand for an xDS source, the proof is that of [`prove_listed`]. Otherwise: the pool has the name of
+/// one of the Services; at least one rule uses it, and each rule belongs to one of them; no outbound or inbound NAT
+/// rule uses it; it has no member by network interface; and Azure does not fill it itself.
 ///
 /// # Errors
 /// The first condition that does not hold.
@@ -38,8 +38,9 @@ pub fn prove(
     prove_untouched(facts)
 }
 
-/// Proves that a pool that is listed to be filled from an xDS source is no other client's, or says why it does not (D2): no
-/// rule of it carries the prefix of a cloud-controller-manager, and else as [`prove`] does.
+/// Proves that no other client owns a listed pool that is filled from an xDS source, or returns why this is not proven
+/// (D2): no rule of the pool has the prefix of a cloud-controller-manager; the other conditions are those of
+/// [`prove`].
 ///
 /// # Errors
 /// The first condition that does not hold.
@@ -50,7 +51,7 @@ pub fn prove_listed(facts: &PoolFacts) -> Result<(), NotManageable> {
     }
 }
 
-/// Only the owner of its rules fills it.
+/// Checks that nobody but the owner of its rules fills the pool.
 fn prove_untouched(facts: &PoolFacts) -> Result<(), NotManageable> {
     if facts.outbound_rule {
         return Err(NotManageable::OutboundRule);
@@ -111,7 +112,7 @@ mod tests {
         };
         assert_eq!(verdict(|_| ()), Ok(()));
         assert_eq!(verdict(|f| f.rules.push("edge-https".into())), Ok(()));
-        // As many hexadecimal digits as the prefix has, and not one less.
+        // Exactly as many hexadecimal digits as the prefix has.
         let rules = ["a1111111122223333444455555555555-TCP-80", "A1111111122223333444455555555555"];
         for rule in rules.map(std::sync::Arc::from) {
             let expected = NotManageable::ServiceRule { rule: std::sync::Arc::clone(&rule) };

@@ -1,13 +1,12 @@
-//! Foreign text without secrets (C1). API server, ARM and login endpoint have been seen to repeat no secret. A proxy or
-//! another program in their place may repeat anything, including the headers of the request. Both ports and the
-//! commands pass foreign text through this module where it enters, so that log, API, events, errors and command output
-//! contain no secrets.
+//! Removes secrets from foreign text (C1). The API server, ARM and the login endpoint have not been seen to repeat a
+//! secret. A proxy or another program in their place may repeat anything, including the headers of the request. Both
+//! ports and the commands pass foreign text through this module where it enters the program. Therefore logs, API,
+//! events, errors and command output contain no secrets.
 //!
-//! Recently sent tokens are known ([`sent()`]), and in some places further secrets: they are found in every encoding,
-//! and so is each part of 16 bytes or more.
-//! Elsewhere secrets are recognised by their form: what follows `Authorization`, `Bearer`, `password` and the like,
-//! JSON web tokens, bootstrap tokens, private keys, and user, password and query of addresses. In doubt, more is
-//! removed.
+//! Recently sent tokens are known ([`sent()`]), and some callers know further secrets. These are found in every
+//! encoding, and so is each part of 16 bytes or more. Other secrets are recognised by their form: the text after
+//! `Authorization`, `Bearer`, `password` and the like, JSON web tokens, bootstrap tokens, private keys, and user,
+//! password and query of URLs. In doubt, more is removed.
 
 mod find;
 mod needle;
@@ -24,16 +23,16 @@ use needle::Needles;
 pub use printable::Printable;
 pub use sent::{Recipient, sent};
 
-/// What stands where a secret stood.
+/// The replacement of a secret.
 pub const REDACTED: &str = "<redacted>";
 
-/// The most bytes of a text that are looked at: what follows is left out.
+/// The number of bytes of a text that are searched. Longer texts are cut there.
 pub const LONGEST_TEXT: usize = 64 << 10;
 
-/// The end of a text of which more was said.
+/// Marks the end of a text that was cut.
 const CUT: &str = "\u{2026}";
 
-/// An error with all its sources, outermost first, each said once. Nothing is taken out of it yet.
+/// An error with all its sources, outermost first, without repetitions. The result still contains secrets.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut all = error.to_string();
@@ -55,25 +54,25 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     redacted_of(text, &[])
 }
 
-/// The text without secrets, and without these ones, wherever they stand and however they are written there.
+/// The text without secrets, including the `known` ones, in every position and encoding.
 #[must_use]
 pub fn redacted_of<'t>(text: &'t str, known: &[&str]) -> Cow<'t, str> {
     without(text, secrets_in(text, text, known).ranges)
 }
 
-/// As much of a text as is looked at, without secrets and without these ones, and whether that is less than all of it.
+/// The start of a text, up to [`LONGEST_TEXT`], without secrets and without the `known` ones; and whether it was cut.
 #[must_use]
 pub fn start_redacted_of<'t>(text: &'t str, known: &[&str]) -> (Cow<'t, str>, bool) {
     let (start, is_cut) = bounded(text);
     (without(start, secrets_in(start, text, known).ranges), is_cut)
 }
 
-/// What is found in a text, and how much work that was.
+/// The secrets found in a text, and the work that the search took.
 #[derive(Default, Debug)]
 struct Found {
     ranges: Vec<Range<usize>>,
-    /// How many bytes the searches have looked at whose next step does not begin where the last one has ended: a text
-    /// that is made for it must not have them look at the same bytes again and again.
+    /// Number of bytes that searches visited without continuing where the last step ended. A malicious text must not
+    /// make them visit the same bytes again and again.
     looked_at: usize,
 }
 
@@ -87,13 +86,13 @@ impl Found {
     }
 }
 
-/// Where the secrets stand in a text that is the start of a longer one, or all of it.
+/// The positions of secrets in `text`, which is the start of `whole` or all of it.
 fn secrets_in(text: &str, whole: &str, known: &[&str]) -> Found {
     let mut found = Found::default();
     let sent = sent::recent();
     let known = Needles::new(known.iter().copied());
     for needles in sent.iter().map(|recent| &recent.needles).chain([&known]) {
-        // A secret may cross the end.
+        // A secret may extend beyond the end.
         let reach = text.len().saturating_add(needles.reach()).min(whole.len());
         needles.find(&whole[..whole.floor_char_boundary(reach)], &mut found);
     }
@@ -119,7 +118,7 @@ fn without_sent(text: &str) -> Cow<'_, str> {
 /// One printable line of at most `longest` bytes, without secrets and without those in `known`. They are removed before
 /// the text is cut, because half a secret would not be recognised.
 #[must_use]
-pub fn told(text: &str, known: &[&str], longest: usize) -> String {
+pub fn safe_line(text: &str, known: &[&str], longest: usize) -> String {
     let (text, mut is_cut) = start_redacted_of(text, known);
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -147,7 +146,7 @@ fn cut(line: &mut String, longest: usize) {
     line.push_str(CUT);
 }
 
-/// As much of the text as is looked at, to the end of a word, and whether that is less than all.
+/// The part of the text that is searched, up to the end of a word, and whether it was cut.
 fn bounded(text: &str) -> (&str, bool) {
     if text.len() <= LONGEST_TEXT {
         return (text, false);
@@ -157,7 +156,7 @@ fn bounded(text: &str) -> (&str, bool) {
     (&start[..end], true)
 }
 
-/// The text with the ranges taken out.
+/// The text without the given ranges.
 fn without(text: &str, mut found: Vec<Range<usize>>) -> Cow<'_, str> {
     found.retain(|range| !range.is_empty());
     if found.is_empty() {

@@ -1,4 +1,4 @@
-//! What is reported to operators as Kubernetes Events: typed facts here, texts in [`reporting::events`] (E1).
+//! Reports to operators, posted as Kubernetes Events: typed facts here, texts in [`reporting::events`] (E1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::sample::Caller;
 use crate::signals::Signal;
 use crate::write_record::WriteRecord;
 
-/// A Service that an event is about.
+/// A Service that an event refers to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ServiceRef {
     /// Namespace and name.
@@ -21,7 +21,7 @@ pub struct ServiceRef {
     pub uid: ServiceUid,
 }
 
-/// Whom an event is attached to.
+/// The object that an event is attached to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
     /// A Service.
@@ -33,12 +33,12 @@ pub enum Subject {
         /// Its UID.
         uid: NodeUid,
     },
-    /// This process itself: the port names its Deployment, or else its Pod, or else our own Lease.
+    /// This process: the port resolves it to its Deployment, else its Pod, else our own Lease.
     Controller,
 }
 
 impl Subject {
-    /// Who hears of a pool that is this Service's, or that is filled from this source (X2).
+    /// The subject for a pool that belongs to this Service, or that is filled from this source (X2).
     #[must_use]
     pub fn of(uid: &ServiceUid, key: &ServiceKey) -> Subject {
         if key.is_service() {
@@ -49,40 +49,40 @@ impl Subject {
     }
 }
 
-/// Nodes with endpoints of a Service that are left out of a pool of it (D5).
+/// The nodes with endpoints of a Service that are left out of a pool (D5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftOutNodes {
-    /// The first of them, by name.
+    /// The first node by name.
     pub first: NodeName,
-    /// Why that one is.
+    /// The reason for the first node.
     pub why: LeftOut,
-    /// How many there are besides.
+    /// Number of further nodes.
     pub more: usize,
 }
 
-/// Something to be told, to one or more subjects; one event for each of them (S0 "Event Behavior").
+/// A report to operators about one or more subjects. Each subject gets one event (S0 "Event Behavior").
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// To whom; distinct.
+    /// The distinct subjects.
     pub subjects: Vec<Subject>,
-    /// What.
+    /// The facts of the report.
     pub what: EventKind,
-    /// What goes with it, in words: what is known of the source of the pool that it is about (X4).
+    /// Additional text: the state of the source of the pool (X4).
     pub note: Option<Arc<str>>,
 }
 
-/// What becomes of the pools of a source that something is wrong with (X3).
+/// What happens to the pools of a source that reports an error (X3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Effect {
-    /// What was known is used on.
+    /// The pools keep the last good members.
     Kept,
-    /// Nothing was ever known: they are left as they are.
+    /// No members were ever known, so the pools stay unchanged.
     Untouched,
-    /// What was known is not to be used any more: they are emptied, as `fail_on_data_errors` wants it.
+    /// The last good members are no longer used, and the pools are emptied, as `fail_on_data_errors` requires.
     Emptied,
 }
 
-/// A condition that a report is about. While it holds, its newest report is posted again until the API server has accepted
+/// The condition behind a report. While it holds, its newest report is posted again until the API server has accepted
 /// it (E1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Condition {
@@ -92,14 +92,14 @@ pub enum Condition {
     NotManageable {
         /// The pool.
         pool: PoolId,
-        /// Whether an attempt found that; else Discovery did.
+        /// True if an attempt found it; false if Discovery did.
         attempted: bool,
     },
     /// Several Services use the pool.
     Shared(PoolId),
-    /// ARM has lost writes of the pool, and none has been found in place since.
+    /// ARM has lost writes of the pool, and no later write has been found in place.
     WritesLost(PoolId),
-    /// Members that another writer adds to the pool are left there.
+    /// Members that another writer keeps adding to the pool are left there.
     Contested(PoolId),
     /// The pool is quarantined.
     Quarantined(PoolId),
@@ -107,9 +107,9 @@ pub enum Condition {
     RemovalHeld(PoolId),
     /// All removals are held back.
     RemovalsStopped,
-    /// Writes of one kind wait, on this load balancer or on all of them.
+    /// Writes of one kind wait, on this load balancer or on all.
     Blocked(Caller, Option<LbName>),
-    /// Writes wait for the shared Lease, which an unknown holder has.
+    /// Writes wait for the shared Lease, which an unknown client holds.
     LeaseHeld,
     /// These sources report an error.
     SourcesFailing(BTreeSet<Arc<str>>),
@@ -119,18 +119,18 @@ pub enum Condition {
     Undecodable(Kind, Arc<str>),
     /// The admin state of the Node that the event is attached to cannot be set.
     AdminFailed,
-    /// The Node that the event is attached to waits for others; for the process, any Node does.
+    /// The Node that the event is attached to waits for other nodes; for the process, any Node waits.
     AdminHeld,
     /// Another writer has set the admin state of the Node that the event is attached to.
     AdminForeign,
 }
 
-/// A condition that was reported holds no longer.
+/// A reported condition that no longer holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// Which.
+    /// The condition.
     pub condition: Condition,
-    /// For which subject; `None`: for all of them.
+    /// The subject; `None`: all subjects.
     pub subject: Option<Subject>,
 }
 
@@ -142,207 +142,208 @@ impl Ended {
     }
 }
 
-/// What is told.
+/// The facts of a report, by kind of event.
 #[derive(Clone, PartialEq, Debug)]
 pub enum EventKind {
     /// An attempt completed.
     Updated {
         /// The pool.
         pool: PoolId,
-        /// How many members it has now.
+        /// Number of members now.
         members: usize,
-        /// What was changed and why.
+        /// The changes, and why they were made.
         record: Arc<WriteRecord>,
     },
     /// An attempt failed and will be repeated.
     Retrying {
         /// The pool.
         pool: PoolId,
-        /// Which retry comes next, from 1.
+        /// Number of the next retry, from 1.
         retry: u32,
         /// The retry budget.
         max: u32,
-        /// Why.
+        /// The failure.
         failure: Arc<Failure>,
     },
-    /// An attempt failed for good, after no retry.
+    /// An attempt failed and is not retried.
     FailedTerminal {
         /// The pool.
         pool: PoolId,
-        /// Why.
+        /// The failure.
         failure: Arc<Failure>,
-        /// When it is compared again; `None`: only a slice event or the operator starts it again.
+        /// Time until the next comparison; `None`: only a slice event or the operator starts a new attempt.
         compared_again_in: Option<std::time::Duration>,
     },
     /// The retry budget is used up.
     FailedExhausted {
         /// The pool.
         pool: PoolId,
-        /// How many retries there were.
+        /// Number of retries.
         retries: u32,
-        /// Why the last one failed.
+        /// The last failure.
         failure: Arc<Failure>,
-        /// When it is compared again; `None`: only a slice event or the operator starts it again.
+        /// Time until the next comparison; `None`: only a slice event or the operator starts a new attempt.
         compared_again_in: Option<std::time::Duration>,
     },
-    /// Membership of the pool is not written, for want of proof (D2).
+    /// Membership of the pool is not written, because ownership is not proven (D2).
     NotManageable {
         /// The pool.
         pool: PoolId,
-        /// Why.
+        /// The reason.
         reason: NotManageable,
-        /// Whether an attempt found that; else Discovery did.
+        /// True if an attempt found it; false if Discovery did.
         attempted: bool,
     },
     /// Several Services use one pool (D2).
     Shared {
         /// The pool.
         pool: PoolId,
-        /// All of them.
+        /// The Services.
         services: Vec<ServiceKey>,
     },
-    /// ARM has lost a write of the pool; where that goes on, it is left for a while (W2).
+    /// ARM has lost a write of the pool; after several lost writes the pool is left alone for a while (W2).
     WritesLost {
         /// The pool.
         pool: PoolId,
-        /// How many were lost since the start of the process.
+        /// Number of lost writes since the process started.
         writes: u64,
-        /// How long it is left, as far as no Service changes; `None`: it is written again as soon as any change is.
+        /// How long the pool is left alone unless a Service changes; `None`: it is written again with the next change.
         left_for: Option<std::time::Duration>,
     },
-    /// Writes wait because the same fault has hit several pools (W10).
+    /// Writes wait because several pools have failed with the same fault (W10).
     Blocked {
-        /// Whose.
+        /// The kind of writes.
         caller: Caller,
-        /// The fault, in words.
+        /// Description of the fault.
         fault: Arc<str>,
-        /// The load balancer that is blocked; `None`: all of them.
+        /// The blocked load balancer; `None`: all of them.
         lb: Option<LbName>,
     },
     /// Writes have waited for the shared Lease, which an unknown client holds (W7).
     LeaseHeld {
-        /// By which name.
+        /// The holder's name.
         holder: Arc<str>,
     },
-    /// Another client keeps adding members that nothing asks for; they are left for a while (W11).
+    /// Another client keeps adding members that are not required; they are left for a while (W11).
     Fight {
         /// The pool.
         pool: PoolId,
-        /// How many such members there are.
+        /// Number of such members.
         members: usize,
         /// How long they are left.
         left_for: std::time::Duration,
     },
-    /// The pool is not written any more, for an invariant of it does not hold: an error of this program (A4).
+    /// The pool is not written any more, because one of its invariants is broken: a bug in this program (A4).
     Quarantined {
         /// The pool.
         pool: PoolId,
-        /// The invariant, as what is wrong.
+        /// Description of the broken invariant.
         broken: &'static str,
     },
     /// A removal is held back (G5, D6).
     Held {
         /// The pool.
         pool: PoolId,
-        /// Why.
+        /// The reason.
         reason: HeldReason,
-        /// How many members stay for it.
+        /// Number of members that stay.
         members: usize,
-        /// Whether they do stay; `false`: guards only observe, so they go (G5).
+        /// True if the members stay; false if guards only observe, so that the members go (G5).
         enforced: bool,
-        /// The nodes of its endpoints that are left out, where that is why none can be used (D5).
+        /// The left-out nodes of its endpoints, if they are the reason why no endpoint is usable (D5).
         left_out: Option<LeftOutNodes>,
     },
-    /// All removals are held back, for too many pools would lose most of their members at once (G4).
+    /// All removals are held back, because too many pools would lose most of their members at once (G4).
     RemovalsStopped {
-        /// How many would.
+        /// Number of pools that would lose most of their members.
         pools: usize,
-        /// How many there are.
+        /// Number of all pools.
         of: usize,
-        /// Whether they are held back; `false`: guards only observe.
+        /// True if removals are held back; false if guards only observe.
         enforced: bool,
     },
-    /// Something is wrong with resources that pools get their members from (X3, X4).
+    /// Resources that pools get their members from report an error (X3, X4).
     SourceFailing {
-        /// The sources, as they are configured: those that the same is said of at once.
+        /// The configured sources with the same error.
         sources: BTreeSet<Arc<str>>,
-        /// How many pools that are.
+        /// Number of their pools.
         pools: usize,
-        /// What becomes of them.
+        /// What happens to these pools.
         effect: Effect,
-        /// What is wrong.
+        /// Description of the error.
         error: Arc<str>,
     },
-    /// Nothing is any more.
+    /// Sources no longer report an error.
     SourceRecovered {
-        /// The sources, as they are configured.
+        /// The configured sources.
         sources: BTreeSet<Arc<str>>,
     },
     /// Endpoints lack a node, or nodes lack an address (D6).
     DataError {
-        /// How many endpoints.
+        /// Number of endpoints.
         endpoints: usize,
-        /// An example, in words.
+        /// Description of one of them.
         example: Arc<str>,
     },
     /// An object could not be decoded.
     Undecodable {
-        /// Of which kind it is.
+        /// Kind of the object.
         kind: Kind,
-        /// Its name.
+        /// Name of the object.
         object: Arc<str>,
-        /// What is wrong with it.
+        /// The decoding error.
         error: Arc<str>,
-        /// Whether its last good state goes on to count; `false`: it was configured not to (X5).
+        /// True if its last good state stays in use; false if configuration forbids that (X5).
         kept: bool,
     },
-    /// A node is cut out of traffic in every pool that it is in (S1, N2).
+    /// A node is Down in all of its pools (S1, N2).
     AdminDown {
-        /// How many pools that are.
+        /// Number of pools.
         pools: usize,
-        /// On how many load balancers.
+        /// Number of load balancers.
         balancers: usize,
-        /// Why it leaves service.
+        /// The reasons why the node leaves service.
         signals: BTreeSet<Signal>,
-        /// In how many more pools it has an admin state that we do not know and leave as it is, and one of them.
+        /// Number of further pools in which the node has an unknown admin state, which is left unchanged, and one of
+        /// them.
         unknown: Option<(usize, PoolId)>,
     },
-    /// What was Down of a node by us is taken back in every pool (S1, N4).
+    /// The Downs that we had set for a node have been removed in every pool (S1, N4).
     AdminRestored {
-        /// How many pools that are.
+        /// Number of pools.
         pools: usize,
     },
-    /// What is wanted for a node could not be carried out, or not be noted; it is tried again (S1, N3).
+    /// The admin state of a node could not be written or recorded; it is tried again (S1, N3).
     AdminFailed {
-        /// The pool; `None`: it is about no pool.
+        /// The pool; `None`: the failure concerns no pool.
         pool: Option<PoolId>,
-        /// Why.
+        /// The failure.
         why: Arc<str>,
-        /// How often it has failed in a row before.
+        /// Number of consecutive failures before this one.
         retry: u32,
-        /// When it is tried again; `None`: not by time alone.
+        /// Time until the next try; `None`: time alone triggers none.
         next: Option<std::time::Duration>,
     },
-    /// Nodes that leave service wait, for so many Ready nodes are Down already (N5).
+    /// Nodes that leave service wait, because too many Ready nodes are Down already (N5).
     AdminHeld {
-        /// How many are.
+        /// Number of Ready nodes that are Down.
         down: usize,
-        /// How many Ready nodes there are.
+        /// Number of Ready nodes.
         ready: usize,
     },
-    /// Another client has set the admin state of a node that does not leave service; it is left (N4).
+    /// Another client has set the admin state of a node that does not leave service; it is left unchanged (N4).
     AdminForeign {
-        /// In how many pools.
+        /// Number of pools.
         pools: usize,
         /// One of them.
         example: PoolId,
-        /// What is set there.
+        /// The admin state in that pool.
         state: AdminState,
     },
 }
 
 impl EventKind {
-    /// The condition that it reports; `None`: it reports an occurrence, which is not posted again.
+    /// The reported condition; `None`: the report is about an occurrence, which is not posted again.
     #[must_use]
     pub fn condition(&self) -> Option<Condition> {
         match self {

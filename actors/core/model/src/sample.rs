@@ -1,4 +1,4 @@
-//! What is measured: one closed enum, declared as metrics once in the recorder (E2).
+//! Measurements: one closed enum; the recorder declares the metrics (E2).
 
 use std::time::Duration;
 
@@ -10,30 +10,30 @@ use crate::policy::Mode;
 use crate::signals::Signal;
 use crate::xds::cache::CacheState;
 
-/// One observation for the metrics actor. Labels are closed sets; addresses never occur in them.
+/// One observation for the metrics actor. Labels are closed sets and never contain addresses.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Metric {
     /// A terminal outcome of an attempt (S0 "Metrics").
     Attempt {
-        /// From Take to the outcome.
+        /// Time from Take to the outcome.
         took: Duration,
-        /// Whether it counts as a failure.
+        /// True if it counts as a failure.
         failed: bool,
     },
-    /// Each attempt, by how it ended.
+    /// The end of an attempt, by how it ended.
     AttemptEnded(AttemptEnd),
-    /// Endpoint change to the end of the operation that brought it in.
+    /// Time from an endpoint change to the end of the operation that wrote it.
     NetworkProgramming(Duration),
     /// One call to ARM.
     ArmCall {
-        /// What was called.
+        /// The verb.
         verb: ArmVerb,
-        /// How long it took.
+        /// Duration of the call.
         took: Duration,
-        /// How it was answered.
+        /// The result.
         result: ArmResult,
     },
-    /// A call, or the grant that would make it, begins to wait for a rate of the cloud configuration (W9).
+    /// A call, or the grant for it, starts to wait for a rate limit of the cloud configuration (W9).
     RateLimited(ArmVerb),
     /// A pool went from one state to another.
     PoolState {
@@ -42,38 +42,39 @@ pub enum Metric {
         /// The state the pool entered; `None` when it is gone.
         to: Option<PoolState>,
     },
-    /// How many candidates' EndpointSlices are in a state of A88 (X5).
+    /// Number of candidates whose EndpointSlices are in a state of A88 (X5).
     ServiceResources {
         /// The state.
         state: CacheState,
-        /// How many.
+        /// Number of candidates.
         count: u64,
     },
-    /// What xDS clients measure (A78).
+    /// A measurement of the xDS client (A78).
     Xds(crate::xds::stream::XdsMetric),
-    /// A difference that appeared after a level was written.
+    /// A difference appeared after a level had been written.
     Drift,
-    /// A write that ARM reported as done and that was not there afterwards (W2).
+    /// A write that ARM reported as successful was not in place afterwards (W2).
     LostWrite,
-    /// How many pools have a removal held back for this reason.
+    /// Number of pools with a removal that is held back for this reason.
     Held {
         /// The reason.
         reason: HeldReason,
         /// The number of pools.
         pools: u64,
     },
-    /// How many pools have a removal that would be held back for this reason, and goes because guards only observe.
+    /// Number of pools with a removal that would be held back for this reason, but is carried out because guards only
+    /// observe.
     WouldHold {
         /// The reason.
         reason: HeldReason,
         /// The number of pools.
         pools: u64,
     },
-    /// Whether removals are stopped because too many pools would lose most of their members (G4).
+    /// True if removals are stopped, because too many pools would lose most of their members (G4).
     RemovalBreaker(bool),
-    /// A second read of what is in doubt was asked for (G1).
+    /// A second read to resolve doubt was requested (G1).
     SecondRead,
-    /// How many pools are not manageable for this reason.
+    /// Number of pools that are not manageable for this reason.
     NotManageable {
         /// The reason.
         reason: ReasonLabel,
@@ -82,163 +83,162 @@ pub enum Metric {
     },
     /// How long a due part of a pool's slot waited for its lane: S1's lock wait of `service_reconcile`.
     LaneWait {
-        /// Whose part it was.
+        /// The kind of write.
         caller: Caller,
-        /// For how long.
+        /// The wait.
         waited: Duration,
     },
-    /// How long a write that could have begun waited for the shared Lease: S1's lock wait of
-    /// `azure_resource_locker`.
+    /// How long a write that was ready waited for the shared Lease: S1's lock wait of `azure_resource_locker`.
     LeaseWait {
-        /// Whose write it was.
+        /// The kind of write.
         caller: Caller,
-        /// For how long.
+        /// The wait.
         waited: Duration,
     },
-    /// The shared Lease was released after so long (lease duty).
+    /// How long the shared Lease was held, at its release.
     LeaseHeld(Duration),
-    /// So many lock failures of the cloud-controller-manager were seen for one hold of ours (W7).
+    /// Number of lock failures of the cloud-controller-manager during one of our holds (W7).
     ForeignLockFailures(u64),
-    /// Whether this process leads.
+    /// True if this process leads.
     Leading(bool),
-    /// The mode, and what is paused (G6).
+    /// The mode and the pauses (G6).
     OperatorPolicy {
         /// The configured mode.
         mode: Mode,
         /// Whether everything is paused.
         everything: bool,
-        /// Pools that are paused by a note of their own.
+        /// Number of pools with a pause of their own.
         pools: u64,
-        /// Services that are.
+        /// Number of Services with a pause of their own.
         services: u64,
-        /// Notes of pauses that cannot be read.
+        /// Number of pauses that cannot be read.
         unreadable: u64,
-        /// Whether our ConfigMap, in which they are, could be read when it was asked for last.
+        /// True if the last read of our ConfigMap, which holds the pauses, succeeded.
         fresh: bool,
-        /// Whether a term of leadership has begun that waits for it, so that nothing is written.
+        /// True if a term of leadership waits for the ConfigMap, so that nothing is written.
         term_waits: bool,
     },
-    /// Another client's change was undone for the third time or more (W11).
+    /// A change of another client was reverted for the third time or more (W11).
     Fight,
-    /// W10's breaker opened or closed, for so many blocked scopes (load balancers on which membership or admin parts
-    /// wait, or 1 for all of ARM).
+    /// W10's breaker opened or closed. A scope is a load balancer on which membership or admin parts wait, or all of
+    /// ARM, which counts as 1.
     Blocked {
-        /// Scopes that are blocked now.
+        /// Number of blocked scopes.
         scopes: u64,
     },
-    /// How many lanes are busy, and how many pools wait in lanes.
+    /// Number of busy lanes, and of pools that wait in lanes.
     Lanes {
-        /// Lanes with a write under way.
+        /// Lanes with a running write.
         busy: u64,
         /// Pools that are due and not granted.
         waiting: u64,
     },
     /// The throttle gate of a verb class opened or closed.
     Gate {
-        /// Which class.
+        /// The verb class.
         class: GateClass,
-        /// Whether it is closed.
+        /// True if it is closed.
         closed: bool,
     },
-    /// The share of the budget of a verb class that is left, 0 to 1.
+    /// The remaining share of a verb class's budget, 0 to 1.
     BudgetLeft {
-        /// Which class.
+        /// The verb class.
         class: GateClass,
         /// The share.
         share: f64,
     },
-    /// A source of facts is connected and current, or not.
+    /// A watch became current, or ceased to be current.
     SourceFresh {
-        /// Which.
+        /// The kind.
         kind: Kind,
-        /// Whether it is current.
+        /// True if it is current.
         fresh: bool,
     },
-    /// Objects in a cache.
+    /// Number of cached objects.
     CachedObjects {
-        /// Of which kind.
+        /// Their kind.
         kind: Kind,
-        /// How many.
+        /// Their number.
         count: u64,
     },
-    /// An object of the stream that could not be decoded.
+    /// An object of the stream could not be decoded.
     UndecodableObject(Kind),
-    /// A list or an object older than what was seen already, and refused (D6).
+    /// A list or an object was refused, because it is older than one that was seen before (D6).
     StaleRefused(Kind),
-    /// A list older than what was seen already, taken in after all lists had been older for long (D6).
+    /// A list older than earlier ones was accepted, because all lists had been older for a long time (D6).
     StaleAccepted(Kind),
-    /// A relist was made, for this reason.
+    /// A relist.
     Relist {
-        /// Of which kind.
+        /// The kind.
         kind: Kind,
-        /// Why.
+        /// The reason.
         reason: RelistReason,
     },
-    /// An event could not be posted or was dropped.
+    /// An event was dropped, or could not be posted.
     EventDropped,
     /// An event was posted.
     EventPosted,
-    /// An event was shown and not posted (C4).
+    /// An event was shown but not posted (C4).
     EventWithheld,
-    /// An answer whose id is not expected: lost, late or duplicated (A3).
+    /// An answer with an unexpected id: lost, late or duplicated (A3).
     UnmatchedAnswer,
     /// An attempt to set the admin states of a pool has ended (S1).
     AdminEnded {
-        /// Whether a node was to be cut out; else nodes were only restored.
+        /// True if a node was set Down; false if nodes were only restored.
         down: bool,
-        /// From the grant to the end.
+        /// Time from the grant to the end.
         took: Duration,
-        /// Whether it counts as a failure.
+        /// True if it counts as a failure.
         failed: bool,
     },
-    /// How many nodes stand so with regard to the admin state.
+    /// Number of nodes in this state of the admin state.
     AdminNodes {
-        /// How they stand.
+        /// The state.
         state: NodeState,
-        /// How many.
+        /// Number of nodes.
         nodes: u64,
     },
-    /// How many nodes leave service for this reason; one with several reasons counts for each.
+    /// Number of nodes that leave service for this reason. A node with several reasons counts for each.
     DrainingNodes {
         /// The reason.
         signal: Signal,
-        /// How many.
+        /// Number of nodes.
         nodes: u64,
     },
-    /// How many address entries are Down.
+    /// Number of address entries that are Down.
     DownEntries {
-        /// Whether another client has set them.
+        /// True if another client has set them.
         foreign: bool,
-        /// How many.
+        /// Number of entries.
         entries: u64,
     },
-    /// For how long the oldest node that is not done, and is not held back, has waited; `None`: all are done.
+    /// How long the oldest unfinished node has waited, apart from nodes that are held back; `None`: no such node.
     AdminOldest(Option<Duration>),
-    /// The last operation for a draining node has ended so long after its signal.
+    /// Time from a draining node's signal to the end of its last operation.
     Drained(Duration),
-    /// Work on a node has ended like this (S4).
+    /// The result of one reconcile of a node (S4).
     Reconciled(WorkResult),
-    /// How many nodes are in the work queue, to be tried again (S4).
+    /// Number of nodes in the work queue that wait for a retry (S4).
     ReconcileQueue(u64),
-    /// A patch of a node's taints was answered (N1).
+    /// The result of a patch of a node's taints (N1).
     TaintPatch(TaintResult),
-    /// How many records of nodes there are in our ConfigMap, or should be (N4).
+    /// Number of node records in our ConfigMap, or that belong there (N4).
     AdminRecords {
-        /// Kept, and understood.
+        /// Records that are stored and readable.
         kept: u64,
-        /// There, and not understood.
+        /// Records that are stored and unreadable.
         unreadable: u64,
-        /// Wanted, for which there is no room or no key, or whose key holds what is not understood.
+        /// Records that cannot be stored: there is no room or no key for them, or the key holds unreadable data.
         refused: u64,
     },
 }
 
-/// Who waited for a lock, in S1's words.
+/// The waiter for a lock, in S1's terms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Caller {
-    /// A pool that wants its members written.
+    /// A membership write.
     Membership,
-    /// The admin state, which wants entries Down or restored.
+    /// An admin state write.
     AdminState,
 }
 
@@ -246,7 +246,7 @@ impl Caller {
     /// Both callers.
     pub const ALL: [Caller; 2] = [Caller::Membership, Caller::AdminState];
 
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -256,18 +256,18 @@ impl Caller {
     }
 }
 
-/// What became of a patch of a node's taints.
+/// Result of a patch of a node's taints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TaintResult {
-    /// It was carried out.
+    /// The patch was applied.
     Done,
-    /// Another client had changed the node before.
+    /// Another client had changed the node.
     Overtaken,
-    /// The node was gone.
+    /// The node did not exist.
     Gone,
-    /// It was shown, not sent (C4).
+    /// The patch was shown but not sent (C4).
     Withheld,
-    /// It failed.
+    /// The patch failed.
     Failed,
 }
 
@@ -281,7 +281,7 @@ impl TaintResult {
         TaintResult::Failed,
     ];
 
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -294,31 +294,31 @@ impl TaintResult {
     }
 }
 
-/// How an attempt ended.
+/// How an attempt ended, as a closed set of labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AttemptEnd {
-    /// Written.
+    /// The pool was written.
     Written,
-    /// Nothing had to change.
+    /// No change was necessary.
     Unchanged,
-    /// Shown, not written (dry run).
+    /// The change was shown but not written (dry run).
     Withheld,
-    /// The pool or load balancer was not there.
+    /// The pool or its load balancer did not exist.
     Stale,
-    /// Will be tried again.
+    /// The attempt will be retried.
     Retried,
-    /// Given up.
+    /// The attempt failed and is not retried.
     Failed,
-    /// No proof of ownership.
+    /// Ownership was not proven.
     NotManageable,
     /// A permit was refused before anything was sent.
     NotGranted,
-    /// Ended by shutdown or lost leadership.
+    /// Shutdown or loss of leadership ended it.
     Interrupted,
 }
 
 impl AttemptEnd {
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -335,26 +335,26 @@ impl AttemptEnd {
     }
 }
 
-/// The state a pool is counted under.
+/// State of a pool, as counted in metrics.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PoolState {
-    /// Assigned, and not seen since, or not since an attempt whose end is not certain.
+    /// Assigned, but not read since, or not read since an attempt with an uncertain result.
     Unknown,
-    /// As it should be.
+    /// In sync.
     Right,
     /// Changes wait in a window or for their interval.
     Waiting,
     /// Posted to its lane.
     Due,
-    /// An attempt is under way.
+    /// An attempt is running.
     Attempting,
     /// Waits for `next_eligible_at`.
     Parked,
     /// Paused by the operator.
     Paused,
-    /// Given up after a reported failure; compared again later.
+    /// Not retried after a reported failure; compared again later.
     Failed,
-    /// Left alone, for an invariant of it does not hold (A4).
+    /// Not written, because one of its invariants is broken (A4).
     Quarantined,
 }
 
@@ -372,7 +372,7 @@ impl PoolState {
         PoolState::Quarantined,
     ];
 
-    /// The word for metrics and the admin API.
+    /// The value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -389,7 +389,7 @@ impl PoolState {
     }
 }
 
-/// What was called at ARM.
+/// The kind of call to ARM.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ArmVerb {
     /// GET of a load balancer.
@@ -403,7 +403,7 @@ pub enum ArmVerb {
 }
 
 impl ArmVerb {
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -415,14 +415,14 @@ impl ArmVerb {
     }
 }
 
-/// How a call was answered.
+/// The result of a call to ARM.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ArmResult {
     /// Success.
     Ok,
-    /// 429.
+    /// 429 Too Many Requests.
     Throttled,
-    /// A GET of a load balancer that does not exist. This is no error: the load balancer may not be needed yet.
+    /// A GET of a load balancer that does not exist. This is not an error: the load balancer may not be needed yet.
     NotFound,
     /// Another 4xx.
     ClientError,
@@ -435,7 +435,7 @@ pub enum ArmResult {
 }
 
 impl ArmResult {
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -463,7 +463,7 @@ impl GateClass {
     /// Both classes.
     pub const ALL: [GateClass; 2] = [GateClass::Reads, GateClass::Writes];
 
-    /// The word for metrics and the admin API.
+    /// The value in metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -473,23 +473,23 @@ impl GateClass {
     }
 }
 
-/// Why a kind was listed again.
+/// The reason for a relist.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum RelistReason {
     /// The watch's resourceVersion was too old: 410.
     Expired,
-    /// The list was older than what had been seen.
+    /// The list was older than what had been seen before.
     Stale,
-    /// The stream could not be followed.
+    /// The watch stream broke.
     Broken,
     /// A term of leadership began (W8).
     NewTerm,
-    /// What a list or vanished objects have released is read once more (G1).
+    /// A second read, to confirm what a list or vanished objects have released (G1).
     SecondRead,
 }
 
 impl RelistReason {
-    /// The word for metrics.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -502,25 +502,25 @@ impl RelistReason {
     }
 }
 
-/// The kinds of results that are counted, a closed set of labels (S4).
+/// The results of one reconcile, a closed set of labels (S4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum WorkResult {
-    /// The item is right.
+    /// The item is done.
     Success,
-    /// The work has failed.
+    /// The reconcile failed.
     Error,
-    /// The worker has asked for another turn.
+    /// The reconcile requests another run.
     Requeue,
-    /// The worker has asked for another turn after some time.
+    /// The reconcile requests another run after some time.
     RequeueAfter,
 }
 
 impl WorkResult {
-    /// All of them.
+    /// Every result.
     pub const ALL: [WorkResult; 4] =
         [WorkResult::Success, WorkResult::Error, WorkResult::Requeue, WorkResult::RequeueAfter];
 
-    /// The label by which controller-runtime counts it.
+    /// The label value that controller-runtime uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! What the Informer says of a Service: what its endpoints ask of its pools (docs/design/sources.md, D4).
+//! The Informer's facts about a Service: the members that its endpoints require in its pools (docs/design/sources.md,
+//! D4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,45 +11,45 @@ use crate::machine::Now;
 use crate::object::LeftOut;
 use crate::view::{Candidacy, ResourceView};
 
-/// A Service and what its endpoints ask of its pools.
+/// A Service and the members that its endpoints require.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServiceFact {
     /// Namespace and name.
     pub key: ServiceKey,
     /// The UID.
     pub uid: ServiceUid,
-    /// Whether it is a candidate, and if not, why (D1).
+    /// Candidacy, with the reason if the Service is not a candidate (D1).
     pub candidacy: Candidacy,
-    /// Whether the operator paused it (D1).
+    /// True if the operator has paused the Service (D1).
     pub paused: bool,
-    /// Whether its pools are on internal load balancers (D3).
+    /// True if its pools are on internal load balancers (D3).
     pub internal: bool,
-    /// A number that changes when ports or ingress change: a reason to discover again (D3).
+    /// A number that changes with the ports or the ingress. A change triggers discovery (D3).
     pub exposure: u64,
-    /// What its endpoints ask, by family; both families are always present, and empty unless it is a candidate.
+    /// The parts by family. Both families are always present, and are empty unless the Service is a candidate.
     pub parts: BTreeMap<Family, Part>,
-    /// How many EndpointSlices it has; counted for candidates only.
+    /// Number of its EndpointSlices; counted for candidates only.
     pub slices: usize,
-    /// How many endpoints they hold; counted for candidates only.
+    /// Number of endpoints in them; counted for candidates only.
     pub endpoints: usize,
-    /// What is wrong with its data (D6), in words; at most 10.
+    /// Descriptions of the errors in its data (D6); at most 10.
     pub data_errors: Vec<Arc<str>>,
-    /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
+    /// The cache state of its EndpointSlices, by A88's states (X5); `None` unless the Service is a candidate.
     pub resource: Option<ResourceView>,
-    /// Raised by every slice event, even one that changes nothing (A3).
+    /// A number that rises with every slice event, even one without a change (A3).
     pub revision: u64,
-    /// The most doubtful way in which a part of it reached us since it was last told.
+    /// The most doubtful provenance among the changes since the previous fact.
     pub provenance: Provenance,
-    /// When the oldest endpoint change since it was last told was triggered; `None` when no endpoint changed,
-    /// and after a first list, which tells of old changes.
+    /// When the oldest endpoint change since the previous fact was triggered. `None` when no endpoint changed, and
+    /// after a first list, which contains old changes.
     pub triggered: Option<Now>,
-    /// When the newest change was read of which this tells; `None`: nothing was read that changed it.
+    /// When the newest change in this fact was read; `None`: no change was read.
     pub read: Option<Now>,
 }
 
 impl ServiceFact {
-    /// Takes over what must not be lost of an older fact that a newer one replaces before it was acted on: the
-    /// doubt about where it came from (G1) and the moment of its oldest trigger (A3).
+    /// Takes over what must survive of an older fact that was replaced before it was processed: the more doubtful
+    /// provenance (G1) and the oldest trigger (A3).
     pub fn absorb(newer: &mut Arc<ServiceFact>, older: &ServiceFact) {
         let triggered = [newer.triggered, older.triggered].into_iter().flatten().min();
         let (provenance, read) = (newer.provenance.max(older.provenance), newer.read.max(older.read));
@@ -60,7 +61,7 @@ impl ServiceFact {
         }
     }
 
-    /// Whether it says the same, how and when it came apart.
+    /// Returns true if both facts have the same content, regardless of how and when it arrived.
     #[must_use]
     pub fn same_as(&self, other: &ServiceFact) -> bool {
         self.key == other.key
@@ -78,28 +79,29 @@ impl ServiceFact {
     }
 }
 
-/// What one Service's endpoints ask of its pool of one family.
+/// The members that the endpoints of one Service require in its pool of one family.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Part {
-    /// Addresses that must be in: of nodes with an endpoint that counts and that are not left out.
+    /// Addresses that must be in the pool: those of nodes with an endpoint that counts, except left-out nodes.
     pub required: BTreeMap<IpAddr, RequiredNode>,
-    /// Addresses that may stay: of nodes with any endpoint, further ones of required nodes, and last known ones (D6).
+    /// Addresses that may stay: those of nodes with any endpoint, further addresses of required nodes, and last known
+    /// ones (D6).
     pub tolerated: BTreeSet<IpAddr>,
-    /// Those of `tolerated` that may stay only because they were known last (D6): their node is gone or has no address, or
-    /// their endpoint has no nodeName.
+    /// The addresses in `tolerated` that may stay only because they are last known (D6): their node is gone or has no
+    /// address, or their endpoint has no nodeName.
     pub last_known: BTreeSet<IpAddr>,
-    /// The nodes with endpoints of the Service that are left out, with their addresses of this family (D4, D5).
+    /// The left-out nodes with endpoints of the Service, with their addresses of this family (D4, D5).
     pub left_out: BTreeMap<NodeName, LeftOutNode>,
-    /// How many EndpointSlices count for this family.
+    /// Number of EndpointSlices that count for this family.
     pub slices: usize,
-    /// How many endpoints they hold.
+    /// Number of endpoints in them.
     pub endpoints: usize,
-    /// Whether what was known of them is not to be used any more, as `sources.kubernetes.failOnDataErrors` has it. Then
-    /// nothing of what it releases is doubted.
+    /// True if the last good slices are no longer used, as `sources.kubernetes.failOnDataErrors` requires. Removals
+    /// that follow from it are not doubtful.
     pub is_dropped: bool,
-    /// Whether what is asked for cannot be used or is not known (D6): there are endpoints but none with a usable
-    /// address, last known ones included; or a slice that is or may be the Service's, or a node of its endpoints,
-    /// exists and was never decoded. Then nothing may be removed; what is required is still to be added.
+    /// True if the requirement is unusable or unknown (D6): there are endpoints, but none has a usable address,
+    /// including last known ones; or a slice that is or may be the Service's, or a node of its endpoints, exists and
+    /// was never decoded. Then nothing may be removed, and required members are still added.
     pub unusable: bool,
 }
 
@@ -108,7 +110,7 @@ pub struct Part {
 pub struct LeftOutNode {
     /// Its addresses of the pool's family.
     pub ips: BTreeSet<IpAddr>,
-    /// Why.
+    /// The reason.
     pub why: LeftOut,
 }
 
@@ -117,6 +119,6 @@ pub struct LeftOutNode {
 pub struct RequiredNode {
     /// Its name.
     pub name: NodeName,
-    /// Whether it is Ready.
+    /// True if the node is Ready.
     pub ready: bool,
 }

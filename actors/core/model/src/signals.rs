@@ -1,19 +1,19 @@
-//! Which taints and messages say that a node leaves service (docs/design/nodes.md, N1).
+//! The taints and messages that announce that a node leaves service (docs/design/nodes.md, N1).
 
 use std::collections::BTreeSet;
 
 use crate::machine::Wall;
 use crate::object::Taint;
 
-/// The taint of a node that is shut down for good, by key.
+/// Key of the taint of a node that is out of service for good.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-/// The taint of a node whose virtual machine is shut down, by key.
+/// Key of the taint of a node whose virtual machine is shut down.
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
-/// The taint of a node that is evicted, by key and value.
+/// Key of the taint of a node that is being evicted.
 pub const DRAINING: &str = "cloudprovider.azure.microsoft.com/draining";
 /// The value of that taint.
 pub const SPOT_EVICTION: &str = "spot-eviction";
-/// The effect of that taint where we set it.
+/// The effect of that taint when this controller sets it.
 pub const EFFECT: &str = "NoSchedule";
 
 /// Why a node leaves service.
@@ -25,7 +25,7 @@ pub enum Signal {
     Shutdown,
     /// [`DRAINING`].
     SpotEviction,
-    /// A notice that its virtual machine is taken away, before any taint says so.
+    /// A notice that its virtual machine will be taken away, before any taint announces it.
     Notice,
 }
 
@@ -34,7 +34,7 @@ impl Signal {
     pub const ALL: [Signal; 4] =
         [Signal::OutOfService, Signal::Shutdown, Signal::SpotEviction, Signal::Notice];
 
-    /// The word for events, metrics and the admin API.
+    /// The value in events, metrics and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Signal {
     }
 }
 
-/// The signals among a node's taints. Effects do not matter.
+/// The signals among a node's taints, whatever their effects.
 #[must_use]
 pub fn of_taints(taints: &[Taint]) -> BTreeSet<Signal> {
     let signal = |taint: &Taint| match &*taint.key {
@@ -58,21 +58,21 @@ pub fn of_taints(taints: &[Taint]) -> BTreeSet<Signal> {
     taints.iter().filter_map(signal).collect()
 }
 
-/// Whether a taint says that its node is evicted, whatever its effect.
+/// Returns true if a taint marks its node as evicted, whatever its effect.
 #[must_use]
 pub fn says_evicted(taint: &Taint) -> bool {
     &*taint.key == DRAINING && &*taint.value == SPOT_EVICTION
 }
 
-/// Whether a message tells of a notice to take the virtual machine away, and not of another scheduled event.
+/// Returns true if a message announces that the virtual machine will be taken away, and no other scheduled event.
 #[must_use]
 pub fn says_preempt(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     ["preempt scheduled", "preempt started"].iter().any(|words| message.contains(words))
 }
 
-/// Whether a message says that the metadata service could not be asked: it is no notice, whatever the reason that the
-/// event was given.
+/// Returns true if a message reports that the metadata service could not be queried. It is not a notice, whatever the
+/// reason of the Event.
 #[must_use]
 pub fn is_failed_query(message: &str) -> bool {
     let words = ["imds query failed", "exit code", "timed out after"];
@@ -80,8 +80,7 @@ pub fn is_failed_query(message: &str) -> bool {
     !says_preempt(message) && words.iter().any(|words| lower.contains(words))
 }
 
-/// The moment before which what a message tells of does not happen: the first date of RFC 1123 in it, as in
-/// `Wed, 26 Feb 2025 10:13:13 GMT`.
+/// The earliest time of the event in a message: the first RFC 1123 date in it, as in `Wed, 26 Feb 2025 10:13:13 GMT`.
 #[must_use]
 pub fn not_before(message: &str) -> Option<Wall> {
     let words: Vec<&str> = message.split_ascii_whitespace().collect();
@@ -113,9 +112,9 @@ fn number(text: &str, within: std::ops::RangeInclusive<i64>) -> Option<i64> {
     text.parse().ok().filter(|number| digits && within.contains(number))
 }
 
-/// How many days there are from 1970-01-01 to the first of a month, which counts from 0.
+/// The number of days from 1970-01-01 to the first of a month; months count from 0.
 fn days_before(year: i64, month: i64) -> i64 {
-    // The year begins in March here, so that a leap day is the last day of one.
+    // This year begins in March, so that a leap day is the last day of a year.
     let year = if month < 2 { year - 1 } else { year };
     let months = (month + 10) % 12;
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (months * 306 + 5) / 10;
@@ -158,7 +157,7 @@ mod tests {
         assert_eq!(of_taints(&taints), [].into());
     }
 
-    /// Messages as they were seen on nodes.
+    /// Messages observed on nodes.
     const NOTICE: &str = "Preempt Scheduled: Wed, 26 Feb 2025 10:13:13 GMT. DurationInSeconds: -1.  For more \
                           information, see https://aka.ms/aks/scheduledevents.";
 

@@ -1,4 +1,4 @@
-//! What is shown: plain views that the machines publish and the admin API reads (A2, H3).
+//! The published views: plain data that the machines publish and the admin API reads (A2, H3).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,144 +16,144 @@ use crate::object::{Kind, LeftOut};
 use crate::policy::{Mode, OperatorPolicy};
 use crate::sample::{AttemptEnd, GateClass, PoolState};
 use crate::write_record::WriteRecord;
-use crate::xds::cache::{Reason, State};
+use crate::xds::cache::{Reason, ResourceState};
 use crate::xds::dump::XdsView;
 
 mod nodes;
 
 pub use nodes::{AdminView, ForeignState, NodePool, NodePoolState, NodeView, admin_state_word};
 
-/// All that is shown, swapped as a whole at most every 250 ms.
+/// All published views, replaced as a whole at most every 250 ms.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// When it was made.
+    /// Time of the snapshot.
     pub at: Now,
     /// The pools.
     pub pools: BTreeMap<PoolId, Arc<PoolView>>,
-    /// The Services that want or have a pool, by name.
+    /// The Services that need or have a pool, by name.
     pub services: BTreeMap<ServiceKey, Arc<ServiceView>>,
     /// The lanes, one per load balancer.
     pub lanes: BTreeMap<LbName, Arc<LaneView>>,
-    /// The sources of facts.
+    /// The state of each watch, by kind.
     pub sources: BTreeMap<Kind, SourceView>,
-    /// The load balancers as discovery last saw them.
+    /// The load balancers as discovery last read them.
     pub load_balancers: BTreeMap<LbName, Arc<LbView>>,
     /// Gates and budgets by verb class.
     pub gates: BTreeMap<GateClass, GateView>,
-    /// Whether the first complete lists and the first discovery are in.
+    /// Progress of startup: the first complete lists and the first discovery.
     pub synced: Synced,
-    /// Who leads; `None`: nothing was said of it yet.
+    /// The leadership of this process; `None` until it is published.
     pub leadership: Option<LeadershipView>,
-    /// The shared Lease; `None`: nothing was said of it yet, or it is not used.
+    /// The shared Lease; `None` until it is published, and when it is not used.
     pub shared_lease: Option<SharedLeaseView>,
-    /// What is known of xDS control planes; `None`: no pool is filled from one.
+    /// The xDS control planes and sources; `None` when no pool gets its members from one.
     pub xds: Option<Arc<XdsView>>,
-    /// The listed pools that are not written, and why (D2, X2).
+    /// The listed pools that are not written, with the reason (D2, X2).
     pub refused: BTreeMap<PoolId, NotManageable>,
-    /// The guards; `None`: nothing was said of them yet.
+    /// The guards; `None` until they are published.
     pub guards: Option<GuardsView>,
-    /// The mode and the pauses; `None`: nothing was said of them yet.
+    /// The mode and the pauses; `None` until they are published.
     pub policy: Option<PolicyView>,
-    /// The nodes that leave service, and those that come back.
+    /// The nodes that leave service, and those that return to it.
     pub nodes: BTreeMap<NodeName, Arc<NodeView>>,
-    /// Every node that there is.
+    /// All nodes of the cluster.
     pub known_nodes: BTreeMap<NodeName, Arc<NodeFact>>,
-    /// The admin state as a whole; `None`: nothing was said of it yet.
+    /// The admin state as a whole; `None` until it is published.
     pub admin_state: Option<Arc<AdminView>>,
 }
 
-/// What operators wish, and what of it cannot be read (G6).
+/// The policy of the operator, and the parts of it that cannot be read (G6).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyView {
     /// The configured mode.
     pub mode: Mode,
-    /// The mode and all pauses; `None`: the pauses have not been read yet.
+    /// The mode and all pauses; `None` until the pauses have been read.
     pub policy: Option<Arc<OperatorPolicy>>,
-    /// Keys of our ConfigMap that look like pauses and cannot be read, and why.
+    /// Keys of our ConfigMap that look like pauses but cannot be read, with the reason.
     pub unreadable: Vec<(Arc<str>, &'static str)>,
-    /// Whether a term has begun that waits for the pauses to be read.
+    /// True if a term has begun and waits until the pauses have been read.
     pub term_waits: bool,
-    /// What the last failed request said, until one succeeds.
+    /// Message of the last failed request; cleared by the next success.
     pub last_error: Option<Arc<str>>,
 }
 
-/// Who of our replicas leads (W8).
+/// Leadership among the replicas (W8).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeadershipView {
-    /// Who this process is.
+    /// Identity of this process.
     pub identity: Arc<str>,
-    /// What it is, in one word: `standby`, `settling` (has won,
-    /// and waits for the last writes of a predecessor that did not let go), `confirming` (reads most recent data
-    /// first), `leader`, `alone` (a dry run), `stopping`.
+    /// The role of this process: `standby`, `settling` (it has won, and waits for the last writes of a predecessor
+    /// that did not release the Lease), `confirming` (it first reads most recent data), `leader`, `alone` (a dry run)
+    /// or `stopping`.
     pub role: &'static str,
-    /// Who holds the Lease, as last seen; `None`: none, or not known.
+    /// The holder of the Lease as last read; `None`: no holder, or not known.
     pub holder: Option<Arc<str>>,
-    /// The present term, or the last one.
+    /// The current term, or the last one.
     pub epoch: Epoch,
-    /// Since when it has the role.
+    /// Time when the role began.
     pub since: Now,
-    /// Until when leadership is certain without another renewal; `None` when it does not lead or there is no other
-    /// replica.
+    /// The moment until which leadership is certain without another renewal. `None` when this process does not lead,
+    /// or when there is no other replica.
     pub until: Option<Now>,
-    /// What the last failed request said, until one succeeds.
+    /// Message of the last failed request; cleared by the next success.
     pub last_error: Option<Arc<str>>,
 }
 
-/// What the guards do for all pools together (chapter 5b).
+/// The guards that apply to all pools together (docs/design/pools.md, G4 and G5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuardsView {
     /// `guards.mode`.
     pub mode: GuardMode,
-    /// That removals are stopped, while they are (G4).
+    /// The stop of all removals, while it lasts (G4).
     pub stopped: Option<StoppedView>,
-    /// Since when a second read of what is in doubt has been under way, while one is (G1).
+    /// Start of the second read that resolves doubt, while it runs (G1).
     pub reading_since: Option<Now>,
 }
 
-/// Removals are stopped, for too many pools would lose most of their members (G4).
+/// The stop of all removals, because too many pools would lose most of their members (G4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoppedView {
-    /// Since when.
+    /// Time when removals were stopped.
     pub since: Now,
-    /// How many would.
+    /// Number of pools that would lose most of their members.
     pub pools: usize,
-    /// How many there are.
+    /// Number of all pools.
     pub of: usize,
 }
 
-/// The Lease that is shared with the cloud-controller-manager (W7).
+/// The Lease shared with the cloud-controller-manager (W7).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedLeaseView {
-    /// What we do, in one word: `free` (nothing wants it), `waiting` (another client holds it), `acquiring`, `held`,
-    /// `releasing`, `off` (left to others for a while).
+    /// The state of this process: `free` (no write needs the Lease), `waiting` (another client holds it), `acquiring`,
+    /// `held`, `releasing` or `off` (left to others during the cooldown).
     pub state: &'static str,
-    /// Who holds it, as last seen.
+    /// The holder of the Lease as last read.
     pub holder: Option<Arc<str>>,
-    /// Who that is.
+    /// The kind of holder.
     pub whose: Whose,
-    /// Since when it has been that holder's, as far as this process has seen; renewals do not count. `None` where no
-    /// client holds it.
+    /// Time since which this process has seen the same holder; renewals do not reset it. `None` when no client holds
+    /// the Lease.
     pub held_since: Option<Now>,
-    /// Since when it is in that state.
+    /// Time when the state began.
     pub since: Now,
-    /// When the state ends at the latest, if that is known.
+    /// The latest end of the state, if it is known.
     pub until: Option<Now>,
-    /// Since when a write has waited for it.
+    /// Time since which a write has waited for the Lease.
     pub wanted_since: Option<Now>,
-    /// What the last failed request said, until one succeeds.
+    /// Message of the last failed request; cleared by the next success.
     pub last_error: Option<Arc<str>>,
 }
 
-/// Whose the shared Lease is.
+/// The kind of client that holds the shared Lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Whose {
-    /// It is not known yet.
+    /// Not known yet.
     Unknown,
     /// No client holds it, or it does not exist.
     Nobody,
     /// This process, or another replica.
     Us,
-    /// An unknown process in our name: it counts as foreign until it has not changed for 60 s (W7).
+    /// An unknown process under our name. It counts as foreign until the Lease has not changed for 60 s (W7).
     Namesake,
     /// The cloud-controller-manager.
     CloudControllerManager,
@@ -162,7 +162,7 @@ pub enum Whose {
 }
 
 impl Whose {
-    /// Each of them.
+    /// Every kind of holder.
     pub const ALL: [Whose; 6] = [
         Whose::Unknown,
         Whose::Nobody,
@@ -172,7 +172,7 @@ impl Whose {
         Whose::Stranger,
     ];
 
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -186,32 +186,32 @@ impl Whose {
     }
 }
 
-/// What start-up still waits for (D6).
+/// What startup still waits for (D6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// The first complete lists of all three kinds.
+    /// True when the first complete lists of all three kinds have arrived.
     pub lists: bool,
-    /// At least one managed load balancer was read, and each other one was read, has failed, or did not answer within 1
-    /// s.
+    /// True when at least one managed load balancer has been read, and each other one has been read, has failed, or
+    /// has not answered within 1 s.
     pub discovery: bool,
 }
 
 impl Synced {
-    /// Whether nothing is waited for any more.
+    /// Returns true if startup waits for nothing more.
     #[must_use]
     pub fn done(self) -> bool {
         self.lists && self.discovery
     }
 }
 
-/// What is known of a Service's EndpointSlices, by the states of gRFC A88 (X5).
+/// The cache state of a Service's EndpointSlices, by the states of gRFC A88 (X5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceView {
     /// The state.
-    pub state: State,
-    /// Whether what was known is in use.
+    pub state: ResourceState,
+    /// True if a cached value is in use.
     pub is_cached: bool,
-    /// What is wrong, if anything is.
+    /// The current error, with its reason.
     pub error: Option<(Reason, Arc<str>)>,
 }
 
@@ -220,81 +220,81 @@ pub struct ResourceView {
 pub struct PoolView {
     /// Which pool.
     pub pool: PoolId,
-    /// The family of its members.
+    /// Address family of its members.
     pub family: Family,
-    /// Where its level comes from.
+    /// The source of its level.
     pub source: Source,
-    /// Whose it is.
+    /// The Services that own the pool.
     pub services: BTreeMap<ServiceUid, ServiceKey>,
     /// Its state.
     pub state: PoolState,
-    /// Since when it is in that state.
+    /// Time when the state began.
     pub since: Now,
-    /// What it must and may hold.
+    /// The members that the pool must hold and may hold.
     pub level: Level,
-    /// How that reached us.
+    /// How the level's facts arrived.
     pub provenance: Provenance,
-    /// What it held when last seen; `None`: never seen.
+    /// The members at the last read; `None`: the pool was never read.
     pub observed: Option<BTreeSet<IpAddr>>,
-    /// Those of them that were `Down`.
+    /// The observed members whose admin state was `Down`.
     pub observed_down: BTreeSet<IpAddr>,
-    /// The admin states of those that were neither `Down` nor `None`.
+    /// The admin states of the observed members that were neither `Down` nor `None`.
     pub observed_other: BTreeMap<IpAddr, AdminState>,
-    /// When it was last seen.
+    /// Time of the last read.
     pub observed_at: Option<Now>,
-    /// When its oldest waiting change came, or since when it may be written, whichever is later; `None` too while it is
-    /// paused: nothing is to become of it then.
+    /// Arrival of the oldest waiting change, or the moment since which the pool may be written, whichever is later.
+    /// `None` also while the pool is paused, because no write is planned then.
     pub waiting_since: Option<Now>,
-    /// Since when it has not matched its level, whatever was tried meanwhile; `None`: it does.
+    /// Time since which the pool has not matched its level, regardless of attempts; `None`: it matches.
     pub out_of_sync: Option<OutOfSync>,
-    /// Whether Azure reports that its last operation on the pool or its load balancer failed.
+    /// True if Azure reports that its last operation on the pool or its load balancer failed.
     pub provisioning_failed: bool,
-    /// When it may next take part, if it waits for that.
+    /// The next time at which the pool may be written, if it waits for a time.
     pub next_at: Option<Now>,
-    /// The retry counts of the changes that wait, by Service.
+    /// The retry counts of the waiting changes, by Service.
     pub retries: BTreeMap<ServiceUid, Vec<u32>>,
-    /// The attempt under way.
+    /// The running attempt.
     pub attempt: Option<AttemptId>,
-    /// How the last attempt ended.
+    /// The result of the last attempt.
     pub last_end: Option<LastAttempt>,
-    /// What the last failure said.
+    /// Message of the last failure.
     pub last_error: Option<Arc<str>>,
-    /// A removal that is held back.
+    /// The removal that a guard holds back.
     pub held: Option<Held>,
-    /// A removal that would be held back if guards were enforced, and goes on (G5).
+    /// The removal that a guard would hold back if guards were enforced; it is carried out (G5).
     pub would_hold: Option<Held>,
-    /// What endpoints require, where a pre-image has taken the place of that; `None`: none has.
+    /// The members that the endpoints require, while a pre-image overrides them; `None` without a pre-image.
     pub overruled: Option<BTreeSet<IpAddr>>,
-    /// All that keeps it from being written (D1, G6).
+    /// Every reason for which the pool is not written (D1, G6).
     pub paused: BTreeSet<PausedBy>,
-    /// What a dry run would have changed: added, removed.
+    /// The change that a dry run did not send: added and removed members.
     pub withheld: Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)>,
-    /// Writes of it that were lost since the start of the process.
+    /// Number of lost writes of the pool since the process started.
     pub lost_writes: u64,
 }
 
-/// How the last attempt of a pool ended.
+/// The result of the last attempt on a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LastAttempt {
-    /// How.
+    /// How it ended.
     pub end: AttemptEnd,
-    /// When.
+    /// When it ended.
     pub at: Now,
     /// What it changed and why; `None`: it was interrupted without an answer.
     pub record: Option<Arc<WriteRecord>>,
 }
 
-/// Since when a pool has not matched its level (Q8, E2).
+/// Start of the period in which a pool does not match its level (Q8, E2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfSync {
-    /// The moment.
+    /// The start.
     pub since: Now,
-    /// Whether it may have begun before that: it was found then, by a look at the pool, or by a new leader.
+    /// True if the period may have begun earlier: a read of the pool, or a new leader, found the mismatch at `since`.
     pub at_least: bool,
 }
 
 impl PoolView {
-    /// The admin state of a member, as it was last seen; `None`: it was not.
+    /// The last observed admin state of a member; `None`: the member or the pool was not observed.
     #[must_use]
     pub fn admin_state(&self, ip: &IpAddr) -> Option<AdminState> {
         self.observed.as_ref().filter(|observed| observed.contains(ip))?;
@@ -304,22 +304,22 @@ impl PoolView {
         Some(self.observed_other.get(ip).copied().unwrap_or(AdminState::None))
     }
 
-    /// Since when the pool has been out of sync although it is to be written; `None`: it is in sync, paused, or only shown.
+    /// Time since which a pool that should be written is out of sync. `None`: the pool is in sync, paused, or in a dry
+    /// run.
     #[must_use]
     pub fn late_since(&self) -> Option<Now> {
         let is_written = self.state != PoolState::Paused && self.withheld.is_none();
         self.out_of_sync.filter(|_| is_written).map(|out| out.since)
     }
 
-    /// The members that it lacks and those that must go, as it was last seen; `None`: it was not.
+    /// The missing members and the surplus members at the last read; `None`: the pool was never read.
     #[must_use]
     pub fn difference(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         let seen = self.observed.as_ref()?;
         Some((self.level.missing(seen).copied().collect(), self.level.surplus(seen).copied().collect()))
     }
 
-    /// The members whose admin state is to be `Down`, and those whose `Down` is to be taken back, by the word of the pool's
-    /// source and as it was last seen (X2).
+    /// The members to set `Down` and the members to restore, as the source of the pool asks (X2), at the last read.
     #[must_use]
     pub fn states(&self) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let states = &self.level.states;
@@ -330,14 +330,14 @@ impl PoolView {
         (down, states.lifted.intersection(&self.observed_down).copied().collect())
     }
 
-    /// The members that a pool lacks and those that must go, where there are any; `None`: it is right, or was not seen.
+    /// The missing and the surplus members, if there are any. `None`: the pool is in sync, or was never read.
     #[must_use]
     pub fn deviation(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         self.difference().filter(|(missing, surplus)| !missing.is_empty() || !surplus.is_empty())
     }
 
-    /// What a write would change if it were not only shown: the deviation of a pool that is paused or observed (G6),
-    /// else what a dry run has withheld (C4). `None`: nothing, or it is written, or was not seen.
+    /// The changes that a write would make: the deviation of a paused or observed pool (G6), else the change that a
+    /// dry run withheld (C4). `None`: no changes, or the pool is written, or it was never read.
     #[must_use]
     pub fn would_change(&self) -> Option<(BTreeSet<IpAddr>, BTreeSet<IpAddr>)> {
         match self.state {
@@ -354,34 +354,35 @@ impl PoolView {
     }
 }
 
-/// What would be written to pools that are only compared (C4, G6).
+/// The changes that writes would make to pools that are only compared (C4, G6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WouldChange {
-    /// Pools that are compared and not written.
+    /// Number of pools that are compared and not written.
     pub compared: usize,
-    /// Those of them that have not been seen, of which nothing is known.
+    /// Number of those pools that were never read.
     pub unseen: usize,
-    /// Those that would be changed.
+    /// Number of pools that would change.
     pub pools: usize,
-    /// The members that would be added to them.
+    /// Number of members that would be added.
     pub add: usize,
-    /// The members that would be removed from them.
+    /// Number of members that would be removed.
     pub remove: usize,
-    /// Those of which a removal would be held back.
+    /// Number of pools with a removal that would be held back.
     pub held_pools: usize,
-    /// The members that would stay for that.
+    /// Number of members that would stay for that reason.
     pub held_members: usize,
 }
 
 impl Snapshot {
-    /// The nodes that are left out of a pool, of all of its Services.
+    /// The nodes left out of a pool, over all of its Services.
     #[must_use]
     pub fn left_out_of(&self, pool: &PoolView) -> BTreeSet<&LeftOutView> {
         let services = pool.services.values().filter_map(|key| self.services.get(key));
         services.flat_map(|service| &service.left_out).filter(|of| of.family == pool.family).collect()
     }
 
-    /// The pools that have been out of sync for longest although they are to be written, and since when; so many at most.
+    /// The pools that should be written and have been out of sync for the longest time, with that time; at most
+    /// `most`.
     #[must_use]
     pub fn longest_out_of_sync(&self, most: usize) -> Vec<(Now, &PoolView)> {
         let late = self.pools.values().filter_map(|view| Some((view.late_since()?, view.as_ref())));
@@ -391,7 +392,7 @@ impl Snapshot {
         late
     }
 
-    /// The sums over all pools that are only compared: the paused ones, and in a dry run all.
+    /// The totals over all pools that are only compared: the paused pools, and all pools in a dry run.
     #[must_use]
     pub fn would_change(&self, dry_run: bool) -> WouldChange {
         let mut sum = WouldChange::default();
@@ -412,70 +413,72 @@ impl Snapshot {
     }
 }
 
-/// Why a Service is, or is not, in a pool.
+/// A Service, and why it is or is not in a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceView {
     /// Namespace and name.
     pub key: ServiceKey,
     /// The UID.
     pub uid: ServiceUid,
-    /// Whether it is a candidate, and if not, why (D1).
+    /// Candidacy, with the reason if it is not a candidate (D1).
     pub candidacy: Candidacy,
-    /// Whether it carries the annotation that pauses it (D1); other pauses are in [`PolicyView`].
+    /// True if the Service carries the pause annotation (D1); other pauses are in [`PolicyView`].
     pub paused: bool,
-    /// Its EndpointSlices.
+    /// Number of its EndpointSlices.
     pub slices: usize,
-    /// Its endpoints over all slices.
+    /// Number of its endpoints in all slices.
     pub endpoints: usize,
-    /// What is wrong with its data (D6), in words.
+    /// Descriptions of the errors in its data (D6).
     pub data_errors: Vec<Arc<str>>,
-    /// What is known of its EndpointSlices, by A88's states (X5); `None` unless it is a candidate.
+    /// The cache state of its EndpointSlices, by A88's states (X5); `None` unless the Service is a candidate.
     pub resource: Option<ResourceView>,
-    /// The nodes with endpoints of it that are left out of a pool, in order; [`ServiceView::MOST_LEFT_OUT`] at most.
+    /// The nodes with endpoints of the Service that are left out of a pool, in order; at most
+    /// [`ServiceView::MOST_LEFT_OUT`].
     pub left_out: Vec<LeftOutView>,
-    /// The pools its rules send to.
+    /// The pools that its load-balancing rules use.
     pub pools: Vec<PoolId>,
-    /// Pools of its that membership is not written of, and why (D2).
+    /// Its pools whose membership is not written, with the reason (D2).
     pub not_manageable: Vec<(PoolId, NotManageable)>,
 }
 
 impl ServiceView {
-    /// How many nodes are shown at most that are left out.
+    /// The maximum number of left-out nodes in a view.
     pub const MOST_LEFT_OUT: usize = 100;
 }
 
-/// A node with endpoints of a Service that is left out of a pool of it (D4, D5).
+/// A node with endpoints of a Service that is left out of a pool of that Service (D4, D5).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LeftOutView {
     /// The node.
     pub node: NodeName,
-    /// The family of the pool.
+    /// Address family of the pool.
     pub family: Family,
-    /// Its addresses of that family.
+    /// The node's addresses of that family.
     pub ips: BTreeSet<IpAddr>,
-    /// Why.
+    /// The reason.
     pub why: LeftOut,
 }
 
-/// Whether a Service is a candidate (D1).
+/// Candidacy of a Service (D1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Candidacy {
-    /// It is.
+    /// The Service is a candidate.
     Candidate,
     /// Its type is not `LoadBalancer`.
     NotLoadBalancer,
-    /// The cloud configuration has no `multipleStandardLoadBalancerConfigurations`: no Service has a pool of its own.
+    /// The cloud configuration has no `multipleStandardLoadBalancerConfigurations`, so no Service has a pool of its
+    /// own.
     NotMultiSlb,
     /// Its `externalTrafficPolicy` is not `Local`.
     NotLocal,
     /// It is being deleted.
     Deleting,
-    /// `services.selector` or `services.namespaces` leave it out.
+    /// Excluded by `services.selector` or `services.namespaces`.
     NotSelected,
 }
 
 impl Candidacy {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -494,60 +497,60 @@ impl Candidacy {
 pub struct LaneView {
     /// The load balancer.
     pub lb: LbName,
-    /// The pool that is written, its phase in one word, and since when.
+    /// The pool being written, the phase of the write, and when the phase began.
     pub writing: Option<(PoolId, &'static str, Now)>,
-    /// Pools that are due, in the order in which they would be granted, each with its class, or `waiting to retry`,
-    /// and since when.
+    /// The due pools in the order in which the lane grants them; each with its class, or `waiting to retry`, and the
+    /// time since which it has waited.
     pub waiting: Vec<(PoolId, &'static str, Now)>,
-    /// Until when the lane is closed.
+    /// The end of the lane's closure.
     pub closed_until: Option<Now>,
-    /// The fault that blocks its membership, in words, while W10's breaker is open.
+    /// Description of the fault that blocks its membership writes, while W10's breaker is open.
     pub blocked_by: Option<Arc<str>>,
 }
 
-/// A source of facts.
+/// The watch of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceView {
-    /// Which kind.
+    /// The kind.
     pub kind: Kind,
-    /// What its watcher does, in one word.
+    /// Phase of the watcher.
     pub phase: &'static str,
-    /// Whether a complete list has been taken in.
+    /// True if a complete list has arrived.
     pub synced: bool,
-    /// How many objects are held.
+    /// Number of cached objects.
     pub objects: usize,
-    /// When the last line of a watch or list, or the last page of a list, arrived.
+    /// Arrival of the last line of a watch or list, or of the last page of a list.
     pub heard_at: Option<Now>,
-    /// Since when no watch of this kind delivers changes; `None` while one does.
+    /// Time since which no watch of this kind has delivered changes; `None` while one does.
     pub stale_since: Option<Now>,
-    /// The last failure.
+    /// Message of the last failure.
     pub last_error: Option<Arc<str>>,
 }
 
-/// A load balancer as discovery last saw it.
+/// A load balancer as discovery last read it.
 #[derive(Clone, Debug)]
 pub struct LbView {
     /// Its name.
     pub lb: LbName,
-    /// Whether it exists; `None`: not known yet.
+    /// True if it exists; `None`: not known yet.
     pub exists: Option<bool>,
-    /// When it was last read successfully.
+    /// Time of the last successful read.
     pub read_at: Option<Now>,
-    /// How many pools it has.
+    /// Number of its pools.
     pub pools: usize,
-    /// What the last failed read said.
+    /// Message of the last failed read.
     pub last_error: Option<Arc<str>>,
 }
 
 /// A gate and its budget.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GateView {
-    /// Until when it is closed.
+    /// The end of the gate's closure.
     pub closed_until: Option<Now>,
-    /// Calls that may be made at once.
+    /// Number of calls that the budget allows now.
     pub tokens: f64,
-    /// The most that can be saved up.
+    /// Capacity of the budget.
     pub capacity: f64,
-    /// When enough is saved up for a write of membership, the reserve aside; `None`: it is, or never will be.
+    /// When the budget suffices for a membership write without using the reserve; `None`: it does now, or never will.
     pub short_until: Option<Now>,
 }

@@ -1,4 +1,4 @@
-//! What a watcher tells the machine that keeps its objects (docs/design/sources.md, D6).
+//! Messages from a watcher to the machine that caches its objects (docs/design/sources.md, D6).
 
 use std::sync::Arc;
 
@@ -7,50 +7,51 @@ use crate::level::Provenance;
 use crate::machine::Now;
 use crate::object::{Object, ObjectKey, Owner, ResourceVersion};
 
-/// What a watcher tells the store of its objects.
+/// A message from a watcher to the cache of its objects.
 #[derive(Clone, Debug)]
 pub enum Seen {
-    /// A list begins; what follows until [`Seen::ListDone`] is the whole of it.
+    /// A list begins. The objects up to [`Seen::ListDone`] are its complete content.
     ListBegan(Provenance),
-    /// An object: of the list while one is under way, else a change.
+    /// An object: part of the list while one is running, else a change.
     Object(Object),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
-        /// Which.
+        /// Key of the object.
         key: ObjectKey,
-        /// The version of the deletion.
+        /// resourceVersion of the deletion.
         resource_version: ResourceVersion,
     },
-    /// An object that could not be decoded: its last good state stays in force.
+    /// An object that could not be decoded. Its last good state stays in force.
     Undecodable {
-        /// Which object, when its metadata could be read.
+        /// Key of the object, if its metadata are readable.
         key: Option<ObjectKey>,
-        /// Whose slice it is; of no meaning for other kinds.
+        /// The Service that owns the slice; without meaning for other kinds.
         owner: Owner,
-        /// What is wrong with it.
+        /// The decoding error.
         error: Arc<str>,
-        /// The older observation of it that was not delivered yet: its last good state, or its deletion.
+        /// An earlier observation of the object that was not delivered yet: its last good state, or its deletion.
         before: Option<Box<Seen>>,
     },
     /// The list is complete.
     ListDone {
-        /// As of which version.
+        /// resourceVersion of the list.
         resource_version: ResourceVersion,
-        /// What had been asked for before the list was begun.
+        /// The requests that the list serves.
         serves: Serves,
     },
-    /// The list broke off; what was taken in since it began is void.
+    /// The list failed. What arrived since it began is void.
     ListAborted,
     /// The stream is complete up to this version.
     Bookmark(ResourceVersion),
     /// The watch was re-established without a new list.
     Reconnected,
-    /// For this term of leadership any list counts, also one that was taken in before: no replica has led before (W8).
+    /// In this term of leadership any list counts, even one from before the term, because no replica has led before
+    /// (W8).
     AnyList(Epoch),
 }
 
 impl Seen {
-    /// The object that it is about, if it is about a single one with a name.
+    /// The key of the object, if the message is about a single object with a known key.
     pub fn object(&self) -> Option<ObjectKey> {
         match self {
             Seen::Object(object) => Some(object.key()),
@@ -65,16 +66,16 @@ impl Seen {
         }
     }
 
-    /// Takes over the notice of an Event that has been deleted since, or cannot be decoded any more: it counts all the same
-    /// (N1).
+    /// Takes over the eviction notice of an Event that was deleted since, or became undecodable. The notice still
+    /// counts (N1).
     pub fn absorb_notice(&mut self, older: &Seen) {
         if !matches!(self, Seen::Object(_)) && matches!(older, Seen::Object(_)) {
             *self = older.clone();
         }
     }
 
-    /// Takes over what must not be lost of what was seen of the same object before: the oldest trigger, and the last good
-    /// state, which stays in force where this one cannot be decoded (D6). Both are given with when they were read.
+    /// Takes over what must survive of an older observation of the same object: the oldest trigger, and the last good
+    /// state if this one cannot be decoded (D6). Each observation comes with the time when it was read.
     pub fn absorb(&mut self, read: Now, (before_read, older): (Now, &Seen)) {
         if let Seen::Undecodable { before, .. } = older {
             return before.iter().for_each(|before| self.absorb(read, (before_read, &**before)));
@@ -87,7 +88,7 @@ impl Seen {
     }
 }
 
-/// Has the newer state of a slice tell of the older trigger. How old that is counts from when each was read.
+/// Moves the older trigger into the newer state of a slice, and adjusts its age to the time when each was read.
 pub fn keep_trigger((read, newer): (Now, &mut Object), (before, older): (Now, &Object)) {
     if let (Object::Slice(newer), Object::Slice(older)) = (newer, older) {
         let age = older.trigger_age.map(|age| age + read.since(before));
@@ -97,10 +98,10 @@ pub fn keep_trigger((read, newer): (Now, &mut Object), (before, older): (Now, &O
     }
 }
 
-/// What a list serves, for it was begun after that had been asked for.
+/// The requests that a list serves, because the list began after they were made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Serves {
-    /// The newest term of leadership that needs most recent data (W8).
+    /// The newest term of leadership that requires most recent data (W8).
     pub term: Option<Epoch>,
     /// The newest second read (G1).
     pub read: Option<ReadId>,

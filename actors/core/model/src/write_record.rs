@@ -1,5 +1,5 @@
-//! What one write changes and why: the audit trail that the log, the event `LoadBalancerBackendPoolUpdated` and the
-//! admin API show (E1, H3). The writer makes the record; nothing is decided by it.
+//! The record of one write: its changes and its reason. The log, the event `LoadBalancerBackendPoolUpdated` and the
+//! admin API show it as an audit trail (E1, H3). The writer creates it; no decision depends on it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use crate::arm::Backend;
 use crate::ids::ServiceKey;
 use crate::redact::Printable;
 
-/// How many members of each list, and how many Services, a record names. Its counts are always complete.
+/// The maximum number of members in each list, and of Services, that a record names. Its counts are always complete.
 pub const MOST_NAMED: usize = 200;
 
-/// The longest name of a node in a record, in bytes.
+/// The longest node name in a record, in bytes.
 const LONGEST_NAME: usize = 80;
 
-/// What started an attempt.
+/// The reason for an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Trigger {
-    /// The endpoints of a Service or of an xDS resource have changed, or the nodes that host them.
+    /// The endpoints of a Service or of an xDS resource, or the nodes that host them, have changed.
     Endpoints,
-    /// The pool was compared with its level: another writer has changed it, a delay or a hold has ended, or a leader
-    /// has taken over.
+    /// A comparison of the pool with its level: after a change by another writer, at the end of a delay or of a held
+    /// removal, or after a change of leader.
     Comparison,
-    /// An operator has asked for an attempt.
+    /// An operator request.
     OperatorRequest,
-    /// The pool is right, but its provisioning state stays `Failed`.
+    /// The pool is in sync, but its provisioning state stays `Failed`.
     ProvisioningFailed,
-    /// A node leaves service or returns to it: only admin states are set.
+    /// A node leaves service or returns to it; the write changes only admin states.
     NodeAdminState,
 }
 
 impl Trigger {
-    /// Each of them.
+    /// Every trigger.
     pub const ALL: [Trigger; 5] = [
         Trigger::Endpoints,
         Trigger::Comparison,
@@ -40,7 +40,7 @@ impl Trigger {
         Trigger::NodeAdminState,
     ];
 
-    /// The word for the log and the admin API.
+    /// The value in the log and the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,17 +53,17 @@ impl Trigger {
     }
 }
 
-/// A member of a pool, by the name of its entry and by what it sends traffic to.
+/// A member of a pool: the name and the target of its entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRecord {
-    /// The node, by the name of the entry in the pool; empty if the entry has none. Printable, of at most 80 bytes.
+    /// The node, by the name of the entry in the pool; empty if the entry has no name. Printable, at most 80 bytes.
     pub node: Arc<str>,
-    /// Its address, or the virtual machine behind its network interface; `None`: the entry has neither.
+    /// Its address, or the virtual machine behind its network interface; `None` if the entry has neither.
     pub backend: Option<Backend>,
 }
 
 impl MemberRecord {
-    /// A member under this name. The name may come from another writer of the pool.
+    /// Creates a record of a member. The name may come from another writer of the pool.
     #[must_use]
     pub fn new(name: &Arc<str>, backend: Option<Backend>) -> MemberRecord {
         let printable = Printable::line_within(name, LONGEST_NAME);
@@ -71,7 +71,7 @@ impl MemberRecord {
         MemberRecord { node, backend }
     }
 
-    /// Its address; `None`: it is only known by its virtual machine.
+    /// Its address; `None` if only its virtual machine is known.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         match &self.backend {
@@ -81,17 +81,17 @@ impl MemberRecord {
     }
 }
 
-/// Members that a write changes in one way.
+/// The members that a write changes in one way.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemberList {
-    /// How many there are.
+    /// Number of members.
     pub count: usize,
     /// The first [`MOST_NAMED`] of them.
     pub named: Vec<MemberRecord>,
 }
 
 impl MemberList {
-    /// Adds one.
+    /// Adds a member.
     pub fn push(&mut self, name: &Arc<str>, backend: Option<Backend>) {
         self.count += 1;
         if self.named.len() < MOST_NAMED {
@@ -113,27 +113,28 @@ impl MemberList {
     }
 }
 
-/// What one write changes and why.
+/// The changes of one write and its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WriteRecord {
-    /// What started it; `None`: this process did not see that.
+    /// The trigger; `None` if this process does not know it.
     pub trigger: Option<Trigger>,
-    /// The Services whose pool it is; none for a pool of an xDS source, and for a write that only sets admin states.
+    /// The Services that own the pool; empty for a pool of an xDS source, and for a write that only changes admin
+    /// states.
     pub services: Vec<ServiceKey>,
-    /// Members that are added.
+    /// Added members.
     pub added: MemberList,
-    /// Members that are removed.
+    /// Removed members.
     pub removed: MemberList,
-    /// Members whose admin state becomes Down, new ones among them.
+    /// Members whose admin state becomes Down, including new ones.
     pub down: MemberList,
-    /// Members whose admin state is Down no longer.
+    /// Members whose admin state is no longer Down.
     pub restored: MemberList,
-    /// The correlation id of ARM's answer; `None`: there was no answer, or it had none.
+    /// The correlation id of ARM's answer, if there was an answer with one.
     pub correlation_id: Option<Arc<str>>,
 }
 
 impl WriteRecord {
-    /// A record of an attempt of these Services that has changed nothing.
+    /// The record of an attempt for these Services that has changed nothing.
     #[must_use]
     pub fn of<'a>(
         trigger: Trigger,

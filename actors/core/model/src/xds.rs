@@ -1,5 +1,5 @@
-//! Pools whose members an xDS control plane names (docs/design/xds.md, X1-X4): what it sends, what of that is valid,
-//! and what is known of each source.
+//! Pools whose members come from an xDS control plane (docs/design/xds.md, X1-X4): received resources, their
+//! validation, and the state of each source.
 
 pub mod assignment;
 pub mod cache;
@@ -12,4 +12,4 @@ mod resource;
 pub mod source;
 pub mod stream;
 
-pub use resource::{Invalid, Value, validate, validate_within};
+pub use resource::{Invalid, ResourceValue, validate, validate_within};

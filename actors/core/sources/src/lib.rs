@@ -1,4 +1,4 @@
-//! What should be in each pool: the machines that follow the Kubernetes API server and xDS control planes
+//! The sources of the members of each pool: the machines that follow the Kubernetes API server and xDS control planes
 //! (docs/design/sources.md, docs/design/xds.md).
 
 pub mod informer;

@@ -1,19 +1,20 @@
-//! Follows one kind of object on the API server: which request comes next, and what the lines of the stream mean.
+//! The watcher of one kind of object on the API server: it decides which request comes next, and interprets the lines
+//! of the stream.
 //!
 //! It owns the resourceVersion to continue from, the choice between a streaming list and a plain one, and the backoff
-//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and the
-//! admin state owns what it needs of events.
+//! after failures. The kubernetes port opens the requests and decodes the lines. The Informer owns the objects, and
+//! the admin state keeps what it needs of Events.
 //!
-//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and asks for bookmarks, which servers send about once a
-//! minute, so a healthy watch is never silent for long. One that is silent for [`REOPEN_AFTER`] may hang on a dead
-//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. One that
-//! is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch that the
-//! server closes twice in a row within seconds and without a line is replaced by a list too.
+//! The port sets `timeoutSeconds` of a watch to 240 to 300 s and requests bookmarks, which servers send about once a
+//! minute, so a healthy watch is never silent for long. A watch that is silent for [`REOPEN_AFTER`] may hang on a dead
+//! connection. It is opened again from the same resourceVersion, which is cheap if bookmarks are merely rare. A watch
+//! that is silent for [`SILENCE_LIMIT`] in total is replaced by a list, however often it was opened again. A watch
+//! that the server closes twice in a row within seconds and without a line is replaced by a list too.
 
 mod backoff;
+mod coalescing;
 mod contact;
 mod delivery;
-mod seen;
 mod serves;
 mod stream;
 #[cfg(test)]
@@ -22,10 +23,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backoff::Backoff;
+use backoff::WatchBackoff;
 pub use contact::Contact;
 use contact::denial;
-use delivery::Delivered;
+use delivery::Deliveries;
 pub use delivery::GivenUp;
 use model::ids::{CallId, Epoch, ReadId};
 use model::machine::{Machine, Now};
@@ -34,104 +35,104 @@ use model::sample::{Metric, RelistReason};
 use model::view::SourceView;
 use model::watch::{Seen, Serves};
 
-/// How long a request may go without any answer.
+/// The maximum time from a request to the first answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// How long a streaming list may take from its acceptance to its end.
+/// The maximum time of a streaming list from its acceptance to its end.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a watch may go without a line before it is opened again from where it was.
+/// How long a watch may be silent before it is opened again from the same resourceVersion.
 pub const REOPEN_AFTER: Duration = Duration::from_secs(100);
-/// How long a watch, opened again or not, may go without a line before it counts as broken.
+/// How long a watch may be silent, reopened or not, before it counts as broken.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(330);
-/// How long a refused streaming list is not asked for again.
+/// How long plain lists are used after a streaming list was refused.
 const PLAIN_FOR: Duration = Duration::from_secs(600);
-/// How far apart two watches begin at least.
+/// The minimum time between the starts of two watches.
 const WATCHES_APART: Duration = Duration::from_secs(1);
-/// The bounds within which `Retry-After` is honoured.
+/// The minimum and maximum of a respected `Retry-After`.
 const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What a watcher can be told. Inputs of a request carry its id; those of an older request are dropped.
+/// Inputs of a watcher. Inputs of a request carry its id; those of an older request are dropped.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// Begin; after the first time it does nothing.
+    /// Start. Only the first one has an effect.
     Start,
     /// The server accepted the watch; lines follow.
     Opened(CallId),
     /// A line of the stream, in order. While it waits, a newer line about the same object replaces it (A3).
     Line {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// When it was read from the connection; later for each line.
+        /// When the line was read from the connection; later for each line.
         read: Now,
         /// The line.
         line: Line,
     },
     /// A page of a plain list, in order.
     Page {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// The objects in it, undecodable ones in their places.
+        /// The objects of the page in order, including undecodable ones.
         items: Vec<Line>,
-        /// The list's resourceVersion.
+        /// The resourceVersion of the list.
         resource_version: ResourceVersion,
-        /// The token for the next page; `None` on the last one.
+        /// The continue token of the next page; `None` on the last page.
         next: Option<Arc<str>>,
     },
-    /// The request is over: the stream ended, or it could not be made.
+    /// The request is over: the stream ended, or the request could not be made.
     Ended {
-        /// The request.
+        /// Id of the request.
         call: CallId,
-        /// Why; `None`: the server closed the stream in good order.
+        /// The failure; `None`: the server closed the stream in good order.
         failure: Option<WatchFailure>,
-        /// A random number, 0 to 1000 per mille, that spreads the next try.
+        /// A random number from 0 to 1000 per mille that spreads the next try.
         jitter: u16,
     },
-    /// The Informer refuses what it was given: a list of most recent data is wanted.
+    /// The Informer has refused an observation and needs a list of most recent data.
     Relist(RelistReason),
-    /// How many objects of this kind the Informer holds; it is shown.
+    /// The number of objects of this kind in the Informer, for display.
     Cached(usize),
     /// A term of leadership needs most recent data (W8).
     Confirm {
         /// The term.
         epoch: Epoch,
-        /// Whether a list that began before this moment does not count.
+        /// True if a list that began before this message does not count.
         anew: bool,
     },
-    /// The Directory doubts something: a list of most recent data that is begun after this word resolves that (G1).
+    /// The Directory is in doubt and needs a list of most recent data that begins after this message (G1).
     Reread(ReadId),
 }
 
-/// One line of a stream, or one item of a list, decoded.
+/// A decoded line of a stream, or item of a list.
 #[derive(Clone, Debug)]
 pub enum Line {
     /// `ADDED`, `MODIFIED`, or an item of a list.
     Object(Object),
     /// `DELETED`.
     Deleted {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Whose slice it was; of no meaning for other kinds.
+        /// The Service that owned the slice; without meaning for other kinds.
         owner: Owner,
-        /// The version of the deletion.
+        /// resourceVersion of the deletion.
         resource_version: ResourceVersion,
     },
     /// `BOOKMARK`.
     Bookmark {
-        /// Up to where the stream is complete.
+        /// The version up to which the stream is complete.
         resource_version: ResourceVersion,
-        /// Whether it is annotated as the end of a streaming list.
+        /// True if it is annotated as the end of a streaming list.
         list_end: bool,
     },
     /// `ERROR`: the stream is over.
     Error(WatchFailure),
     /// A line or item that could not be decoded.
     Undecodable {
-        /// Which object, when its metadata could be read.
+        /// Key of the object, if its metadata are readable.
         key: Option<ObjectKey>,
-        /// Whose slice it is; of no meaning for other kinds.
+        /// The Service that owns the slice; without meaning for other kinds.
         owner: Owner,
-        /// The version it has, when that could be read.
+        /// resourceVersion of the object, if it is readable.
         resource_version: Option<ResourceVersion>,
-        /// What is wrong with it.
+        /// The decoding error.
         error: Arc<str>,
     },
 }
@@ -139,136 +140,140 @@ pub enum Line {
 /// Why a request or a stream failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WatchFailure {
-    /// 410, or an ERROR event that says so: the resourceVersion is too old.
+    /// 410, or an equivalent ERROR event: the resourceVersion is too old.
     Expired,
-    /// The server does not do streaming lists (400, 422, or an ERROR event that says so).
+    /// The server does not support streaming lists (400, 422, or an equivalent ERROR event).
     StreamingRefused(Arc<str>),
-    /// 429, with `Retry-After` when it was given.
+    /// 429, with `Retry-After` if present.
     TooManyRequests(Option<Duration>),
     /// 401 or 403.
     Denied(Arc<str>),
-    /// Any other answer, broken connection, or silence.
+    /// Any other answer, a broken connection, or silence.
     Other(Arc<str>),
 }
 
-/// What a watcher can say.
+/// Outputs of a watcher.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the kubernetes port: open this request. The one before it is over or is to be dropped.
+    /// To the kubernetes port: open this request. The previous one is over or must be dropped.
     Open {
-        /// The id that its lines carry.
+        /// The id for all inputs of the request.
         call: CallId,
-        /// Of which kind.
+        /// The kind.
         kind: Kind,
-        /// What to ask.
+        /// The request.
         ask: Ask,
-        /// Why the previous watch was given up, if that is to be logged.
+        /// Why the previous watch was given up, if that must be logged.
         given_up: Option<GivenUp>,
     },
-    /// To the Informer, or to the admin state if it is of [`Kind::Preemptions`]: what was seen, and when it was read from
-    /// the connection.
+    /// To the Informer, or to the admin state for [`Kind::Preemptions`]: an observation, with the time when it was
+    /// read from the connection.
     Seen(Kind, Now, Seen),
-    /// To the Informer: whether what it was told is current. Not sent for [`Kind::Preemptions`].
+    /// To the Informer: whether the observations are current. Not sent for [`Kind::Preemptions`].
     Contact(Kind, Contact),
-    /// To the board.
+    /// To the snapshot.
     View(SourceView),
-    /// To the metrics.
+    /// To the metrics recorder.
     Metric(Metric),
 }
 
-/// What to ask of the API server.
+/// A request to the API server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A watch that begins with all objects: `sendInitialEvents=true`, most recent data.
+    /// A watch that begins with all objects, from most recent data: `sendInitialEvents=true`.
     StreamingList,
-    /// A plain list of most recent data, page by page; `None` is the first page.
+    /// A page of a plain list of most recent data.
     List {
-        /// The token of the page.
+        /// The continue token; `None` for the first page.
         page: Option<Arc<str>>,
     },
-    /// A watch from this version on.
+    /// A watch from a resourceVersion.
     Watch {
-        /// Where to go on.
+        /// The resourceVersion.
         from: ResourceVersion,
     },
 }
 
-/// Follows one kind of object.
+/// The watcher of one kind of object.
 #[derive(Debug)]
 pub struct Watcher {
     kind: Kind,
     phase: Phase,
     calls: u64,
-    /// The request that was over before the port said so: its `Ended` is expected.
-    over: Option<CallId>,
-    /// Until when lists are plain, after a streaming list was refused.
+    /// The previous request, if it was dropped before the port reported its end. Its `Ended` is expected.
+    dropped_call: Option<CallId>,
+    /// The time until which lists are plain, after a streaming list was refused.
     plain_until: Option<Now>,
-    backoff: Backoff,
-    /// Whether watches deliver anything.
-    delivered: Delivered,
-    /// Whether a list has been completed.
+    backoff: WatchBackoff,
+    /// Whether recent watches have delivered lines.
+    deliveries: Deliveries,
+    /// True if a list was completed.
     listed: bool,
-    /// What has asked for most recent data: every list from now on serves it.
+    /// The requests for most recent data; every list that begins from now on serves them.
     serves: Serves,
     fresh: Option<bool>,
-    /// Since when no watch delivers; `None` while one does.
+    /// Time since which no watch has delivered; `None` while one does.
     stale_since: Option<Now>,
-    /// What was last said of that.
+    /// The last published contact.
     contact: Option<Contact>,
-    /// What the API server says that denies what is asked, since the last thing that was otherwise.
+    /// The API server's message since it began to deny requests.
     denied: Option<Arc<str>>,
     cached: usize,
-    /// When that was read of which it speaks.
+    /// When the current input was read from the connection.
     read: Now,
     heard_at: Option<Now>,
     last_error: Option<Arc<str>>,
-    shown: Option<SourceView>,
+    published: Option<SourceView>,
 }
 
 #[derive(Debug)]
 enum Phase {
     /// Not started.
     Idle,
-    /// No request is open.
-    Waiting { until: Now, next: Next },
-    /// A request was sent and nothing has come back.
-    Asked { call: CallId, sent: Now, work: Work },
-    /// A stream is followed.
-    Following { call: CallId, opened: Now, heard: Now, lines: bool, work: Work },
+    /// Waiting; no request is open.
+    Waiting { until: Now, next: AfterWait },
+    /// A request was sent and is not answered yet.
+    Requested { call: CallId, sent: Now, purpose: Purpose },
+    /// A stream is open.
+    Following { call: CallId, opened: Now, last_line_at: Now, lines: bool, purpose: Purpose },
 }
 
-/// What comes after waiting.
+/// The request after a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Next {
+enum AfterWait {
     List,
     Watch { from: ResourceVersion },
 }
 
-/// What the open request is for.
+/// The purpose of the open request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Work {
-    /// `began`: the Informer was told so, and must be told how it ends. `serves`: what had asked for most recent data
-    /// when the list was begun.
+enum Purpose {
+    /// A streaming list. `began`: the Informer knows of the list, and must learn how it ends. `serves`: the requests
+    /// for most recent data that were made before the list began.
     StreamingList { began: bool, serves: Serves },
     /// One page of a plain list; `began` and `serves` as above.
     List { page: Option<Arc<str>>, began: bool, serves: Serves },
-    /// A watch that is complete up to `from`; `again`: the Informer has yet to hear of the new connection.
+    /// A watch that is complete up to `from`. `again`: the Informer does not know of the new connection yet.
     Watch { from: ResourceVersion, again: bool },
 }
 
-impl Work {
+impl Purpose {
     fn began(&self) -> bool {
         match self {
-            Work::StreamingList { began, serves: _ } | Work::List { page: _, began, serves: _ } => *began,
-            Work::Watch { .. } => false,
+            Purpose::StreamingList { began, serves: _ } | Purpose::List { page: _, began, serves: _ } => {
+                *began
+            }
+            Purpose::Watch { .. } => false,
         }
     }
 
-    /// What had asked for most recent data when the list was begun.
+    /// The requests for most recent data that were made before the list began.
     fn serves(&self) -> Serves {
         match self {
-            Work::StreamingList { began: _, serves } | Work::List { page: _, began: _, serves } => *serves,
-            Work::Watch { .. } => Serves::default(),
+            Purpose::StreamingList { began: _, serves } | Purpose::List { page: _, began: _, serves } => {
+                *serves
+            }
+            Purpose::Watch { .. } => Serves::default(),
         }
     }
 }
@@ -286,7 +291,7 @@ impl Machine for Watcher {
                     self.set_fresh(now, false, out);
                     self.begin_list(now, out);
                 }
-                Phase::Waiting { .. } | Phase::Asked { .. } | Phase::Following { .. } => {}
+                Phase::Waiting { .. } | Phase::Requested { .. } | Phase::Following { .. } => {}
             },
             In::Opened(call) => self.on_opened(now, call, out),
             In::Line { call, read, line } => bookmarked = self.on_line(now, call, (read, line), out),
@@ -299,7 +304,7 @@ impl Machine for Watcher {
             In::Confirm { epoch, anew } => self.on_confirm(now, epoch, anew, out),
             In::Reread(read) => self.on_reread(now, read, out),
         }
-        self.show(bookmarked, out);
+        self.publish_view(bookmarked, out);
         debug_assert!(self.check());
     }
 
@@ -307,13 +312,13 @@ impl Machine for Watcher {
         match &self.phase {
             Phase::Idle => None,
             Phase::Waiting { until, .. } => Some(*until),
-            Phase::Asked { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
-            Phase::Following { opened, heard, work, .. } => Some(match work {
-                Work::StreamingList { .. } => opened.plus(LIST_LIMIT),
-                Work::List { .. } => heard.plus(SILENCE_LIMIT),
-                Work::Watch { .. } => {
-                    let proven = self.delivered.proven_at(*opened).unwrap_or(Now::NEVER);
-                    heard.plus(REOPEN_AFTER).min(self.delivered.silent_at(*opened)).min(proven)
+            Phase::Requested { sent, .. } => Some(sent.plus(ANSWER_LIMIT)),
+            Phase::Following { opened, last_line_at, purpose, .. } => Some(match purpose {
+                Purpose::StreamingList { .. } => opened.plus(LIST_LIMIT),
+                Purpose::List { .. } => last_line_at.plus(SILENCE_LIMIT),
+                Purpose::Watch { .. } => {
+                    let proven = self.deliveries.proven_at(*opened).unwrap_or(Now::NEVER);
+                    last_line_at.plus(REOPEN_AFTER).min(self.deliveries.silent_at(*opened)).min(proven)
                 }
             }),
         }
@@ -327,48 +332,48 @@ impl Machine for Watcher {
         match &self.phase {
             Phase::Idle => {}
             Phase::Waiting { next, .. } => match next.clone() {
-                Next::List => self.begin_list(now, out),
-                Next::Watch { from } => self.watch_again(now, from, out),
+                AfterWait::List => self.begin_list(now, out),
+                AfterWait::Watch { from } => self.watch_again(now, from, out),
             },
-            Phase::Asked { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
-            Phase::Following { opened, work, .. } => match work {
-                Work::StreamingList { .. } => {
+            Phase::Requested { .. } => self.fail(now, WatchFailure::Other("no answer for 60 s".into()), out),
+            Phase::Following { opened, purpose, .. } => match purpose {
+                Purpose::StreamingList { .. } => {
                     self.give_up_streaming("the streaming list did not end within 60 s", now, out);
                 }
-                // A watch from a version that the server has not reached, say after its storage was restored,
-                // is silent too: only a list helps there.
-                Work::Watch { .. } if self.delivered.silent_at(*opened) <= now => {
+                // A watch from a version that the server has not reached, for example after its storage was restored,
+                // is silent too. Only a list helps then.
+                Purpose::Watch { .. } if self.deliveries.silent_at(*opened) <= now => {
                     self.give_up("the watch was silent for 330 s", now, out);
                 }
-                Work::Watch { .. } if self.delivered.proven_at(*opened).is_some_and(|at| at <= now) => {
-                    self.prove(now, out);
+                Purpose::Watch { .. } if self.deliveries.proven_at(*opened).is_some_and(|at| at <= now) => {
+                    self.confirm_delivery(now, out);
                 }
-                Work::Watch { from, .. } => {
+                Purpose::Watch { from, .. } => {
                     let from = from.clone();
                     self.last_error = Some("the watch was silent for 100 s".into());
                     self.set_fresh(now, false, out);
                     self.watch_again(now, from, out);
                 }
-                Work::List { .. } => self.relist(now, RelistReason::Broken, out),
+                Purpose::List { .. } => self.relist(now, RelistReason::Broken, out),
             },
         }
-        self.show(false, out);
+        self.publish_view(false, out);
         debug_assert!(self.check());
     }
 }
 
 impl Watcher {
-    /// A watcher of this kind that has not started.
+    /// Creates a watcher of this kind that has not started.
     #[must_use]
     pub fn new(kind: Kind) -> Watcher {
         Watcher {
             kind,
             phase: Phase::Idle,
             calls: 0,
-            over: None,
+            dropped_call: None,
             plain_until: None,
-            backoff: Backoff::default(),
-            delivered: Delivered::default(),
+            backoff: WatchBackoff::default(),
+            deliveries: Deliveries::default(),
             listed: false,
             serves: Serves::default(),
             fresh: None,
@@ -379,24 +384,24 @@ impl Watcher {
             read: Now::ZERO,
             heard_at: None,
             last_error: None,
-            shown: None,
+            published: None,
         }
     }
 
-    /// The invariant: once started, something is always waited for, with a limit; a stream is followed only by
-    /// a kind of request that streams, and only a watcher that follows, or is about to go on at once, is fresh.
+    /// Checks the invariants. A started watcher always has a deadline. A stream is open only for a request that
+    /// streams. Only a watcher with a watch, or with one that follows at once, is fresh.
     fn check(&self) -> bool {
         let streams = match &self.phase {
-            Phase::Idle | Phase::Waiting { .. } | Phase::Asked { .. } => true,
-            Phase::Following { work, .. } => !matches!(work, Work::List { .. }),
+            Phase::Idle | Phase::Waiting { .. } | Phase::Requested { .. } => true,
+            Phase::Following { purpose, .. } => !matches!(purpose, Purpose::List { .. }),
         };
         let waits = matches!(self.phase, Phase::Idle) != self.deadline().is_some();
         let fresh = self.fresh != Some(true)
             || match &self.phase {
                 Phase::Idle => false,
-                Phase::Waiting { next, .. } => matches!(next, Next::Watch { .. }),
-                Phase::Asked { work, .. } | Phase::Following { work, .. } => {
-                    matches!(work, Work::Watch { .. })
+                Phase::Waiting { next, .. } => matches!(next, AfterWait::Watch { .. }),
+                Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => {
+                    matches!(purpose, Purpose::Watch { .. })
                 }
             };
         streams && waits && fresh
@@ -405,51 +410,51 @@ impl Watcher {
     fn current(&self) -> Option<CallId> {
         match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => None,
-            Phase::Asked { call, .. } | Phase::Following { call, .. } => Some(*call),
+            Phase::Requested { call, .. } | Phase::Following { call, .. } => Some(*call),
         }
     }
 
-    fn work_mut(&mut self) -> Option<&mut Work> {
+    fn purpose_mut(&mut self) -> Option<&mut Purpose> {
         match &mut self.phase {
             Phase::Idle | Phase::Waiting { .. } => None,
-            Phase::Asked { work, .. } | Phase::Following { work, .. } => Some(work),
+            Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => Some(purpose),
         }
     }
 
-    fn open(&mut self, now: Now, work: Work, out: &mut Vec<Out>) {
-        self.over = self.current();
+    fn open(&mut self, now: Now, purpose: Purpose, out: &mut Vec<Out>) {
+        self.dropped_call = self.current();
         self.calls += 1;
         let call = CallId(self.calls);
-        let ask = match &work {
-            Work::StreamingList { .. } => Ask::StreamingList,
-            Work::List { page, .. } => Ask::List { page: page.clone() },
-            Work::Watch { from, .. } => Ask::Watch { from: from.clone() },
+        let ask = match &purpose {
+            Purpose::StreamingList { .. } => Ask::StreamingList,
+            Purpose::List { page, .. } => Ask::List { page: page.clone() },
+            Purpose::Watch { from, .. } => Ask::Watch { from: from.clone() },
         };
-        let given_up = self.delivered.take_report();
+        let given_up = self.deliveries.take_report();
         out.push(Out::Open { call, kind: self.kind, ask, given_up });
-        self.phase = Phase::Asked { call, sent: now, work };
+        self.phase = Phase::Requested { call, sent: now, purpose };
     }
 
-    fn wait(&mut self, now: Now, delay: Duration, next: Next, out: &mut Vec<Out>) {
-        self.over = self.current();
+    fn wait(&mut self, now: Now, delay: Duration, next: AfterWait, out: &mut Vec<Out>) {
+        self.dropped_call = self.current();
         self.set_fresh(now, false, out);
         self.phase = Phase::Waiting { until: now.plus(delay), next };
     }
 
     fn watch_again(&mut self, now: Now, from: ResourceVersion, out: &mut Vec<Out>) {
-        self.open(now, Work::Watch { from, again: true }, out);
+        self.open(now, Purpose::Watch { from, again: true }, out);
     }
 
     fn begin_list(&mut self, now: Now, out: &mut Vec<Out>) {
         self.set_fresh(now, false, out);
         let serves = self.serves;
-        let work = if self.plain_until.is_some_and(|until| now < until) {
-            Work::List { page: None, began: false, serves }
+        let purpose = if self.plain_until.is_some_and(|until| now < until) {
+            Purpose::List { page: None, began: false, serves }
         } else {
             self.plain_until = None;
-            Work::StreamingList { began: false, serves }
+            Purpose::StreamingList { began: false, serves }
         };
-        self.open(now, work, out);
+        self.open(now, purpose, out);
     }
 
     fn on_ended(
@@ -460,9 +465,9 @@ impl Watcher {
         jitter: u16,
         out: &mut Vec<Out>,
     ) {
-        self.backoff.stir(jitter);
+        self.backoff.set_jitter(jitter);
         if self.current() != Some(call) {
-            if self.over.take_if(|over| *over == call).is_none() {
+            if self.dropped_call.take_if(|dropped_call| *dropped_call == call).is_none() {
                 out.push(Out::Metric(Metric::UnmatchedAnswer));
             }
             return;
@@ -470,51 +475,53 @@ impl Watcher {
         if let Some(failure) = failure {
             return self.fail(now, failure, out);
         }
-        let (since, lines, work) = match &self.phase {
+        let (since, lines, purpose) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
-            Phase::Asked { sent, work, .. } => (*sent, false, work.clone()),
-            Phase::Following { opened, lines, work, .. } => (*opened, *lines, work.clone()),
+            Phase::Requested { sent, purpose, .. } => (*sent, false, purpose.clone()),
+            Phase::Following { opened, lines, purpose, .. } => (*opened, *lines, purpose.clone()),
         };
-        match work {
-            Work::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
-            Work::StreamingList { .. } => {
+        match purpose {
+            Purpose::Watch { from, .. } => self.on_watch_ended(now, (since, lines), from, out),
+            Purpose::StreamingList { .. } => {
                 self.give_up_streaming("the streaming list ended before all was sent", now, out);
             }
-            Work::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
+            Purpose::List { .. } => self.fail(now, WatchFailure::Other("no page came".into()), out),
         }
     }
 
-    /// What follows from a failure of the open request.
+    /// Handles a failure of the open request.
     fn fail(&mut self, now: Now, failure: WatchFailure, out: &mut Vec<Out>) {
-        let (work, accepted) = match &self.phase {
+        let (purpose, accepted) = match &self.phase {
             Phase::Idle | Phase::Waiting { .. } => return,
-            Phase::Asked { work, .. } => (work.clone(), None),
-            Phase::Following { opened, lines, work, .. } => (work.clone(), Some((*opened, *lines))),
+            Phase::Requested { purpose, .. } => (purpose.clone(), None),
+            Phase::Following { opened, lines, purpose, .. } => (purpose.clone(), Some((*opened, *lines))),
         };
-        self.last_error = Some(words(&failure));
+        self.last_error = Some(describe(&failure));
         self.denied = denial(&failure);
         let delay = match failure {
             WatchFailure::Expired => return self.relist(now, RelistReason::Expired, out),
-            WatchFailure::StreamingRefused(_) => match work {
-                Work::StreamingList { began, serves: _ } => {
+            WatchFailure::StreamingRefused(_) => match purpose {
+                Purpose::StreamingList { began, serves: _ } => {
                     self.abort_list(began, out);
                     self.plain_until = Some(now.plus(PLAIN_FOR));
                     return self.begin_list(now, out);
                 }
-                Work::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
-                Work::List { .. } => self.backoff.after_failure(),
+                Purpose::Watch { .. } => return self.relist(now, RelistReason::Broken, out),
+                Purpose::List { .. } => self.backoff.after_failure(),
             },
             WatchFailure::TooManyRequests(Some(after)) => after.clamp(RETRY_AFTER.0, RETRY_AFTER.1),
-            // A server that restarts denies everything until its own caches are filled, so a denial is no
-            // reason to wait longer than for any other failure.
+            // A server that restarts denies everything until its own caches are filled, so a denial has the same delay
+            // as any other failure.
             WatchFailure::TooManyRequests(None) | WatchFailure::Denied(_) | WatchFailure::Other(_) => {
                 self.backoff.after_failure()
             }
         };
-        self.abort_list(work.began(), out);
-        match work {
-            Work::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
-            Work::StreamingList { .. } | Work::List { .. } => self.wait(now, delay, Next::List, out),
+        self.abort_list(purpose.began(), out);
+        match purpose {
+            Purpose::Watch { from, .. } => self.on_watch_failed(now, accepted, (from, delay), out),
+            Purpose::StreamingList { .. } | Purpose::List { .. } => {
+                self.wait(now, delay, AfterWait::List, out)
+            }
         }
     }
 
@@ -526,10 +533,10 @@ impl Watcher {
 
     fn on_relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         let bound = match &self.phase {
-            // A list comes anyway.
-            Phase::Idle | Phase::Waiting { next: Next::List, .. } => return,
-            Phase::Waiting { until, next: Next::Watch { .. } } => Some(*until),
-            Phase::Asked { .. } | Phase::Following { .. } => None,
+            // A list follows in any case.
+            Phase::Idle | Phase::Waiting { next: AfterWait::List, .. } => return,
+            Phase::Waiting { until, next: AfterWait::Watch { .. } } => Some(*until),
+            Phase::Requested { .. } | Phase::Following { .. } => None,
         };
         self.relist(now, reason, out);
         if let (Phase::Waiting { until, .. }, Some(bound)) = (&mut self.phase, bound) {
@@ -537,17 +544,17 @@ impl Watcher {
         }
     }
 
-    /// Gives up what is under way and lists again: at once after the first expiry in a while, else after a
-    /// wait that grows while lists do not lead to a lasting watch, so that a stale server is not hammered.
+    /// Gives up the current request and lists again. The first expiry in a while leads to an immediate list. Otherwise
+    /// the delay grows while lists do not lead to a lasting watch, to spare a stale server.
     fn relist(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
-        let began = self.work_mut().is_some_and(|work| work.began());
+        let began = self.purpose_mut().is_some_and(|purpose| purpose.began());
         self.abort_list(began, out);
         out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
         let delay = self.backoff.before_relist(now, reason);
         if delay.is_zero() {
             self.begin_list(now, out);
         } else {
-            self.wait(now, delay, Next::List, out);
+            self.wait(now, delay, AfterWait::List, out);
         }
     }
 
@@ -572,14 +579,14 @@ impl Watcher {
         }
     }
 
-    /// Shows what changed; the time of the last word alone is worth it only `anyway`.
-    fn show(&mut self, anyway: bool, out: &mut Vec<Out>) {
+    /// Publishes the view if it has changed. A newer `heard_at` alone counts as a change only if `anyway` is set.
+    fn publish_view(&mut self, anyway: bool, out: &mut Vec<Out>) {
         let phase = match &self.phase {
             Phase::Idle => return,
             Phase::Waiting { .. } => "waiting",
-            Phase::Asked { work, .. } | Phase::Following { work, .. } => match work {
-                Work::StreamingList { .. } | Work::List { .. } => "listing",
-                Work::Watch { .. } => "watching",
+            Phase::Requested { purpose, .. } | Phase::Following { purpose, .. } => match purpose {
+                Purpose::StreamingList { .. } | Purpose::List { .. } => "listing",
+                Purpose::Watch { .. } => "watching",
             },
         };
         let view = SourceView {
@@ -591,22 +598,22 @@ impl Watcher {
             stale_since: self.stale_since,
             last_error: self.last_error.clone(),
         };
-        let known = self.shown.as_ref().is_some_and(|shown| {
-            shown.phase == view.phase
-                && shown.synced == view.synced
-                && shown.objects == view.objects
-                && shown.stale_since == view.stale_since
-                && shown.last_error == view.last_error
+        let known = self.published.as_ref().is_some_and(|published| {
+            published.phase == view.phase
+                && published.synced == view.synced
+                && published.objects == view.objects
+                && published.stale_since == view.stale_since
+                && published.last_error == view.last_error
         });
         if anyway || !known {
-            self.shown = Some(view.clone());
+            self.published = Some(view.clone());
             out.push(Out::View(view));
         }
     }
 }
 
-/// A failure in words, for operators.
-fn words(failure: &WatchFailure) -> Arc<str> {
+/// The description of a failure for operators.
+fn describe(failure: &WatchFailure) -> Arc<str> {
     match failure {
         WatchFailure::Expired => "the resourceVersion is too old".into(),
         WatchFailure::StreamingRefused(why) => format!("streaming list refused: {why}").into(),

@@ -1,4 +1,4 @@
-//! The client of xDS control planes, and what each source makes of what it tells (docs/design/xds.md, X1-X4).
+//! The client of xDS control planes, and the assignments that each source gets from it (docs/design/xds.md, X1-X4).
 
 pub mod client;
 pub mod sources;

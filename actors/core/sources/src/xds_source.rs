@@ -1,9 +1,10 @@
-//! Follows the sources of pools on xDS control planes (docs/design/model-and-mechanisms.md, A2; X2): one owner of the
-//! client, which speaks the protocol and holds the resource cache, and of what the sources make of what it tells.
+//! Follows the sources of pools on xDS control planes (docs/design/model-and-mechanisms.md, A2; X2). This machine owns
+//! the client, which implements the protocol and holds the resource cache, and the sources, which derive assignments
+//! from its notices.
 //!
-//! Streams are a driver's. What pools get of a source is the Directory's business; it hears of each source as a level,
-//! so that what was told counts as recorded as soon as it is said: what waits for the Directory is replaced by what is
-//! newer, and no pool, and no write to Azure, keeps the next message from being read.
+//! A driver handles the streams. The Directory decides what pools get of a source. It receives each source as a level,
+//! so a notice counts as processed as soon as the facts are sent: a newer fact replaces one that waits for the
+//! Directory. Therefore no pool, and no write to Azure, delays the reading of the next message.
 
 #[cfg(test)]
 mod tests;
@@ -12,52 +13,49 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::xds::client::{self, Client, Told};
+use crate::xds::client::{self, Client, WatcherNotice};
+use crate::xds::sources::{self, Sources};
 use model::machine::{Machine, Now, earliest};
 use model::xds::dump::XdsView;
-
-use crate::xds::sources::{self, Sources};
 use model::xds::name::Name;
 use model::xds::source::SourceFact;
+use model::xds::stream::{DriverCall, StreamEvent, XdsMetric};
 
-/// How often what is known is shown at most.
+/// The minimum interval between published views.
 const SHOWN_EVERY: Duration = Duration::from_millis(250);
 
-/// What it is told once, at start.
+/// Parameters, fixed at startup.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// The servers, and the waits between what is asked of them.
+    /// The servers and the delays between requests.
     pub client: client::Params,
-    /// The id by which control planes know us.
+    /// The node id by which control planes identify us.
     pub node_id: Arc<str>,
-    /// The sources of the pools that are configured. Without any, no server is ever asked.
+    /// The configured sources of pools. Without any, no server is contacted.
     pub sources: BTreeSet<Name>,
 }
 
-/// What the driver is to do, and what it says.
-use model::xds::stream::{Call, Heard, XdsMetric};
-
-/// What it can be told.
+/// Inputs of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// The process begins: from now on the sources are followed.
+    /// Start following the sources.
     Start,
-    /// Something has happened on a stream.
-    Heard(Heard),
-    /// All streams are to be closed, and nothing is to follow.
+    /// A message from the driver about a stream.
+    StreamEvent(StreamEvent),
+    /// Close all streams and do nothing more.
     Shutdown,
 }
 
-/// What it can say.
+/// Outputs of the machine.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the driver.
-    Call(Call),
-    /// To the Directory: what is known of a source.
+    /// To the driver: a call.
+    Call(DriverCall),
+    /// To the Directory: the state of a source.
     Fact(Name, SourceFact),
-    /// To the board: all that is known.
+    /// To the snapshot: the state of all servers and sources.
     View(Arc<XdsView>),
-    /// To the metrics.
+    /// To the metrics recorder.
     Metric(XdsMetric),
 }
 
@@ -67,21 +65,21 @@ pub struct XdsSource {
     client: Client,
     sources: Sources,
     node_id: Arc<str>,
-    /// What is followed from the start on.
+    /// The sources to follow from the start.
     wanted: BTreeSet<Name>,
-    /// When it is shown next what has changed.
-    show_at: Option<Now>,
-    shown: Option<Now>,
+    /// When the next view is due, after a change.
+    publish_at: Option<Now>,
+    published_at: Option<Now>,
 }
 
-/// What one part is to be told because of what the other has said.
-enum Errand {
+/// A message from one part of the machine to the other.
+enum PartInput {
     Client(client::In),
     Sources(sources::In),
 }
 
 impl XdsSource {
-    /// One that follows these sources from its start on.
+    /// Creates a machine that follows these sources once it is started.
     #[must_use]
     pub fn new(params: Params) -> XdsSource {
         let Params { client, node_id, sources } = params;
@@ -90,49 +88,49 @@ impl XdsSource {
             sources: Sources::new(sources::Params { node_id: Arc::clone(&node_id) }),
             node_id,
             wanted: sources,
-            show_at: None,
-            shown: None,
+            publish_at: None,
+            published_at: None,
         }
     }
 
-    /// Has both parts hear these, and all that follows from them.
-    fn carry_out(&mut self, now: Now, mut errands: VecDeque<Errand>, out: &mut Vec<Out>) {
-        while let Some(errand) = errands.pop_front() {
-            match errand {
-                Errand::Client(input) => {
-                    let mut said = Vec::new();
-                    self.client.step(now, input, &mut said);
-                    take_in(said, &mut errands, out);
+    /// Delivers these messages, and all that result from them.
+    fn deliver(&mut self, now: Now, mut messages: VecDeque<PartInput>, out: &mut Vec<Out>) {
+        while let Some(message) = messages.pop_front() {
+            match message {
+                PartInput::Client(input) => {
+                    let mut outputs = Vec::new();
+                    self.client.step(now, input, &mut outputs);
+                    route_client_outputs(outputs, &mut messages, out);
                 }
-                Errand::Sources(input) => {
-                    let mut said = Vec::new();
-                    self.sources.step(now, input, &mut said);
-                    for said in said {
-                        match said {
+                PartInput::Sources(input) => {
+                    let mut outputs = Vec::new();
+                    self.sources.step(now, input, &mut outputs);
+                    for outputs in outputs {
+                        match outputs {
                             sources::Out::Watch(key, watcher) => {
-                                errands.push_back(Errand::Client(client::In::Watch(key, watcher)));
+                                messages.push_back(PartInput::Client(client::In::Watch(key, watcher)));
                             }
                             sources::Out::Unwatch(key, watcher) => {
-                                errands.push_back(Errand::Client(client::In::Unwatch(key, watcher)));
+                                messages.push_back(PartInput::Client(client::In::Unwatch(key, watcher)));
                             }
                             sources::Out::Processed(update) => {
-                                errands.push_back(Errand::Client(client::In::Processed(update)));
+                                messages.push_back(PartInput::Client(client::In::Processed(update)));
                             }
                             sources::Out::Fact(name, fact) => out.push(Out::Fact(name, fact)),
-                            // The sources are those of the configuration, for as long as the process lives.
+                            // The configured sources never change during the process.
                             sources::Out::Gone(_) => {}
                         }
                     }
                 }
             }
         }
-        self.stale(now);
+        self.plan_view(now);
     }
 
-    /// What is shown may not be what is known any more.
-    fn stale(&mut self, now: Now) {
-        let earliest = self.shown.map_or(now, |shown| shown.plus(SHOWN_EVERY).max(now));
-        self.show_at.get_or_insert(earliest);
+    /// Plans the next view, because the state may have changed.
+    fn plan_view(&mut self, now: Now) {
+        let earliest = self.published_at.map_or(now, |published_at| published_at.plus(SHOWN_EVERY).max(now));
+        self.publish_at.get_or_insert(earliest);
     }
 
     fn view(&self) -> XdsView {
@@ -141,22 +139,22 @@ impl XdsSource {
     }
 }
 
-/// Sorts what the client has said: what watchers are told at one time the sources hear together.
-fn take_in(said: Vec<client::Out>, errands: &mut VecDeque<Errand>, out: &mut Vec<Out>) {
-    let mut news: Vec<Told> = Vec::new();
+/// Routes the client's outputs. The sources get all notices of one update together.
+fn route_client_outputs(outputs: Vec<client::Out>, messages: &mut VecDeque<PartInput>, out: &mut Vec<Out>) {
+    let mut notices: Vec<WatcherNotice> = Vec::new();
     let mut newest = None;
-    for said in said {
-        match said {
+    for outputs in outputs {
+        match outputs {
             client::Out::Call(call) => out.push(Out::Call(call)),
-            client::Out::Notice(update, told) => {
+            client::Out::Notice(update, notice) => {
                 newest = newest.max(Some(update));
-                news.push(told);
+                notices.push(notice);
             }
             client::Out::Metric(sample) => out.push(Out::Metric(sample)),
         }
     }
     if let Some(update) = newest {
-        errands.push_back(Errand::Sources(sources::In::Told(update, news)));
+        messages.push_back(PartInput::Sources(sources::In::Notices(update, notices)));
     }
 }
 
@@ -165,29 +163,29 @@ impl Machine for XdsSource {
     type Out = Out;
 
     fn step(&mut self, now: Now, input: In, out: &mut Vec<Out>) {
-        let errand = match input {
-            // Where nothing is wanted there is nothing to show either.
+        let message = match input {
+            // Without sources there is nothing to show either.
             In::Start if self.wanted.is_empty() => return,
-            In::Start => Errand::Sources(sources::In::Wanted(self.wanted.clone())),
-            In::Heard(heard) => Errand::Client(client::In::Heard(heard)),
-            In::Shutdown => Errand::Client(client::In::Shutdown),
+            In::Start => PartInput::Sources(sources::In::Wanted(self.wanted.clone())),
+            In::StreamEvent(event) => PartInput::Client(client::In::StreamEvent(event)),
+            In::Shutdown => PartInput::Client(client::In::Shutdown),
         };
-        self.carry_out(now, VecDeque::from([errand]), out);
+        self.deliver(now, VecDeque::from([message]), out);
     }
 
     fn deadline(&self) -> Option<Now> {
-        earliest(self.show_at, self.client.deadline())
+        earliest(self.publish_at, self.client.deadline())
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.client.deadline().is_some_and(|at| at <= now) {
-            let (mut said, mut errands) = (Vec::new(), VecDeque::new());
-            self.client.tick(now, &mut said);
-            take_in(said, &mut errands, out);
-            self.carry_out(now, errands, out);
+            let (mut outputs, mut messages) = (Vec::new(), VecDeque::new());
+            self.client.tick(now, &mut outputs);
+            route_client_outputs(outputs, &mut messages, out);
+            self.deliver(now, messages, out);
         }
-        if self.show_at.is_some_and(|at| at <= now) {
-            (self.show_at, self.shown) = (None, Some(now));
+        if self.publish_at.is_some_and(|at| at <= now) {
+            (self.publish_at, self.published_at) = (None, Some(now));
             out.push(Out::View(Arc::new(self.view())));
         }
     }

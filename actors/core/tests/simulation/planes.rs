@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use model::xds::cache::Policy;
-use model::xds::facts::{Code, Kind as Asked, Reported, Response};
-use model::xds::stream::{Ended, Request, Server as Named, StreamId};
+use model::xds::facts::{Code, ReportedError, ResourceKind as Asked, Response};
+use model::xds::stream::{Server as Named, StreamEnd, StreamId, XdsRequest};
 use simulator_models::control_plane::{Catalogue, Due, Kind, Subscriptions};
 
 use crate::random::Random;
@@ -41,7 +41,7 @@ pub enum Sent {
     /// A response.
     Answer(Box<Answer>),
     /// Its end.
-    End(Ended),
+    End(StreamEnd),
 }
 
 /// A response, and the same in words of the world's own.
@@ -160,7 +160,7 @@ impl Planes {
     }
 
     /// A request has come on a stream.
-    pub fn asked(&mut self, key: StreamKey, request: &Request) -> Sendings {
+    pub fn asked(&mut self, key: StreamKey, request: &XdsRequest) -> Sendings {
         let Some(server) = self.servers.iter_mut().find(|server| server.streams.contains_key(&key)) else {
             return Vec::new();
         };
@@ -193,7 +193,7 @@ fn kind_of(kind: Asked) -> Kind {
 }
 
 impl Server {
-    fn asked(&mut self, key: StreamKey, request: &Request) -> Option<Sent> {
+    fn asked(&mut self, key: StreamKey, request: &XdsRequest) -> Option<Sent> {
         let kind = kind_of(request.kind);
         let stream = self.streams.get_mut(&key)?;
         let is_answered = !stream.last.is_empty();
@@ -224,7 +224,7 @@ impl Server {
 
     fn send(&mut self, key: StreamKey, kind: Kind, due: Due<Served, Code>) -> Option<Sent> {
         let received = |(name, served): &(String, Served)| served.received(name, self.wraps);
-        let reported = |(name, code): &(String, Code)| Reported {
+        let reported = |(name, code): &(String, Code)| ReportedError {
             name: Some(name.clone()),
             code: Some(code.number()),
             message: "it is not available".to_owned(),
@@ -272,6 +272,6 @@ impl Server {
 }
 
 /// How a stream has ended.
-pub fn ended(code: Code, message: &str) -> Ended {
-    Ended { code, message: message.to_owned() }
+pub fn ended(code: Code, message: &str) -> StreamEnd {
+    StreamEnd { code, message: message.to_owned() }
 }

@@ -14,7 +14,7 @@ use pools::membership::{self, AdminStates};
 use pools::{directory, discovery, queue};
 use reporting::events;
 use sources::informer::{Counts, Selector};
-use sources::xds::client::{self, Waits};
+use sources::xds::client::{self, ExponentialBackoff};
 use sources::{informer, xds_source};
 use writer::{LeaseParams, RateLimit, Throttling};
 
@@ -284,7 +284,11 @@ fn only_listed(settings: Settings) -> BTreeSet<LbName> {
 fn following(settings: Settings) -> xds_source::Params {
     let servers = settings.planes.map(Features::named).unwrap_or_default();
     xds_source::Params {
-        client: client::Params { servers, backoff: Waits::STREAMS, nack_pace: Waits::NACKS },
+        client: client::Params {
+            servers,
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff::NACKS,
+        },
         node_id: Arc::from("backend-pools"),
         sources: settings.planes.iter().flat_map(|_| LISTED.iter().map(source_of)).collect(),
     }

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use model::level::Source;
 use model::view::{PoolView, Snapshot};
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::assignment::{LoadAssignment, Standing};
-use model::xds::cache::State;
+use model::xds::cache::ResourceState;
 use model::xds::dump::Dump;
-use model::xds::facts::{Key, Kind};
+use model::xds::facts::{ResourceKey, ResourceKind};
 use model::xds::remark::Diagnostic;
 use model::xds::source::Assigned;
 
@@ -131,7 +131,7 @@ pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
         return Ok(());
     }
     let xds = snapshot.xds.as_deref().ok_or("H3: nothing is shown of control planes")?;
-    if let Some(wrong) = xds.dump.resources.iter().find(|resource| resource.state != State::Acked) {
+    if let Some(wrong) = xds.dump.resources.iter().find(|resource| resource.state != ResourceState::Acked) {
         return Err(format!("H5: {wrong:?}, and nothing is wrong with it"));
     }
     for (listed, _) in wants {
@@ -154,22 +154,22 @@ pub fn shown(world: &World, snapshot: &Snapshot) -> Result<(), String> {
 
 /// What CSDS tells to be assigned to a pool.
 fn dumped<'a>(dump: &'a Dump, listed: &Listed) -> Result<&'a LoadAssignment, String> {
-    let cached = |kind: Kind, name: &str| {
-        let is_it = |key: &Key| key.kind == kind && *key.name == *name;
+    let cached = |kind: ResourceKind, name: &str| {
+        let is_it = |key: &ResourceKey| key.kind == kind && *key.name == *name;
         let found = dump.resources.iter().find(|resource| is_it(&resource.key));
         let cached = found.and_then(|resource| resource.cached.as_ref()).map(|cached| &cached.value);
         cached.ok_or_else(|| format!("H5: of {name}, which fills {}, nothing is told", listed.pool))
     };
     let endpoints = match listed.endpoints() {
         Some(name) => name,
-        None => match cached(Kind::Cluster, CLUSTER)? {
-            Value::Cluster(cluster) => &*cluster.eds_name,
-            Value::Endpoints(_) => return Err(format!("H5: {CLUSTER} is told to be no cluster")),
+        None => match cached(ResourceKind::Cluster, CLUSTER)? {
+            ResourceValue::Cluster(cluster) => &*cluster.eds_name,
+            ResourceValue::Endpoints(_) => return Err(format!("H5: {CLUSTER} is told to be no cluster")),
         },
     };
-    match cached(Kind::Endpoints, endpoints)? {
-        Value::Endpoints(assignment) => Ok(assignment),
-        Value::Cluster(_) => Err(format!("H5: {endpoints} is told to be a cluster")),
+    match cached(ResourceKind::Endpoints, endpoints)? {
+        ResourceValue::Endpoints(assignment) => Ok(assignment),
+        ResourceValue::Cluster(_) => Err(format!("H5: {endpoints} is told to be a cluster")),
     }
 }
 

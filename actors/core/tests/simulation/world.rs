@@ -32,7 +32,7 @@ use model::machine::Now;
 use model::object::{Kind, TaintAsk};
 use pool_core::route::Delivery;
 
-use model::xds::stream::{Request, StreamId};
+use model::xds::stream::{StreamId, XdsRequest};
 use simulator_models::arm::{ArmModel, Latency};
 use simulator_models::ccm::{Answer, CallId as CcmCall};
 use simulator_models::kube::{self, KubeModel};
@@ -92,7 +92,7 @@ enum Happening {
     /// Something happens to control planes.
     Plane,
     /// A request reaches one.
-    PlaneIsAsked(usize, StreamId, Box<Request>),
+    PlaneIsAsked(usize, StreamId, Box<XdsRequest>),
     /// Something happens to a process.
     Fault,
     /// A process starts in a place.

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::xds::facts::{Code, Kind};
-use model::xds::stream::{Call, Ended, Heard, Request, StreamId};
+use model::xds::facts::{Code, ResourceKind};
+use model::xds::stream::{DriverCall, StreamEnd, StreamEvent, StreamId, XdsRequest};
 
 use crate::planes::{Answer, Sent, StreamBehaviour, ended};
 use crate::random::Random;
@@ -21,7 +21,7 @@ pub enum XdsStep {
     /// The time for that has passed.
     TimedOut,
     /// The transport has pulled what was sent later.
-    Pulled(Kind),
+    Pulled(ResourceKind),
     /// Something may have arrived on it.
     Look,
 }
@@ -30,7 +30,7 @@ pub enum XdsStep {
 #[derive(Debug)]
 pub enum Effect {
     /// The machine is told something.
-    Tell(Heard),
+    Tell(StreamEvent),
     /// It is handed a response.
     Hand(StreamId, Box<Answer>),
     /// A step follows at this moment.
@@ -38,7 +38,7 @@ pub enum Effect {
     /// The stream is taken by this server.
     Opened(usize, StreamId),
     /// A request reaches the server at this moment.
-    Ask(u64, StreamId, Request),
+    Ask(u64, StreamId, XdsRequest),
     /// The stream is closed.
     Closed(StreamId),
 }
@@ -54,7 +54,7 @@ pub struct XdsPort {
 struct Stream {
     server: usize,
     /// What is to be sent once the connection stands; `None`: it does.
-    waiting: Option<Vec<Request>>,
+    waiting: Option<Vec<XdsRequest>>,
     /// How many of these were there when it was opened.
     first: usize,
     /// Whether the server has taken it.
@@ -81,9 +81,9 @@ impl XdsPort {
     }
 
     /// The machine wants something.
-    pub fn call(&mut self, now: u64, call: Call) -> Vec<Effect> {
+    pub fn call(&mut self, now: u64, call: DriverCall) -> Vec<Effect> {
         match call {
-            Call::Open { stream, server, first } => {
+            DriverCall::Open { stream, server, first } => {
                 let opened = Stream {
                     server: server.0,
                     first: first.len(),
@@ -97,7 +97,7 @@ impl XdsPort {
                 self.streams.insert(stream, opened);
                 vec![Effect::Later(now + self.transit(), stream, XdsStep::Connected)]
             }
-            Call::Send(stream, request) => {
+            DriverCall::Send(stream, request) => {
                 let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
                 match &mut open.waiting {
                     Some(waiting) => {
@@ -107,13 +107,13 @@ impl XdsPort {
                     None => self.send(now, stream, request, true),
                 }
             }
-            Call::Read(stream) => {
+            DriverCall::Read(stream) => {
                 if let Some(open) = self.streams.get_mut(&stream) {
                     open.leaves += 1;
                 }
                 self.look(now, stream)
             }
-            Call::Close(stream) => {
+            DriverCall::Close(stream) => {
                 let known = self.streams.remove(&stream);
                 known.map(|_| Effect::Closed(stream)).into_iter().collect()
             }
@@ -132,7 +132,7 @@ impl XdsPort {
             XdsStep::Connected => self.connected(now, stream, reach),
             XdsStep::TimedOut => self.fails(stream, "the connection has not stood in time"),
             XdsStep::Pulled(kind) if self.streams.contains_key(&stream) => {
-                vec![Effect::Tell(Heard::Sent(stream, *kind))]
+                vec![Effect::Tell(StreamEvent::Sent(stream, *kind))]
             }
             XdsStep::Pulled(_) => Vec::new(),
             XdsStep::Look => self.look(now, stream),
@@ -165,7 +165,7 @@ impl XdsPort {
         open.is_taken = greets;
         let (server, first) = (open.server, open.first);
         let requests = open.waiting.take().unwrap_or_default();
-        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(Heard::Dispatched(stream))];
+        let mut effects = vec![Effect::Opened(server, stream), Effect::Tell(StreamEvent::Dispatched(stream))];
         for (place, request) in requests.into_iter().enumerate() {
             effects.extend(self.send(now, stream, request, place >= first));
         }
@@ -179,12 +179,12 @@ impl XdsPort {
             .unwrap_or_default()
     }
 
-    fn tell_end(&mut self, stream: StreamId, ended: Ended) -> Effect {
+    fn tell_end(&mut self, stream: StreamId, ended: StreamEnd) -> Effect {
         let jitter = u16::try_from(self.random.below(1_001)).unwrap_or(0);
-        Effect::Tell(Heard::Ended { stream, ended, jitter })
+        Effect::Tell(StreamEvent::Ended { stream, ended, jitter })
     }
 
-    fn send(&mut self, now: u64, stream: StreamId, request: Request, is_told: bool) -> Vec<Effect> {
+    fn send(&mut self, now: u64, stream: StreamId, request: XdsRequest, is_told: bool) -> Vec<Effect> {
         let (transit, pulled) = (self.transit(), self.random.between(10, 2_000));
         let Some(open) = self.streams.get_mut(&stream) else { return Vec::new() };
         open.asked_at = (now + transit).max(open.asked_at + 1);

@@ -11,8 +11,8 @@ use http::uri::PathAndQuery;
 use model::level::Provenance;
 use model::xds::cache::{Cached, Reason, Rejected};
 use model::xds::dump::Dump;
-use model::xds::facts::{AssignmentFacts, Body, Code, Key, Kind, Received};
-use model::xds::{Value, validate};
+use model::xds::facts::{AssignmentFacts, Body, Code, Received, ResourceKey, ResourceKind};
+use model::xds::{ResourceValue, validate};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -28,13 +28,13 @@ fn node() -> Node {
 }
 
 fn raw(text: &str) -> Raw {
-    Raw { type_url: Arc::from(Kind::Endpoints.type_url()), bytes: Arc::from(text.as_bytes()) }
+    Raw { type_url: Arc::from(ResourceKind::Endpoints.type_url()), bytes: Arc::from(text.as_bytes()) }
 }
 
-fn cached() -> Cached<Value> {
+fn cached() -> Cached<ResourceValue> {
     let facts = AssignmentFacts { cluster_name: "web".to_owned(), localities: Vec::new() };
     let received = Received { raw: raw("good"), wrapper: None, body: Ok(Body::Endpoints(facts)) };
-    let (_, value) = validate(Kind::Endpoints, &received).unwrap();
+    let (_, value) = validate(ResourceKind::Endpoints, &received).unwrap();
     Cached {
         value,
         raw: Some(raw("good")),
@@ -52,8 +52,13 @@ fn rejected(text: Option<&str>) -> Option<Rejected> {
     Some(Rejected { version: Arc::from("8"), at: Wall::from_micros(-1), raw: text.map(raw) })
 }
 
-fn resource(name: &str, state: State, cached: Option<Cached<Value>>, error: Option<Error>) -> ResourceDump {
-    ResourceDump { key: Key::new(Kind::Endpoints, name), state, cached, error, watchers: 1 }
+fn resource(
+    name: &str,
+    state: ResourceState,
+    cached: Option<Cached<ResourceValue>>,
+    error: Option<Error>,
+) -> ResourceDump {
+    ResourceDump { key: ResourceKey::new(ResourceKind::Endpoints, name), state, cached, error, watchers: 1 }
 }
 
 /// The status where these are watched.
@@ -70,15 +75,18 @@ fn status() -> Status {
     let reported = || Some(error(Reason::Reported, Code::PermissionDenied, rejected(None)));
     let late = |code| Some(error(Reason::Timer, code, None));
     let resources = vec![
-        ResourceDump { key: Key::new(Kind::Cluster, "web"), ..resource("", State::Requested, None, None) },
-        resource("acked", State::Acked, Some(cached()), None),
-        resource("deleted", State::DoesNotExist, Some(cached()), gone),
-        resource("late", State::DoesNotExist, None, late(Code::NotFound)),
-        resource("nacked", State::Nacked, None, nack()),
-        resource("nacked-but-cached", State::Nacked, Some(cached()), nack()),
-        resource("reported", State::ReceivedError, None, reported()),
-        resource("reported-but-cached", State::ReceivedError, Some(cached()), reported()),
-        resource("slow", State::Timeout, None, late(Code::Unavailable)),
+        ResourceDump {
+            key: ResourceKey::new(ResourceKind::Cluster, "web"),
+            ..resource("", ResourceState::Requested, None, None)
+        },
+        resource("acked", ResourceState::Acked, Some(cached()), None),
+        resource("deleted", ResourceState::DoesNotExist, Some(cached()), gone),
+        resource("late", ResourceState::DoesNotExist, None, late(Code::NotFound)),
+        resource("nacked", ResourceState::Nacked, None, nack()),
+        resource("nacked-but-cached", ResourceState::Nacked, Some(cached()), nack()),
+        resource("reported", ResourceState::ReceivedError, None, reported()),
+        resource("reported-but-cached", ResourceState::ReceivedError, Some(cached()), reported()),
+        resource("slow", ResourceState::Timeout, None, late(Code::Unavailable)),
     ];
     of(resources)
 }
@@ -161,9 +169,9 @@ async fn h5_a88_each_state_is_shown_with_what_is_in_use() {
     ];
     assert_eq!(rows, expected);
     let types: Vec<&str> = config.generic_xds_configs.iter().map(|one| one.type_url.as_str()).collect();
-    assert_eq!(types[..2], [Kind::Cluster.type_url(), Kind::Endpoints.type_url()]);
+    assert_eq!(types[..2], [ResourceKind::Cluster.type_url(), ResourceKind::Endpoints.type_url()]);
     let contents = config.generic_xds_configs[1].xds_config.as_ref().unwrap();
-    assert_eq!(contents.type_url, Kind::Endpoints.type_url());
+    assert_eq!(contents.type_url, ResourceKind::Endpoints.type_url());
 }
 
 #[tokio::test]

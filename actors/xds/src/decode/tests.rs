@@ -29,8 +29,8 @@ use model::xds::validate;
 use proptest::prelude::*;
 
 use super::{
-    Arc, Body, ClusterFacts, EdsFacts, EdsSource, Kind, LONGEST_WORDS, Message, Received, Reported, WRAPPER,
-    response,
+    Arc, Body, ClusterFacts, EdsFacts, EdsSource, LONGEST_WORDS, Message, Received, ReportedError,
+    ResourceKind, WRAPPER, response,
 };
 
 fn socket(host: &str, port: PortSpecifier) -> core::Address {
@@ -165,7 +165,7 @@ fn message(resources: Vec<Any>, resource_errors: Vec<ResourceError>) -> Vec<u8> 
     let message = DiscoveryResponse {
         version_info: "7".to_owned(),
         resources,
-        type_url: Kind::Endpoints.type_url().to_owned(),
+        type_url: ResourceKind::Endpoints.type_url().to_owned(),
         nonce: "n".to_owned(),
         resource_errors,
         ..DiscoveryResponse::default()
@@ -203,11 +203,11 @@ fn rich() -> Vec<u8> {
 fn x2_a_response_is_taken_as_it_is() {
     let decoded = response(&rich()).unwrap();
     assert_eq!((decoded.version.as_str(), decoded.nonce.as_str()), ("7", "n"));
-    assert_eq!(decoded.type_url, Kind::Endpoints.type_url());
+    assert_eq!(decoded.type_url, ResourceKind::Endpoints.type_url());
     assert_eq!(decoded.resources.len(), 4);
     let errors = [
-        Reported { name: Some("gone".into()), code: Some(5), message: "no such thing".into() },
-        Reported { name: None, code: None, message: String::new() },
+        ReportedError { name: Some("gone".into()), code: Some(5), message: "no such thing".into() },
+        ReportedError { name: None, code: None, message: String::new() },
     ];
     assert_eq!(decoded.errors, errors);
 }
@@ -217,7 +217,7 @@ fn x2_an_assignment_is_decoded_field_by_field_and_its_bytes_are_kept() {
     let received = one(pack_any(assignment()));
     assert_eq!(received.body, Ok(Body::Endpoints(assignment_as_facts())));
     assert_eq!(received.wrapper, None);
-    assert_eq!(*received.raw.type_url, *Kind::Endpoints.type_url());
+    assert_eq!(*received.raw.type_url, *ResourceKind::Endpoints.type_url());
     assert_eq!(*received.raw.bytes, assignment().encode_to_vec());
 }
 
@@ -234,8 +234,8 @@ fn x2_what_means_nothing_to_pools_is_passed_over_and_refuses_nothing() {
     let (more, plain) = (one(pack_any(with_more(plain.clone()))), one(pack_any(plain)));
     assert_ne!(more.raw, plain.raw);
     assert_eq!(more.body, plain.body);
-    let valid = validate(Kind::Endpoints, &more).expect("it is valid");
-    assert_eq!(Ok(valid), validate(Kind::Endpoints, &plain));
+    let valid = validate(ResourceKind::Endpoints, &more).expect("it is valid");
+    assert_eq!(Ok(valid), validate(ResourceKind::Endpoints, &plain));
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn x2_a_resource_comes_out_of_its_wrapper_once() {
 #[test]
 fn x2_what_cannot_be_decoded_costs_one_resource_and_not_the_response() {
     let broken = |type_url: &str| Any { type_url: type_url.to_owned(), value: vec![0x0a, 0xff] };
-    let mut resources: Vec<Any> = Kind::ALL.into_iter().map(|kind| broken(kind.type_url())).collect();
+    let mut resources: Vec<Any> = ResourceKind::ALL.into_iter().map(|kind| broken(kind.type_url())).collect();
     resources.push(broken(WRAPPER));
     resources.push(broken("type.test/newer"));
     resources.push(pack_any(assignment()));
@@ -336,7 +336,7 @@ fn x2_messages_in_messages_without_end_overflow_nothing() {
     let facts = ClusterFacts { name: "web".to_owned(), discovery: Some(0), eds: None };
     assert_eq!(one(pack_any(deep)).body, Ok(Body::Cluster(facts)), "metadata is skipped");
     // Groups, which protobuf has to follow to skip them.
-    let groups = Any { type_url: Kind::Cluster.type_url().to_owned(), value: vec![0x0b; 100_000] };
+    let groups = Any { type_url: ResourceKind::Cluster.type_url().to_owned(), value: vec![0x0b; 100_000] };
     let words = one(groups).body.unwrap_err();
     assert!(words.starts_with("failed to decode") && words.len() <= LONGEST_WORDS, "{words}");
 }
@@ -368,7 +368,7 @@ fn decodes(bytes: &[u8]) -> bool {
         Err(words) => !words.is_empty() && words.len() <= LONGEST_WORDS,
     };
     let in_a_response = response(bytes).is_ok_and(|decoded| decoded.resources.iter().all(short));
-    let types = Kind::ALL.map(Kind::type_url).into_iter().chain([WRAPPER, "type.test/newer"]);
+    let types = ResourceKind::ALL.map(ResourceKind::type_url).into_iter().chain([WRAPPER, "type.test/newer"]);
     let as_resources = types.map(|type_url| Any { type_url: type_url.to_owned(), value: bytes.to_vec() });
     (in_a_response || response(bytes).is_err()) && as_resources.map(one).all(|one| short(&one))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::redact::chain;
 use model::xds::facts::Code;
-use model::xds::stream::Ended;
+use model::xds::stream::StreamEnd;
 use proxy::{Connector, Proxies};
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Endpoint;
@@ -32,7 +32,7 @@ pub(super) const HTTP2: &[u8] = b"h2";
 ///
 /// # Errors
 /// The server cannot be reached, does not speak HTTP/2, or the files for it cannot be read.
-pub(super) async fn connect(config: &ServerConfig, agent: &str) -> Result<WithoutDetails, Ended> {
+pub(super) async fn connect(config: &ServerConfig, agent: &str) -> Result<WithoutDetails, StreamEnd> {
     let endpoint = endpoint(config, agent).map_err(unavailable)?;
     let tls = match &config.channel {
         Channel::Insecure => None,
@@ -83,6 +83,6 @@ fn endpoint(config: &ServerConfig, agent: &str) -> Result<Endpoint, String> {
 }
 
 /// That the server cannot be reached.
-pub(super) fn unavailable(message: String) -> Ended {
-    Ended { code: Code::Unavailable, message }
+pub(super) fn unavailable(message: String) -> StreamEnd {
+    StreamEnd { code: Code::Unavailable, message }
 }

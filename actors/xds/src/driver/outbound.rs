@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures::Stream;
-use model::xds::facts::Kind;
+use model::xds::facts::ResourceKind;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// A request, encoded.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The message.
     pub bytes: Vec<u8>,
 }
@@ -23,7 +23,7 @@ pub(super) enum Pulled {
     /// All that the stream was opened with.
     First,
     /// One that was sent later.
-    Later(Kind),
+    Later(ResourceKind),
 }
 
 /// The requests of a stream, the first ones to begin with.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use http::uri::PathAndQuery;
 use model::redact;
 use model::xds::facts::Code;
-use model::xds::stream::{Ended, Heard, StreamId};
+use model::xds::stream::{StreamEnd, StreamEvent, StreamId};
 use prost::bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tonic::client::Grpc;
@@ -38,7 +38,7 @@ pub(super) struct Stream {
     /// What program this is.
     pub agent: String,
     /// Where it is said what happens.
-    pub told: UnboundedSender<Heard>,
+    pub told: UnboundedSender<StreamEvent>,
     /// Stamps what is received.
     pub wall: WallClock,
     /// Spreads what follows from its end.
@@ -66,17 +66,17 @@ impl Stream {
         };
         say_pulled(self.id, &self.told, &mut self.pulled);
         let known: Vec<&str> = secrets.iter().map(String::as_str).collect();
-        let message = redact::told(&ended.message, &known, LONGEST_WORDS);
-        let ended = Ended { code: ended.code, message };
+        let message = redact::safe_line(&ended.message, &known, LONGEST_WORDS);
+        let ended = StreamEnd { code: ended.code, message };
         if self.is_heard && ended.code != Code::Ok {
             let (server, stream, code) = (&self.config.uri, self.id.0, ended.code);
             tracing::debug!(%server, stream, ?code, error = ended.message, "an xDS stream was cut after a response");
         }
-        self.say(Heard::Ended { stream: self.id, ended, jitter: (self.jitter)() });
+        self.say(StreamEvent::Ended { stream: self.id, ended, jitter: (self.jitter)() });
     }
 
     /// Connects and calls. What must not be repeated is put into `secrets`.
-    async fn open(&mut self, outbound: Outbound, secrets: &mut Vec<String>) -> Result<Called, Ended> {
+    async fn open(&mut self, outbound: Outbound, secrets: &mut Vec<String>) -> Result<Called, StreamEnd> {
         let mut request = Request::new(outbound);
         for path in &self.config.tokens {
             let Token { secret, header } =
@@ -95,7 +95,7 @@ impl Stream {
     }
 
     /// Reads one message for each leave, until the stream ends.
-    async fn follow(&mut self, mut responses: Streaming<Bytes>) -> Ended {
+    async fn follow(&mut self, mut responses: Streaming<Bytes>) -> StreamEnd {
         let mut is_legible = true;
         loop {
             let leave = self.to_read.recv();
@@ -106,7 +106,7 @@ impl Stream {
             let message = responses.message();
             let message = match meanwhile(self.id, &self.told, &mut self.pulled, message).await {
                 Ok(Some(message)) => message,
-                Ok(None) => return Ended { code: Code::Ok, message: String::new() },
+                Ok(None) => return StreamEnd { code: Code::Ok, message: String::new() },
                 Err(status) => return of_status(&status),
             };
             let (decoded, length) = (decode::response(&message), message.len());
@@ -115,12 +115,12 @@ impl Stream {
             match decoded {
                 Ok(response) => {
                     (is_legible, self.is_heard) = (true, true);
-                    self.say(Heard::Response(self.id, response, (self.wall)()));
+                    self.say(StreamEvent::Response(self.id, response, (self.wall)()));
                 }
                 Err(error) => {
                     self.log(&error, length, is_legible);
                     is_legible = false;
-                    self.say(Heard::Illegible(self.id));
+                    self.say(StreamEvent::Illegible(self.id));
                 }
             }
         }
@@ -129,7 +129,7 @@ impl Stream {
     /// Logs a message that cannot be decoded: the first in a row loudly.
     fn log(&self, error: &decode::DecodeError, length: usize, is_first: bool) {
         let (server, stream) = (&self.config.uri, self.id.0);
-        let error = redact::told(&redact::chain(error), &[], LONGEST_WORDS);
+        let error = redact::safe_line(&redact::chain(error), &[], LONGEST_WORDS);
         if is_first {
             tracing::warn!(%server, stream, length, error, "passed over an xDS message that cannot be decoded");
         } else {
@@ -137,7 +137,7 @@ impl Stream {
         }
     }
 
-    fn say(&self, what: Heard) {
+    fn say(&self, what: StreamEvent) {
         super::pass(&self.told, what);
     }
 }
@@ -145,7 +145,7 @@ impl Stream {
 /// Waits for something, and says meanwhile what the transport pulls. What was pulled before it came is said before.
 async fn meanwhile<F: Future>(
     id: StreamId,
-    told: &UnboundedSender<Heard>,
+    told: &UnboundedSender<StreamEvent>,
     pulled: &mut UnboundedReceiver<Pulled>,
     awaited: F,
 ) -> F::Output {
@@ -162,22 +162,22 @@ async fn meanwhile<F: Future>(
 }
 
 /// Says what was pulled and was not said yet.
-fn say_pulled(id: StreamId, told: &UnboundedSender<Heard>, pulled: &mut UnboundedReceiver<Pulled>) {
+fn say_pulled(id: StreamId, told: &UnboundedSender<StreamEvent>, pulled: &mut UnboundedReceiver<Pulled>) {
     while let Ok(what) = pulled.try_recv() {
         say(id, told, what);
     }
 }
 
-fn say(id: StreamId, told: &UnboundedSender<Heard>, what: Pulled) {
+fn say(id: StreamId, told: &UnboundedSender<StreamEvent>, what: Pulled) {
     let input = match what {
-        Pulled::First => Heard::Dispatched(id),
-        Pulled::Later(kind) => Heard::Sent(id, kind),
+        Pulled::First => StreamEvent::Dispatched(id),
+        Pulled::Later(kind) => StreamEvent::Sent(id, kind),
     };
     super::pass(told, input);
 }
 
 /// What a status means, be it the server's or the transport's.
-fn of_status(status: &tonic::Status) -> Ended {
+fn of_status(status: &tonic::Status) -> StreamEnd {
     let mut message = status.message().to_owned();
     if let Some(source) = std::error::Error::source(status) {
         let more = redact::chain(source);
@@ -187,5 +187,5 @@ fn of_status(status: &tonic::Status) -> Ended {
             message = format!("{message}: {more}");
         }
     }
-    Ended { code: Code::of_number(status.code().into()), message }
+    StreamEnd { code: Code::of_number(status.code().into()), message }
 }

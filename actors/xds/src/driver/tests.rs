@@ -20,8 +20,8 @@ use envoy_types::pb::envoy::config::endpoint::v3::{
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse, ResourceError};
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
 use envoy_types::util::pack_any;
-use model::xds::facts::{Code, Kind, Response};
-use model::xds::stream::Ended;
+use model::xds::facts::{Code, ResourceKind, Response};
+use model::xds::stream::StreamEnd;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -60,7 +60,7 @@ fn insecure(target: impl fmt::Display) -> Arc<Bootstrap> {
 /// A driver, and what it says.
 struct Site {
     driver: Driver,
-    told: UnboundedReceiver<Heard>,
+    told: UnboundedReceiver<StreamEvent>,
 }
 
 impl Site {
@@ -80,41 +80,41 @@ impl Site {
         Site::asking(insecure(addr))
     }
 
-    async fn next(&mut self) -> Heard {
+    async fn next(&mut self) -> StreamEvent {
         within(self.told.recv()).await.expect("the driver lives")
     }
 
     async fn dispatched(&mut self) {
         let said = self.next().await;
-        assert!(matches!(said, Heard::Dispatched(STREAM)), "{said:?}");
+        assert!(matches!(said, StreamEvent::Dispatched(STREAM)), "{said:?}");
     }
 
-    async fn sent(&mut self, kind: Kind) {
+    async fn sent(&mut self, kind: ResourceKind) {
         let said = self.next().await;
-        assert!(matches!(said, Heard::Sent(STREAM, sent) if sent == kind), "{said:?}");
+        assert!(matches!(said, StreamEvent::Sent(STREAM, sent) if sent == kind), "{said:?}");
     }
 
     async fn response(&mut self) -> Response {
         let said = self.next().await;
-        let Heard::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
+        let StreamEvent::Response(STREAM, response, AT) = said else { panic!("{said:?}") };
         response
     }
 
     async fn illegible(&mut self) {
         let said = self.next().await;
-        assert!(matches!(said, Heard::Illegible(STREAM)), "{said:?}");
+        assert!(matches!(said, StreamEvent::Illegible(STREAM)), "{said:?}");
     }
 
-    async fn ended(&mut self) -> Ended {
+    async fn ended(&mut self) -> StreamEnd {
         let said = self.next().await;
-        let Heard::Ended { stream: STREAM, ended, jitter: JITTER } = said else { panic!("{said:?}") };
+        let StreamEvent::Ended { stream: STREAM, ended, jitter: JITTER } = said else { panic!("{said:?}") };
         ended
     }
 
     /// That the next thing said is that a request was pulled, and so that nothing else was to be said before.
     async fn says_nothing_else(&mut self, peer: &mut Peer) {
         self.driver.send(STREAM, &asked(&["more"]));
-        self.sent(Kind::Endpoints).await;
+        self.sent(ResourceKind::Endpoints).await;
         assert_eq!(peer.request().await.resource_names, ["more"]);
         assert!(self.told.try_recv().is_err());
     }
@@ -126,9 +126,9 @@ async fn silent() -> (SocketAddr, TcpListener) {
     (listener.local_addr().unwrap(), listener)
 }
 
-fn asked(names: &[&str]) -> Request {
-    Request {
-        kind: Kind::Endpoints,
+fn asked(names: &[&str]) -> XdsRequest {
+    XdsRequest {
+        kind: ResourceKind::Endpoints,
         version: Arc::default(),
         nonce: Arc::default(),
         names: names.iter().copied().map(Arc::from).collect(),
@@ -165,7 +165,7 @@ fn answer(version: &str, resources: Vec<Any>, resource_errors: Vec<ResourceError
     let message = DiscoveryResponse {
         version_info: version.to_owned(),
         resources,
-        type_url: Kind::Endpoints.type_url().to_owned(),
+        type_url: ResourceKind::Endpoints.type_url().to_owned(),
         nonce: format!("n{version}"),
         resource_errors,
         ..DiscoveryResponse::default()

@@ -1,4 +1,4 @@
-//! How long a retry waits: each item by its own failures, and all together by a bucket (S4).
+//! The delay of a retry: each item by its own failures, and all items together by a bucket (S4).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::bucket::Bucket;
 use crate::work_queue::Params;
 use model::machine::Now;
 
-/// The failures of each item, and the bucket that all share.
+/// The failures of each item, and the bucket that all items share.
 #[derive(Debug)]
 pub(super) struct Limiter<Item> {
     params: Params,
@@ -16,7 +16,7 @@ pub(super) struct Limiter<Item> {
 }
 
 impl<Item: Ord + Clone> Limiter<Item> {
-    /// A limiter that knows of no failure yet.
+    /// Creates a limiter without failures.
     pub fn new(params: Params) -> Limiter<Item> {
         Limiter {
             params,
@@ -25,30 +25,30 @@ impl<Item: Ord + Clone> Limiter<Item> {
         }
     }
 
-    /// Counts a failure; how long the item waits after it. The longer of both waits counts, and a token is taken also
-    /// where the item's own wait is the longer one.
+    /// Counts a failure and returns the delay of the item: the longer of its own delay and that of the bucket. It
+    /// takes a token even if the item's own delay is longer.
     pub fn count_failure(&mut self, now: Now, item: &Item) -> Duration {
         let own = self.backoff(item);
         let overall = self.overall.reserve(now).map_or(Duration::MAX, |at| at.since(now));
         own.max(overall)
     }
 
-    /// How often the item has failed since it was last forgotten.
+    /// The number of failures of the item since its count was reset.
     pub fn failures(&self, item: &Item) -> u32 {
         self.failures.get(item).copied().unwrap_or_default()
     }
 
-    /// Forgets the item's failures. What it has taken of the bucket stays taken.
+    /// Resets the item's failure count. Tokens that it has taken stay taken.
     pub fn forget(&mut self, item: &Item) {
         self.failures.remove(item);
     }
 
-    /// Whether no item's failures are remembered.
+    /// Returns true if no item has a failure count.
     pub fn is_empty(&self) -> bool {
         self.failures.is_empty()
     }
 
-    /// Counts a failure; the item's own wait after it, which doubles up to the cap.
+    /// Counts a failure and returns the item's own delay, which doubles up to the maximum.
     fn backoff(&mut self, item: &Item) -> Duration {
         let failures = self.failures.entry(item.clone()).or_default();
         let wait = self.params.backoff(*failures);
@@ -63,7 +63,7 @@ mod tests {
 
     const N3: Params = Params { max_backoff: Duration::from_secs(15), ..Params::S4 };
 
-    /// The waits after so many failures of one item that are so far apart that the bucket is always full.
+    /// The delays after each of these failures of one item, far enough apart that the bucket is always full.
     fn waits(params: Params, failures: u64) -> Vec<Duration> {
         let mut limiter = Limiter::new(params);
         (0..failures).map(|n| limiter.count_failure(Now::from_millis(n * 1_000_000), &"demo")).collect()

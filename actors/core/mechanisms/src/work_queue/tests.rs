@@ -1,10 +1,10 @@
-//! Drives a queue on the test's clock, in the place of its workers.
+//! Tests of the queue on the test's clock, with the test as the worker.
 
 mod properties;
 
 use super::*;
 
-/// What S4 calls an error.
+/// An error in S4's sense.
 const ERROR: Result<Done, Failed> = Err(Failed { asked: Done::Success });
 
 /// The limiter of admin state (N3).
@@ -22,13 +22,13 @@ fn queue() -> WorkQueue<&'static str> {
     WorkQueue::new(Params::S4)
 }
 
-/// Takes everything that is ready, one after another, and leaves it in work.
+/// Takes all ready items in order, and leaves them in work.
 fn take_all<Item: Ord + Clone>(queue: &mut WorkQueue<Item>, now: Now) -> Vec<Item> {
     std::iter::from_fn(|| queue.take(now)).collect()
 }
 
-/// How long it takes, in milliseconds, from each of so many ends of the work with this result to its next begin, with a
-/// worker who is always there.
+/// The time in milliseconds from each end of the work, with this result, to its next start; the worker is always
+/// available.
 fn gaps(queue: &mut WorkQueue<&'static str>, result: Result<Done, Failed>, count: usize) -> Vec<u64> {
     let mut now = at(1_000);
     let mut gaps = Vec::new();
@@ -50,9 +50,9 @@ fn s4_the_gap_between_retries_of_an_error_starts_at_5_ms_and_doubles() {
     assert_eq!(shown, [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560]);
 }
 
-/// In the article's log each gap of less than a second is hidden by a worker that rests for a second after an error;
-/// the longer ones are the limiter's. Here are the milliseconds of each error from the ninth on, and of the `Starting`
-/// after it.
+/// In the article's log, gaps of less than a second are hidden by a worker that pauses for a second after an error;
+/// longer gaps come from the limiter. These are the milliseconds of each error from the ninth on, and of the
+/// `Starting` line after it.
 #[test]
 fn s4_the_longer_gaps_between_retries_are_those_of_the_article_s_log() {
     let log = [(26_318, 27_598), (27_598, 30_158), (30_158, 35_279), (35_280, 45_520), (45_520, 66_001)];

@@ -1,28 +1,28 @@
-//! Virtual machines, and how ids of Azure name them (docs/design/nodes.md, N2). Whether such a machine exists is not
-//! decided here.
+//! Ids of virtual machines, and how they are read from Azure resource ids (docs/design/nodes.md, N2). This module does
+//! not check that a machine exists.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A machine of a scale set, by which nodes and network interfaces name it alike.
+/// A machine of a scale set. Nodes and network interfaces name it alike.
 const OF_SCALE_SET: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachineScaleSets/*/virtualMachines/*";
-/// A machine outside of scale sets, or of a flexible one.
+/// A machine outside of scale sets, or in a flexible scale set.
 const OF_MACHINE: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachines/*";
-/// What follows on the machine in the ids of the interfaces of a scale set.
+/// The rest of the id, after the machine, for network interfaces of a scale set.
 const AT_SCALE_SET: &str = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachineScaleSets/*/virtualMachines/*/networkInterfaces/*/ipConfigurations/*";
-/// An interface that is a resource of its own.
+/// A network interface that is a resource of its own.
 const OF_INTERFACE: &str =
     "/subscriptions/*/resourceGroups/*/providers/Microsoft.Network/networkInterfaces/*/ipConfigurations/*";
-/// What the names of interfaces have that those of their machines have not.
+/// The suffix that the name of an interface adds to the name of its machine.
 const INTERFACE: &str = "-nic";
 
-/// A virtual machine as nodes and network interfaces name it: `<scale set>/<number>`, or its own name outside of a
-/// scale set (N2).
+/// A virtual machine, named as nodes and network interfaces name it: `<scale set>/<number>`, or its own name outside
+/// of a scale set (N2).
 ///
-/// Azure compares these names without regard to case: so do equality, order and hash. The spelling first seen is kept
-/// for operators. It is small, for any address entry may have one.
+/// Azure compares these names without regard to case; equality, order and hash do the same. Operators see the spelling
+/// that was seen first. The type is small, because every address entry may have one.
 #[derive(Clone)]
 pub struct InstanceId(Arc<Spelling>);
 
@@ -34,7 +34,7 @@ struct Spelling {
 case_blind!(InstanceId);
 
 impl InstanceId {
-    /// Wraps the text; remembers its spelling.
+    /// Wraps the text and keeps its spelling.
     pub fn new(text: impl Into<Arc<str>>) -> InstanceId {
         let shown: Arc<str> = text.into();
         let folded = if shown.bytes().any(|b| b.is_ascii_uppercase()) {
@@ -45,19 +45,19 @@ impl InstanceId {
         InstanceId(Arc::new(Spelling { shown, folded }))
     }
 
-    /// The text as it was first seen.
+    /// The text in the spelling that was seen first.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.shown
     }
 
-    /// The text in lower case, by which it is compared.
+    /// The text in lower case, used for comparison.
     #[must_use]
     pub fn folded(&self) -> &str {
         &self.0.folded
     }
 
-    /// The virtual machine that a node's provider id names (`azure:///subscriptions/…`); `None`: none.
+    /// The virtual machine in a node's provider id (`azure:///subscriptions/…`); `None` if it names none.
     #[must_use]
     pub fn of_provider_id(text: &str) -> Option<InstanceId> {
         let (cloud, id) = text.trim().split_once("://")?;
@@ -71,10 +71,10 @@ impl InstanceId {
         Some(InstanceId::new(machine))
     }
 
-    /// The virtual machine that the id of a network interface's IP configuration names; `None`: none.
+    /// The virtual machine in the id of a network interface's IP configuration; `None` if it names none.
     ///
-    /// The id of an interface that is a resource of its own does not hold the machine: the name of the interface is read
-    /// as those who make machines and interfaces together form it.
+    /// The id of an interface that is a resource of its own does not contain the machine. The machine is then derived
+    /// from the name of the interface, by the conventions of the tools that create both.
     #[must_use]
     pub fn of_ip_configuration(id: &str) -> Option<InstanceId> {
         let id = id.trim();
@@ -90,7 +90,7 @@ impl InstanceId {
     }
 }
 
-/// What an id has where its form has a star; `None`: it is not of that form.
+/// The parts of `id` at the stars of `form`; `None` if the id does not have this form.
 fn names<'a, const N: usize>(id: &'a str, form: &str) -> Option<[&'a str; N]> {
     let mut names = Vec::with_capacity(N);
     let mut parts = id.split('/');
@@ -112,15 +112,15 @@ fn names<'a, const N: usize>(id: &'a str, form: &str) -> Option<[&'a str; N]> {
     names.try_into().ok()
 }
 
-/// Whether this can be the name of a resource. Ids in messages of Azure have other things there, such as whole ids
-/// written with bars.
+/// Returns true if this can be the name of a resource. Ids in Azure messages may have other text in its place, such as
+/// a whole id written with bars.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || ['-', '_', '.', '(', ')'].contains(&c);
     !text.is_empty() && text.chars().all(fits)
 }
 
-/// The machine whose interface has this name: `<machine>-nic` or `<machine>-nic-<number>`, or the machine's own name.
-/// AKS puts `nic` between the parts of the machine's name: `aks-<pool>-<digits>-nic-<number>`.
+/// The machine of the interface with this name: `<machine>-nic` or `<machine>-nic-<number>`, or the machine's own
+/// name. AKS puts `nic` inside the machine's name: `aks-<pool>-<digits>-nic-<number>`.
 fn of_interface(interface: &str) -> InstanceId {
     let itself = || InstanceId::new(interface);
     let folded = interface.to_ascii_lowercase();
@@ -142,7 +142,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a name begins as those of AKS's machines do (`k8s-`: of its predecessor's): with a word, and digits last.
+/// Returns true for names like those of AKS machines (`k8s-` for the predecessor of AKS): a word first, digits last.
 fn is_of_aks(machine: &str) -> bool {
     let machine = machine.to_ascii_lowercase();
     let makers = ["aks-", "k8s-"];

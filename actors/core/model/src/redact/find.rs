@@ -1,14 +1,15 @@
-//! Secrets that are known, and those that are seen by their look.
+//! Searches for known secrets, and for secrets by their form.
 
 use super::Found;
 
-/// The shortest text that is taken for a JSON web token, in bytes.
+/// The shortest text that counts as a JSON web token, in bytes.
 const SHORTEST_TOKEN: usize = 32;
 
-/// The most letters of base64 that are decoded, whole groups of four; a user's name ends in them.
+/// The maximum number of base64 letters that are decoded, in whole groups of four. A user name ends within them.
 const MOST_DECODED: usize = 512;
 
-/// What follows the word "bearer" where operators write of bearer tokens, and what a server writes when it asks for one.
+/// The words that follow "bearer" where operators write about bearer tokens, and the parameters of a server's
+/// challenge.
 const OF_BEARERS: [&str; 25] = [
     "token",
     "tokens",
@@ -37,7 +38,7 @@ const OF_BEARERS: [&str; 25] = [
     "that",
 ];
 
-/// Private keys as PEM; the end of the text ends one that was cut.
+/// Private keys as PEM. A key that was cut extends to the end of the text.
 pub(super) fn private_keys(text: &str, found: &mut Found) {
     const BEGIN: &str = "-----BEGIN ";
     const END: &str = "-----END ";
@@ -56,22 +57,22 @@ pub(super) fn private_keys(text: &str, found: &mut Found) {
     }
 }
 
-/// What follows the words `Bearer` and `Basic`.
+/// The words after `Bearer` and `Basic`.
 pub(super) fn credentials(text: &str, found: &mut Found) {
     let lower = text.to_ascii_lowercase();
     let is_opaque = |word: &str| !OF_BEARERS.iter().any(|it| word.eq_ignore_ascii_case(it));
     after(text, &lower, "bearer", is_opaque, found);
-    // "Basic" is an ordinary word too, and a kind of load balancer.
+    // "Basic" is also an ordinary word, and a SKU of load balancers.
     after(text, &lower, "basic", is_user_and_password, found);
 }
 
-/// Letters of which a credential may be made, one behind the other, up to these ends in the text.
+/// A run of letters that a credential may consist of, up to these ends in the text.
 #[derive(Clone, Copy, Default)]
 struct Run {
     end: usize,
-    /// Without dots at the end, which belong to a sentence.
+    /// End without trailing dots, which belong to a sentence.
     word: usize,
-    /// Without the padding of base64 either.
+    /// End without the padding of base64.
     bare: usize,
 }
 
@@ -87,7 +88,7 @@ impl Run {
 
 fn after(text: &str, lower: &str, scheme: &str, is_secret: impl Fn(&str) -> bool, found: &mut Found) {
     let mut end = 0;
-    // One run may have the scheme in it many times: its end is looked for once.
+    // A run may contain the scheme many times, so its end is searched only once.
     let mut run = Run::default();
     for (at, _) in lower.match_indices(scheme) {
         if at < end || lower[..at].ends_with(|c: char| c.is_ascii_alphanumeric()) {
@@ -117,8 +118,8 @@ fn is_of_credential(c: char) -> bool {
     is_of_token(c) || matches!(c, '~' | '+' | '/' | '=' | '%' | '|')
 }
 
-/// Whether base64 holds text with a colon, as HTTP's basic authentication has it. Of a long one the start is decoded; text
-/// of that length is not said in base64 for any other reason.
+/// Returns true if base64 encodes text with a colon, as in HTTP's basic authentication. Only the start of a long text
+/// is decoded, because text of that length is not sent as base64 for any other reason.
 fn is_user_and_password(word: &str) -> bool {
     let is_cut = word.len() > MOST_DECODED;
     let mut bytes = Vec::with_capacity(word.len().min(MOST_DECODED));
@@ -141,12 +142,12 @@ fn is_user_and_password(word: &str) -> bool {
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => is_cut || text.contains(':'),
-        // A letter of more than one byte may stand on both sides of the end.
+        // A character of several bytes may cross the end.
         Err(error) => is_cut && error.error_len().is_none(),
     }
 }
 
-/// JSON web tokens, bootstrap tokens, and PEM in base64, as a kubeconfig has keys.
+/// JSON web tokens, bootstrap tokens, and PEM in base64, as in a kubeconfig.
 pub(super) fn tokens(text: &str, found: &mut Found) {
     let mut end = 0;
     for word in text.split_inclusive(|c: char| !is_of_token(c)) {
@@ -170,7 +171,7 @@ pub(super) fn tokens(text: &str, found: &mut Found) {
     }
 }
 
-/// Whether it is six letters or digits, a dot, and sixteen more of them, but not the name of an Event.
+/// Returns true for six letters or digits, a dot, and sixteen more of them, unless it is the name of an Event.
 fn is_bootstrap_token(word: &str) -> bool {
     let is_of_it = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     word.split_once('.').is_some_and(|(id, secret)| {
@@ -181,9 +182,9 @@ fn is_bootstrap_token(word: &str) -> bool {
     })
 }
 
-/// Whether sixteen letters or digits are the end of an Event's name, which has the time in nanoseconds since 1970 as a
-/// hexadecimal number: from 2020 to 2043. One in about ten million secrets of bootstrap tokens looks like that, for they
-/// are drawn from all letters; each Event of an object whose name has six letters does.
+/// Returns true if sixteen letters or digits are the end of an Event's name: the time in nanoseconds since 1970 as a
+/// hexadecimal number, from 2020 to 2043. About one in ten million secrets of bootstrap tokens looks like that,
+/// because they use all letters. Each Event of an object with a name of six letters does.
 fn is_time_of_event(word: &str) -> bool {
     const OF_2020: &str = "15e";
     word.starts_with('1') && word >= OF_2020 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -193,7 +194,7 @@ pub(super) fn is_of_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// User and password in addresses, and their queries, which may be signed.
+/// User and password in URLs, and their queries, which may be signed.
 pub(super) fn parts_of_addresses(text: &str, found: &mut Found) {
     let mut end = 0;
     while let Some(host) = text[end..].find("://").map(|at| end + at + 3) {

@@ -1,5 +1,5 @@
 //! Finds known secrets in every encoding: plain, percent-encoded, with JSON or HTML escapes in any mixture, and in
-//! base64. Parts of them are found too, because a peer that repeats a secret may cut it.
+//! base64. It also finds parts of them, because a peer may cut a secret that it repeats.
 
 use super::Found;
 use super::part::{Blocks, SHORTEST};
@@ -7,14 +7,14 @@ use super::part::{Blocks, SHORTEST};
 /// The longest encoding of one byte, as in `\u002b`, in bytes.
 const LONGEST_ENCODING: usize = 6;
 
-/// The most backslashes before a letter: JSON in JSON in JSON has seven.
+/// The maximum number of backslashes before a letter: JSON in JSON in JSON has seven.
 const MOST_BACKSLASHES: usize = 7;
 
-/// Secrets, and the bytes with which they may begin.
+/// The secrets, and the bytes that they may begin with.
 #[derive(Default)]
 pub(super) struct Needles {
     all: Vec<Vec<u8>>,
-    /// For the first two bytes of a text, as one bit of 65536: whether a secret may begin with them. Empty without
+    /// For the first two bytes of a text, one bit of 65536: set if a secret may begin with them. Empty without
     /// secrets.
     starts: Vec<u64>,
     /// The first byte of each secret.
@@ -23,7 +23,7 @@ pub(super) struct Needles {
 }
 
 impl Needles {
-    /// These secrets, without empty ones.
+    /// Creates the set, without empty secrets.
     pub(super) fn new<'s>(secrets: impl IntoIterator<Item = &'s str>) -> Needles {
         let mut needles = Needles::default();
         for secret in secrets {
@@ -38,7 +38,7 @@ impl Needles {
         if self.starts.is_empty() {
             self.starts = vec![0; 1 << 10];
         }
-        // The second byte may be the first of an escape.
+        // The second byte may be the start of an escape.
         let second = secret.get(1).copied();
         for next in 0..=u8::MAX {
             if second.is_none_or(|second| second == next || is_escape(next) || second == b' ' && next == b'+')
@@ -62,7 +62,7 @@ impl Needles {
     pub(super) fn add_in_base64(&mut self, secret: &[u8]) {
         for shift in 0..3 {
             let bytes: Vec<u8> = vec![0; shift].into_iter().chain(secret.iter().copied()).collect();
-            // The first and last letters may encode bits of other bytes too.
+            // The first and last letters may also encode bits of other bytes.
             let (from, to) = ((shift * 8).div_ceil(6), bytes.len() * 8 / 6);
             for last in [b"+/", b"-_"] {
                 let letters = base64(&bytes, *last);
@@ -83,7 +83,7 @@ impl Needles {
         self.starts[pair >> 6] >> (pair & 63) & 1 == 1 || is_escape(first) && is_escaped()
     }
 
-    /// How many bytes beyond the end of a text a secret may reach that begins in the text.
+    /// How far a secret that begins in a text may extend beyond its end, in bytes.
     pub(super) fn reach(&self) -> usize {
         let longest = self.all.iter().map(Vec::len).max().unwrap_or_default();
         longest.saturating_mul(LONGEST_ENCODING)
@@ -111,9 +111,9 @@ impl Needles {
     }
 }
 
-/// The end of the secret that begins at `start`, or of the part of it that is there, if that is long enough.
+/// The end of the secret that begins at `start`, or of its longest part there, if the part is long enough.
 fn end_of(secret: &[u8], text: &[u8], start: usize) -> Option<usize> {
-    // A secret that looks like an escape is compared as it is.
+    // A secret that looks like an escape is compared literally.
     if text[start..].starts_with(secret) {
         return Some(start + secret.len());
     }
@@ -173,7 +173,7 @@ fn hex(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// The byte that `43;` or `x2b;` encodes, and the length of the text.
+/// The byte that `43;` or `x2b;` encodes, and the length of that text.
 fn of_html(digits: &[u8]) -> Option<(u8, usize)> {
     let length = digits.iter().take(4).position(|byte| *byte == b';')?;
     let byte = match &digits[..length] {

@@ -1,23 +1,23 @@
-//! Secrets that stand behind their name: headers, forms, JSON, YAML, connection strings, and dumps of any of them.
+//! Finds secrets after their names: headers, forms, JSON, YAML, connection strings, and dumps of any of them.
 
 use std::ops::Range;
 
 use super::{Found, REDACTED};
 
-/// How a name tells that what follows is secret.
+/// How a name marks the value after it as a secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Name {
+enum KeyKind {
     /// A header, whose value is the rest of its line.
     Header,
-    /// A key that has nothing but secrets.
+    /// A key whose value is always a secret.
     Secret,
-    /// A word that operators use too, with a colon behind it.
-    SourceAdminStates,
+    /// A word that operators use too; only with a colon it marks a secret.
+    CommonWord,
 }
 
-impl Name {
-    /// What a name tells, whatever its case and its way to join words.
-    fn of(key: &str) -> Option<Name> {
+impl KeyKind {
+    /// The kind of a name, regardless of its case and of how it joins words.
+    fn of(key: &str) -> Option<KeyKind> {
         const HEADERS: [&str; 3] = ["authorization", "authorizationauxiliary", "cookie"];
         const SECRETS: [&str; 16] = [
             "clientsecret",
@@ -43,24 +43,24 @@ impl Name {
         let key = key.to_ascii_lowercase();
         let ends_with = |names: &[&str]| names.iter().any(|name| key.ends_with(name));
         if ends_with(&HEADERS) {
-            Some(Name::Header)
+            Some(KeyKind::Header)
         } else if ends_with(&SECRETS) {
-            Some(Name::Secret)
+            Some(KeyKind::Secret)
         } else if ends_with(&WORDS[..2]) || WORDS.contains(&key.as_str()) {
-            Some(Name::SourceAdminStates)
+            Some(KeyKind::CommonWord)
         } else {
             None
         }
     }
 }
 
-/// Where the values of such pairs stand.
+/// Finds the values of such pairs.
 pub(super) fn find(text: &str, found: &mut Found) {
     let mut from = 0;
     while let Some(at) = text[from..].find([':', '=']).map(|at| from + at) {
         from = at + 1;
         let Some((name, quoted)) = name_before(&text[..at]) else { continue };
-        // Ruby's => and Go's := have two signs.
+        // Ruby's => and Go's := consist of two characters.
         let rest = text[from..].trim_start_matches(['=', '>', ':']);
         let is_colon = text.as_bytes()[at] == b':' && rest.len() == text.len() - from;
         let value = value_of(rest, name, quoted, is_colon);
@@ -69,12 +69,12 @@ pub(super) fn find(text: &str, found: &mut Found) {
         if value.is_empty() {
             continue;
         }
-        // What follows this word may be anything, whatever wrote it.
+        // After this replacement anything may follow, whatever program wrote it.
         if rest[value.clone()] == *REDACTED {
             from = start + value.end;
             continue;
         }
-        // A value without marks may end in a name, with a secret of its own behind it or from there on.
+        // A value without quotation marks may end in a name, which has a secret of its own.
         let is_bare = !rest[..value.start].ends_with(['"', '\'', '[', '{']);
         let last = rest[value.clone()].rfind([':', '=']).map(|at| value.start + at);
         let last = last.filter(|at| is_bare || at + 1 == value.end);
@@ -83,18 +83,18 @@ pub(super) fn find(text: &str, found: &mut Found) {
     }
 }
 
-/// What the name at the end of a text tells, and whether it is in quotation marks.
-fn name_before(text: &str) -> Option<(Name, bool)> {
+/// The kind of the name at the end of a text, and whether it is quoted.
+fn name_before(text: &str) -> Option<(KeyKind, bool)> {
     let text = text.trim_end_matches([' ', '\t']);
     let bare = text.strip_suffix(['"', '\'']);
     let key = bare.map_or(text, |bare| bare.trim_end_matches('\\'));
     let is_of_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let start = key.trim_end_matches(is_of_key).len();
-    Some((Name::of(&key[start..])?, bare.is_some()))
+    Some((KeyKind::of(&key[start..])?, bare.is_some()))
 }
 
-/// Where in the text behind a separator the value stands. A colon with a space may belong to a sentence.
-fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize> {
+/// The range of the value after a separator. A colon with a space may belong to a sentence.
+fn value_of(text: &str, name: KeyKind, quoted: bool, is_colon: bool) -> Range<usize> {
     let start = text.len() - text.trim_start_matches([' ', '\t']).len();
     let is_loose = is_colon && start > 0;
     let value = &text[start..];
@@ -106,20 +106,20 @@ fn value_of(text: &str, name: Name, quoted: bool, is_colon: bool) -> Range<usize
         return start + inside.start..start + inside.end;
     }
     let length = match name {
-        // Its words may have commas and brackets between them, but for what JSON writes without quotation marks.
-        Name::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
-        Name::Secret | Name::SourceAdminStates if quoted => {
+        // Commas and brackets may separate its words, except in an unquoted JSON value.
+        KeyKind::Header if quoted => end_of_literal(value).or_else(|| end_of_line(value)),
+        KeyKind::Secret | KeyKind::CommonWord if quoted => {
             value.find(|c: char| c.is_whitespace() || matches!(c, ',' | '}' | ']'))
         }
-        Name::Header => end_of_line(value),
-        Name::Secret if is_loose => end_of_line(value),
-        Name::SourceAdminStates if is_loose && is_prose(value) => Some(0),
-        Name::Secret | Name::SourceAdminStates => value.find(ends_word),
+        KeyKind::Header => end_of_line(value),
+        KeyKind::Secret if is_loose => end_of_line(value),
+        KeyKind::CommonWord if is_loose && is_prose(value) => Some(0),
+        KeyKind::Secret | KeyKind::CommonWord => value.find(ends_word),
     };
     start..start + length.unwrap_or(value.len())
 }
 
-/// The end of what stands between brackets, with all brackets and quoted texts in it.
+/// The end of a bracketed text, including nested brackets and quoted texts.
 fn end_of_brackets(text: &str) -> Option<usize> {
     let (mut depth, mut backslashes, mut before) = (1_u32, 0_usize, b' ');
     let mut quoted: Option<(u8, usize)> = None;
@@ -149,14 +149,14 @@ fn end_of_brackets(text: &str) -> Option<usize> {
     None
 }
 
-/// The end of a value of JSON that is no text.
+/// The end of a JSON value that is not a string.
 fn end_of_literal(text: &str) -> Option<usize> {
     let literal = ["null", "true", "false"].into_iter().find(|literal| text.starts_with(literal))?;
     text[literal.len()..].trim_start().starts_with([',', '}', ']']).then_some(literal.len())
 }
 
-/// Where a quoted text stands between its marks; one without a closing mark extends to the end. The marks of JSON
-/// within JSON have backslashes.
+/// The range between quotation marks; without a closing mark it extends to the end. The marks of JSON within JSON have
+/// backslashes.
 fn in_quotes(text: &str) -> Option<Range<usize>> {
     let bare = text.trim_start_matches('\\');
     let (backslashes, mark) = (text.len() - bare.len(), bare.chars().next()?);
@@ -177,7 +177,7 @@ fn in_quotes(text: &str) -> Option<Range<usize>> {
     )
 }
 
-/// The end of a line, also where a line within JSON has it.
+/// The end of a line, including an escaped line end within JSON.
 fn end_of_line(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let is_end = |at: &usize| match bytes[*at] {
@@ -192,9 +192,9 @@ fn ends_word(c: char) -> bool {
     c.is_whitespace() || matches!(c, '&' | ';' | '"' | '\'' | '<' | '>' | '\\')
 }
 
-/// Whether a sentence goes on: its next word has letters alone, and no capital but its first; or says why something has
-/// failed, without which the operator cannot know what to fix: a reason of the API server, a status of HTTP, or one of
-/// the login endpoint's error codes.
+/// Returns true if the text continues a sentence, or names the reason of a failure. A sentence continues if its next
+/// word has only letters, and no capital but its first. Operators need the reason to fix the failure: a reason of the
+/// API server, an HTTP status, or an error code of the login endpoint.
 fn is_prose(text: &str) -> bool {
     const REASONS: [&str; 14] = [
         "AlreadyExists",

@@ -1,4 +1,4 @@
-//! Finds parts of secrets: a peer that repeats a secret may leave out its start, its end, or both.
+//! Finds parts of secrets: a peer may repeat a secret without its start, its end, or both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,35 +7,36 @@ use std::ops::Range;
 use super::Found;
 use super::needle::{decode_byte, is_escape};
 
-/// This many bytes of a secret, or more, count as the secret.
+/// The minimum length of a part that counts as the secret, in bytes.
 pub(super) const SHORTEST: usize = 16;
 
-/// The length of a block, in bytes. Each part of [`SHORTEST`] bytes has a whole block in it.
+/// The length of a block, in bytes. Each part of [`SHORTEST`] bytes contains a whole block.
 const BLOCK: usize = 8;
 
-/// The bits of the filter: with the 10,000 blocks of many tokens, one position of a text in 25 passes it by chance.
+/// The number of bits of the filter, as a power of two. With the 10,000 blocks of many tokens, one position of a text
+/// in 25 passes by chance.
 const FILTER_BITS: u32 = 18;
 
-/// Where a block stands: in which secret, and its offset there.
+/// Position of a block: the number of its secret, and its offset there.
 type Place = (usize, usize);
 
-/// The blocks of secrets: each secret is divided into blocks, without what is left at its end.
+/// The blocks of secrets. Each secret is divided into blocks; the rest at its end is left out.
 #[derive(Default)]
 pub(super) struct Blocks {
     places: BTreeMap<u64, Vec<Place>>,
-    /// One bit for some blocks: whether there may be one of them. Empty without blocks.
+    /// One bit for several blocks: set if one of them may exist. Empty without blocks.
     filter: Vec<u64>,
 }
 
-/// A text as it is meant.
+/// A text after decoding.
 struct Decoded<'t> {
     bytes: Cow<'t, [u8]>,
-    /// Where each byte begins in the text, and where the last one ends; `None`: as in `bytes`.
+    /// The start of each byte in the text, and the end of the last one; `None`: the same as in `bytes`.
     starts: Option<Vec<usize>>,
 }
 
 impl Blocks {
-    /// Adds the secret of this number.
+    /// Adds the secret with this number.
     pub(super) fn add(&mut self, number: usize, secret: &[u8]) {
         if secret.len() < SHORTEST {
             return;
@@ -51,7 +52,7 @@ impl Blocks {
         }
     }
 
-    /// Finds parts of these secrets in the text, as it is written and as it is meant.
+    /// Finds parts of these secrets in the text, both as written and decoded.
     pub(super) fn find(&self, secrets: &[Vec<u8>], text: &str, found: &mut Found) {
         if self.places.is_empty() {
             return;
@@ -100,7 +101,8 @@ fn position(block: u64) -> (usize, u64) {
     (usize::try_from(hash >> 6).expect("a few bits"), 1 << (hash & 63))
 }
 
-/// How far the text is the same as the secret around a block, which is at `at` in the text and at `offset` in the secret.
+/// The longest range around a block that is equal in text and secret. The block is at `at` in the text and at `offset`
+/// in the secret.
 fn part_around(bytes: &[u8], at: usize, secret: &[u8], offset: usize, free: usize) -> Range<usize> {
     let before = bytes[free..at].iter().rev().zip(secret[..offset].iter().rev());
     let behind = bytes[at..].iter().zip(&secret[offset..]);

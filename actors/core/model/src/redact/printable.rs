@@ -1,5 +1,5 @@
-//! Text that is safe for a terminal, a text log and a web page: it moves no cursor, changes no text direction, hides
-//! nothing and begins no new line. Unprintable characters are shown as in `\u{1b}`.
+//! Text that is safe for a terminal, a text log and a web page. It moves no cursor, changes no text direction, hides
+//! nothing and starts no new line. Unprintable characters are shown as in `\u{1b}`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::{REDACTED, cut, without_sent};
 /// The start of an escape for an unprintable character.
 pub(super) const ESCAPE: &str = "\\u{";
 
-/// Text that is safe to show. Only this module creates it, without recently sent tokens.
+/// Text that is safe to display. Only this module creates it; it contains no recently sent tokens.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Printable(String);
 
@@ -30,7 +30,7 @@ impl Printable {
         line
     }
 
-    /// These lines, each with its end.
+    /// The given lines, each with a line end.
     #[must_use]
     pub fn joined(lines: impl IntoIterator<Item = Printable>) -> Printable {
         let mut all = String::new();
@@ -41,15 +41,15 @@ impl Printable {
         Printable(all)
     }
 
-    /// A document of several lines whose foreign parts are one printable line each already: each `\n` is kept.
+    /// A document of several lines, in which foreign parts are already one printable line each. Each `\n` is kept.
     #[must_use]
     pub fn lines(text: &str) -> Printable {
         Printable::of(text, true)
     }
 
-    /// A JSON document with the same content: unprintable characters become JSON escapes. A string value with a recently
-    /// sent token is redacted as a whole; names and numbers stay, so that the document stays valid. Line breaks occur only
-    /// between its strings, and are kept.
+    /// A JSON document with the same content, with unprintable characters as JSON escapes. A string value with a
+    /// recently sent token is redacted as a whole; names and numbers stay, so that the document stays valid. Line
+    /// breaks occur only between strings, and are kept.
     #[must_use]
     pub fn json(document: &str) -> Printable {
         let document = values_without_sent(document);
@@ -84,7 +84,7 @@ impl fmt::Display for Printable {
     }
 }
 
-/// The JSON document without string values in which a recently sent token occurs.
+/// The JSON document with each string value redacted that contains a recently sent token.
 fn values_without_sent(document: &str) -> Cow<'_, str> {
     if let Cow::Borrowed(_) = without_sent(document) {
         return Cow::Borrowed(document);
@@ -106,7 +106,7 @@ fn values_without_sent(document: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// How many bytes the JSON string has that a text begins with, with its quotation marks.
+/// The length of the JSON string at the start of a text, in bytes, including its quotation marks.
 fn string_length(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.bytes().skip(1).position(|byte| {
@@ -130,8 +130,9 @@ pub(super) fn push(text: &str, keeps_lines: bool, out: &mut String) {
     out.push_str(&text[shown..]);
 }
 
-/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable: two names that
-/// differ in one of them look the same. The two joiners (U+200C, U+200D) belong to the spelling of words.
+/// Controls, line and paragraph separators, direction marks and invisible characters are unprintable: names that
+/// differ only in one of them look the same. The two joiners (U+200C, U+200D) are printable, because they are part of
+/// the spelling of words.
 fn is_printable(c: char) -> bool {
     !(c.is_control()
         || matches!(c,
@@ -144,7 +145,7 @@ fn is_printable(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redact::{Recipient, sent, told};
+    use crate::redact::{Recipient, safe_line, sent};
 
     const HOSTILE: &str = "a\u{1b}[2J\u{7}\u{7f}\u{9b}\u{202e}b\u{2066}\u{200b}\u{feff}\u{e0041}\u{61c}c";
     const SHOWN: &str =
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn unprintable_characters_are_escaped() {
         assert_eq!(Printable::line(HOSTILE).as_str(), SHOWN);
-        assert_eq!(told(HOSTILE, &[], 200), SHOWN);
+        assert_eq!(safe_line(HOSTILE, &[], 200), SHOWN);
         assert_eq!(Printable::line("a\nb\r\u{2028}").as_str(), "a\\u{a}b\\u{d}\\u{2028}");
         assert_eq!(Printable::lines("a\nb\r\n").as_str(), "a\nb\\u{d}\n");
     }
@@ -201,14 +202,16 @@ mod tests {
             ["\u{e4}\u{4e2d}\u{5d0}\u{627} \"\u{201e}x\u{201c}\" \\", "\u{645}\u{200c}\u{646}", "\u{1f512}"]
         {
             assert_eq!(Printable::line(text).as_str(), text);
-            assert_eq!(told(text, &[], 90), text);
+            assert_eq!(safe_line(text, &[], 90), text);
         }
     }
 
     #[test]
     fn the_limit_counts_shown_bytes_and_cuts_no_escape() {
         for longest in 3..60 {
-            for line in [told(HOSTILE, &[], longest), Printable::line_within(HOSTILE, longest).to_string()] {
+            for line in
+                [safe_line(HOSTILE, &[], longest), Printable::line_within(HOSTILE, longest).to_string()]
+            {
                 assert!(line.len() <= longest, "{longest}: {line}");
                 assert_eq!(line.matches(ESCAPE).count(), line.matches('}').count(), "{longest}: {line}");
             }

@@ -1,16 +1,17 @@
 //! The tokens that this process has sent recently. A peer may repeat a token anywhere and at any later time, without
-//! the scheme before it, and that text passes through many modules before it is shown. Therefore the tokens are
+//! the scheme before it, and that text passes through many modules before it is displayed. Therefore the tokens are
 //! process-wide, like the log.
 
 use std::sync::{Arc, PoisonError};
 
 use super::needle::Needles;
 
-/// The shortest token that is known, in bytes: a shorter one would blot out ordinary words.
+/// The shortest token that is removed, in bytes. Removing shorter ones would hide ordinary words.
 const SHORTEST: usize = 8;
-/// The shortest part of a token that is known by itself, in bytes.
+/// The shortest part of a token that is removed by itself, in bytes.
 const SHORTEST_PART: usize = 16;
-/// How many tokens of each recipient are kept. A token lasts for an hour or longer, so these cover several hours.
+/// The number of tokens that are kept for each recipient. A token lasts an hour or longer, so they cover several
+/// hours.
 const KEPT: usize = 8;
 
 /// The recipient of a token.
@@ -22,16 +23,16 @@ pub enum Recipient {
     Authority,
     /// The Kubernetes API server.
     ApiServer,
-    /// An xDS control plane, by its address. Each is a recipient of its own.
+    /// An xDS control plane, by its address. Each one is a separate recipient.
     ControlPlane(Arc<str>),
     /// A proxy, by its address. Each has its own password.
     Proxy(Arc<str>),
 }
 
-/// The tokens, and the secrets to find because of them.
+/// The tokens, and the secrets to search for because of them.
 #[derive(Default)]
-pub(super) struct Recent {
-    /// The newest of each recipient last.
+pub(super) struct RecentTokens {
+    /// Tokens with their recipients; the newest of each recipient is last.
     tokens: Vec<(Recipient, Arc<str>)>,
     pub(super) needles: Needles,
 }
@@ -40,29 +41,29 @@ pub(super) struct Recent {
     clippy::disallowed_types,
     reason = "the log and the commands need the tokens too, outside of actors; held only for a copy"
 )]
-static RECENT: std::sync::RwLock<Option<Arc<Recent>>> = std::sync::RwLock::new(None);
+static RECENT: std::sync::RwLock<Option<Arc<RecentTokens>>> = std::sync::RwLock::new(None);
 
-/// Records a token that is sent now. No text that is shown from now on contains it, or its signature if it has one.
+/// Records a token that is being sent. Texts displayed from now on contain neither the token nor its signature.
 pub fn sent(to: &Recipient, token: &str) {
     if token.len() >= SHORTEST && !recent().is_some_and(|recent| recent.is_newest(to, token)) {
         let mut recent = RECENT.write().unwrap_or_else(PoisonError::into_inner);
-        *recent = Some(Arc::new(Recent::with(recent.as_deref(), to, token)));
+        *recent = Some(Arc::new(RecentTokens::with(recent.as_deref(), to, token)));
     }
 }
 
-/// The tokens that are known now.
-pub(super) fn recent() -> Option<Arc<Recent>> {
+/// The tokens known now.
+pub(super) fn recent() -> Option<Arc<RecentTokens>> {
     RECENT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-impl Recent {
+impl RecentTokens {
     fn is_newest(&self, to: &Recipient, token: &str) -> bool {
         let newest = self.tokens.iter().rev().find(|(recipient, _)| recipient == to);
         newest.is_some_and(|(_, newest)| **newest == *token)
     }
 
-    /// These tokens, with this one as the newest.
-    pub(super) fn with(before: Option<&Recent>, to: &Recipient, token: &str) -> Recent {
+    /// The tokens with this one added as the newest.
+    pub(super) fn with(before: Option<&RecentTokens>, to: &Recipient, token: &str) -> RecentTokens {
         let mut tokens = before.map(|recent| recent.tokens.clone()).unwrap_or_default();
         tokens.retain(|(recipient, other)| (recipient, &**other) != (to, token));
         let of_recipient = tokens.iter().filter(|(recipient, _)| recipient == to).count();
@@ -81,7 +82,7 @@ impl Recent {
                 needles.add(signature.as_bytes());
             }
         }
-        Recent { tokens, needles }
+        RecentTokens { tokens, needles }
     }
 }
 

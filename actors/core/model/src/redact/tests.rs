@@ -1,4 +1,4 @@
-//! What is taken out and what is kept, in tables and for any text.
+//! What is removed and what is kept, in tables and for arbitrary text.
 
 use proptest::prelude::*;
 
@@ -106,25 +106,25 @@ fn c1_no_half_of_a_secret_is_left_wherever_a_text_is_cut() {
     for before in (0..60).chain(LONGEST_TEXT - 40..LONGEST_TEXT + 5) {
         for filler in ["x", " ", "x "] {
             let filler: String = filler.chars().cycle().take(before).collect();
-            // Secrets that cross the end of the text, and the end of the line.
+            // Secrets that cross the end of the searched text, and the end of the line.
             let longest = if before % 2 == 0 { 20 } else { 50 };
             for (said, known) in [
                 (format!("{filler} {known} and more"), &[known][..]),
                 (format!("{filler} Bearer {known} and more"), &[]),
             ] {
-                let line = told(&said, known, longest);
+                let line = safe_line(&said, known, longest);
                 assert!(!line.contains("pla") && line.len() <= longest, "{before}: {line}");
             }
         }
     }
-    // A secret with white space in it, at whose gap the text is cut.
+    // A secret with white space, at which the text is cut.
     for before in LONGEST_TEXT - 40..LONGEST_TEXT + 5 {
         let said = format!("{}planted  secret\twith-gaps", " ".repeat(before));
-        let line = told(&said, &["planted  secret\twith-gaps"], 50);
+        let line = safe_line(&said, &["planted  secret\twith-gaps"], 50);
         assert!(!line.contains("pla") && !line.contains("secret"), "{before}: {line}");
     }
-    assert_eq!(told("a\r\n  b\tc", &[], 50), "a b c");
-    assert_eq!(told(&"x".repeat(90), &[], 50), format!("{}\u{2026}", "x".repeat(47)));
+    assert_eq!(safe_line("a\r\n  b\tc", &[], 50), "a b c");
+    assert_eq!(safe_line(&"x".repeat(90), &[], 50), format!("{}\u{2026}", "x".repeat(47)));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
     ] {
         for length in [LONGEST_TEXT, 4 * LONGEST_TEXT] {
             let text = part.repeat(length / part.len());
-            // Each word that may be base64 is decoded, but not more of it than this.
+            // Each word that may be base64 is decoded, but no more of it than this.
             let most = text.len() * 128;
             let looked_at = secrets_in(&text, &text, &[]).looked_at;
             assert!(looked_at <= most, "{part}: {looked_at} of {}", text.len());
@@ -163,13 +163,13 @@ fn c1_a_text_that_is_made_to_cost_time_costs_little() {
 
 #[test]
 fn c1_a_long_user_and_password_is_removed_though_half_decoded() {
-    // "a" alone, in base64: no colon stands in what is decoded.
+    // "a" alone, in base64: the decoded text has no colon.
     let long = "YWFh".repeat(300);
     assert_eq!(redacted(&format!("Basic {long}, b")), format!("Basic {REDACTED}, b"));
     assert_eq!(redacted("Basic YWFh, b"), "Basic YWFh, b");
 }
 
-/// Ways in which a secret is carried.
+/// Ways in which a text carries a secret.
 fn carried(secret: &str) -> impl Strategy<Value = String> {
     let secret = secret.to_owned();
     (0..24_usize).prop_map(move |way| {
@@ -203,7 +203,7 @@ fn carried(secret: &str) -> impl Strategy<Value = String> {
     })
 }
 
-/// Words, and what stands between them, of which no secret is made.
+/// Words and separators that are not part of a secret.
 fn ordinary() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         "[A-Za-z]{1,12}",
@@ -225,7 +225,7 @@ proptest! {
     fn c1_no_text_shows_a_secret_that_is_carried_in_it(
         before in ordinary(), between in "[ -~\n]{0,20}", carrier in carried("pl4nted-marker_x"), after in "[ -~]{0,20}",
     ) {
-        // A quotation mark that stands directly before changes what is a name and what is a value.
+        // A quotation mark directly before it changes what is a name and what is a value.
         let text = format!("{before}{between} {carrier} {after}");
         let shown = redacted(&text);
         prop_assert!(!shown.contains("pl4nted-marker"), "{text:?} became {shown:?}");
@@ -247,7 +247,7 @@ proptest! {
 
     #[test]
     fn c1_any_text_at_all_is_told_in_one_short_line(text in any::<String>(), known in any::<String>()) {
-        let line = told(&text, &[&known], 100);
+        let line = safe_line(&text, &[&known], 100);
         prop_assert!(line.len() <= 100 && !line.contains('\n'));
         let again = Printable::line(&line);
         prop_assert_eq!(again.as_str(), &*line);

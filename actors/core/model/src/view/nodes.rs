@@ -1,4 +1,4 @@
-//! What is shown of nodes that leave service (docs/design/nodes.md, N1-N5).
+//! Views of nodes that leave service (docs/design/nodes.md, N1-N5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,41 +9,41 @@ use crate::machine::Now;
 use crate::node::{NodeState, Role};
 use crate::signals::Signal;
 
-/// A node that leaves service, or has not come back in every pool yet. Others are not shown.
+/// A node that leaves service, or that is not yet back in every pool. Other nodes have no such view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeView {
     /// Its name.
     pub name: NodeName,
     /// Its UID.
     pub uid: NodeUid,
-    /// How far it is.
+    /// Progress of the node.
     pub state: NodeState,
-    /// Why it leaves service; none: it comes back, or its object is gone.
+    /// Why the node leaves service. Empty when it returns to service, or when its object is gone.
     pub signals: BTreeSet<Signal>,
-    /// Since when that is wanted.
+    /// Time since which the node leaves or returns.
     pub since: Option<Now>,
-    /// Whether it is Ready.
+    /// True if the node is Ready.
     pub ready: bool,
-    /// What entries send to it: its addresses and its virtual machine.
+    /// The backends of its entries: its addresses and its virtual machine.
     pub backends: Vec<Backend>,
-    /// The generation of the set that has it; `None`: none has.
+    /// Generation of the draining set that includes the node; `None`: no set does.
     pub generation: Option<u64>,
-    /// Whether our ConfigMap is confirmed to hold its record (N4).
+    /// True if our ConfigMap is confirmed to hold the node's record (N4).
     pub recorded: bool,
-    /// Whether we have set the taint that says that it is evicted (N1).
+    /// True if we have set the eviction taint on the node (N1).
     pub taint_ours: bool,
-    /// The pools that it is in, in their order.
+    /// The pools of the node, in order.
     pub pools: Vec<NodePool>,
-    /// How often work on it has failed in a row.
+    /// Number of consecutive failures.
     pub retries: u32,
-    /// When it is worked on again, if it waits for that.
+    /// Time of the next try, if it waits for a time.
     pub next: Option<Now>,
-    /// What the last failure said, until it is done.
+    /// Message of the last failure; cleared when the node is done.
     pub last_error: Option<Arc<str>>,
 }
 
 impl NodeView {
-    /// In how many of its pools it is in this state.
+    /// Number of its pools in this state.
     #[must_use]
     pub fn count(&self, state: NodePoolState) -> usize {
         self.pools.iter().filter(|pool| pool.state == state).count()
@@ -55,29 +55,29 @@ impl NodeView {
 pub struct NodePool {
     /// The pool.
     pub pool: PoolId,
-    /// How it is there.
+    /// State of the node's entry in the pool.
     pub state: NodePoolState,
 }
 
-/// How a node that leaves service is in one pool.
+/// State of a leaving node's entry in one pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodePoolState {
-    /// Its entry is Down by us.
+    /// We have set the entry Down.
     Down,
-    /// Its entry waits to be set Down, or to be taken back.
+    /// The entry waits to be set Down or restored.
     Waiting,
-    /// That has failed, and is tried again.
+    /// The last try failed and is repeated.
     Failed,
-    /// Its entry was Down before us: it is left as it is (N4).
+    /// The entry was Down before we acted, so it is left unchanged (N4).
     Foreign,
-    /// Its entry has an admin state that we do not know: it is left as it is.
+    /// The entry has an admin state that we do not know, so it is left unchanged.
     Unknown,
-    /// The pool is left out by the configuration (N2).
+    /// The configuration excludes the pool (N2).
     Excluded,
 }
 
 impl NodePoolState {
-    /// Each of them.
+    /// Every state.
     pub const ALL: [NodePoolState; 6] = [
         NodePoolState::Down,
         NodePoolState::Waiting,
@@ -87,7 +87,7 @@ impl NodePoolState {
         NodePoolState::Excluded,
     ];
 
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -104,46 +104,46 @@ impl NodePoolState {
 /// The admin state as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AdminView {
-    /// What the machine does.
+    /// Role of the machine.
     pub role: Role,
-    /// Whether a note in our ConfigMap has switched it off (N4).
+    /// True if a key in our ConfigMap has switched the admin state off (N4).
     pub switched_off: bool,
-    /// The generation of the set that the writer goes by.
+    /// Generation of the draining set that the writer uses.
     pub generation: u64,
-    /// How many records our ConfigMap holds.
+    /// Number of records in our ConfigMap.
     pub records: usize,
-    /// The keys of records that cannot be read, and why: nothing of theirs is ours.
+    /// Keys of unreadable records, with the reason. Nothing under these keys counts as ours.
     pub unreadable: BTreeMap<Arc<str>, &'static str>,
-    /// How many nodes wait for a record that our ConfigMap cannot take.
+    /// Number of nodes that wait for a record that our ConfigMap cannot take.
     pub refused: usize,
-    /// Admin states of known nodes that are not ours, in order; [`AdminView::MOST_FOREIGN`] at most. Entries that send
-    /// to no known node are not among them.
+    /// Admin states of known nodes that are not ours, in order; at most [`AdminView::MOST_FOREIGN`]. Entries that
+    /// belong to no known node are not included.
     pub foreign: Vec<ForeignState>,
-    /// Whether our ConfigMap could be read, or written, when it was asked for last.
+    /// True if the last read or write of our ConfigMap succeeded.
     pub fresh: bool,
-    /// What the last failed request about it said, until one succeeds.
+    /// Message of the last failed request about our ConfigMap; cleared by the next success.
     pub last_error: Option<Arc<str>>,
 }
 
 impl AdminView {
-    /// How many admin states are shown at most that another client has set, of all nodes together.
+    /// The maximum number of foreign admin states in the view, over all nodes.
     pub const MOST_FOREIGN: usize = 100;
 }
 
 /// An admin state that another client has set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ForeignState {
-    /// In which pool.
+    /// The pool.
     pub pool: PoolId,
-    /// Of which entry.
+    /// The backend of the entry.
     pub backend: Backend,
-    /// What is set.
+    /// The admin state.
     pub state: AdminState,
-    /// Whose entry that is.
+    /// The node of the entry.
     pub node: NodeName,
 }
 
-/// The word for an admin state, as Azure spells it.
+/// The spelling of an admin state in Azure.
 #[must_use]
 pub fn admin_state_word(state: AdminState) -> &'static str {
     match state {

@@ -1,9 +1,8 @@
-//! What a `ClusterLoadAssignment` means to pools: whether it is valid, and its addresses by priority and standing
+//! The meaning of a `ClusterLoadAssignment` for pools: whether it is valid, and its addresses by priority and standing
 //! (X2).
 //!
-//! It knows nothing of what was assigned before: which priority is used, and for how long, is
-//! [`super::membership`]'s business. What only a client that balances by itself can heed, such as drops and
-//! overprovisioning, is not looked at.
+//! This module has no state: [`super::membership`] decides which priority is used, and for how long. Fields that only
+//! a client-side load balancer can respect, such as drops and overprovisioning, are ignored.
 
 #[cfg(test)]
 mod tests;
@@ -16,15 +15,15 @@ use super::facts::{AddressFacts, AssignmentFacts, EndpointFacts, Locality, Local
 use super::resource::{Faults, quoted};
 use crate::ids::Family;
 
-/// How large an assignment may be.
+/// Size limits of an assignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The most members of one pool.
+    /// The maximum number of members of one pool.
     pub members: usize,
 }
 
 impl Limits {
-    /// What every backend pool of Azure takes; some may take more.
+    /// The limits of every Azure backend pool; some pools may be larger.
     pub const AZURE: Limits = Limits { members: 1_000 };
 }
 
@@ -34,24 +33,24 @@ impl Default for Limits {
     }
 }
 
-/// How an endpoint stands. The order is that of preference: of an address with several ports the best counts.
+/// The standing of an endpoint, ordered by preference. The best standing of an address with several ports counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Standing {
-    /// It takes traffic, or nothing is known of its health.
+    /// It takes traffic, or its health is unknown.
     Healthy,
-    /// It takes traffic where nothing healthy is left.
+    /// It takes traffic if no healthy endpoint is left.
     Degraded,
-    /// It ends what it has begun, and takes nothing new.
+    /// It finishes its connections and takes no new ones.
     Draining,
-    /// It takes nothing.
+    /// It takes no traffic.
     Out,
 }
 
 impl Standing {
-    /// Those that make a member, the better one first.
+    /// The standings of members, the better one first.
     pub const USABLE: [Standing; 2] = [Standing::Healthy, Standing::Degraded];
 
-    /// What the number of a `HealthStatus` means. `UNHEALTHY` and `TIMEOUT` are out, and so is what is not known.
+    /// The standing for the number of a `HealthStatus`. `UNHEALTHY`, `TIMEOUT` and unknown numbers are out.
     #[must_use]
     pub fn of_health(number: i32) -> Standing {
         const UNKNOWN: i32 = 0;
@@ -66,7 +65,7 @@ impl Standing {
         }
     }
 
-    /// The word in messages.
+    /// The name in messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -84,18 +83,18 @@ impl fmt::Display for Standing {
     }
 }
 
-/// A valid assignment: what of it matters to pools, in the same form whatever the order in which it came.
+/// A valid assignment, reduced to what matters to pools. The form does not depend on the order in the message.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LoadAssignment {
-    /// The priorities, the first one before all others. The last one has an address; one before it may have none.
+    /// The priorities, the highest first. The last one has an address; earlier ones may have none.
     pub priorities: Vec<Priority>,
-    /// Whether localities were skipped because their weight is 0.
+    /// True if localities were skipped because their weight is 0.
     pub skips: bool,
-    /// Whether there are endpoints, be they usable or not: without any, that there is nothing is what it says.
+    /// True if there are endpoints, usable or not. Without endpoints, the assignment is empty on purpose.
     pub has_endpoints: bool,
-    /// Whether all endpoints drain, those of both families and those that are skipped; not where there are none.
+    /// True if there are endpoints and all of them drain, including those of both families and skipped ones.
     pub only_drains: bool,
-    /// Whether an endpoint has further addresses of the same family, which no pool gets.
+    /// True if an endpoint has further addresses of the same family, which no pool gets.
     pub alternatives: bool,
 }
 
@@ -104,17 +103,17 @@ pub struct LoadAssignment {
 pub struct Priority {
     /// Their addresses, of both families.
     pub addresses: BTreeMap<IpAddr, Standing>,
-    /// Whether some are to get more traffic than others, which a pool cannot do.
+    /// True if some endpoints should get more traffic than others, which a pool cannot do.
     pub weighted: bool,
 }
 
 impl Priority {
-    /// The addresses of a family that stand so.
+    /// The addresses of a family with this standing.
     pub fn with(&self, family: Family, standing: Standing) -> impl Iterator<Item = IpAddr> + '_ {
         self.of(family).filter(move |(_, known)| *known == standing).map(|(ip, _)| ip)
     }
 
-    /// The addresses of a family, and how they stand.
+    /// The addresses of a family with their standing.
     pub fn of(&self, family: Family) -> impl Iterator<Item = (IpAddr, Standing)> + '_ {
         let of_family = self.addresses.iter().filter(move |(ip, _)| family_of(**ip) == family);
         of_family.map(|(ip, standing)| (*ip, *standing))
@@ -122,10 +121,10 @@ impl Priority {
 }
 
 impl LoadAssignment {
-    /// The assignment in normal form; `Err`: what is wrong with it, with the paths of the fields.
+    /// The assignment in normal form, or the errors with the paths of the fields.
     ///
-    /// A locality without a weight counts: servers that do not balance by locality leave it out. One whose weight is 0
-    /// is skipped with all that is in it, as gRPC does, and leaves a gap where its priority has no other.
+    /// A locality without a weight counts: servers without locality balancing omit the weight. A locality of weight 0
+    /// is skipped with all its endpoints, as in gRPC. It leaves a gap if its priority has no other locality.
     pub fn of(facts: &AssignmentFacts, limits: Limits) -> Result<LoadAssignment, String> {
         let mut reading = Reading::default();
         let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
@@ -142,13 +141,13 @@ impl LoadAssignment {
             priority.weigh(locality);
         }
         let Reading { alternatives, mut faults, seen: _ } = reading;
-        judge_gaps(&gathered, &mut faults);
-        judge_localities(&facts.localities, &mut faults);
+        check_gaps(&gathered, &mut faults);
+        check_localities(&facts.localities, &mut faults);
         let mut priorities: Vec<Priority> = gathered.into_values().map(Gathered::end).collect();
         while priorities.last().is_some_and(|last| last.addresses.is_empty()) {
             priorities.pop();
         }
-        judge_sizes(&priorities, limits, &mut faults);
+        check_sizes(&priorities, limits, &mut faults);
         let mut all = facts.localities.iter().flat_map(|locality| &locality.endpoints).peekable();
         let has_endpoints = all.peek().is_some();
         let only_drains =
@@ -156,7 +155,7 @@ impl LoadAssignment {
         faults.end(LoadAssignment { priorities, skips, has_endpoints, only_drains, alternatives })
     }
 
-    /// The addresses of a family that stand so in one priority; none where there is no such priority.
+    /// The addresses of a family with this standing in one priority; none if the priority does not exist.
     pub fn with(
         &self,
         family: Family,
@@ -175,7 +174,7 @@ fn family_of(ip: IpAddr) -> Family {
     }
 }
 
-/// Where an endpoint stands in the message.
+/// Position of an endpoint in the message.
 #[derive(Clone, Copy)]
 struct Place {
     locality: usize,
@@ -188,11 +187,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where an endpoint listens. TCP and UDP are two endpoints, though a pool makes one member of them.
+/// The socket of an endpoint. TCP and UDP are two endpoints, although a pool makes one member of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Socket {
     ip: IpAddr,
-    /// 0: not said.
+    /// 0: no port given.
     port: u16,
     protocol: i32,
 }
@@ -206,16 +205,16 @@ impl fmt::Display for Socket {
     }
 }
 
-/// What is wrong with an address: which of its fields, and what.
-struct Unfit {
+/// An error in an address: the field and the fault.
+struct AddressFault {
     field: &'static str,
     fault: String,
 }
 
 impl Socket {
-    fn of(address: &AddressFacts) -> Result<Socket, Unfit> {
+    fn of(address: &AddressFacts) -> Result<Socket, AddressFault> {
         let no_socket = |field: &'static str, fault: &str| {
-            Err(Unfit { field, fault: format!("{fault}: name the IP address of the endpoint") })
+            Err(AddressFault { field, fault: format!("{fault}: name the IP address of the endpoint") })
         };
         match address {
             AddressFacts::Socket { address, port, protocol } => {
@@ -230,35 +229,35 @@ impl Socket {
     }
 }
 
-/// Reads an address. IPv4 in IPv6's clothes is IPv4: that is what is connected to, and what Azure takes.
-fn read_ip(text: &str) -> Result<IpAddr, Unfit> {
+/// Parses an address. An IPv4-mapped IPv6 address becomes IPv4: connections use that, and Azure accepts it.
+fn read_ip(text: &str) -> Result<IpAddr, AddressFault> {
     const FIELD: &str = ".socket_address.address";
     let Ok(ip) = text.parse::<IpAddr>() else {
         let text = quoted(text);
         let fault = format!("{text} is not an IP address, and a pool holds no names: name that of the host");
-        return Err(Unfit { field: FIELD, fault });
+        return Err(AddressFault { field: FIELD, fault });
     };
     let ip = ip.to_canonical();
     match unfitness(ip) {
         None => Ok(ip),
         Some(why) => {
             let fault = format!("{ip} is {why}: name the one by which a load balancer reaches the endpoint");
-            Err(Unfit { field: FIELD, fault })
+            Err(AddressFault { field: FIELD, fault })
         }
     }
 }
 
-fn read_port(port: Option<u32>) -> Result<u16, Unfit> {
+fn read_port(port: Option<u32>) -> Result<u16, AddressFault> {
     let number = port.unwrap_or(0);
     u16::try_from(number).map_err(|_| {
         let fault = format!("{number} is not the number of a port: name one up to 65535");
-        Unfit { field: ".socket_address.port_value", fault }
+        AddressFault { field: ".socket_address.port_value", fault }
     })
 }
 
-/// Why no pool can hold an address; `None`: one can. A single such address can keep Azure from taking a pool at all.
+/// Why no pool can hold an address; `None`: a pool can. One such address may make Azure refuse the whole pool.
 fn unfitness(ip: IpAddr) -> Option<&'static str> {
-    /// Where Azure itself answers in every network: its probes come from there.
+    /// The address of Azure itself in every network; health probes come from it.
     const AZURE: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
     let (nobody, everybody, link_local) = match ip {
         IpAddr::V4(ip) => (ip.octets()[0] == 0, ip.is_broadcast(), ip.is_link_local()),
@@ -281,10 +280,10 @@ fn unfitness(ip: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// What has been read of an assignment so far.
+/// The state of reading an assignment.
 #[derive(Default)]
 struct Reading {
-    /// Which sockets were seen, and where first.
+    /// The sockets read so far, each with its first position.
     seen: BTreeMap<Socket, Place>,
     alternatives: bool,
     faults: Faults,
@@ -298,7 +297,7 @@ impl Reading {
         }
         priority.weights.insert(facts.weight.unwrap_or(1));
         let standing = Standing::of_health(facts.health);
-        // A pool is of one family and takes an endpoint once: by the first of its addresses.
+        // A pool is of one family and takes an endpoint once, by its first address of that family.
         let mut chosen: BTreeMap<Family, IpAddr> = BTreeMap::new();
         for (n, address) in std::iter::once(&facts.address).chain(&facts.additional).enumerate() {
             let Some(Socket { ip, .. }) = self.read_socket(place, n, address) else { continue };
@@ -311,7 +310,7 @@ impl Reading {
         }
     }
 
-    /// Reads the address of this number of an endpoint; `None`: something is wrong with it.
+    /// Reads address number `n` of an endpoint; `None` after an error.
     fn read_socket(&mut self, place: Place, n: usize, address: &AddressFacts) -> Option<Socket> {
         let path = |field: &str| match n.checked_sub(1) {
             None => format!("{place}.endpoint.address{field}"),
@@ -319,7 +318,7 @@ impl Reading {
         };
         let socket = match Socket::of(address) {
             Ok(socket) => socket,
-            Err(Unfit { field, fault }) => {
+            Err(AddressFault { field, fault }) => {
                 self.faults.add(path(field), fault);
                 return None;
             }
@@ -334,14 +333,14 @@ impl Reading {
     }
 }
 
-/// What has been read of one priority so far.
+/// The state of reading one priority.
 struct Gathered {
-    /// The first of its localities.
+    /// Index of its first locality.
     first: usize,
     addresses: BTreeMap<IpAddr, Standing>,
     /// The weights of its endpoints.
     weights: BTreeSet<u32>,
-    /// The weight and the number of endpoints of each locality that has both.
+    /// Weight and number of endpoints of each locality that has both.
     shares: Vec<(u64, u64)>,
 }
 
@@ -357,7 +356,7 @@ impl Gathered {
         }
     }
 
-    /// A locality that is larger gets more anyhow: what counts is its weight for each of its endpoints.
+    /// A larger locality gets more traffic in any case, so weights are compared per endpoint.
     fn end(self) -> Priority {
         let differs = |pair: &[(u64, u64)]| match pair {
             [one, other] => one.0.saturating_mul(other.1) != other.0.saturating_mul(one.1),
@@ -368,8 +367,8 @@ impl Gathered {
     }
 }
 
-/// Priorities count from 0 without gaps.
-fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
+/// Checks that priorities count from 0 without gaps.
+fn check_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
     let mut counted = (0_u32..).zip(gathered);
     if let Some((missing, (found, beyond))) = counted.find(|(expected, (found, _))| expected != *found) {
         let path = format!("endpoints[{}].priority", beyond.first);
@@ -378,9 +377,9 @@ fn judge_gaps(gathered: &BTreeMap<u32, Gathered>, faults: &mut Faults) {
     }
 }
 
-/// Checks, as gRPC does, that a priority has each locality once and that its weights add up to at most 32 bits.
-/// Localities without a name are not compared: control planes without zones leave the name out.
-fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
+/// Checks, as gRPC does, that a priority contains each locality once, and that its weights add up to at most 32 bits.
+/// Localities without a name are not compared, because control planes without zones omit the name.
+fn check_localities(localities: &[LocalityFacts], faults: &mut Faults) {
     let mut seen: BTreeMap<(u32, &Locality), usize> = BTreeMap::new();
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     for (at, locality) in localities.iter().enumerate().filter(|(_, locality)| locality.weight != Some(0)) {
@@ -405,8 +404,8 @@ fn judge_localities(localities: &[LocalityFacts], faults: &mut Faults) {
     }
 }
 
-/// Whatever may be chosen of an assignment must fit in a pool.
-fn judge_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
+/// Checks that every possible selection of members fits in a pool.
+fn check_sizes(priorities: &[Priority], limits: Limits, faults: &mut Faults) {
     for (number, priority) in priorities.iter().enumerate() {
         for (family, name) in [(Family::V4, "IPv4"), (Family::V6, "IPv6")] {
             for standing in Standing::USABLE {

@@ -7,108 +7,108 @@ use crate::level::Provenance;
 use crate::machine::Wall;
 use crate::xds::facts::{Code, Raw};
 
-/// What the source of the resources is known to do: the server features of A88 (X2).
+/// The server features of A88 that the source of the resources has (X2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// Whether a data error ends the use of the cached resource (`fail_on_data_errors`).
+    /// True if a data error ends the use of the cached resource (`fail_on_data_errors`).
     pub fail_on_data_errors: bool,
-    /// Whether a resource that has not come means a slow source, not a missing resource
+    /// True if a missing resource means a slow source and not a resource that does not exist
     /// (`resource_timer_is_transient_error`).
     pub timer_is_transient: bool,
 }
 
 impl Policy {
-    /// How long a resource may take to come once it was asked for (A57, A88).
+    /// How long a resource may take to arrive after it was requested (A57, A88).
     #[must_use]
     pub const fn patience(self) -> Duration {
         Duration::from_secs(if self.timer_is_transient { 30 } else { 15 })
     }
 }
 
-/// The state of a cache entry (A88). Only DOES_NOT_EXIST, NACKED and RECEIVED_ERROR come with and without a cached
-/// resource.
+/// The state of a cache entry (A88). Only DOES_NOT_EXIST, NACKED and RECEIVED_ERROR occur both with and without a
+/// cached resource.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum State {
-    /// It is watched and has not come; neither a resource nor an error is known.
+pub enum ResourceState {
+    /// The resource is watched; neither the resource nor an error has arrived.
     Requested,
-    /// It does not exist: it has not come in time, or was deleted.
+    /// It does not exist: it did not arrive in time, or was deleted.
     DoesNotExist,
     /// It exists and is valid.
     Acked,
     /// Its most recent version is invalid.
     Nacked,
-    /// Its source has reported an error in its place (xRFC TP3).
+    /// Its source has reported an error instead of it (xRFC TP3).
     ReceivedError,
-    /// It has not come in time, from a source that would have said if it did not exist.
+    /// It did not arrive in time, from a source that would have reported that it does not exist.
     Timeout,
 }
 
-impl State {
-    /// All of them.
-    pub const ALL: [State; 6] = [
-        State::Requested,
-        State::DoesNotExist,
-        State::Acked,
-        State::Nacked,
-        State::ReceivedError,
-        State::Timeout,
+impl ResourceState {
+    /// Every state.
+    pub const ALL: [ResourceState; 6] = [
+        ResourceState::Requested,
+        ResourceState::DoesNotExist,
+        ResourceState::Acked,
+        ResourceState::Nacked,
+        ResourceState::ReceivedError,
+        ResourceState::Timeout,
     ];
 
     /// Its name in CSDS (`ClientResourceStatus`).
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Requested => "REQUESTED",
-            State::DoesNotExist => "DOES_NOT_EXIST",
-            State::Acked => "ACKED",
-            State::Nacked => "NACKED",
-            State::ReceivedError => "RECEIVED_ERROR",
-            State::Timeout => "TIMEOUT",
+            ResourceState::Requested => "REQUESTED",
+            ResourceState::DoesNotExist => "DOES_NOT_EXIST",
+            ResourceState::Acked => "ACKED",
+            ResourceState::Nacked => "NACKED",
+            ResourceState::ReceivedError => "RECEIVED_ERROR",
+            ResourceState::Timeout => "TIMEOUT",
         }
     }
 
-    /// What it is counted as, with or without a cached resource (A78, A88).
+    /// The metric label for this state, with or without a cached resource (A78, A88).
     #[must_use]
     pub fn cache_state(self, is_cached: bool) -> CacheState {
         match self {
-            State::Requested => CacheState::Requested,
-            State::DoesNotExist if is_cached => CacheState::DoesNotExistButCached,
-            State::DoesNotExist => CacheState::DoesNotExist,
-            State::Acked => CacheState::Acked,
-            State::Nacked if is_cached => CacheState::NackedButCached,
-            State::Nacked => CacheState::Nacked,
-            State::ReceivedError if is_cached => CacheState::ReceivedErrorButCached,
-            State::ReceivedError => CacheState::ReceivedError,
-            State::Timeout => CacheState::Timeout,
+            ResourceState::Requested => CacheState::Requested,
+            ResourceState::DoesNotExist if is_cached => CacheState::DoesNotExistButCached,
+            ResourceState::DoesNotExist => CacheState::DoesNotExist,
+            ResourceState::Acked => CacheState::Acked,
+            ResourceState::Nacked if is_cached => CacheState::NackedButCached,
+            ResourceState::Nacked => CacheState::Nacked,
+            ResourceState::ReceivedError if is_cached => CacheState::ReceivedErrorButCached,
+            ResourceState::ReceivedError => CacheState::ReceivedError,
+            ResourceState::Timeout => CacheState::Timeout,
         }
     }
 }
 
-/// What watched resources are counted by: `grpc.xds.cache_state`, a closed set of labels (A78, A88).
+/// The label of watched resources in `grpc.xds.cache_state`, a closed set (A78, A88).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum CacheState {
-    /// It has not come.
+    /// It has not arrived.
     Requested,
-    /// It does not exist, and none is in use.
+    /// It does not exist, and no older one is in use.
     DoesNotExist,
     /// It was deleted, and the last good one is in use.
     DoesNotExistButCached,
     /// It is valid and in use.
     Acked,
-    /// It is invalid, and none is in use.
+    /// It is invalid, and no older one is in use.
     Nacked,
     /// Its newest version is invalid, and the last good one is in use.
     NackedButCached,
-    /// Its source has reported an error, and none is in use.
+    /// Its source has reported an error, and no older one is in use.
     ReceivedError,
     /// Its source has reported an error, and the last good one is in use.
     ReceivedErrorButCached,
-    /// It has not come in time.
+    /// It did not arrive in time.
     Timeout,
 }
 
 impl CacheState {
-    /// All of them.
+    /// Every label.
     pub const ALL: [CacheState; 9] = [
         CacheState::Requested,
         CacheState::DoesNotExist,
@@ -121,7 +121,7 @@ impl CacheState {
         CacheState::Timeout,
     ];
 
-    /// The label's value.
+    /// The label value.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -138,37 +138,37 @@ impl CacheState {
     }
 }
 
-/// A good resource.
+/// A valid resource in the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cached<V> {
-    /// What it says. Two resources with equal values are the same to their watchers.
+    /// Its content. To watchers, resources with equal values are the same.
     pub value: V,
-    /// Its bytes as they came, where it came as bytes.
+    /// Its bytes as received, if it was received as bytes.
     pub raw: Option<Raw>,
-    /// The version of the response that brought it last.
+    /// The version of the latest response with this resource.
     pub version: Arc<str>,
-    /// When it came last.
+    /// Arrival of the latest response with this resource.
     pub updated: Wall,
-    /// How it came last (G1).
+    /// How it arrived last (G1).
     pub provenance: Provenance,
 }
 
-/// Why a resource is not available, or is not as its source wants it.
+/// Why a resource is not available, or not in the state that its source intends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// What kind of thing went wrong.
+    /// The kind of error.
     pub reason: Reason,
-    /// The status. It is shown as a reason, and never handed on as a status of our own (A88).
+    /// The status. It is shown as a reason and never returned as our own status (A88).
     pub code: Code,
-    /// What went wrong, for operators.
+    /// Description for operators.
     pub message: Arc<str>,
-    /// What was rejected; `None` for timers and connectivity.
+    /// The rejected resource; `None` for timers and connectivity.
     pub rejected: Option<Rejected>,
 }
 
 impl Error {
-    /// Whether it is a data error, which ends the use of a cached resource under `fail_on_data_errors`; all others
-    /// are transient (A88).
+    /// Returns true for a data error, which ends the use of a cached resource under `fail_on_data_errors`. All other
+    /// errors are transient (A88).
     #[must_use]
     pub fn is_data_error(&self) -> bool {
         match self.reason {
@@ -178,9 +178,9 @@ impl Error {
         }
     }
 
-    /// Whether it says nothing that the other does not say; which version was rejected when does not count.
+    /// Returns true if both errors have the same content. The time and version of the rejection do not count.
     #[must_use]
-    pub fn says_the_same_as(&self, other: &Error) -> bool {
+    pub fn is_same_as(&self, other: &Error) -> bool {
         self.reason == other.reason && self.code == other.code && self.message == other.message
     }
 }
@@ -194,14 +194,14 @@ pub enum Reason {
     Nack,
     /// The resource was deleted.
     Deleted,
-    /// The resource has not come in time.
+    /// The resource did not arrive in time.
     Timer,
-    /// The source has reported it (xRFC TP3).
+    /// The source has reported an error (xRFC TP3).
     Reported,
 }
 
 impl Reason {
-    /// The word for the admin API and events.
+    /// The value in the admin API and in events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -214,13 +214,13 @@ impl Reason {
     }
 }
 
-/// What was rejected, for CSDS.
+/// A rejected resource, for CSDS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rejected {
     /// The version of the response.
     pub version: Arc<str>,
-    /// When it came.
+    /// Arrival of the response.
     pub at: Wall,
-    /// The invalid resource as it came.
+    /// The invalid resource as received.
     pub raw: Option<Raw>,
 }

@@ -1,6 +1,6 @@
-//! What a `Cluster` means to pools: which endpoints it names, and whether they can be asked for (X2).
+//! The meaning of a `Cluster` for pools: the endpoints that it names, and whether they can be requested (X2).
 //!
-//! How a cluster balances, connects and checks health is nothing to a pool, and is not looked at.
+//! Load balancing, connections and health checks of a cluster do not matter to a pool and are ignored.
 
 #[cfg(test)]
 mod tests;
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use super::facts::{ClusterFacts, EdsSource};
 use super::resource::Faults;
 
-/// The number of the one `DiscoveryType` whose endpoints are asked for.
+/// The number of the only supported `DiscoveryType`.
 const EDS: i32 = 3;
 
-/// The name that control planes take for everything there is.
+/// The name that control planes interpret as all resources.
 const WILDCARD: &str = "*";
 
 /// A valid cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cluster {
-    /// The name by which its endpoints are asked for.
+    /// The name under which its endpoints are requested.
     pub eds_name: Arc<str>,
 }
 
 impl Cluster {
-    /// What the cluster of this name says; `Err`: what is wrong with it, with the paths of the fields.
+    /// Validates the cluster `name`, or returns the errors with the paths of the fields.
     pub(super) fn of(name: &Arc<str>, facts: &ClusterFacts) -> Result<Cluster, String> {
         const REMEDY: &str = "make it EDS, or give the pool a source that names endpoints (eds:…)";
         let mut faults = Faults::default();
@@ -38,7 +38,7 @@ impl Cluster {
                 faults.add("cluster_type", format_args!("is not supported, only the type EDS is: {REMEDY}"));
             }
         }
-        // What another type says of EDS is not looked at.
+        // The EDS fields of a cluster of another type are ignored.
         let is_eds = facts.discovery == Some(EDS);
         let mut eds_name = Arc::clone(name);
         match &facts.eds {
@@ -65,7 +65,7 @@ impl Cluster {
     }
 }
 
-/// Whether endpoints from there come on the stream that the cluster came on.
+/// Returns true if endpoints from this source arrive on the same stream as the cluster.
 fn is_known_source(source: EdsSource) -> bool {
     match source {
         EdsSource::Ads | EdsSource::SameServer => true,

@@ -1,123 +1,123 @@
-//! What came from a control plane, as plain facts: a driver decodes them and judges nothing (X2).
+//! Messages of a control plane as plain facts. A driver decodes them and does not validate them (X2).
 //!
-//! Numbers of protobuf enumerations stay numbers here, since a control plane may be newer than we are. What is
-//! missing in a message is missing here too.
+//! Protobuf enumerations stay numbers, because a control plane may be newer than this program. Fields that are absent
+//! in a message are absent here too.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of resources that are asked for (X2).
+/// The kinds of resources that are requested (X2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// A cluster: it says which endpoints are meant.
+pub enum ResourceKind {
+    /// A cluster, which names its endpoints.
     Cluster,
     /// The endpoints of a cluster: a `ClusterLoadAssignment`.
     Endpoints,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 2] = [Kind::Cluster, Kind::Endpoints];
+impl ResourceKind {
+    /// Every kind.
+    pub const ALL: [ResourceKind; 2] = [ResourceKind::Cluster, ResourceKind::Endpoints];
 
-    /// The type URL by which a control plane is asked for it, and that CSDS shows.
+    /// The type URL in requests and in CSDS.
     #[must_use]
     pub fn type_url(self) -> &'static str {
         match self {
-            Kind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
-            Kind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceKind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            ResourceKind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
         }
     }
 
-    /// The kind with this type URL; `None`: it is never asked for.
+    /// The kind with this type URL; `None` if it is never requested.
     #[must_use]
-    pub fn of_type_url(type_url: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.type_url() == type_url)
+    pub fn of_type_url(type_url: &str) -> Option<ResourceKind> {
+        ResourceKind::ALL.into_iter().find(|kind| kind.type_url() == type_url)
     }
 
-    /// The type without the prefix of its URL: the label of metrics (A78).
+    /// The type without the prefix of its URL, as a metric label (A78).
     #[must_use]
     pub fn resource_type(self) -> &'static str {
         match self {
-            Kind::Cluster => "envoy.config.cluster.v3.Cluster",
-            Kind::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
+            ResourceKind::Cluster => "envoy.config.cluster.v3.Cluster",
+            ResourceKind::Endpoints => "envoy.config.endpoint.v3.ClusterLoadAssignment",
         }
     }
 
-    /// Whether a response names all resources of the kind that exist and were asked for, so that one that is absent
-    /// from it was deleted. Of endpoints a response names only what has changed.
+    /// Returns true if a response contains all requested resources of the kind that exist, so that an absent one was
+    /// deleted. A response with endpoints contains only changed ones.
     #[must_use]
     pub fn is_complete(self) -> bool {
         match self {
-            Kind::Cluster => true,
-            Kind::Endpoints => false,
+            ResourceKind::Cluster => true,
+            ResourceKind::Endpoints => false,
         }
     }
 }
 
-/// One resource: its kind and name. The name is opaque, also where it begins with `xdstp:`.
+/// Kind and name of a resource. The name is opaque, even if it begins with `xdstp:`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
+pub struct ResourceKey {
     /// The kind.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The name.
     pub name: Arc<str>,
 }
 
-impl Key {
+impl ResourceKey {
     /// Names the resource `name` of this kind.
     #[must_use]
-    pub fn new(kind: Kind, name: impl Into<Arc<str>>) -> Key {
-        Key { kind, name: name.into() }
+    pub fn new(kind: ResourceKind, name: impl Into<Arc<str>>) -> ResourceKey {
+        ResourceKey { kind, name: name.into() }
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.resource_type(), self.name)
     }
 }
 
-/// gRPC's canonical codes of a status.
+/// gRPC's canonical status codes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Code {
     /// No error.
     Ok,
-    /// The caller, or the side that closed the connection, gave up.
+    /// The caller, or the side that closed the connection, has cancelled the call.
     Cancelled,
-    /// An error of no known kind; also what a number means that is no code.
+    /// An unknown kind of error, or a number that is not a code.
     Unknown,
-    /// What was sent is wrong in itself.
+    /// The request is invalid.
     InvalidArgument,
-    /// It took too long.
+    /// The deadline has passed.
     DeadlineExceeded,
     /// It does not exist.
     NotFound,
     /// It exists already.
     AlreadyExists,
-    /// The caller may not have it.
+    /// The caller lacks permission.
     PermissionDenied,
-    /// A quota is used up.
+    /// A quota is exhausted.
     ResourceExhausted,
-    /// It cannot be done in this state.
+    /// The operation is not possible in this state.
     FailedPrecondition,
-    /// It ran into something else that went on at the same time.
+    /// Another operation has interfered.
     Aborted,
-    /// It is beyond the end.
+    /// The request is beyond the valid range.
     OutOfRange,
-    /// The server does not do such things.
+    /// The server does not support the operation.
     Unimplemented,
-    /// The server is broken.
+    /// An internal error of the server.
     Internal,
-    /// The server cannot be reached, or does not serve at present.
+    /// The server cannot be reached, or cannot serve at present.
     Unavailable,
-    /// Something is lost for good.
+    /// Data is lost.
     DataLoss,
-    /// The caller has not said who it is.
+    /// The caller is not authenticated.
     Unauthenticated,
 }
 
 impl Code {
-    /// All of them, each at the place of its number.
+    /// Every code, at the index of its number.
     pub const ALL: [Code; 17] = [
         Code::Ok,
         Code::Cancelled,
@@ -138,14 +138,14 @@ impl Code {
         Code::Unauthenticated,
     ];
 
-    /// The code with this number; a number that is none means [`Code::Unknown`].
+    /// The code with this number; [`Code::Unknown`] for any other number.
     #[must_use]
     pub fn of_number(number: i32) -> Code {
         let place = usize::try_from(number).ok();
         place.and_then(|place| Code::ALL.get(place)).copied().unwrap_or(Code::Unknown)
     }
 
-    /// The number by which it is sent.
+    /// The number on the wire.
     #[must_use]
     pub fn number(self) -> i32 {
         match self {
@@ -169,7 +169,7 @@ impl Code {
         }
     }
 
-    /// Its name, as operators know it.
+    /// The canonical name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -193,8 +193,7 @@ impl Code {
         }
     }
 
-    /// Whether an error that a control plane reports of a resource with this code is one of the data, and not one
-    /// that passes (S2).
+    /// Returns true if a resource error with this code is a data error, and not a transient one (S2).
     #[must_use]
     pub fn is_data_error(self) -> bool {
         matches!(self, Code::NotFound | Code::PermissionDenied)
@@ -207,7 +206,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A resource as it was received, which CSDS shows: opaque, and never encoded again.
+/// A resource as received, for CSDS: opaque, and never encoded again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Raw {
     /// The type URL.
@@ -219,17 +218,17 @@ pub struct Raw {
 /// A `DiscoveryResponse`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
-    /// What it is about.
+    /// The type URL of its resources.
     pub type_url: String,
     /// Its version.
     pub version: String,
-    /// By which it is answered.
+    /// The nonce, which the next request returns.
     pub nonce: String,
     /// The resources in it.
     pub resources: Vec<Received>,
-    /// The errors that it reports of resources (TP3).
-    pub errors: Vec<Reported>,
-    /// Which resources or errors were too many to be read; `None`: all of them were read.
+    /// The resource errors that it reports (TP3).
+    pub errors: Vec<ReportedError>,
+    /// The list of resources or errors that was too long to read completely; `None`: everything was read.
     pub excess: Option<String>,
 }
 
@@ -238,36 +237,36 @@ pub struct Response {
 pub struct Received {
     /// As it was received, without its wrapper.
     pub raw: Raw,
-    /// The name in the wrapper `envoy.service.discovery.v3.Resource`; `None`: it was not wrapped.
+    /// The name in the wrapper `envoy.service.discovery.v3.Resource`; `None`: the resource was not wrapped.
     pub wrapper: Option<String>,
-    /// What is in it, or why protobuf cannot read it.
+    /// The content, or the protobuf error.
     pub body: Result<Body, String>,
 }
 
-/// What is in a resource.
+/// The content of a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     /// A cluster.
     Cluster(ClusterFacts),
     /// The endpoints of one.
     Endpoints(AssignmentFacts),
-    /// The endpoints of one, if they are too many to be read.
+    /// The endpoints of a cluster that exceed a limit and were not read.
     TooLarge {
         /// Its name.
         name: String,
-        /// Which limit it exceeds.
+        /// The exceeded limit.
         fault: String,
     },
-    /// Something else, by its type URL.
+    /// Another type, with its type URL.
     Other(String),
 }
 
-/// An error that a control plane reports of a resource (TP3).
+/// A resource error that a control plane reports (TP3).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reported {
-    /// Of which one; `None`: it does not say.
+pub struct ReportedError {
+    /// Name of the resource; `None` if absent.
     pub name: Option<String>,
-    /// The number of the code; `None`: there is no status.
+    /// Number of the code; `None` without a status.
     pub code: Option<i32>,
     /// The text of the status.
     pub message: String,
@@ -278,7 +277,7 @@ pub struct Reported {
 pub struct ClusterFacts {
     /// Its name.
     pub name: String,
-    /// The number of its `DiscoveryType`; `None`: it is of a custom type.
+    /// The number of its `DiscoveryType`; `None` for a custom type.
     pub discovery: Option<i32>,
     /// Its `eds_cluster_config`.
     pub eds: Option<EdsFacts>,
@@ -287,9 +286,9 @@ pub struct ClusterFacts {
 /// An `EdsClusterConfig`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EdsFacts {
-    /// The name of the endpoints; empty: that of the cluster.
+    /// The name of the endpoints; empty: the name of the cluster.
     pub service_name: String,
-    /// Where the endpoints come from.
+    /// The source of the endpoints.
     pub source: EdsSource,
 }
 
@@ -300,7 +299,7 @@ pub enum EdsSource {
     Ads,
     /// The server that the cluster came from: `self`.
     SameServer,
-    /// Something else, such as a file or another server, or nothing.
+    /// Another source, such as a file or another server, or none.
     Other,
 }
 
@@ -316,7 +315,7 @@ pub struct AssignmentFacts {
 /// A `LocalityLbEndpoints`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocalityFacts {
-    /// Which locality it is.
+    /// Its name.
     pub locality: Option<Locality>,
     /// Its weight.
     pub weight: Option<u32>,
@@ -333,7 +332,7 @@ pub struct Locality {
     pub region: String,
     /// The zone in it.
     pub zone: String,
-    /// The part of the zone.
+    /// The sub-zone.
     pub sub_zone: String,
 }
 
@@ -342,7 +341,7 @@ pub struct Locality {
 pub struct EndpointFacts {
     /// Its address.
     pub address: AddressFacts,
-    /// Its other addresses, such as that of the other family.
+    /// Its additional addresses, such as one of the other family.
     pub additional: Vec<AddressFacts>,
     /// The number of its `HealthStatus`.
     pub health: i32,
@@ -355,18 +354,18 @@ pub struct EndpointFacts {
 pub enum AddressFacts {
     /// A `SocketAddress`.
     Socket {
-        /// The host: an IP address, or a name.
+        /// The host: an IP address or a name.
         address: String,
-        /// The number of the port; `None`: it has a name, or there is none.
+        /// The port number; `None`: a named port, or no port.
         port: Option<u32>,
         /// The number of the protocol.
         protocol: i32,
     },
-    /// A socket of the file system.
+    /// A Unix domain socket.
     Pipe,
-    /// A listener inside an Envoy.
+    /// An internal listener of an Envoy.
     Internal,
-    /// None.
+    /// No address.
     Missing,
 }
 
@@ -376,18 +375,18 @@ mod tests {
 
     #[test]
     fn x2_kinds_are_told_by_their_type_urls_which_end_in_the_labels_of_a78() {
-        for kind in Kind::ALL {
-            assert_eq!(Kind::of_type_url(kind.type_url()), Some(kind));
+        for kind in ResourceKind::ALL {
+            assert_eq!(ResourceKind::of_type_url(kind.type_url()), Some(kind));
             assert_eq!(kind.type_url(), format!("type.googleapis.com/{}", kind.resource_type()));
         }
         for other in ["", "envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.api.v2.Cluster"] {
-            assert_eq!(Kind::of_type_url(other), None);
+            assert_eq!(ResourceKind::of_type_url(other), None);
         }
     }
 
     #[test]
     fn x1_a88_only_of_clusters_does_a_response_name_all_that_exist() {
-        assert_eq!(Kind::ALL.map(Kind::is_complete), [true, false]);
+        assert_eq!(ResourceKind::ALL.map(ResourceKind::is_complete), [true, false]);
     }
 
     #[test]

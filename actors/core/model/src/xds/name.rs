@@ -1,36 +1,36 @@
-//! The names that configuration gives to sources (X2).
+//! Names of sources in the configuration (X2).
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What a pool's members come from, as it is configured.
+/// The source of a pool's members, as configured.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {
-    /// `eds:<name>`: the endpoints of this name.
+    /// `eds:<name>`: the endpoints with this name.
     Endpoints(Arc<str>),
-    /// `cluster:<name>`: the endpoints that the cluster of this name means.
+    /// `cluster:<name>`: the endpoints of the cluster with this name.
     Cluster(Arc<str>),
 }
 
-/// Why a text names no source.
+/// Why a text is not the name of a source.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadName {
-    /// It begins otherwise.
+    /// An unknown prefix.
     #[error("{0:?} does not begin with eds: or cluster:")]
     Unknown(String),
-    /// Nothing follows.
+    /// Nothing follows the prefix.
     #[error("{0:?} names no resource: add its name")]
     Empty(String),
-    /// What follows means all that there are.
+    /// A wildcard follows the prefix.
     #[error("{0:?} names all resources: name one of them")]
     Wildcard(String),
 }
 
 impl Name {
-    /// Reads what is configured.
+    /// Parses a configured name.
     ///
     /// # Errors
-    /// The text names no source. Control planes take an empty name or `*` for all resources.
+    /// The text does not name one source. Control planes interpret an empty name or `*` as all resources.
     pub fn parse(text: &str) -> Result<Name, BadName> {
         let bad = |why: fn(String) -> BadName| Err(why(text.to_owned()));
         let (of, name): (fn(Arc<str>) -> Name, &str) = match text.split_once(':') {

@@ -1,32 +1,32 @@
-//! What operators are told of a pool whose members an xDS control plane names (docs/design/xds.md, X2).
+//! Remarks for operators on a pool whose members come from an xDS control plane (docs/design/xds.md, X2).
 
 use std::fmt;
 
-/// What operators are told of a membership.
+/// A remark for operators on the members of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Diagnostic {
-    /// No endpoint of the pool's family can be used, though some are assigned.
+    /// Some endpoints are assigned, but none of the pool's family is usable.
     NothingUsable,
-    /// A priority other than the first is used: this one.
+    /// This priority is used, which is not the highest.
     PriorityUsed(usize),
-    /// A better priority, this one, can be used again, and must stay so for a while.
+    /// This higher priority is usable again, and must stay usable for a while before it is used.
     FailbackWaits(usize),
-    /// Nothing is healthy, so that degraded endpoints are used.
+    /// No endpoint is healthy, so degraded ones are used.
     DegradedUsed,
-    /// Some members are to get more traffic than others, and get the same.
+    /// Some members should get more traffic than others, but all get the same.
     WeightsIgnored,
-    /// Localities of weight 0 are left out.
+    /// Localities of weight 0 are skipped.
     LocalitiesSkipped,
-    /// Endpoints have further addresses of the same family, which are left out.
+    /// Further addresses of endpoints, of the same family, are ignored.
     AlternativesIgnored,
-    /// Some draining endpoints that are in the pool are left out, because it has no room for them beside its members.
+    /// Some draining endpoints that are in the pool are left out, because the pool has no room for them.
     DrainingCut,
-    /// So many members are Down though neither the source nor a node that leaves service asks for it.
+    /// This many members are Down, although neither the source nor a leaving node requires it.
     ForeignDown(usize),
 }
 
 impl Diagnostic {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

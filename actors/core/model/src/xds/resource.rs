@@ -1,4 +1,4 @@
-//! Whether a resource that was received is valid, and what of it matters to pools (X1, X2).
+//! Validation of received resources, and their content for pools (X1, X2).
 
 #[cfg(test)]
 mod tests;
@@ -8,77 +8,76 @@ use std::sync::Arc;
 
 use super::assignment::{Limits, LoadAssignment};
 use super::cluster::Cluster;
-use super::facts::{Body, Kind, Received};
+use super::facts::{Body, Received, ResourceKind};
 
-/// What of a valid resource matters to pools.
+/// The content of a valid resource, reduced to what matters to pools.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Value {
-    /// Which endpoints a cluster means.
+pub enum ResourceValue {
+    /// The endpoints that a cluster names.
     Cluster(Cluster),
-    /// What is assigned to one.
+    /// The assignment of a cluster.
     Endpoints(LoadAssignment),
 }
 
-impl Value {
+impl ResourceValue {
     /// Its kind.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ResourceKind {
         match self {
-            Value::Cluster(_) => Kind::Cluster,
-            Value::Endpoints(_) => Kind::Endpoints,
+            ResourceValue::Cluster(_) => ResourceKind::Cluster,
+            ResourceValue::Endpoints(_) => ResourceKind::Endpoints,
         }
     }
 }
 
-/// That a resource is not valid: it is refused, and what was valid before stays what it is (S2).
+/// A resource is invalid. It is rejected, and the last valid one stays in use (S2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
-    /// Which one; `None`: that cannot be told.
+    /// Name of the resource; `None` if it is not readable.
     pub name: Option<Arc<str>>,
-    /// What is wrong, each with the path of its field and with what can be done about it.
+    /// The faults, each with the path of its field and with a remedy.
     pub message: String,
 }
 
-/// Judges a resource that came in a response about this kind, by what Azure takes: its name, and what of it matters
-/// to pools (X2).
+/// Validates a resource from a response for this kind, against Azure's limits. Returns its name and its content (X2).
 ///
 /// # Errors
-/// It is not valid.
-pub fn validate(kind: Kind, received: &Received) -> Result<(Arc<str>, Value), Invalid> {
+/// The resource is invalid.
+pub fn validate(kind: ResourceKind, received: &Received) -> Result<(Arc<str>, ResourceValue), Invalid> {
     validate_within(kind, received, Limits::AZURE)
 }
 
-/// As [`validate`], by other limits.
+/// Like [`validate`], with other limits.
 ///
 /// # Errors
-/// It is not valid.
+/// The resource is invalid.
 pub fn validate_within(
-    kind: Kind,
+    kind: ResourceKind,
     received: &Received,
     limits: Limits,
-) -> Result<(Arc<str>, Value), Invalid> {
-    // A wrapper may come without the name.
+) -> Result<(Arc<str>, ResourceValue), Invalid> {
+    // The name in a wrapper is optional.
     let wrapper = received.wrapper.as_deref().filter(|name| !name.is_empty());
     match &received.body {
         Ok(Body::Cluster(facts)) => match kind {
-            Kind::Cluster => {
+            ResourceKind::Cluster => {
                 let name = agreed("name", &facts.name, wrapper)?;
-                let value = Cluster::of(&name, facts).map(Value::Cluster);
+                let value = Cluster::of(&name, facts).map(ResourceValue::Cluster);
                 valid(name, value)
             }
-            Kind::Endpoints => Err(misplaced(kind, Kind::Cluster.type_url())),
+            ResourceKind::Endpoints => Err(misplaced(kind, ResourceKind::Cluster.type_url())),
         },
         Ok(Body::Endpoints(facts)) => match kind {
-            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
-            Kind::Endpoints => {
+            ResourceKind::Cluster => Err(misplaced(kind, ResourceKind::Endpoints.type_url())),
+            ResourceKind::Endpoints => {
                 let name = agreed("cluster_name", &facts.cluster_name, wrapper)?;
-                let value = LoadAssignment::of(facts, limits).map(Value::Endpoints);
+                let value = LoadAssignment::of(facts, limits).map(ResourceValue::Endpoints);
                 valid(name, value)
             }
         },
         Ok(Body::TooLarge { name, fault }) => match kind {
-            Kind::Cluster => Err(misplaced(kind, Kind::Endpoints.type_url())),
-            Kind::Endpoints => {
+            ResourceKind::Cluster => Err(misplaced(kind, ResourceKind::Endpoints.type_url())),
+            ResourceKind::Endpoints => {
                 let name = agreed("cluster_name", name, wrapper)?;
                 Err(Invalid { name: Some(name), message: format!("endpoints: {fault}") })
             }
@@ -92,15 +91,15 @@ pub fn validate_within(
     }
 }
 
-fn valid(name: Arc<str>, value: Result<Value, String>) -> Result<(Arc<str>, Value), Invalid> {
+fn valid(name: Arc<str>, value: Result<ResourceValue, String>) -> Result<(Arc<str>, ResourceValue), Invalid> {
     match value {
         Ok(value) => Ok((name, value)),
         Err(message) => Err(Invalid { name: Some(name), message }),
     }
 }
 
-/// The name of a resource: what is in it and its wrapper must agree. Where they do not, the wrapper's tells who
-/// asked.
+/// The name of a resource. The names in its content and in its wrapper must agree. If they do not, the wrapper's name
+/// identifies the watcher.
 fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Invalid> {
     let refused = |name: Option<&str>, fault: &str| {
         Err(Invalid { name: name.map(Arc::from), message: format!("{field}: {fault}") })
@@ -117,14 +116,14 @@ fn agreed(field: &str, own: &str, wrapper: Option<&str>) -> Result<Arc<str>, Inv
     }
 }
 
-/// A resource of another type says nothing of the ones that were asked for, whatever its name.
-fn misplaced(kind: Kind, type_url: &str) -> Invalid {
+/// An error for a resource of another type. It does not count for any requested resource, whatever its name.
+fn misplaced(kind: ResourceKind, type_url: &str) -> Invalid {
     let (found, expected) = (quoted(type_url), kind.type_url());
     let message = format!("type_url: {found} does not belong in this response: send only {expected} in it");
     Invalid { name: None, message }
 }
 
-/// A text of a control plane as a message shows it: in quotes, escaped, and cut where it is long.
+/// A text of a control plane in a message: quoted, escaped and shortened.
 pub(super) fn quoted(text: &str) -> String {
     const SHOWN: usize = 120;
     let mut rest = text.chars();
@@ -133,34 +132,34 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{head:?}{more}")
 }
 
-/// What is wrong with a resource, field by field. Only the first few are told, since one mistake of a control plane
-/// may be in a thousand endpoints.
+/// The faults of a resource, by field. Only the first few are reported, because one mistake of a control plane may
+/// occur in a thousand endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    told: Vec<String>,
-    untold: usize,
+    listed: Vec<String>,
+    omitted: usize,
 }
 
 impl Faults {
-    /// The most that are told.
-    const TOLD: usize = 5;
+    /// The maximum number of reported faults.
+    const MOST_LISTED: usize = 5;
 
-    /// Something is wrong with the field of this path.
+    /// Adds a fault of the field with this path.
     pub(super) fn add(&mut self, path: impl fmt::Display, fault: impl fmt::Display) {
-        if self.told.len() < Faults::TOLD {
-            self.told.push(format!("{path}: {fault}"));
+        if self.listed.len() < Faults::MOST_LISTED {
+            self.listed.push(format!("{path}: {fault}"));
         } else {
-            self.untold += 1;
+            self.omitted += 1;
         }
     }
 
-    /// The value, if nothing is wrong; else what is.
+    /// Returns the value if there are no faults, else the faults.
     pub(super) fn end<T>(self, value: T) -> Result<T, String> {
-        let Faults { told, untold } = self;
-        match (told.is_empty(), untold) {
+        let Faults { listed, omitted } = self;
+        match (listed.is_empty(), omitted) {
             (true, _) => Ok(value),
-            (false, 0) => Err(told.join("; ")),
-            (false, _) => Err(format!("{}; and {untold} more", told.join("; "))),
+            (false, 0) => Err(listed.join("; ")),
+            (false, _) => Err(format!("{}; and {omitted} more", listed.join("; "))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of a source: what is assigned by it, and what operators are told beside it (X3, X4).
+//! The state of a source: its assignment, and the note for operators (X3, X4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use crate::level::Provenance;
 use crate::xds::assignment::LoadAssignment;
 use crate::xds::cache::{Error, Reason};
-use crate::xds::facts::{Code, Key};
+use crate::xds::facts::{Code, ResourceKey};
 
-/// What is known of one source: a level.
+/// The state of one source, as a level.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceFact {
-    /// What the pools are to do.
+    /// The assignment for the pools.
     pub assigned: Assigned,
-    /// How that has come (G1).
+    /// How it arrived (G1).
     pub provenance: Provenance,
-    /// What goes with every event, error and status of these pools; it asks for no write (X3, X4).
+    /// The note for every event, error and status of these pools. A new note alone causes no write (X3, X4).
     pub note: Note,
 }
 
-/// What is assigned by a source. `Unknown` and `Dropped` differ in what becomes of members that are in the pool.
+/// The assignment of a source. `Unknown` and `Dropped` treat the current members of a pool differently.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Assigned {
-    /// Nothing was ever known; the reason, if it is not only waited for. The pool stays as it is (X3).
+    /// No assignment has ever been known; with the fault, unless it is only awaited. The pools stay unchanged (X3).
     Unknown(Option<Fault>),
-    /// The pool gets its members of this. It may be empty: that is for the guards (G2).
+    /// The assignment in use. It may be empty; the guards handle that (G2).
     Usable(Arc<LoadAssignment>),
-    /// What was in use is not to be used any more, because `fail_on_data_errors` is configured; the
-    /// reason. The pool is emptied, unguarded (X3).
+    /// The last assignment is no longer used, because `fail_on_data_errors` is configured; with the fault. The pools
+    /// are emptied without guards (X3).
     Dropped(Fault),
 }
 
 impl Assigned {
-    /// The word for the admin API.
+    /// The value in the admin API.
     #[must_use]
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -44,24 +44,25 @@ impl Assigned {
 }
 
 impl SourceFact {
-    /// What follows from what a source holds, from why what it asks for is not there, and from what is wrong besides.
+    /// Creates the state from the source's assignment, the reason why a requested resource is missing, and other
+    /// errors.
     #[must_use]
     pub fn new(
-        held: &Held,
+        held: &HeldAssignment,
         provenance: Provenance,
         fault: Option<Fault>,
         ambient: Vec<Fault>,
         node_id: &Arc<str>,
     ) -> SourceFact {
         let assigned = match held {
-            Held::Nothing => Assigned::Unknown(fault),
-            Held::Assignment(assignment) => Assigned::Usable(Arc::clone(assignment)),
-            Held::Lost(cause) => Assigned::Dropped(fault.unwrap_or_else(|| cause.clone())),
+            HeldAssignment::Nothing => Assigned::Unknown(fault),
+            HeldAssignment::Assignment(assignment) => Assigned::Usable(Arc::clone(assignment)),
+            HeldAssignment::Lost(cause) => Assigned::Dropped(fault.unwrap_or_else(|| cause.clone())),
         };
         let mut fact = SourceFact { assigned, provenance, note: Note::Node(Arc::clone(node_id)) };
         let mut errors: Vec<Fault> = Vec::new();
         for fault in ambient {
-            // That a server is not reached is wrong with all resources, and told once.
+            // An unreachable server affects all resources, and is reported once.
             if fact.error() != Some(&fault) && !errors.contains(&fault) {
                 errors.push(fault);
             }
@@ -72,13 +73,13 @@ impl SourceFact {
         fact
     }
 
-    /// Takes over what must not be lost of an older fact that this one replaces before it was acted on: the doubt
-    /// about how it came (G1).
+    /// Takes over what must survive of an older state that was replaced before it was processed: the more doubtful
+    /// provenance (G1).
     pub fn absorb(&mut self, older: &SourceFact) {
         self.provenance = self.provenance.max(older.provenance);
     }
 
-    /// What is assigned, if it is in use.
+    /// The assignment in use, if there is one.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match &self.assigned {
@@ -87,13 +88,13 @@ impl SourceFact {
         }
     }
 
-    /// Whether what is assigned is what the source says now: nothing is wrong beside it (G2).
+    /// Returns true if the assignment is the current one of the source: there are no ambient errors (G2).
     #[must_use]
     pub fn stands(&self) -> bool {
         self.ambient().is_empty()
     }
 
-    /// What is wrong beside what is in use.
+    /// The ambient errors beside the assignment in use.
     #[must_use]
     pub fn ambient(&self) -> &[Fault] {
         match &self.note {
@@ -102,7 +103,7 @@ impl SourceFact {
         }
     }
 
-    /// Why nothing is in use; `None`: something is, or is waited for.
+    /// The reason why no assignment is in use; `None`: one is in use or awaited.
     #[must_use]
     pub fn error(&self) -> Option<&Fault> {
         match &self.assigned {
@@ -113,13 +114,13 @@ impl SourceFact {
     }
 }
 
-/// What operators are told of a source beside all else (X4).
+/// The note of a source for operators (X4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// What is wrong with its resources, of which the one in use is not given up: first the cluster, then the endpoints
-    /// in use, then those that are to take their place.
+    /// Errors of its resources while one stays in use: first the cluster, then the endpoints in use, then the
+    /// endpoints that will replace them.
     Errors(Vec<Fault>),
-    /// Nothing is; the id by which the control plane knows us.
+    /// No errors; the node id by which the control plane identifies us.
     Node(Arc<str>),
 }
 
@@ -138,26 +139,26 @@ impl fmt::Display for Note {
     }
 }
 
-/// What is wrong, for operators: its reason, and no status code (X4).
+/// An error for operators: its reason without a status code (X4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// With which resource; `None`: with all of them, since the server is not reached.
-    pub resource: Option<Key>,
-    /// What kind of thing it is.
+    /// The affected resource; `None`: all resources, because the server cannot be reached.
+    pub resource: Option<ResourceKey>,
+    /// The kind of error.
     pub reason: Reason,
-    /// What it is.
+    /// Description.
     pub message: Arc<str>,
 }
 
 impl Fault {
-    /// What an error of a resource means.
+    /// The fault that an error of a resource causes.
     #[must_use]
-    pub fn of(key: &Key, error: &Error) -> Fault {
+    pub fn of(key: &ResourceKey, error: &Error) -> Fault {
         let resource = match error.reason {
             Reason::Connectivity => None,
             Reason::Nack | Reason::Deleted | Reason::Timer | Reason::Reported => Some(key.clone()),
         };
-        // An error that was reported without words has only its code for a message.
+        // An error that was reported without a text has only its code as a message.
         let is_mute = error.reason == Reason::Reported && *error.message == *error.code.as_str();
         let message = if is_mute { Arc::from(meaning(error.code)) } else { Arc::clone(&error.message) };
         Fault { resource, reason: error.reason, message }
@@ -178,7 +179,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What a control plane means by a code that it sends without words.
+/// The meaning of a code that a control plane sends without a text.
 fn meaning(code: Code) -> &'static str {
     match code {
         Code::NotFound => "it does not exist",
@@ -199,33 +200,33 @@ fn meaning(code: Code) -> &'static str {
     }
 }
 
-/// What a source holds.
+/// The assignment that a source holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Held {
-    /// It never held anything.
+pub enum HeldAssignment {
+    /// It has never had one.
     #[default]
     Nothing,
-    /// What is assigned.
+    /// It has one.
     Assignment(Arc<LoadAssignment>),
-    /// It has held something, and this has ended that.
+    /// It had one, and this fault ended its use.
     Lost(Fault),
 }
 
-impl Held {
-    /// What is assigned.
+impl HeldAssignment {
+    /// The assignment, if there is one.
     #[must_use]
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {
-            Held::Assignment(assignment) => Some(assignment),
-            Held::Nothing | Held::Lost(_) => None,
+            HeldAssignment::Assignment(assignment) => Some(assignment),
+            HeldAssignment::Nothing | HeldAssignment::Lost(_) => None,
         }
     }
 
-    /// What is held is not to be used any more. What was lost before has been lost by what ended it then.
+    /// Ends the use of the assignment. If it was lost before, the earlier fault stays.
     pub fn lose(&mut self, fault: &Fault) {
         match self {
-            Held::Assignment(_) => *self = Held::Lost(fault.clone()),
-            Held::Nothing | Held::Lost(_) => {}
+            HeldAssignment::Assignment(_) => *self = HeldAssignment::Lost(fault.clone()),
+            HeldAssignment::Nothing | HeldAssignment::Lost(_) => {}
         }
     }
 }

@@ -1,140 +1,140 @@
-//! What the client of xDS servers and its driver say to each other, and what is counted (docs/design/xds.md, X2).
+//! Messages between the client of xDS servers and its driver, and the client's metrics (docs/design/xds.md, X2).
 
 use std::sync::Arc;
 
 use crate::machine::Wall;
 use crate::xds::cache::{CacheState, Policy};
-use crate::xds::facts::{Code, Kind, Response};
+use crate::xds::facts::{Code, ResourceKind, Response};
 
 /// A server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Server {
     /// Its target.
     pub uri: Arc<str>,
-    /// What it is known to do.
+    /// Its server features.
     pub policy: Policy,
 }
 
-/// A server, by its place in the list.
+/// A server, by its index in the configured list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerId(pub usize);
 
-/// A stream; later ones are greater.
+/// A stream. Later streams have greater ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u64);
 
-/// What the driver says of streams. What is said of one that is over is passed over.
+/// A message from the driver about a stream. The client ignores messages about streams that are over.
 #[derive(Clone, Debug)]
-pub enum Heard {
-    /// A connected transport has pulled the requests that the stream was opened with (A57).
+pub enum StreamEvent {
+    /// A connected transport has taken the requests that the stream was opened with (A57).
     Dispatched(StreamId),
-    /// It has pulled the request that was sent later.
-    Sent(StreamId, Kind),
-    /// A message came, at this time.
+    /// A connected transport has taken a later request.
+    Sent(StreamId, ResourceKind),
+    /// A response arrived, at this time.
     Response(StreamId, Response, Wall),
-    /// A message came that cannot be decoded: it is no response, and the next one may be read.
+    /// A message arrived that cannot be decoded. It is not a response, and the next one may be read.
     Illegible(StreamId),
-    /// The stream is over, or there never was one.
+    /// The stream is over, or could not be opened.
     Ended {
-        /// Which.
+        /// The stream.
         stream: StreamId,
-        /// How.
-        ended: Ended,
-        /// A random number, 0 to 1000, which spreads the next try.
+        /// How it ended.
+        ended: StreamEnd,
+        /// A random number from 0 to 1000 that spreads the next try.
         jitter: u16,
     },
 }
 
-/// How a stream has ended, as the transport says.
+/// How a stream ended, as the transport reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
-    /// The status; [`Code::Ok`]: the server closed it in good order.
+pub struct StreamEnd {
+    /// The status; [`Code::Ok`]: the server closed the stream in good order.
     pub code: Code,
-    /// In the transport's words.
+    /// The transport's message.
     pub message: String,
 }
 
-/// What the driver is to do.
+/// A call to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Call {
-    /// Open a stream and send these, at least one, before waiting for anything.
+pub enum DriverCall {
+    /// Open a stream and send these requests, at least one, before waiting for an answer.
     Open {
-        /// The id that all that is said of it carries.
+        /// The id of the stream in all its messages.
         stream: StreamId,
-        /// To which server.
+        /// The server.
         server: ServerId,
-        /// What is asked for first.
-        first: Vec<Request>,
+        /// The first requests.
+        first: Vec<XdsRequest>,
     },
-    /// Send this behind what was told before.
-    Send(StreamId, Request),
+    /// Send this request after the earlier ones.
+    Send(StreamId, XdsRequest),
     /// Read one more message.
     Read(StreamId),
-    /// Close the stream. Nothing more of it is heard.
+    /// Close the stream. The driver sends nothing more about it.
     Close(StreamId),
 }
 
 /// A `DiscoveryRequest`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// Its type URL.
-    pub kind: Kind,
-    /// The version that was accepted last, of this server; empty: none.
+pub struct XdsRequest {
+    /// The kind, for its type URL.
+    pub kind: ResourceKind,
+    /// The last accepted version of this server; empty if there is none.
     pub version: Arc<str>,
-    /// The nonce of the last response of this kind on this stream; empty: there was none.
+    /// The nonce of the last response of this kind on this stream; empty if there was none.
     pub nonce: Arc<str>,
-    /// All names that are asked for, in order.
+    /// All requested names, in order.
     pub names: Vec<Arc<str>>,
-    /// Why that response is rejected.
+    /// The reason for rejecting that response.
     pub error: Option<Nack>,
-    /// Whether the node goes with it: in the first request of a stream, and in no other.
+    /// True if the request includes the node: the first request of a stream does, and no other.
     pub node: bool,
 }
 
 /// The `error_detail` of a request; its code is [`Code::InvalidArgument`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nack {
-    /// Each thing that was invalid.
+    /// Description of each fault.
     pub message: Arc<str>,
 }
 
-/// What is measured (A78).
+/// A measurement of the client (A78).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XdsMetric {
-    /// Whether a server is connected; `None`: it is not in use any more.
+    /// The connection state of a server changed.
     Connected {
-        /// Which.
+        /// The server.
         server: ServerId,
-        /// Whether it is.
+        /// True if it is connected; `None`: it is no longer in use.
         connected: Option<bool>,
     },
-    /// A server that was connected is not.
+    /// A connected server is no longer connected.
     ServerFailure(ServerId),
-    /// A response came with so many resources.
+    /// A response arrived.
     Updates {
-        /// From which server.
+        /// The server.
         server: ServerId,
-        /// Of which kind.
-        kind: Kind,
-        /// Valid ones, changed or not.
+        /// The kind.
+        kind: ResourceKind,
+        /// Number of valid resources, changed or not.
         valid: u64,
-        /// Invalid ones, and errors in their places.
+        /// Number of invalid resources, and of errors in their place.
         invalid: u64,
     },
     /// A response was rejected.
     Nack {
-        /// Of which server.
+        /// The server.
         server: ServerId,
-        /// Of which kind.
-        kind: Kind,
+        /// The kind.
+        kind: ResourceKind,
     },
-    /// How many watched resources are in a state.
+    /// Number of watched resources in a state.
     Resources {
-        /// Of which kind.
-        kind: Kind,
+        /// The kind.
+        kind: ResourceKind,
         /// The state.
         state: CacheState,
-        /// How many.
+        /// Number of resources.
         count: u64,
     },
 }

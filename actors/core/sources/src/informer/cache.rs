@@ -1,15 +1,15 @@
-//! The objects with their indexes, and which Services have to be worked out again.
+//! The cached objects with their indexes, and the Services that must be reconciled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ServiceFact;
-use super::data_error_events::Trouble;
+use super::data_error_events::DataErrors;
 use super::ingress::Awaiting;
 use super::intern::Interner;
-use super::node::Node;
-use super::nodes::say_the_same;
+use super::node::CachedNode;
+use super::nodes::is_same_fact;
 use super::selection::Selection;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::level::Provenance;
@@ -18,54 +18,55 @@ use model::object::{Kind, NodeObject, Object, ObjectKey, ResourceVersion, Servic
 use model::report::{ServiceRef, Subject};
 use model::view::Candidacy;
 
-/// When and how something reached us.
+/// When and how a change arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) now: Now,
     pub(super) provenance: Provenance,
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Applied {
-    /// It was taken in.
-    Taken,
-    /// It was known already.
-    Known,
-    /// It is older than what is stored.
+    /// The change was applied.
+    Updated,
+    /// The state was known already.
+    Unchanged,
+    /// The state is older than the stored one.
     Stale,
 }
 
-/// All that is known under the name of one Service; its slices may come before it.
+/// The state of one Service name. Slices may arrive before their Service.
 #[derive(Default, Debug)]
-pub(super) struct Entry {
+pub(super) struct ServiceEntry {
     pub(super) service: Option<(Arc<ServiceObject>, Candidacy)>,
     pub(super) slices: BTreeMap<Arc<str>, Arc<SliceObject>>,
-    /// The nodes that its parts rest on, in order: its side of the index.
+    /// The nodes that its parts depend on, in order: one side of the index.
     pub(super) nodes: Vec<NodeName>,
     /// Endpoints that lost their nodeName, by identity (D6).
     pub(super) orphans: BTreeMap<u64, Orphan>,
-    /// Raised by every slice event, and never reused for another state, also when an entry was dropped (A3).
+    /// A number that rises with every slice event. It is never reused for another state, even after an entry was
+    /// dropped (A3).
     pub(super) revision: u64,
-    /// The most doubtful way in which something came since it was last worked out.
+    /// The most doubtful provenance since the last reconcile.
     pub(super) provenance: Provenance,
     /// When the oldest slice event since then was triggered.
     pub(super) triggered: Option<Now>,
     /// When the newest change since then was read.
     pub(super) read: Option<Now>,
     /// Its data errors, while they last (D6).
-    pub(super) trouble: Option<Trouble>,
-    /// What was last said.
-    pub(super) said: Option<Arc<ServiceFact>>,
+    pub(super) data_errors: Option<DataErrors>,
+    /// The last published fact.
+    pub(super) published: Option<Arc<ServiceFact>>,
 }
 
-impl Entry {
-    /// An entry without known objects.
-    fn new(revision: u64) -> Entry {
-        Entry { revision, ..Entry::default() }
+impl ServiceEntry {
+    /// Creates an entry without objects.
+    fn new(revision: u64) -> ServiceEntry {
+        ServiceEntry { revision, ..ServiceEntry::default() }
     }
 
-    /// Forgets the last known nodes of endpoints that are named again or gone, and those whose time is over.
+    /// Forgets the last known nodes of endpoints that have a nodeName again or are gone, and expired ones.
     pub(super) fn drop_orphans(&mut self, now: Now) {
         if self.orphans.is_empty() {
             return;
@@ -77,25 +78,25 @@ impl Entry {
     }
 }
 
-/// The node that an endpoint without a nodeName was last known on.
+/// The last known node of an endpoint without a nodeName.
 #[derive(Debug)]
 pub(super) struct Orphan {
     pub(super) node: NodeName,
     pub(super) until: Now,
-    /// How it became known that it has lost it (G1).
+    /// How the loss of the nodeName arrived (G1).
     pub(super) provenance: Provenance,
 }
 
-/// What ends when its time comes.
+/// The owner of a last known address or node, which expires.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Memory {
+enum Expiry {
     /// Last known addresses of a node.
     Node(NodeName),
     /// The last known node of an endpoint of this Service.
     Service(ServiceKey),
 }
 
-/// The kind of the object of this name.
+/// The kind of the object with this key.
 pub(super) fn kind_of(key: &ObjectKey) -> Kind {
     match key {
         ObjectKey::Service(_) => Kind::Services,
@@ -105,26 +106,26 @@ pub(super) fn kind_of(key: &ObjectKey) -> Kind {
     }
 }
 
-/// The caches of the three kinds that levels rest on; events are not kept.
+/// The caches of the three kinds that levels depend on. Events are not cached.
 #[derive(Debug)]
 pub(super) struct Cache {
-    pub(super) entries: BTreeMap<ServiceKey, Entry>,
+    pub(super) entries: BTreeMap<ServiceKey, ServiceEntry>,
     /// The first revision of a new entry: greater than those of all dropped entries.
     first_revision: u64,
-    /// Every slice's Service, also of slices that have none.
+    /// All slices by key, including those without a Service.
     pub(super) slices: BTreeMap<SliceKey, Arc<SliceObject>>,
-    pub(super) nodes: BTreeMap<NodeName, Node>,
-    /// How many Services and nodes exist; entries and nodes hold others besides.
+    pub(super) nodes: BTreeMap<NodeName, CachedNode>,
+    /// The numbers of cached Services and nodes. `entries` and `nodes` contain further items.
     services_held: usize,
     nodes_held: usize,
-    /// Services to be worked out again.
+    /// The Services to reconcile.
     pub(super) dirty: BTreeSet<ServiceKey>,
-    /// When the first of them became so.
+    /// When the first of them became dirty.
     pub(super) due: Option<Now>,
-    /// Nodes of which the admin state is to be told.
+    /// The nodes whose facts must be published for the admin state.
     pub(super) changed_nodes: BTreeSet<NodeName>,
-    memories: BTreeSet<(Now, Memory)>,
-    /// The Services that the cloud-controller-manager may be about to serve (W7).
+    expiries: BTreeSet<(Now, Expiry)>,
+    /// The Services that the cloud-controller-manager may be about to process (W7).
     pub(super) awaiting: Awaiting,
     names: Interner,
     selection: Selection,
@@ -143,7 +144,7 @@ impl Cache {
             dirty: BTreeSet::new(),
             due: None,
             changed_nodes: BTreeSet::new(),
-            memories: BTreeSet::new(),
+            expiries: BTreeSet::new(),
             awaiting: Awaiting::default(),
             names: Interner::default(),
             selection,
@@ -151,13 +152,13 @@ impl Cache {
         }
     }
 
-    /// When something is to be worked out or ends.
+    /// When the next reconcile or expiry is due.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let memories = self.memories.first().map(|(at, _)| *at);
-        earliest(self.due, earliest(memories, self.awaiting.deadline()))
+        let expiries = self.expiries.first().map(|(at, _)| *at);
+        earliest(self.due, earliest(expiries, self.awaiting.deadline()))
     }
 
-    /// How many objects of a kind are held.
+    /// The number of cached objects of a kind.
     pub(super) fn held(&self, kind: Kind) -> usize {
         match kind {
             Kind::Services => self.services_held,
@@ -167,7 +168,7 @@ impl Cache {
         }
     }
 
-    /// The names of all objects of a kind that are held.
+    /// The keys of all cached objects of a kind.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Services => {
@@ -183,7 +184,7 @@ impl Cache {
         }
     }
 
-    /// The node of this name.
+    /// The node with this name.
     pub(super) fn node(&self, name: &NodeName) -> Option<&Arc<NodeObject>> {
         self.nodes.get(name)?.object.as_ref()
     }
@@ -199,7 +200,7 @@ impl Cache {
         Some(Subject::Service(ServiceRef { key: key.clone(), uid: service.uid.clone() }))
     }
 
-    /// The version of the state of this object that is held.
+    /// The resourceVersion of the cached state of this object.
     pub(super) fn version(&self, key: &ObjectKey) -> Option<&ResourceVersion> {
         match key {
             ObjectKey::Service(key) => {
@@ -212,48 +213,48 @@ impl Cache {
         }
     }
 
-    /// Whether a state of this object is held.
+    /// Returns true if a state of this object is cached.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.version(key).is_some()
     }
 
     /// The candidates by name.
     pub(super) fn candidates(&self) -> impl Iterator<Item = &ServiceKey> {
-        let is_candidate = |entry: &Entry| {
+        let is_candidate = |entry: &ServiceEntry| {
             entry.service.as_ref().is_some_and(|(_, candidacy)| *candidacy == Candidacy::Candidate)
         };
         self.entries.iter().filter(move |(_, entry)| is_candidate(entry)).map(|(key, _)| key)
     }
 
-    /// Has the Service of this slice worked out again.
-    pub(super) fn touch_owner(&mut self, key: &ObjectKey, arrival: Arrival) {
+    /// Marks the Service of this slice as dirty.
+    pub(super) fn mark_owner_dirty(&mut self, key: &ObjectKey, arrival: Arrival) {
         if let ObjectKey::Slice(slice) = key
             && let Some(owner) = self.owner(slice).cloned()
         {
-            self.touch(&owner, arrival);
+            self.mark_dirty(&owner, arrival);
         }
     }
 
-    /// Prepares an object for being kept: equal names are shared, and a node is judged by the configuration.
+    /// Prepares an object for the cache: shares equal names, and applies the configuration to a node.
     pub(super) fn compact(&mut self, object: Object) -> Object {
         match object {
             Object::Slice(slice) => Object::Slice(self.names.slice(slice)),
-            Object::Node(node) => Object::Node(self.selection.judged(node)),
+            Object::Node(node) => Object::Node(self.selection.configured(node)),
             Object::Service(_) | Object::Preemption(_) => object,
         }
     }
 
-    /// Takes in a compacted object's state.
+    /// Stores the state of a compacted object.
     pub(super) fn put(&mut self, arrival: Arrival, object: Object) -> Applied {
         match object {
             Object::Service(service) => self.put_service(arrival, service),
             Object::Slice(slice) => self.put_slice(arrival, slice),
             Object::Node(node) => self.put_node(arrival, node),
-            Object::Preemption(_) => Applied::Known,
+            Object::Preemption(_) => Applied::Unchanged,
         }
     }
 
-    /// Takes in that an object is gone; `version` is that of the deletion, when it is known.
+    /// Removes an object; `version` is that of the deletion, if it is known.
     pub(super) fn remove(
         &mut self,
         arrival: Arrival,
@@ -261,7 +262,7 @@ impl Cache {
         version: Option<&ResourceVersion>,
     ) -> Applied {
         let Some(stored) = self.version(key) else {
-            return Applied::Known;
+            return Applied::Unchanged;
         };
         if version.is_some_and(|version| version.is_older_than(stored)) {
             return Applied::Stale;
@@ -273,7 +274,7 @@ impl Cache {
                     self.services_held -= 1;
                 }
                 self.awaiting.forget(key);
-                self.touch(key, arrival);
+                self.mark_dirty(key, arrival);
             }
             ObjectKey::Slice(key) => {
                 if let Some(slice) = self.slices.remove(key) {
@@ -283,25 +284,25 @@ impl Cache {
             ObjectKey::Node(name) => self.set_node(arrival, name, None),
             ObjectKey::Preemption(_) => {}
         }
-        Applied::Taken
+        Applied::Updated
     }
 
     fn put_service(&mut self, arrival: Arrival, service: Arc<ServiceObject>) -> Applied {
         let candidacy = self.selection.candidacy(&service);
         let key = service.key.clone();
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry::new(self.first_revision));
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| ServiceEntry::new(self.first_revision));
         match &entry.service {
             Some((stored, _)) if service.resource_version.is_older_than(&stored.resource_version) => {
                 return Applied::Stale;
             }
-            Some((stored, _)) if *stored == service => return Applied::Known,
+            Some((stored, _)) if *stored == service => return Applied::Unchanged,
             Some(_) => {}
             None => self.services_held += 1,
         }
-        self.awaiting.note(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
+        self.awaiting.observe(arrival, entry.service.as_ref().map(|(stored, _)| &**stored), &service);
         entry.service = Some((service, candidacy));
-        self.touch(&key, arrival);
-        Applied::Taken
+        self.mark_dirty(&key, arrival);
+        Applied::Updated
     }
 
     fn put_slice(&mut self, arrival: Arrival, slice: Arc<SliceObject>) -> Applied {
@@ -309,13 +310,13 @@ impl Cache {
             if slice.resource_version.is_older_than(&stored.resource_version) {
                 return Applied::Stale;
             }
-            // The age of the trigger depends on the moment of arrival and is no part of the state.
+            // The age of the trigger depends on the time of arrival and is not part of the state.
             if slice.resource_version == stored.resource_version
                 && slice.service == stored.service
                 && slice.address_type == stored.address_type
                 && slice.endpoints == stored.endpoints
             {
-                return Applied::Known;
+                return Applied::Unchanged;
             }
         }
         self.remember_nodes(arrival, &slice);
@@ -325,14 +326,14 @@ impl Cache {
         }
         if let Some(service) = &slice.service {
             let entry =
-                self.entries.entry(service.clone()).or_insert_with(|| Entry::new(self.first_revision));
+                self.entries.entry(service.clone()).or_insert_with(|| ServiceEntry::new(self.first_revision));
             entry.slices.insert(Arc::clone(&slice.key.name), Arc::clone(&slice));
             self.on_slice_event(service, arrival, slice.trigger_age);
         }
-        Applied::Taken
+        Applied::Updated
     }
 
-    /// Takes a slice out of its Service's entry.
+    /// Removes a slice from its Service's entry.
     fn leave(&mut self, arrival: Arrival, slice: &SliceObject) {
         let Some(service) = &slice.service else { return };
         if let Some(entry) = self.entries.get_mut(service) {
@@ -342,8 +343,8 @@ impl Cache {
         }
     }
 
-    /// An event of a slice of this Service. It raises the revision in any case; it is worked out only for a
-    /// candidate, and kept in mind for a Service that is still to come.
+    /// Handles an event of a slice of this Service. It always raises the revision. It marks only a candidate as dirty,
+    /// and is remembered for a Service that has not arrived yet.
     fn on_slice_event(&mut self, service: &ServiceKey, arrival: Arrival, trigger_age: Option<Duration>) {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
@@ -353,19 +354,19 @@ impl Cache {
         if candidacy.is_some_and(|candidacy| candidacy != Candidacy::Candidate) {
             return;
         }
-        // The first list tells of changes that other processes have long dealt with.
+        // The first list contains old changes, which other processes have handled long ago.
         if arrival.provenance != Provenance::FirstList {
             entry.triggered =
                 earliest(entry.triggered, Some(arrival.now.minus(trigger_age.unwrap_or_default())));
         }
         entry.provenance = entry.provenance.max(arrival.provenance);
         if candidacy.is_some() {
-            self.touch(service, arrival);
+            self.mark_dirty(service, arrival);
         }
     }
 
-    /// Keeps in mind on which node each endpoint was that comes without one (D6). To be called while the
-    /// slice's state before it is still stored.
+    /// Remembers the last known node of each endpoint that arrives without a nodeName (D6). Must be called while the
+    /// previous state of the slice is still stored.
     fn remember_nodes(&mut self, arrival: Arrival, slice: &SliceObject) {
         let Some(service) = &slice.service else { return };
         if slice.endpoints.iter().all(|endpoint| endpoint.node.is_some()) {
@@ -374,7 +375,7 @@ impl Cache {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
         };
-        // A slice of no family (FQDN) tells nothing about nodes (D4).
+        // A slice of no family (FQDN) has no information about nodes (D4).
         let counts = |slice: &&Arc<SliceObject>| !slice.address_type.families().is_empty();
         let endpoints = entry.slices.values().filter(counts).flat_map(|slice| &slice.endpoints);
         let known: BTreeMap<u64, &NodeName> =
@@ -385,7 +386,7 @@ impl Cache {
         for identity in nameless.map(|endpoint| endpoint.identity) {
             if let Some(node) = known.get(&identity) {
                 entry.orphans.insert(identity, Orphan { node: (*node).clone(), until, provenance });
-                self.memories.insert((until, Memory::Service(service.clone())));
+                self.expiries.insert((until, Expiry::Service(service.clone())));
             }
         }
     }
@@ -396,12 +397,12 @@ impl Cache {
                 return Applied::Stale;
             }
             if *stored == node {
-                return Applied::Known;
+                return Applied::Unchanged;
             }
         }
         let name = self.names.node(&node.name);
         self.set_node(arrival, &name, Some(node));
-        Applied::Taken
+        Applied::Updated
     }
 
     fn set_node(&mut self, arrival: Arrival, name: &NodeName, object: Option<Arc<NodeObject>>) {
@@ -409,7 +410,7 @@ impl Cache {
         let before = std::mem::replace(&mut node.object, object);
         let after = node.object.as_deref();
         self.nodes_held = self.nodes_held + usize::from(after.is_some()) - usize::from(before.is_some());
-        if !say_the_same(before.as_deref(), after) {
+        if !is_same_fact(before.as_deref(), after) {
             self.changed_nodes.insert(name.clone());
             self.due.get_or_insert(arrival.now);
         }
@@ -425,23 +426,23 @@ impl Cache {
         if !same {
             let until = arrival.now.plus(self.last_known_for);
             if let Some(until) = node.remember(before.as_deref(), until, arrival.provenance) {
-                self.memories.insert((until, Memory::Node(name.clone())));
+                self.expiries.insert((until, Expiry::Node(name.clone())));
             }
-            self.touch_node(name, arrival);
+            self.mark_node_dirty(name, arrival);
         }
         self.drop_void_node(name);
     }
 
-    /// Marks the Services that rest on a node.
-    pub(super) fn touch_node(&mut self, name: &NodeName, arrival: Arrival) {
+    /// Marks the Services that depend on a node as dirty.
+    pub(super) fn mark_node_dirty(&mut self, name: &NodeName, arrival: Arrival) {
         let services: Vec<ServiceKey> =
             self.nodes.get(name).map(|node| node.services.iter().cloned().collect()).unwrap_or_default();
         for service in &services {
-            self.touch(service, arrival);
+            self.mark_dirty(service, arrival);
         }
     }
 
-    pub(super) fn touch(&mut self, service: &ServiceKey, arrival: Arrival) {
+    pub(super) fn mark_dirty(&mut self, service: &ServiceKey, arrival: Arrival) {
         if let Some(entry) = self.entries.get_mut(service) {
             entry.provenance = entry.provenance.max(arrival.provenance);
             entry.read = entry.read.max(Some(arrival.now));
@@ -450,36 +451,39 @@ impl Cache {
         }
     }
 
-    /// Ends the memories whose time has come. What follows is as doubtful as what they were kept for (G1).
+    /// Removes expired last known addresses and nodes. The consequences are as doubtful as the changes behind them
+    /// (G1).
     pub(super) fn expire(&mut self, now: Now) {
-        while let Some((at, memory)) = self.memories.pop_first() {
+        while let Some((at, memory)) = self.expiries.pop_first() {
             if at > now {
-                self.memories.insert((at, memory));
+                self.expiries.insert((at, memory));
                 break;
             }
             match memory {
-                Memory::Service(service) => {
+                Expiry::Service(service) => {
                     let orphans =
                         self.entries.get(&service).into_iter().flat_map(|entry| entry.orphans.values());
                     let ended = orphans.filter(|orphan| orphan.until <= now).map(|orphan| orphan.provenance);
                     let provenance = ended.max().unwrap_or_default();
-                    self.touch(&service, Arrival { now, provenance });
+                    self.mark_dirty(&service, Arrival { now, provenance });
                 }
-                Memory::Node(name) => {
+                Expiry::Node(name) => {
                     let mut provenance = Provenance::default();
                     if let Some(node) = self.nodes.get_mut(&name) {
-                        let ended = node.lost.values().filter(|lost| lost.until <= now);
-                        provenance = ended.map(|lost| lost.provenance).max().unwrap_or_default();
-                        node.lost.retain(|_, lost| now < lost.until);
+                        let ended =
+                            node.lost_addresses.values().filter(|lost_addresses| lost_addresses.until <= now);
+                        provenance =
+                            ended.map(|lost_addresses| lost_addresses.provenance).max().unwrap_or_default();
+                        node.lost_addresses.retain(|_, lost_addresses| now < lost_addresses.until);
                     }
-                    self.touch_node(&name, Arrival { now, provenance });
+                    self.mark_node_dirty(&name, Arrival { now, provenance });
                     self.drop_void_node(&name);
                 }
             }
         }
     }
 
-    /// Brings the index to what a Service's parts rest on now.
+    /// Updates the index to the nodes that a Service's parts depend on now.
     pub(super) fn reindex(&mut self, service: &ServiceKey, nodes: Vec<NodeName>) {
         let Some(entry) = self.entries.get_mut(service) else {
             return;
@@ -500,14 +504,16 @@ impl Cache {
     }
 
     fn drop_void_node(&mut self, name: &NodeName) {
-        if self.nodes.get(name).is_some_and(Node::is_void) {
+        if self.nodes.get(name).is_some_and(CachedNode::is_void) {
             self.nodes.remove(name);
         }
     }
 
-    /// Drops an entry of which nothing is known and nothing was said.
+    /// Drops an entry without objects and without a published fact.
     pub(super) fn drop_void_entry(&mut self, key: &ServiceKey) {
-        let void = |entry: &Entry| entry.service.is_none() && entry.slices.is_empty() && entry.said.is_none();
+        let void = |entry: &ServiceEntry| {
+            entry.service.is_none() && entry.slices.is_empty() && entry.published.is_none()
+        };
         if let Some(entry) = self.entries.get(key).filter(|entry| void(entry)) {
             self.first_revision = self.first_revision.max(entry.revision + 1);
             self.entries.remove(key);
@@ -515,7 +521,7 @@ impl Cache {
         }
     }
 
-    /// The invariants: both sides of each index agree, counts are true, and what is dirty will be seen to.
+    /// Checks the invariants: both sides of each index agree, counts are right, and dirty items have a deadline.
     pub(super) fn check(&self) -> bool {
         let slices_placed = self.slices.iter().all(|(key, slice)| {
             slice.service.as_ref().is_none_or(|service| {
@@ -534,7 +540,7 @@ impl Cache {
         let resting: usize = self.nodes.values().map(|node| node.services.len()).sum();
         let counted = self.keys(Kind::Services).len() == self.services_held
             && self.keys(Kind::Nodes).len() == self.nodes_held;
-        let void = self.nodes.values().any(Node::is_void);
+        let void = self.nodes.values().any(CachedNode::is_void);
         let due = self.dirty.is_empty() && self.changed_nodes.is_empty() || self.due.is_some();
         let indexes = slices_placed && placed == owned && forward && indexed == resting;
         indexes && counted && !void && due && self.awaiting.check()

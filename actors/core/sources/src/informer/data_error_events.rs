@@ -1,10 +1,10 @@
-//! What of the data is told to operators: each condition once when it begins, and once more in each term and after a pause
-//! (D6, E1). A Service that is paused is told nothing, as where everything is only observed (G6).
+//! Reports data errors to operators: each condition once when it begins, and once more in each term and after a pause
+//! (D6, E1). A paused Service gets no reports, as in a mode that only observes (G6).
 
 use std::sync::Arc;
 
-use super::cache::Entry;
-use super::part::Worked;
+use super::cache::ServiceEntry;
+use super::part::ServiceParts;
 use super::{Informer, Out};
 use model::ids::{Epoch, ServiceKey};
 use model::machine::Now;
@@ -14,49 +14,51 @@ use model::report::{Condition, Ended, EventKind, Report, ServiceRef, Subject};
 
 /// The data errors of a Service, while they last.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Trouble {
-    /// How many endpoints they concern.
+pub(super) struct DataErrors {
+    /// Number of affected endpoints.
     endpoints: usize,
-    /// One of them, in words.
+    /// Description of one of them.
     example: Arc<str>,
-    /// Whether they have been told in this term.
-    told: bool,
+    /// True if they were reported in this term.
+    reported: bool,
 }
 
-impl Entry {
-    /// Takes in what is wrong with its data now.
-    pub(super) fn note_trouble(&mut self, worked: &Worked) {
+impl ServiceEntry {
+    /// Records the current data errors.
+    pub(super) fn record_data_errors(&mut self, computed: &ServiceParts) {
         let service = self.service.as_ref().map(|(service, _)| &service.uid);
-        let lasts = service == self.said.as_ref().map(|said| &said.uid);
-        let told = lasts && self.trouble.as_ref().is_some_and(|trouble| trouble.told);
-        self.trouble = worked.errors.first().map(|example| Trouble {
-            endpoints: worked.affected,
+        let lasts = service == self.published.as_ref().map(|published| &published.uid);
+        let reported = lasts && self.data_errors.as_ref().is_some_and(|data_errors| data_errors.reported);
+        self.data_errors = computed.errors.first().map(|example| DataErrors {
+            endpoints: computed.affected,
             example: Arc::clone(example),
-            told,
+            reported,
         });
     }
 
-    /// Whether its Service is paused, by operators' wishes or by its annotation.
+    /// Returns true if its Service is paused, by the policy or by its annotation.
     fn is_paused(&self, policy: &OperatorPolicy) -> bool {
         let paused = |service: &ServiceObject| service.paused || policy.services.contains_key(&service.key);
         self.service.as_ref().is_some_and(|(service, _)| paused(service))
     }
 
-    /// The report of its data errors, unless they have been told. In a pause that is forgotten, so that they are told
-    /// when it ends.
-    fn untold_trouble(&mut self, policy: &OperatorPolicy) -> Option<Report> {
+    /// The report of its data errors, unless they were reported already. A pause clears that, so that they are
+    /// reported when the pause ends.
+    fn unreported_data_errors(&mut self, policy: &OperatorPolicy) -> Option<Report> {
         let paused = self.is_paused(policy);
         let subject = self.subject()?;
-        let trouble = self.trouble.as_mut()?;
-        if std::mem::replace(&mut trouble.told, !paused) || paused {
+        let data_errors = self.data_errors.as_mut()?;
+        if std::mem::replace(&mut data_errors.reported, !paused) || paused {
             return None;
         }
-        let what =
-            EventKind::DataError { endpoints: trouble.endpoints, example: Arc::clone(&trouble.example) };
+        let what = EventKind::DataError {
+            endpoints: data_errors.endpoints,
+            example: Arc::clone(&data_errors.example),
+        };
         Some(Report { subjects: vec![subject], what, note: None })
     }
 
-    /// Its Service, as events name it.
+    /// The Service, as the subject of an event.
     fn subject(&self) -> Option<Subject> {
         let (service, _) = self.service.as_ref()?;
         Some(Subject::Service(ServiceRef { key: service.key.clone(), uid: service.uid.clone() }))
@@ -64,36 +66,36 @@ impl Entry {
 }
 
 impl Informer {
-    /// In another term another client may be there to read, or an earlier report was dropped: what lasts is told once
-    /// more, at the end of the turn, when all that came before is worked out.
+    /// Starts a term. Another client may read its Events, or an earlier report was dropped. Therefore lasting
+    /// conditions are reported once more at the end of the turn, after all earlier inputs are processed.
     pub(super) fn on_reporting(&mut self, now: Now, term: Option<Epoch>) {
         if std::mem::replace(&mut self.reporting, term) == term || term.is_none() {
             return;
         }
-        self.undecodables.forget_told();
+        self.undecodables.mark_unreported();
         self.reported.clear();
-        for trouble in self.cache.entries.values_mut().filter_map(|entry| entry.trouble.as_mut()) {
-            trouble.told = false;
+        for data_errors in self.cache.entries.values_mut().filter_map(|entry| entry.data_errors.as_mut()) {
+            data_errors.reported = false;
         }
-        self.tell_all = true;
+        self.report_all = true;
         self.cache.due.get_or_insert(now);
     }
 
-    /// What operators wish takes the place of what they wished before.
+    /// Replaces the operator's policy.
     pub(super) fn on_policy(&mut self, now: Now, policy: Arc<OperatorPolicy>) {
         let before = std::mem::replace(&mut self.policy, policy);
         if !before.services.keys().eq(self.policy.services.keys()) {
-            self.tell_all = true;
+            self.report_all = true;
             self.cache.due.get_or_insert(now);
         }
     }
 
-    /// Reports the data errors of one Service when they have begun.
-    pub(super) fn tell_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+    /// Reports the data errors of one Service, if they are new.
+    pub(super) fn report_data_errors(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         if self.reporting.is_some()
             && let Some(entry) = self.cache.entries.get_mut(key)
         {
-            let report = entry.untold_trouble(&self.policy);
+            let report = entry.unreported_data_errors(&self.policy);
             self.reported.extend(
                 report
                     .iter()
@@ -105,26 +107,26 @@ impl Informer {
         }
     }
 
-    /// Says that the data errors of one Service have ended, if they were reported. In a pause nothing of it is reported.
-    pub(super) fn end_trouble(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+    /// Ends the reported data errors of one Service, if they no longer hold. A pause ends them too.
+    pub(super) fn end_data_errors(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(subject) = self.reported.get(key) else { return };
         let entry = self.cache.entries.get(key).filter(|entry| !entry.is_paused(&self.policy));
-        let holds =
-            entry.is_some_and(|entry| entry.trouble.is_some() && entry.subject().as_ref() == Some(subject));
+        let holds = entry
+            .is_some_and(|entry| entry.data_errors.is_some() && entry.subject().as_ref() == Some(subject));
         if !holds {
             let subject = self.reported.remove(key);
             out.push(Out::Ended(Ended { condition: Condition::DataError, subject }));
         }
     }
 
-    /// Reports what has begun since the last turn and, at the begin of a term, what lasts.
-    pub(super) fn tell(&mut self, out: &mut Vec<Out>) {
+    /// Reports the conditions that began since the last turn and, at the start of a term, all that last.
+    pub(super) fn report_conditions(&mut self, out: &mut Vec<Out>) {
         if self.reporting.is_none() {
             return;
         }
-        if self.tell_all {
+        if self.report_all {
             let reported: Vec<ServiceKey> = self.reported.keys().cloned().collect();
-            reported.iter().for_each(|key| self.end_trouble(key, out));
+            reported.iter().for_each(|key| self.end_data_errors(key, out));
         }
         let (entries, policy) = (&self.cache.entries, &self.policy);
         let paused = |key: &ServiceKey| entries.get(key).is_some_and(|entry| entry.is_paused(policy));
@@ -136,21 +138,23 @@ impl Informer {
                 .into_iter()
                 .map(Out::Report),
         );
-        if std::mem::take(&mut self.tell_all) {
-            let troubled = self.cache.entries.iter().filter(|(_, entry)| entry.trouble.is_some());
-            let troubled: Vec<ServiceKey> = troubled.map(|(key, _)| key.clone()).collect();
-            troubled.iter().for_each(|key| self.tell_trouble(key, out));
+        if std::mem::take(&mut self.report_all) {
+            let affected = self.cache.entries.iter().filter(|(_, entry)| entry.data_errors.is_some());
+            let affected: Vec<ServiceKey> = affected.map(|(key, _)| key.clone()).collect();
+            affected.iter().for_each(|key| self.report_data_errors(key, out));
         }
     }
 
-    /// Whether nothing is kept back that is to be told.
-    pub(super) fn has_told(&self) -> bool {
+    /// Returns true if every condition that must be reported was reported.
+    pub(super) fn has_reported(&self) -> bool {
         let mut entries = self.cache.entries.values();
-        let is_told = |entry: &Entry| {
-            entry.is_paused(&self.policy) || entry.trouble.as_ref().is_none_or(|trouble| trouble.told)
+        let is_told = |entry: &ServiceEntry| {
+            entry.is_paused(&self.policy)
+                || entry.data_errors.as_ref().is_none_or(|data_errors| data_errors.reported)
         };
         let paused =
             |key: &ServiceKey| self.cache.entries.get(key).is_some_and(|entry| entry.is_paused(&self.policy));
-        self.reporting.is_none() || (self.undecodables.are_told(&self.cache, paused) && entries.all(is_told))
+        self.reporting.is_none()
+            || (self.undecodables.are_reported(&self.cache, paused) && entries.all(is_told))
     }
 }

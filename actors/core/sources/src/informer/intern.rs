@@ -1,4 +1,4 @@
-//! Shares equal texts: a node's name stands in every endpoint that it hosts.
+//! Shares equal texts: each endpoint contains the name of its node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::object::SliceObject;
 
-/// Texts that are held once.
+/// The shared texts.
 #[derive(Default, Debug)]
 pub(super) struct Interner {
     known: BTreeSet<Arc<str>>,
-    /// Above this number those that no other client holds are let go.
+    /// The number of texts above which unused ones are dropped.
     limit: usize,
 }
 
@@ -32,13 +32,13 @@ impl Interner {
         NodeName::new(self.share(name.shared()))
     }
 
-    /// The slice with its texts shared and no spare room; it is not copied when the caller was its only holder.
+    /// The slice with shared texts and without spare capacity. It is copied only if the caller is not its only holder.
     pub(super) fn slice(&mut self, slice: Arc<SliceObject>) -> Arc<SliceObject> {
         let mut slice = Arc::unwrap_or_clone(slice);
         let namespace = self.share(slice.key.namespace);
         slice.key = SliceKey { namespace: Arc::clone(&namespace), name: slice.key.name };
         if let Some(service) = slice.service.take() {
-            // Of slices that belong to no Service nothing but the name and the version is of use.
+            // Of slices without a Service, only the name and the version are used.
             slice.service = Some(ServiceKey { namespace, name: self.share(service.name) });
         } else {
             slice.endpoints.clear();

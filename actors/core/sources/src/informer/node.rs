@@ -1,4 +1,4 @@
-//! A node, what rests on it, and the addresses that it had last.
+//! A node, the Services that depend on it, and its last known addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,63 +17,64 @@ pub(super) fn family_of(ip: &IpAddr) -> Family {
     }
 }
 
-/// Why a node is in no pool at all, if it is in none (D5).
+/// Why a node is left out of every pool, if it is (D5).
 fn excluded(object: &NodeObject) -> Option<LeftOut> {
     object.left_out.filter(|why| why.is_everywhere())
 }
 
-/// A node that exists, or on which something still rests.
+/// A node that exists, or that something still depends on.
 #[derive(Default, Debug)]
-pub(super) struct Node {
+pub(super) struct CachedNode {
     pub(super) object: Option<Arc<NodeObject>>,
-    /// Addresses that it had last, by family (D6).
-    pub(super) lost: BTreeMap<Family, Lost>,
-    /// The Services whose parts rest on it.
+    /// Its last known addresses, by family (D6).
+    pub(super) lost_addresses: BTreeMap<Family, LastKnownAddresses>,
+    /// The Services whose parts depend on it.
     pub(super) services: BTreeSet<ServiceKey>,
 }
 
-/// Addresses that a node had last.
+/// The last known addresses of a node.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LastKnownAddresses {
     ips: Vec<IpAddr>,
-    /// Until when they are tolerated (D6).
+    /// The time until which they are tolerated (D6).
     pub(super) until: Now,
-    /// How it became known that the node has lost them: what follows from that is as doubtful, however late (G1).
+    /// How their loss arrived. What follows from it is as doubtful, however late (G1).
     pub(super) provenance: Provenance,
 }
 
-/// How a node stands.
-pub(super) enum Standing<'a> {
+/// How a node counts for pools.
+pub(super) enum NodeEligibility<'a> {
     /// It exists.
-    Known(&'a NodeObject),
+    Eligible(&'a NodeObject),
     /// It exists and is left out of all pools (D5).
     LeftOut(&'a NodeObject, LeftOut),
-    /// It does not exist, as far as is known.
+    /// It does not exist, as far as known.
     Unknown,
 }
 
-impl Node {
-    pub(super) fn standing(&self) -> Standing<'_> {
+impl CachedNode {
+    pub(super) fn eligibility(&self) -> NodeEligibility<'_> {
         match &self.object {
             Some(object) => match excluded(object) {
-                Some(why) => Standing::LeftOut(object, why),
-                None => Standing::Known(object),
+                Some(why) => NodeEligibility::LeftOut(object, why),
+                None => NodeEligibility::Eligible(object),
             },
-            None => Standing::Unknown,
+            None => NodeEligibility::Unknown,
         }
     }
 
-    /// The addresses that it had last, while they are tolerated.
+    /// Its last known addresses, while they are tolerated.
     pub(super) fn last_known(&self, family: Family, now: Now) -> impl Iterator<Item = IpAddr> + '_ {
-        let lost = self.lost.get(&family).filter(|lost| now < lost.until);
-        lost.into_iter().flat_map(|lost| lost.ips.iter().copied())
+        let lost_addresses =
+            self.lost_addresses.get(&family).filter(|lost_addresses| now < lost_addresses.until);
+        lost_addresses.into_iter().flat_map(|lost_addresses| lost_addresses.ips.iter().copied())
     }
 
     pub(super) fn is_void(&self) -> bool {
-        self.object.is_none() && self.lost.is_empty() && self.services.is_empty()
+        self.object.is_none() && self.lost_addresses.is_empty() && self.services.is_empty()
     }
 
-    /// Keeps in mind the addresses that a node has lost (D6); until when, if there are any.
+    /// Remembers the addresses that a node has lost (D6). Returns when they expire, if there are any.
     pub(super) fn remember(
         &mut self,
         before: Option<&NodeObject>,
@@ -82,7 +83,7 @@ impl Node {
     ) -> Option<Now> {
         let left_out = |object: &NodeObject| excluded(object).is_some();
         if self.object.as_deref().or(before).is_some_and(left_out) {
-            self.lost.clear();
+            self.lost_addresses.clear();
             return None;
         }
         let mut remembered = None;
@@ -92,12 +93,12 @@ impl Node {
                 ips.filter(|ip| family_of(ip) == family).copied().collect()
             };
             if !of(self.object.as_deref()).is_empty() {
-                self.lost.remove(&family);
+                self.lost_addresses.remove(&family);
                 continue;
             }
             let had = if before.is_some_and(left_out) { Vec::new() } else { of(before) };
             if !had.is_empty() {
-                self.lost.insert(family, Lost { ips: had, until, provenance });
+                self.lost_addresses.insert(family, LastKnownAddresses { ips: had, until, provenance });
                 remembered = Some(until);
             }
         }

@@ -1,4 +1,4 @@
-//! What the admin state is told of nodes, each when anything of it has changed (docs/design/nodes.md, N1, N2).
+//! Publishes facts about nodes for the admin state, each when it has changed (docs/design/nodes.md, N1, N2).
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use super::{Informer, Out};
 use model::node::NodeFact;
 use model::object::NodeObject;
 
-/// Whether both objects say the same to the admin state.
-pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
+/// Returns true if both objects lead to the same fact.
+pub(super) fn is_same_fact(before: Option<&NodeObject>, after: Option<&NodeObject>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => {
             before.uid == after.uid
@@ -24,7 +24,7 @@ pub(super) fn say_the_same(before: Option<&NodeObject>, after: Option<&NodeObjec
     }
 }
 
-/// Whether the same condition tells of an eviction, or none; how old it was when it came does not matter.
+/// Returns true if both nodes have the same eviction notice, or none. Its age at arrival does not matter.
 fn same_notice(before: &NodeObject, after: &NodeObject) -> bool {
     match (&before.preempt, &after.preempt) {
         (Some(before), Some(after)) => before.is_same_as(after),
@@ -34,8 +34,8 @@ fn same_notice(before: &NodeObject, after: &NodeObject) -> bool {
 }
 
 impl Informer {
-    /// Says what has changed of nodes since the last turn.
-    pub(super) fn tell_nodes(&mut self, out: &mut Vec<Out>) {
+    /// Publishes the facts of nodes that have changed since the last turn.
+    pub(super) fn publish_nodes(&mut self, out: &mut Vec<Out>) {
         for name in std::mem::take(&mut self.cache.changed_nodes) {
             let fact = self.cache.node(&name).map(|object| Arc::new(NodeFact::of(object)));
             out.push(Out::Node(name, fact));

@@ -1,88 +1,88 @@
-//! What one Service's endpoints ask of its pools, by family (D4-D6).
+//! Computes the parts of one Service: the members that its endpoints require, by family (D4-D6).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::cache::Entry;
-use super::node::{Node, Standing, family_of};
-use super::unread::Unread;
+use super::cache::ServiceEntry;
+use super::node::{CachedNode, NodeEligibility, family_of};
+use super::unread::UnreadObjects;
 use super::{Counts, LeftOutNode, Part, RequiredNode};
 use model::ids::{Family, NodeName, ServiceKey};
 use model::machine::Now;
 use model::object::{AddressType, Endpoint, Kind, LeftOut, ServiceObject, SliceObject};
 
-/// The most errors that are put into words.
+/// The maximum number of error descriptions.
 const ERRORS_SHOWN: usize = 10;
 
-/// What was worked out for one Service.
+/// The result of the computation for one Service.
 #[derive(Default)]
-pub(super) struct Worked {
+pub(super) struct ServiceParts {
     pub(super) parts: BTreeMap<Family, Part>,
     pub(super) slices: usize,
     pub(super) endpoints: usize,
-    /// What is wrong (D6), in words; at most [`ERRORS_SHOWN`].
+    /// Descriptions of the errors (D6); at most [`ERRORS_SHOWN`].
     pub(super) errors: Vec<Arc<str>>,
-    /// How many endpoints that concerns.
+    /// The number of affected endpoints.
     pub(super) affected: usize,
-    /// The nodes on which this rests, in order.
+    /// The nodes that the result depends on, in order.
     pub(super) nodes: Vec<NodeName>,
-    /// Whether something that it rests on exists and is not known (D6).
+    /// True if the result depends on an object that exists but is not known (D6).
     incomplete: bool,
     /// The addresses of nodes that are about to be deleted and have an endpoint that counts, by family (D5).
-    doomed: BTreeMap<Family, BTreeMap<IpAddr, RequiredNode>>,
+    to_be_deleted: BTreeMap<Family, BTreeMap<IpAddr, RequiredNode>>,
 }
 
-/// What a Service's parts are worked out from, besides its own slices.
-pub(super) struct Ground<'a> {
+/// The inputs of the computation besides the Service's own slices.
+pub(super) struct PartInputs<'a> {
     /// The nodes.
-    pub(super) nodes: &'a BTreeMap<NodeName, Node>,
-    /// What exists and was never decoded.
-    pub(super) unread: &'a Unread,
+    pub(super) nodes: &'a BTreeMap<NodeName, CachedNode>,
+    /// The objects that exist but were never decoded.
+    pub(super) unread: &'a UnreadObjects,
     /// The slices whose last good state does not count, by name (X5).
     pub(super) left_out: BTreeSet<Arc<str>>,
-    /// Whether nothing is heard of EndpointSlices at present.
+    /// True if the watch of EndpointSlices is not current.
     pub(super) slices_lost: bool,
-    /// The families of which what was known is not to be used any more, as it was configured (X5).
+    /// The families whose last good state is no longer used, as configured (X5).
     pub(super) dropped: BTreeSet<Family>,
-    /// Whether each family has slices of its own (D4).
+    /// True if each family has its own slices (D4).
     pub(super) per_family: bool,
-    /// The families that the Service's pools have.
+    /// The families of the Service's pools.
     pub(super) used: &'a [Family],
-    /// Which endpoints count.
+    /// The endpoints that count.
     pub(super) rule: Counts,
-    /// When.
+    /// The current time.
     pub(super) now: Now,
 }
 
-/// The families that a slice counts for: that of its addresses, where each has slices of its own (D4).
+/// The families that a slice counts for: its address family, if each family has its own slices (D4).
 pub(super) fn families_of(slice: &SliceObject, per_family: bool) -> &'static [Family] {
     let address_type = if per_family { slice.address_type } else { AddressType::Unset };
     address_type.families()
 }
 
-impl Worked {
-    /// Of a Service that asks for nothing because it is no candidate.
-    pub(super) fn nothing() -> Worked {
+impl ServiceParts {
+    /// The result for a Service that is not a candidate: it requires nothing.
+    pub(super) fn nothing() -> ServiceParts {
         let parts = [(Family::V4, Part::default()), (Family::V6, Part::default())].into();
-        Worked { parts, ..Worked::default() }
+        ServiceParts { parts, ..ServiceParts::default() }
     }
 
-    /// Of a candidate whose slices may not be read any more, where that makes go what was known of them; where nothing
-    /// ever was, nothing is known (X3).
-    pub(super) fn withdrawn(ground: &Ground<'_>) -> Worked {
-        let mut worked = Worked::nothing();
-        for (family, part) in &mut worked.parts {
-            part.is_dropped = ground.dropped.contains(family);
-            part.unusable = !part.is_dropped && ground.used.contains(family);
+    /// The result for a candidate whose slices may no longer be read, if that ends the use of their last good state. A
+    /// family without any good state so far is unknown (X3).
+    pub(super) fn withdrawn(inputs: &PartInputs<'_>) -> ServiceParts {
+        let mut computed = ServiceParts::nothing();
+        for (family, part) in &mut computed.parts {
+            part.is_dropped = inputs.dropped.contains(family);
+            part.unusable = !part.is_dropped && inputs.used.contains(family);
         }
-        worked
+        computed
     }
 
-    /// Nodes that are about to be deleted are required where no other node is: their pods still serve (D5).
-    fn require_doomed(&mut self) {
-        for (family, nodes) in std::mem::take(&mut self.doomed) {
+    /// Requires nodes that are about to be deleted, if no other node is required: their pods still serve (D5).
+    fn require_to_be_deleted(&mut self) {
+        for (family, nodes) in std::mem::take(&mut self.to_be_deleted) {
             if let Some(part) = self.parts.get_mut(&family).filter(|part| part.required.is_empty()) {
                 part.left_out.retain(|_, node| !node.ips.iter().any(|ip| nodes.contains_key(ip)));
                 part.required = nodes;
@@ -90,7 +90,7 @@ impl Worked {
         }
     }
 
-    /// Counts a slice for these families; for none, its addresses are no IP addresses (D4).
+    /// Counts a slice for these families; no families means that its addresses are not IP addresses (D4).
     fn add_slice(&mut self, slice: &SliceObject, families: &[Family]) {
         self.slices += 1;
         self.endpoints += slice.endpoints.len();
@@ -117,19 +117,19 @@ impl Worked {
     }
 }
 
-/// How far a node hosts endpoints of one family.
+/// How a node hosts endpoints of one family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Hosting {
     /// It hosts none.
     #[default]
     Nothing,
-    /// It hosts endpoints, and none of them counts.
+    /// It hosts endpoints, but none that counts.
     Uncounted,
-    /// It hosts one that counts.
+    /// It hosts an endpoint that counts.
     Counted,
 }
 
-/// The endpoints of one node.
+/// The endpoints on one node.
 #[derive(Default)]
 struct Host {
     endpoints: usize,
@@ -145,7 +145,7 @@ impl Host {
         }
     }
 
-    /// Takes in one endpoint more, which counts for these families.
+    /// Adds an endpoint that counts for these families.
     fn add(&mut self, families: &[Family], hosting: Hosting) {
         self.endpoints += 1;
         for family in families {
@@ -158,7 +158,7 @@ impl Host {
     }
 }
 
-/// Whether an endpoint makes its node required (D4).
+/// Returns true if an endpoint makes its node required (D4).
 fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     match rule {
         Counts::Hosted => !endpoint.terminating,
@@ -167,12 +167,12 @@ fn counts(rule: Counts, endpoint: &Endpoint) -> bool {
     }
 }
 
-/// The families that the Service's pools have; lacking addresses of another one are no error.
+/// The families of the Service's pools. Missing addresses of another family are not an error.
 pub(super) fn used_families(service: &ServiceObject) -> &[Family] {
     if service.families.is_empty() { &[Family::V4] } else { &service.families }
 }
 
-/// The family in words.
+/// The name of a family in error descriptions.
 fn words(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",
@@ -180,78 +180,78 @@ fn words(family: Family) -> &'static str {
     }
 }
 
-/// Works out a candidate's parts from all its slices, each for the families that it counts for.
-pub(super) fn work_out(key: &ServiceKey, entry: &Entry, ground: &Ground<'_>) -> Worked {
-    let mut worked = Worked::nothing();
-    add_unread(&mut worked, key, ground.unread);
+/// Computes a candidate's parts from all its slices, each for the families that it counts for.
+pub(super) fn compute_parts(key: &ServiceKey, entry: &ServiceEntry, inputs: &PartInputs<'_>) -> ServiceParts {
+    let mut computed = ServiceParts::nothing();
+    add_unread(&mut computed, key, inputs.unread);
     let mut hosts: BTreeMap<&NodeName, Host> = BTreeMap::new();
     let mut nameless = Vec::new();
-    for (_, slice) in entry.slices.iter().filter(|(name, _)| !ground.left_out.contains(*name)) {
-        let families = families_of(slice, ground.per_family);
-        worked.add_slice(slice, families);
+    for (_, slice) in entry.slices.iter().filter(|(name, _)| !inputs.left_out.contains(*name)) {
+        let families = families_of(slice, inputs.per_family);
+        computed.add_slice(slice, families);
         for endpoint in slice.endpoints.iter().filter(|_| !families.is_empty()) {
             let Some(node) = &endpoint.node else {
                 nameless.push((endpoint.identity, families));
                 continue;
             };
-            let hosting = if counts(ground.rule, endpoint) { Hosting::Counted } else { Hosting::Uncounted };
+            let hosting = if counts(inputs.rule, endpoint) { Hosting::Counted } else { Hosting::Uncounted };
             hosts.entry(node).or_default().add(families, hosting);
         }
     }
     if !nameless.is_empty() {
-        worked.affected += nameless.len();
+        computed.affected += nameless.len();
         let endpoints = if nameless.len() == 1 { "endpoint" } else { "endpoints" };
-        worked.error(|| format!("{} {endpoints} without a nodeName", nameless.len()));
+        computed.error(|| format!("{} {endpoints} without a nodeName", nameless.len()));
     }
     for (name, host) in &hosts {
-        add_host(&mut worked, name, host, ground);
+        add_host(&mut computed, name, host, inputs);
     }
-    worked.nodes = hosts.keys().map(|name| (*name).clone()).collect();
-    worked.require_doomed();
-    add_orphans(&mut worked, entry, &nameless, ground);
-    for (family, part) in &mut worked.parts {
+    computed.nodes = hosts.keys().map(|name| (*name).clone()).collect();
+    computed.require_to_be_deleted();
+    add_orphans(&mut computed, entry, &nameless, inputs);
+    for (family, part) in &mut computed.parts {
         part.last_known.retain(|ip| !part.required.contains_key(ip) && !part.tolerated.contains(ip));
         part.tolerated.extend(&part.last_known);
         part.tolerated.retain(|ip| !part.required.contains_key(ip));
-        part.is_dropped = ground.dropped.contains(family);
+        part.is_dropped = inputs.dropped.contains(family);
         let empty = part.required.is_empty() && part.tolerated.is_empty();
-        let unheard = ground.slices_lost && !part.is_dropped;
+        let unheard = inputs.slices_lost && !part.is_dropped;
         let useless = empty && (part.endpoints > 0 || unheard);
-        part.unusable = (worked.incomplete || useless) && ground.used.contains(family);
+        part.unusable = (computed.incomplete || useless) && inputs.used.contains(family);
     }
-    worked
+    computed
 }
 
-/// Notes which slices are not known.
-fn add_unread(worked: &mut Worked, key: &ServiceKey, unread: &Unread) {
+/// Adds the slices that are not known.
+fn add_unread(computed: &mut ServiceParts, key: &ServiceKey, unread: &UnreadObjects) {
     for slice in unread.slices_of(key).take(ERRORS_SHOWN) {
-        worked.incomplete = true;
-        worked.error(|| format!("EndpointSlice {}/{} cannot be read", slice.namespace, slice.name));
+        computed.incomplete = true;
+        computed.error(|| format!("EndpointSlice {}/{} cannot be read", slice.namespace, slice.name));
     }
-    if unread.is_blind(Kind::EndpointSlices) {
-        worked.incomplete = true;
-        worked.error(|| "an EndpointSlice without a readable name cannot be read".to_owned());
+    if unread.has_unnamed(Kind::EndpointSlices) {
+        computed.incomplete = true;
+        computed.error(|| "an EndpointSlice without a readable name cannot be read".to_owned());
     }
 }
 
-/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no endpoint
-/// (D4), one that is left out adds none at all, and those of one that is about to be deleted may stay (D5).
-fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'_>) {
-    let node = ground.nodes.get(name);
-    let (object, why) = match node.map_or(Standing::Unknown, Node::standing) {
-        Standing::LeftOut(object, why) => (Some(object), Some(why)),
-        Standing::Known(object) => (Some(object), None),
-        Standing::Unknown => (None, None),
+/// Adds the addresses of one node with endpoints. A node adds none to the part of a family of which it hosts no
+/// endpoint (D4). A left-out node adds none at all. The addresses of a node that is about to be deleted may stay (D5).
+fn add_host(computed: &mut ServiceParts, name: &NodeName, host: &Host, inputs: &PartInputs<'_>) {
+    let node = inputs.nodes.get(name);
+    let (object, why) = match node.map_or(NodeEligibility::Unknown, CachedNode::eligibility) {
+        NodeEligibility::LeftOut(object, why) => (Some(object), Some(why)),
+        NodeEligibility::Eligible(object) => (Some(object), None),
+        NodeEligibility::Unknown => (None, None),
     };
     let mut lacking = String::new();
-    for (family, part) in &mut worked.parts {
+    for (family, part) in &mut computed.parts {
         let hosting = host.of(*family);
         let mut ips =
             object.into_iter().flat_map(|object| &object.internal_ips).filter(|ip| family_of(ip) == *family);
         let why = if hosting == Hosting::Nothing { Some(LeftOut::OtherFamily) } else { why };
         if let Some(why) = why {
             let ips: BTreeSet<IpAddr> = ips.copied().collect();
-            if !ips.is_empty() && ground.used.contains(family) {
+            if !ips.is_empty() && inputs.used.contains(family) {
                 part.left_out.insert(name.clone(), LeftOutNode { ips, why });
             }
             continue;
@@ -259,65 +259,68 @@ fn add_host(worked: &mut Worked, name: &NodeName, host: &Host, ground: &Ground<'
         if let Some(object) = object
             && let Some(first) = ips.next()
         {
-            let is_doomed = object.left_out == Some(LeftOut::ToBeDeleted);
-            let required =
-                if is_doomed { worked.doomed.entry(*family).or_default() } else { &mut part.required };
+            let is_to_be_deleted = object.left_out == Some(LeftOut::ToBeDeleted);
+            let required = if is_to_be_deleted {
+                computed.to_be_deleted.entry(*family).or_default()
+            } else {
+                &mut part.required
+            };
             let mut all = BTreeSet::new();
             for ip in [first].into_iter().chain(ips) {
                 all.insert(*ip);
-                if hosting == Hosting::Counted && (ip == first || !ground.per_family) {
+                if hosting == Hosting::Counted && (ip == first || !inputs.per_family) {
                     let node = || RequiredNode { name: name.clone(), ready: object.ready };
                     required.entry(*ip).or_insert_with(node);
                 }
             }
             part.tolerated.extend(&all);
-            if is_doomed && ground.used.contains(family) {
+            if is_to_be_deleted && inputs.used.contains(family) {
                 part.left_out.insert(name.clone(), LeftOutNode { ips: all, why: LeftOut::ToBeDeleted });
             }
             continue;
         }
-        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(*family, ground.now)));
-        if object.is_some() && ground.used.contains(family) {
+        part.last_known.extend(node.into_iter().flat_map(|node| node.last_known(*family, inputs.now)));
+        if object.is_some() && inputs.used.contains(family) {
             let separator = if lacking.is_empty() { "" } else { " and no " };
             write!(lacking, "{separator}{}", words(*family)).expect("a string takes every write");
         }
     }
     if object.is_none() {
-        let unread = ground.unread.has_node(name);
-        worked.incomplete |= unread || ground.unread.is_blind(Kind::Nodes);
-        worked.affected += host.endpoints;
-        worked.error(|| format!("node {name} {}", if unread { "cannot be read" } else { "is not known" }));
+        let unread = inputs.unread.has_node(name);
+        computed.incomplete |= unread || inputs.unread.has_unnamed(Kind::Nodes);
+        computed.affected += host.endpoints;
+        computed.error(|| format!("node {name} {}", if unread { "cannot be read" } else { "is not known" }));
     } else if !lacking.is_empty() {
-        worked.affected += host.endpoints;
-        worked.error(|| format!("node {name} has no {lacking} address"));
+        computed.affected += host.endpoints;
+        computed.error(|| format!("node {name} has no {lacking} address"));
     }
 }
 
-/// Tolerates the addresses of the nodes that endpoints without a nodeName were last known on (D6).
+/// Tolerates the addresses of the nodes on which endpoints without a nodeName were last known (D6).
 fn add_orphans(
-    worked: &mut Worked,
-    entry: &Entry,
+    computed: &mut ServiceParts,
+    entry: &ServiceEntry,
     nameless: &[(u64, &'static [Family])],
-    ground: &Ground<'_>,
+    inputs: &PartInputs<'_>,
 ) {
     for (identity, families) in nameless {
-        let orphan = entry.orphans.get(identity).filter(|orphan| ground.now < orphan.until);
+        let orphan = entry.orphans.get(identity).filter(|orphan| inputs.now < orphan.until);
         let Some(orphan) = orphan else { continue };
-        if let Err(place) = worked.nodes.binary_search(&orphan.node) {
-            worked.nodes.insert(place, orphan.node.clone());
+        if let Err(place) = computed.nodes.binary_search(&orphan.node) {
+            computed.nodes.insert(place, orphan.node.clone());
         }
-        worked.incomplete |= ground.unread.has_node(&orphan.node);
-        let Some(node) = ground.nodes.get(&orphan.node) else {
+        computed.incomplete |= inputs.unread.has_node(&orphan.node);
+        let Some(node) = inputs.nodes.get(&orphan.node) else {
             continue;
         };
-        let ips: &[IpAddr] = match node.standing() {
-            Standing::LeftOut(..) => continue,
-            Standing::Known(object) => &object.internal_ips,
-            Standing::Unknown => &[],
+        let ips: &[IpAddr] = match node.eligibility() {
+            NodeEligibility::LeftOut(..) => continue,
+            NodeEligibility::Eligible(object) => &object.internal_ips,
+            NodeEligibility::Unknown => &[],
         };
-        for (family, part) in worked.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
+        for (family, part) in computed.parts.iter_mut().filter(|(family, _)| families.contains(family)) {
             part.last_known.extend(ips.iter().filter(|ip| family_of(ip) == *family));
-            part.last_known.extend(node.last_known(*family, ground.now));
+            part.last_known.extend(node.last_known(*family, inputs.now));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Works out what a Service's endpoints ask of its pools once something of it has changed, and says what is new (A3).
+//! Reconciles one dirty Service: computes its parts and publishes its fact if it has changed (A3).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::part::{self, Ground, Worked};
-use super::resources::{SliceSet, Wrong};
+use super::part::{self, PartInputs, ServiceParts};
+use super::resources::{SliceError, SliceSet};
 use super::{Informer, Out, ServiceFact};
 use model::ids::{ServiceKey, ServiceUid};
 use model::level::Provenance;
@@ -13,19 +13,19 @@ use model::object::ServiceObject;
 use model::view::Candidacy;
 
 impl Informer {
-    /// Works out one Service and says what is new about it.
-    pub(super) fn settle(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
+    /// Reconciles one Service.
+    pub(super) fn reconcile(&mut self, now: Now, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(entry) = self.cache.entries.get_mut(key) else {
             return;
         };
         entry.drop_orphans(now);
         let service = entry.service.clone().filter(|(_, candidacy)| *candidacy != Candidacy::NotLoadBalancer);
-        let mut worked = match &service {
+        let mut computed = match &service {
             Some((service, Candidacy::Candidate)) => {
                 self.forget_predecessor(key, &service.uid);
                 let left_out = self.left_out(key);
-                self.settle_resource(now, key, &left_out);
-                let ground = Ground {
+                self.update_resource(now, key, &left_out);
+                let inputs = PartInputs {
                     nodes: &self.cache.nodes,
                     unread: &self.unread,
                     left_out,
@@ -37,9 +37,9 @@ impl Informer {
                     now,
                 };
                 if self.resources.are_withdrawn() {
-                    Worked::withdrawn(&ground)
+                    ServiceParts::withdrawn(&inputs)
                 } else {
-                    part::work_out(key, &self.cache.entries[key], &ground)
+                    part::compute_parts(key, &self.cache.entries[key], &inputs)
                 }
             }
             Some((
@@ -52,49 +52,49 @@ impl Informer {
             ))
             | None => {
                 self.resources.leave(key);
-                Worked::nothing()
+                ServiceParts::nothing()
             }
         };
-        self.cache.reindex(key, std::mem::take(&mut worked.nodes));
+        self.cache.reindex(key, std::mem::take(&mut computed.nodes));
         if let Some((service, candidacy)) = service {
             if let Some(entry) = self.cache.entries.get_mut(key) {
-                entry.note_trouble(&worked);
+                entry.record_data_errors(&computed);
             }
-            self.tell_trouble(key, out);
-            self.say(&service, candidacy, worked, out);
+            self.report_data_errors(key, out);
+            self.publish(&service, candidacy, computed, out);
         } else {
-            self.say_gone(key, out);
+            self.publish_gone(key, out);
         }
-        self.end_trouble(key, out);
+        self.end_data_errors(key, out);
         self.cache.drop_void_entry(key);
     }
 
-    /// What was known of the slices of a Service that had this name before says nothing of its successor.
+    /// Forgets the slices of an earlier Service with the same name: they do not apply to its successor.
     fn forget_predecessor(&mut self, key: &ServiceKey, uid: &ServiceUid) {
-        let said = self.cache.entries.get(key).and_then(|entry| entry.said.as_ref());
-        if said.is_some_and(|said| said.uid != *uid) {
+        let published = self.cache.entries.get(key).and_then(|entry| entry.published.as_ref());
+        if published.is_some_and(|published| published.uid != *uid) {
             self.resources.leave(key);
         }
     }
 
-    /// Brings the state of a candidate's slice set to what is known of its slices, of which these do not count (X5).
-    fn settle_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
+    /// Updates the resource of a candidate's slices from their current states. Slices in `left_out` do not count (X5).
+    fn update_resource(&mut self, now: Now, key: &ServiceKey, left_out: &BTreeSet<Arc<str>>) {
         let Some(entry) = self.cache.entries.get(key) else { return };
         let unread = || {
             let slice = self.unread.slices_of(key).next()?;
-            Some(Wrong { slice: Arc::clone(&slice.name), error: "it cannot be read".into() })
+            Some(SliceError { slice: Arc::clone(&slice.name), error: "it cannot be read".into() })
         };
-        let wrong = self.undecodables.wrong_of(entry).or_else(unread);
+        let slice_error = self.undecodables.first_error(entry).or_else(unread);
         let used =
             || entry.slices.iter().filter(|(name, _)| !left_out.contains(*name)).map(|(_, slice)| slice);
         let families = used().flat_map(|slice| part::families_of(slice, self.per_family)).copied().collect();
         let (revision, slices) = (entry.revision, used().count());
         let set = (slices > 0).then_some(SliceSet { revision, slices, families });
-        self.resources.settle(now, key, set, entry.provenance, wrong);
+        self.resources.update(now, key, set, entry.provenance, slice_error);
     }
 
-    /// The slices of a Service whose last good state is not used any more, because the newest cannot be decoded and it was
-    /// configured so.
+    /// The slices of a Service whose last good state is no longer used, because the newest state cannot be decoded and
+    /// the configuration requires it.
     fn left_out(&self, key: &ServiceKey) -> BTreeSet<Arc<str>> {
         match self.cache.entries.get(key).filter(|_| self.resources.drops()) {
             Some(entry) => self.undecodables.slices_of(entry).collect(),
@@ -102,8 +102,14 @@ impl Informer {
         }
     }
 
-    /// Says a Service's fact unless it is what was said last.
-    fn say(&mut self, service: &ServiceObject, candidacy: Candidacy, worked: Worked, out: &mut Vec<Out>) {
+    /// Publishes a Service's fact, unless it equals the last published one.
+    fn publish(
+        &mut self,
+        service: &ServiceObject,
+        candidacy: Candidacy,
+        computed: ServiceParts,
+        out: &mut Vec<Out>,
+    ) {
         let Some(entry) = self.cache.entries.get_mut(&service.key) else {
             return;
         };
@@ -114,17 +120,17 @@ impl Informer {
             paused: service.paused,
             internal: service.internal,
             exposure: service.exposure,
-            parts: worked.parts,
-            slices: worked.slices,
-            endpoints: worked.endpoints,
-            data_errors: worked.errors,
+            parts: computed.parts,
+            slices: computed.slices,
+            endpoints: computed.endpoints,
+            data_errors: computed.errors,
             resource: self.resources.view(&service.key),
             revision: entry.revision,
             provenance: std::mem::take(&mut entry.provenance),
             triggered: entry.triggered.take(),
             read: entry.read.take(),
         };
-        if let Some(before) = &entry.said {
+        if let Some(before) = &entry.published {
             if before.same_as(&fact) {
                 return;
             }
@@ -133,20 +139,20 @@ impl Informer {
             }
         }
         let fact = Arc::new(fact);
-        entry.said = Some(Arc::clone(&fact));
+        entry.published = Some(Arc::clone(&fact));
         out.push(Out::Service(fact.uid.clone(), Some(fact)));
     }
 
-    /// Says that a Service is gone, if anything was said of it.
-    fn say_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
+    /// Publishes that a Service is gone, if a fact about it was published.
+    fn publish_gone(&mut self, key: &ServiceKey, out: &mut Vec<Out>) {
         let Some(entry) = self.cache.entries.get_mut(key) else {
             return;
         };
-        entry.trouble = None;
+        entry.data_errors = None;
         entry.provenance = Provenance::Watch;
         entry.triggered = None;
         entry.read = None;
-        if let Some(before) = entry.said.take() {
+        if let Some(before) = entry.published.take() {
             out.push(Out::Service(before.uid.clone(), None));
         }
     }

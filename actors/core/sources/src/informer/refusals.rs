@@ -1,10 +1,11 @@
-//! Counts the lists that are refused because they are older than what was seen (D6), and says when that has to end.
+//! Counts the lists that are refused because they are older than earlier observations (D6), and decides when the
+//! refusals end.
 //!
-//! A list that is older once comes from a server that lags behind, and the next one is newer. When all are older for
-//! minutes, the API server's storage was restored to an earlier state, and our own Lease has not proved it (then
-//! [`coordination::leader`] ends the process). What was seen is no longer true, and refusing lists forever would freeze
-//! everything until the operator restarts the process. The list that is accepted at last has the provenance of a relist,
-//! so that the guards look at what it removes.
+//! A single older list comes from a server that lags behind, and the next one is newer. If all lists are older for
+//! minutes, the API server's storage was restored to an earlier state, and our own Lease has not shown it (then
+//! [`coordination::leader`] ends the process). The earlier observations are no longer true. Refusing lists forever
+//! would freeze everything until the operator restarts the process. The list that is finally accepted has the
+//! provenance of a relist, so that the guards check what it removes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use super::cache::Cache;
 use model::machine::Now;
 use model::object::{Kind, NodeObject, ResourceVersion, ServiceObject, SliceObject};
 
-/// For how long, and how many in a row, older lists are refused.
+/// How long, and how often in a row, older lists are refused.
 const REFUSED_FOR: Duration = Duration::from_secs(300);
 const REFUSED_IN_A_ROW: u32 = 5;
 
-/// Refused lists in a row whose versions did not fall.
+/// Consecutive refused lists whose versions did not decrease.
 #[derive(Default, Debug)]
 pub(super) struct Refusals {
     row: Option<Row>,
@@ -31,7 +32,7 @@ struct Row {
 }
 
 impl Refusals {
-    /// A list of this version is older than what was seen; whether it is refused.
+    /// Handles a list with a version older than earlier observations. Returns true if it is refused.
     pub(super) fn refuse(&mut self, now: Now, version: &ResourceVersion) -> bool {
         match &mut self.row {
             Some(row) if !version.is_older_than(&row.newest) => {
@@ -46,14 +47,15 @@ impl Refusals {
         true
     }
 
-    /// Something came that is as new as what was seen.
+    /// Ends the refusals: an observation is as new as the earlier ones.
     pub(super) fn end(&mut self) {
         self.row = None;
     }
 }
 
 impl Cache {
-    /// Forgets the versions of all objects of a kind, which are those of another past: whatever comes next is taken in.
+    /// Clears the versions of all objects of a kind, which belong to a discarded history. The next states are accepted
+    /// in any case.
     pub(super) fn forget_versions(&mut self, kind: Kind) {
         let none = ResourceVersion::default;
         match kind {

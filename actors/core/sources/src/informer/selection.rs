@@ -1,4 +1,4 @@
-//! Which Services are candidates (D1), and which nodes are left out (D5).
+//! Decides which Services are candidates (D1) and which nodes are left out (D5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use model::object::{LeftOut, NodeObject, ServiceObject, ServiceType, TO_BE_DELET
 use model::view::Candidacy;
 
 impl Selector {
-    /// Whether an object with these labels is selected.
+    /// Returns true if an object with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
         self.0.iter().all(|requirement| match requirement {
@@ -20,7 +20,7 @@ impl Selector {
     }
 }
 
-/// What selects Services and nodes.
+/// The configured selection of Services and nodes.
 #[derive(Debug)]
 pub(super) struct Selection {
     pub(super) multi_slb: bool,
@@ -30,16 +30,16 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// A node as it counts here: control-plane nodes are like others where the cloud configuration has it so (D5).
-    pub(super) fn judged(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
+    /// Applies the configuration to a node: control-plane nodes may count like other nodes (D5).
+    pub(super) fn configured(&self, mut node: Arc<NodeObject>) -> Arc<NodeObject> {
         if self.control_plane && node.left_out == Some(LeftOut::ControlPlane) {
-            let is_doomed = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
-            Arc::make_mut(&mut node).left_out = is_doomed.then_some(LeftOut::ToBeDeleted);
+            let is_to_be_deleted = node.taints.iter().any(|taint| &*taint.key == TO_BE_DELETED);
+            Arc::make_mut(&mut node).left_out = is_to_be_deleted.then_some(LeftOut::ToBeDeleted);
         }
         node
     }
 
-    /// Whether the Service is a candidate, and if not, the first reason.
+    /// The candidacy of the Service; if it is not a candidate, the first reason.
     pub(super) fn candidacy(&self, service: &ServiceObject) -> Candidacy {
         let namespace = self.namespaces.is_empty() || self.namespaces.contains(&service.key.namespace);
         match service.service_type {

@@ -1,4 +1,4 @@
-//! How far each kind's stream has come, and the list that is being collected aside.
+//! The progress of each kind's stream, and the staging area of its current list.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,82 +12,84 @@ use model::machine::Now;
 use model::object::{Object, ObjectKey, Owner, ResourceVersion};
 use model::watch::Serves;
 
-/// How long a list that held an object without a name is left as it is. Nothing tells when such an object is mended.
-const BLIND_FOR: Duration = Duration::from_secs(300);
-/// How long changes count as those of a new connection, unless a bookmark says sooner that it caught up.
+/// How long a list stands that contained an object without a readable name. No message announces that such an object
+/// is repaired.
+const UNNAMED_RELIST_AFTER: Duration = Duration::from_secs(300);
+/// How long changes count as those of a new connection, unless a bookmark ends this period sooner.
 const CATCHING_UP: Duration = Duration::from_secs(5);
 
-/// What is to be done with a complete list.
+/// What happens to a complete list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Judged {
-    /// It is as new as what was seen: it is put in force.
+pub(super) enum ListDecision {
+    /// Commit it: it is as new as earlier observations.
     Current,
-    /// It is older than what was seen: it is refused (D6).
+    /// Refuse it: it is older than earlier observations (D6).
     Refused,
-    /// So many were older that what was seen must be of another past: it is put in force, however old it is (D6).
-    TakenBack,
+    /// Commit it although it is older: so many lists were older that the earlier observations must belong to a
+    /// discarded history (D6).
+    Restored,
 }
 
 /// The stream of one kind.
 #[derive(Default, Debug)]
-pub(super) struct Stream {
-    /// The newest version seen; empty while nothing was.
+pub(super) struct KindStream {
+    /// The newest version observed; empty before the first one.
     pub(super) version: ResourceVersion,
-    /// Whether a complete list has been put in force.
+    /// True if a complete list was committed.
     pub(super) synced: bool,
-    /// The list under way.
+    /// The current list.
     pub(super) staging: Option<Staging>,
-    /// Until when changes are those that a broken connection missed.
+    /// The time until which changes count as missed by a broken connection.
     pub(super) catching_up_until: Option<Now>,
-    /// When to list again, because the last list held an object that could not be named.
-    pub(super) look_again: Option<Now>,
-    /// The lists that were refused since the last one that was not.
+    /// When to list again, because the last list contained an object without a readable name.
+    pub(super) relist_at: Option<Now>,
+    /// The lists refused since the last accepted one.
     pub(super) refusals: Refusals,
-    /// The newest term whose list was put in force (W8).
+    /// The newest term whose list was committed (W8).
     pub(super) confirmed: Option<Epoch>,
-    /// The newest second read whose list was put in force (G1).
+    /// The newest second read whose list was committed (G1).
     pub(super) read: Option<ReadId>,
-    /// The newest term for which any list counts.
+    /// The newest term in which any list counts.
     any_list: Option<Epoch>,
 }
 
-impl Stream {
-    /// Takes note of a version.
-    pub(super) fn reach(&mut self, version: &ResourceVersion) {
+impl KindStream {
+    /// Records an observed version.
+    pub(super) fn observe_version(&mut self, version: &ResourceVersion) {
         if self.version.0.is_empty() || self.version.is_older_than(version) {
             self.version = version.clone();
             self.refusals.end();
         }
     }
 
-    /// A list came to its end with this version; what is to be done with it.
-    pub(super) fn judge(&mut self, now: Now, version: &ResourceVersion) -> Judged {
-        let judged = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
-            self.reach(version);
-            Judged::Current
+    /// Decides about a list that has ended with this version.
+    pub(super) fn decide(&mut self, now: Now, version: &ResourceVersion) -> ListDecision {
+        let decision = if self.version.0.is_empty() || !version.is_older_than(&self.version) {
+            self.observe_version(version);
+            ListDecision::Current
         } else if self.refusals.refuse(now, version) {
-            return Judged::Refused;
+            return ListDecision::Refused;
         } else {
             self.version = version.clone();
-            Judged::TakenBack
+            ListDecision::Restored
         };
         self.refusals.end();
-        judged
+        decision
     }
 
-    /// A list that serves this was put in force; one that is `blind` held an object that could not be named, and does
-    /// not resolve what is doubted.
-    pub(super) fn on_listed(&mut self, now: Now, blind: bool, serves: Serves) {
+    /// Records a committed list that serves `serves`. A `has_unnamed` list contained an object without a readable name, and
+    /// does not resolve doubt.
+    pub(super) fn on_listed(&mut self, now: Now, has_unnamed: bool, serves: Serves) {
         self.synced = true;
         self.confirmed = self.confirmed.max(serves.term).max(self.any_list);
-        if !blind {
+        if !has_unnamed {
             self.read = self.read.max(serves.read);
         }
         self.catching_up_until = None;
-        self.look_again = blind.then(|| now.plus(BLIND_FOR));
+        self.relist_at = has_unnamed.then(|| now.plus(UNNAMED_RELIST_AFTER));
     }
 
-    /// For this term any list counts, also the one in force.
+    /// Records that any list counts for this term, including the committed one.
     pub(super) fn on_any_list(&mut self, term: Epoch) {
         self.any_list = self.any_list.max(Some(term));
         if self.synced {
@@ -95,12 +97,12 @@ impl Stream {
         }
     }
 
-    /// The watch was re-established.
+    /// Records that the watch was re-established.
     pub(super) fn reconnected(&mut self, now: Now) {
         self.catching_up_until = Some(now.plus(CATCHING_UP));
     }
 
-    /// How a change that comes now reaches us.
+    /// The arrival of a change that comes now.
     pub(super) fn arrival(&self, now: Now) -> Arrival {
         let catching_up = self.catching_up_until.is_some_and(|until| now < until);
         let provenance = if catching_up { Provenance::Reconnect } else { Provenance::Watch };
@@ -108,16 +110,16 @@ impl Stream {
     }
 }
 
-/// A list under way.
+/// The staging area of a list.
 #[derive(Debug)]
 pub(super) struct Staging {
     pub(super) provenance: Provenance,
-    /// Whether an object in it could be neither decoded nor named: then absence proves nothing.
-    pub(super) blind: bool,
+    /// True if an object could be neither decoded nor named. Absence from the list then proves nothing.
+    pub(super) has_unnamed: bool,
     objects: BTreeMap<ObjectKey, Object>,
-    /// With whose a slice is.
+    /// The undecodable objects; for a slice with its owner.
     undecodable: BTreeMap<ObjectKey, Owner>,
-    /// Why each of them could not be decoded: it counts when the list does.
+    /// The decoding errors, which take effect with the list.
     errors: BTreeMap<ObjectKey, Arc<str>>,
 }
 
@@ -125,7 +127,7 @@ impl Staging {
     pub(super) fn new(provenance: Provenance) -> Staging {
         Staging {
             provenance,
-            blind: false,
+            has_unnamed: false,
             objects: BTreeMap::new(),
             undecodable: BTreeMap::new(),
             errors: BTreeMap::new(),
@@ -150,22 +152,22 @@ impl Staging {
         self.objects.remove(key);
     }
 
-    /// Whether the object exists as of this list, decodable or not.
+    /// Returns true if the list contains the object, decodable or not.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
         self.objects.contains_key(key) || self.undecodable.contains_key(key)
     }
 
-    /// The decoded objects' names and versions.
+    /// The keys and versions of the decoded objects.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&ObjectKey, &ResourceVersion)> {
         self.objects.iter().map(|(key, object)| (key, object.resource_version()))
     }
 
-    /// Why those could not be decoded that could not.
+    /// Takes the decoding errors.
     pub(super) fn take_errors(&mut self) -> BTreeMap<ObjectKey, Arc<str>> {
         std::mem::take(&mut self.errors)
     }
 
-    /// What it held: the decoded objects, and the others with whose a slice is.
+    /// The decoded objects, and the undecodable ones with their owners.
     pub(super) fn into_parts(self) -> (BTreeMap<ObjectKey, Object>, BTreeMap<ObjectKey, Owner>) {
         (self.objects, self.undecodable)
     }

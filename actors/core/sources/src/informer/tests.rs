@@ -1,12 +1,12 @@
-//! The Informer on the test's clock: lists, changes, candidates, parts, data errors.
+//! The Informer on the test's clock: lists, changes, candidates, parts and data errors.
 
+mod conditions;
 mod confirm;
 mod families;
 mod ingress;
 mod nodes;
 mod property;
 mod resources;
-mod told;
 mod unread;
 
 use super::*;
@@ -78,7 +78,7 @@ fn node(name: &str, ips: &[&str]) -> NodeObject {
     }
 }
 
-/// An endpoint on a node; `n1!` is terminating, `n1?` is not ready, and the empty name is none.
+/// An endpoint on a node; `n1!` is terminating, `n1?` is not ready, and the empty name means no nodeName.
 fn endpoint(identity: u64, on: &str) -> Endpoint {
     let name = on.trim_end_matches(['!', '?']);
     let terminating = on.ends_with('!');
@@ -141,19 +141,19 @@ fn stamped(object: Object, n: u64) -> Object {
     }
 }
 
-/// An Informer on the test's clock, with a server's version counter.
+/// An Informer on the test's clock, with the version counter of a server.
 struct Run {
     informer: Informer,
     now: Now,
     version: u64,
     out: Vec<Out>,
-    /// Up to when EndpointSlices were read, as the last turn said it.
+    /// The times up to which EndpointSlices were processed, from the last turn.
     read: Vec<Out>,
-    /// The deliveries that wait until the end of each turn, where they wait at all.
+    /// The observations that are delivered at the end of each turn, if they are queued at all.
     waiting: Option<BTreeMap<Kind, CoalescingQueue<Arrived>>>,
 }
 
-/// What a watcher has seen, as it waits for the Informer.
+/// A queued observation of a watcher.
 #[derive(Debug)]
 struct Arrived(Kind, Now, Seen);
 
@@ -188,12 +188,12 @@ impl Run {
         run
     }
 
-    /// Its reports are told in this term.
+    /// Starts a term in which its reports become Events.
     fn reporting(&mut self, term: Option<u64>) {
         self.informer.step(self.now, In::Reporting(term.map(Epoch)), &mut self.out);
     }
 
-    /// One with nodes n1 (10.0.0.1) to n4 that has told what it knows of these Services and slices.
+    /// An Informer with the nodes n1 (10.0.0.1) to n4, and with these Services and slices, after its first turn.
     fn synced(services: Vec<ServiceObject>, slices: Vec<SliceObject>) -> Run {
         let mut run = Run::of(params());
         run.list(Kind::Services, services);
@@ -213,7 +213,7 @@ impl Run {
         assert!(self.informer.check());
     }
 
-    /// Delivers what waits.
+    /// Delivers the queued observations.
     fn deliver(&mut self) {
         for outbox in self.waiting.iter_mut().flat_map(BTreeMap::values_mut) {
             for Arrived(kind, read, seen) in outbox.take(usize::MAX) {
@@ -262,7 +262,7 @@ impl Run {
         self.seen(kind_of(&key), Seen::Deleted { key, resource_version: version(self.version) });
     }
 
-    /// Ends a turn as the shell does; what the turn said.
+    /// Ends a turn as the shell does, and returns its outputs.
     fn turn(&mut self) -> Vec<Out> {
         self.deliver();
         if self.informer.deadline().is_some_and(|at| at <= self.now) {
@@ -285,7 +285,7 @@ impl Run {
         self.turn()
     }
 
-    /// Ends a turn that said one Service's fact.
+    /// Ends a turn that publishes exactly one Service's fact.
     fn fact(&mut self) -> Arc<ServiceFact> {
         let facts = facts(&self.turn());
         let [(_, Some(fact))] = &facts[..] else { panic!("one fact was said: {facts:?}") };
@@ -331,7 +331,7 @@ fn reports(out: &[Out]) -> Vec<Report> {
 
 fn samples(out: &[Out]) -> Vec<Metric> {
     let sample = |said: &Out| match said {
-        // States of slice sets have tests of their own.
+        // The states of slice sets have their own tests.
         Out::Metric(Metric::ServiceResources { .. }) => None,
         Out::Metric(sample) => Some(sample.clone()),
         Out::Service(..)
@@ -349,7 +349,7 @@ fn samples(out: &[Out]) -> Vec<Metric> {
     out.iter().filter_map(sample).collect()
 }
 
-/// The last words of required and tolerated addresses, as text: `1 2 | 3`.
+/// The last published required and tolerated addresses as text: `1 2 | 3`.
 fn shown(fact: &ServiceFact, family: Family) -> String {
     let part = &fact.parts[&family];
     let text = |ips: Vec<&IpAddr>| {
@@ -825,7 +825,7 @@ fn d6_an_older_list_is_refused_and_made_again() {
     assert_eq!(shown(&run.fact(), V4), " | ", "one as new as what was seen is taken");
 }
 
-/// A list of one slice on this node, of this version.
+/// A list with this version, of one slice on this node.
 fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
     run.seen(Kind::EndpointSlices, Seen::ListBegan(Provenance::Relist));
     run.seen(Kind::EndpointSlices, Seen::Object(stamped(slice("web-1", "web", &[on]).into(), n)));
@@ -834,7 +834,7 @@ fn list_of(run: &mut Run, n: u64, on: &str) -> Vec<Out> {
     run.turn()
 }
 
-/// One that has seen version 500, and then had this many older lists, one each 10 s.
+/// An Informer that has seen version 500 and then received this many older lists, one every 10 s.
 fn refusing(lists: u64) -> Run {
     let slices =
         vec![slice("web-1", "web", &["n1"]), slice("kept", "web", &["n4"]), slice("old", "web", &["n3"])];
@@ -929,7 +929,7 @@ fn d6_every_kind_follows_a_storage_that_was_restored() {
         }
         assert_eq!(facts(&run.pass(60)).len(), usize::from(n == 5));
     }
-    let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].said.clone().expect("a fact");
+    let fact = run.informer.cache.entries[&ServiceKey::new("shop", "web")].published.clone().expect("a fact");
     assert_eq!((shown(&fact, V4).as_str(), fact.paused), ("8 | ", true));
 }
 
@@ -964,7 +964,7 @@ fn bad(key: Option<ObjectKey>) -> Seen {
     bad_line(key, Owner::Unknown)
 }
 
-/// One that says whose it is, unless that is empty.
+/// An undecodable object with this owner, unless the owner is empty.
 fn bad_of(key: Option<ObjectKey>, owner: &str) -> Seen {
     bad_line(key, Owner::Service(ServiceKey::new("shop", owner)))
 }

@@ -1,5 +1,5 @@
-//! Remembers what exists although no state of it was ever decoded. What such an object asks for is not known, which
-//! is not the same as nothing (D6): what rests on it is incomplete until it is decoded or gone.
+//! Tracks objects that exist but were never decoded. What such an object requires is not known, which differs from
+//! nothing (D6). Everything that depends on it is incomplete until the object is decoded or gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,78 +8,78 @@ use super::cache::{Arrival, Cache};
 use model::ids::{NodeName, ServiceKey, SliceKey};
 use model::object::{Kind, ObjectKey, Owner};
 
-/// The Services that a change of what is not known concerns.
+/// The Services affected by a change in the set of unread objects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Concerned {
-    /// This one.
+pub(super) enum Affected {
+    /// One Service.
     Service(ServiceKey),
-    /// All of a namespace.
+    /// All Services of a namespace.
     Namespace(Arc<str>),
-    /// Those that rest on this node.
+    /// All Services that depend on this node.
     Node(NodeName),
-    /// All.
+    /// All Services.
     All,
 }
 
-/// The objects of which no state is known. Services are not among them: nothing is managed for one that was never
+/// The objects without a known state. Services are not included: nothing is managed for a Service that was never
 /// decoded.
 #[derive(Default, Debug)]
-pub(super) struct Unread {
-    /// The slices that belong, or may belong, to a Service; `None` when their metadata do not say to which.
+pub(super) struct UnreadObjects {
+    /// The slices that belong, or may belong, to a Service; `None` if their metadata do not name it.
     slices: BTreeMap<SliceKey, Option<ServiceKey>>,
-    /// The slices whose Service is known, and the others.
+    /// The slices by Service, and those whose Service is unknown.
     owned: BTreeMap<ServiceKey, BTreeSet<SliceKey>>,
-    anybodys: BTreeSet<SliceKey>,
+    unowned: BTreeSet<SliceKey>,
     nodes: BTreeSet<NodeName>,
-    /// Kinds whose last complete list held an object that could not be named either.
-    blind: BTreeSet<Kind>,
+    /// Kinds whose last complete list contained an object without a readable name.
+    unnamed: BTreeSet<Kind>,
 }
 
-impl Unread {
-    /// An object exists and no state of it is known; whom this concerns, when it is news.
-    pub(super) fn add(&mut self, key: &ObjectKey, owner: Owner) -> Vec<Concerned> {
+impl UnreadObjects {
+    /// Adds an object without a known state. Returns the affected Services, if this is a change.
+    pub(super) fn add(&mut self, key: &ObjectKey, owner: Owner) -> Vec<Affected> {
         match key {
             ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
             ObjectKey::Node(name) => {
                 let new = self.nodes.insert(name.clone());
-                new.then(|| Concerned::Node(name.clone())).into_iter().collect()
+                new.then(|| Affected::Node(name.clone())).into_iter().collect()
             }
             ObjectKey::Slice(slice) => {
                 let owner = match owner {
                     Owner::Unknown => None,
                     Owner::Service(owner) => Some(owner),
-                    // Nothing rests on it.
+                    // Nothing depends on it.
                     Owner::Nobody => return self.remove(key),
                 };
                 if self.slices.get(slice) == Some(&owner) {
                     return Vec::new();
                 }
-                let mut concerned = self.remove(key);
-                concerned.push(whom(slice, owner.as_ref()));
+                let mut affected = self.remove(key);
+                affected.push(affected_by(slice, owner.as_ref()));
                 let of = match owner.clone() {
                     Some(owner) => self.owned.entry(owner).or_default(),
-                    None => &mut self.anybodys,
+                    None => &mut self.unowned,
                 };
                 of.insert(slice.clone());
                 self.slices.insert(slice.clone(), owner);
-                concerned
+                affected
             }
         }
     }
 
-    /// The object is decoded or gone; whom this concerns.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Vec<Concerned> {
+    /// Removes an object that is decoded or gone. Returns the affected Services.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Vec<Affected> {
         match key {
             ObjectKey::Service(_) | ObjectKey::Preemption(_) => Vec::new(),
             ObjectKey::Node(name) => {
                 let known = self.nodes.remove(name);
-                known.then(|| Concerned::Node(name.clone())).into_iter().collect()
+                known.then(|| Affected::Node(name.clone())).into_iter().collect()
             }
             ObjectKey::Slice(slice) => {
                 let Some(owner) = self.slices.remove(slice) else {
                     return Vec::new();
                 };
-                self.anybodys.remove(slice);
+                self.unowned.remove(slice);
                 if let Some(owner) = &owner
                     && let Some(slices) = self.owned.get_mut(owner)
                 {
@@ -88,33 +88,33 @@ impl Unread {
                         self.owned.remove(owner);
                     }
                 }
-                vec![whom(slice, owner.as_ref())]
+                vec![affected_by(slice, owner.as_ref())]
             }
         }
     }
 
-    /// A list of this kind is complete: `unread` are those in it of which no state is known. One that is `blind`,
-    /// which holds an object without a name, ends nothing. Whom this concerns.
+    /// Handles a complete list of this kind; `unread` are its objects without a known state. A `unnamed` list, which
+    /// contains an object without a readable name, removes none. Returns the affected Services.
     pub(super) fn listed(
         &mut self,
         kind: Kind,
         unread: BTreeMap<ObjectKey, Owner>,
-        blind: bool,
-    ) -> BTreeSet<Concerned> {
-        let mut concerned = BTreeSet::new();
-        if !blind {
+        unnamed: bool,
+    ) -> BTreeSet<Affected> {
+        let mut affected = BTreeSet::new();
+        if !unnamed {
             for key in self.keys(kind).iter().filter(|key| !unread.contains_key(key)) {
-                concerned.extend(self.remove(key));
+                affected.extend(self.remove(key));
             }
         }
         for (key, owner) in unread {
-            concerned.extend(self.add(&key, owner));
+            affected.extend(self.add(&key, owner));
         }
-        let flipped = if blind { self.blind.insert(kind) } else { self.blind.remove(&kind) };
+        let flipped = if unnamed { self.unnamed.insert(kind) } else { self.unnamed.remove(&kind) };
         if flipped {
-            concerned.insert(Concerned::All);
+            affected.insert(Affected::All);
         }
-        concerned
+        affected
     }
 
     fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
@@ -125,31 +125,31 @@ impl Unread {
         }
     }
 
-    /// The slices that are, or may be, this Service's.
+    /// The slices that belong, or may belong, to this Service.
     pub(super) fn slices_of(&self, service: &ServiceKey) -> impl Iterator<Item = &SliceKey> {
         let first = SliceKey { namespace: Arc::clone(&service.namespace), name: "".into() };
-        let anybodys = self.anybodys.range(first..);
-        let anybodys = anybodys.take_while(|slice| slice.namespace == service.namespace);
-        self.owned.get(service).into_iter().flatten().chain(anybodys)
+        let unowned = self.unowned.range(first..);
+        let unowned = unowned.take_while(|slice| slice.namespace == service.namespace);
+        self.owned.get(service).into_iter().flatten().chain(unowned)
     }
 
-    /// Whether this node exists.
+    /// Returns true if this node exists without a known state.
     pub(super) fn has_node(&self, name: &NodeName) -> bool {
         self.nodes.contains(name)
     }
 
-    /// Whether there is an object of this kind that could not even be named.
-    pub(super) fn is_blind(&self, kind: Kind) -> bool {
-        self.blind.contains(&kind)
+    /// Returns true if there is an object of this kind without a readable name.
+    pub(super) fn has_unnamed(&self, kind: Kind) -> bool {
+        self.unnamed.contains(&kind)
     }
 
-    /// The invariants: both sides of the index agree, and of nothing in it is a state held.
+    /// Checks the invariants: both sides of the index agree, and no object in it has a cached state.
     pub(super) fn check(&self, cache: &Cache) -> bool {
         let forward = self.slices.iter().all(|(slice, owner)| match owner {
             Some(owner) => self.owned.get(owner).is_some_and(|slices| slices.contains(slice)),
-            None => self.anybodys.contains(slice),
+            None => self.unowned.contains(slice),
         });
-        let indexed = self.anybodys.len() + self.owned.values().map(BTreeSet::len).sum::<usize>();
+        let indexed = self.unowned.len() + self.owned.values().map(BTreeSet::len).sum::<usize>();
         let lacking = [Kind::EndpointSlices, Kind::Nodes]
             .into_iter()
             .all(|kind| self.keys(kind).iter().all(|key| !cache.holds(key)));
@@ -157,36 +157,32 @@ impl Unread {
     }
 }
 
-fn whom(slice: &SliceKey, owner: Option<&ServiceKey>) -> Concerned {
+fn affected_by(slice: &SliceKey, owner: Option<&ServiceKey>) -> Affected {
     match owner {
-        Some(owner) => Concerned::Service(owner.clone()),
-        None => Concerned::Namespace(Arc::clone(&slice.namespace)),
+        Some(owner) => Affected::Service(owner.clone()),
+        None => Affected::Namespace(Arc::clone(&slice.namespace)),
     }
 }
 
 impl Cache {
-    /// Marks the Services that a change of what is not known concerns.
-    pub(super) fn touch_concerned(
-        &mut self,
-        concerned: impl IntoIterator<Item = Concerned>,
-        arrival: Arrival,
-    ) {
-        for concerned in concerned {
-            let services: Vec<ServiceKey> = match concerned {
-                Concerned::Service(service) => vec![service],
-                Concerned::Namespace(namespace) => {
+    /// Marks the affected Services as dirty.
+    pub(super) fn mark_affected(&mut self, affected: impl IntoIterator<Item = Affected>, arrival: Arrival) {
+        for affected in affected {
+            let services: Vec<ServiceKey> = match affected {
+                Affected::Service(service) => vec![service],
+                Affected::Namespace(namespace) => {
                     let first = ServiceKey { namespace: Arc::clone(&namespace), name: "".into() };
                     let known = self.entries.range(first..).map(|(service, _)| service);
                     known.take_while(|service| service.namespace == namespace).cloned().collect()
                 }
-                Concerned::Node(name) => {
-                    self.touch_node(&name, arrival);
+                Affected::Node(name) => {
+                    self.mark_node_dirty(&name, arrival);
                     continue;
                 }
-                Concerned::All => self.entries.keys().cloned().collect(),
+                Affected::All => self.entries.keys().cloned().collect(),
             };
             for service in &services {
-                self.touch(service, arrival);
+                self.mark_dirty(service, arrival);
             }
         }
     }

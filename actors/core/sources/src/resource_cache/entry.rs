@@ -1,30 +1,30 @@
-//! One watched resource: its state with what is present in it, its timer, and what its watchers hold.
+//! One watched resource: its state with its contents, its timer, and the state of its watchers.
 
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::Arc;
 
-use crate::resource_cache::{Listed, News, Notice};
+use crate::resource_cache::{Listed, Notice, ResourceChange};
 use model::machine::Now;
-use model::xds::cache::{Cached, Error, Policy, Reason, State};
+use model::xds::cache::{Cached, Error, Policy, Reason, ResourceState};
 use model::xds::facts::Code;
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Timer {
     /// When it fires.
     pub fires: Now,
-    /// What the source that was asked is known to do; it says what the timer means.
+    /// The features of the source that was asked; they determine the meaning of the timer.
     policy: Policy,
 }
 
 impl Timer {
-    /// The timer of a resource that was asked for at this moment.
+    /// Starts the timer of a resource that is requested now.
     pub fn start(now: Now, policy: Policy) -> Timer {
         Timer { fires: now.plus(policy.patience()), policy }
     }
 
-    /// What it says when it fires.
+    /// The error when it fires.
     fn error(self) -> Error {
         let patience = self.policy.patience().as_secs();
         let late = format!("was not received within {patience} s after it was asked for");
@@ -37,106 +37,106 @@ impl Timer {
     }
 }
 
-/// An error, with the resource that stays in use in spite of it.
+/// An error, with the resource that stays in use.
 #[derive(Debug)]
-pub(super) struct Failed<V> {
+pub(super) struct ErrorState<V> {
     error: Error,
     cached: Option<Cached<V>>,
 }
 
-/// A state of A88 with what is present in it.
+/// A state of A88 with its contents.
 #[derive(Debug)]
-pub(super) enum Stand<V> {
+pub(super) enum EntryState<V> {
     Requested,
     Acked(Cached<V>),
-    DoesNotExist(Failed<V>),
-    Nacked(Failed<V>),
-    ReceivedError(Failed<V>),
+    DoesNotExist(ErrorState<V>),
+    Nacked(ErrorState<V>),
+    ReceivedError(ErrorState<V>),
     Timeout(Error),
 }
 
-impl<V> Stand<V> {
-    fn state(&self) -> State {
+impl<V> EntryState<V> {
+    fn state(&self) -> ResourceState {
         match self {
-            Stand::Requested => State::Requested,
-            Stand::Acked(_) => State::Acked,
-            Stand::DoesNotExist(_) => State::DoesNotExist,
-            Stand::Nacked(_) => State::Nacked,
-            Stand::ReceivedError(_) => State::ReceivedError,
-            Stand::Timeout(_) => State::Timeout,
+            EntryState::Requested => ResourceState::Requested,
+            EntryState::Acked(_) => ResourceState::Acked,
+            EntryState::DoesNotExist(_) => ResourceState::DoesNotExist,
+            EntryState::Nacked(_) => ResourceState::Nacked,
+            EntryState::ReceivedError(_) => ResourceState::ReceivedError,
+            EntryState::Timeout(_) => ResourceState::Timeout,
         }
     }
 
     fn cached(&self) -> Option<&Cached<V>> {
         match self {
-            Stand::Requested | Stand::Timeout(_) => None,
-            Stand::Acked(cached) => Some(cached),
-            Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
-                failed.cached.as_ref()
-            }
+            EntryState::Requested | EntryState::Timeout(_) => None,
+            EntryState::Acked(cached) => Some(cached),
+            EntryState::DoesNotExist(failed)
+            | EntryState::Nacked(failed)
+            | EntryState::ReceivedError(failed) => failed.cached.as_ref(),
         }
     }
 
     fn into_cached(self) -> Option<Cached<V>> {
         match self {
-            Stand::Requested | Stand::Timeout(_) => None,
-            Stand::Acked(cached) => Some(cached),
-            Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
-                failed.cached
-            }
+            EntryState::Requested | EntryState::Timeout(_) => None,
+            EntryState::Acked(cached) => Some(cached),
+            EntryState::DoesNotExist(failed)
+            | EntryState::Nacked(failed)
+            | EntryState::ReceivedError(failed) => failed.cached,
         }
     }
 
     fn error(&self) -> Option<&Error> {
         match self {
-            Stand::Requested | Stand::Acked(_) => None,
-            Stand::DoesNotExist(failed) | Stand::Nacked(failed) | Stand::ReceivedError(failed) => {
-                Some(&failed.error)
-            }
-            Stand::Timeout(error) => Some(error),
+            EntryState::Requested | EntryState::Acked(_) => None,
+            EntryState::DoesNotExist(failed)
+            | EntryState::Nacked(failed)
+            | EntryState::ReceivedError(failed) => Some(&failed.error),
+            EntryState::Timeout(error) => Some(error),
         }
     }
 }
 
-/// What every watcher of an entry holds after all that it was told.
+/// The state of every watcher of an entry after all notices.
 #[derive(Debug)]
-struct Held {
-    /// Whether it uses the resource.
+struct WatcherView {
+    /// True if it uses the resource.
     uses_resource: bool,
-    /// The one error that it knows of: the newest of the entry's own and that its source cannot be reached.
+    /// The error that it knows: the newest of the entry's own error and the connectivity error.
     error: Option<Error>,
 }
 
-/// What is known of a watched resource.
+/// The state of a watched resource.
 #[derive(Debug)]
 pub(super) struct CacheEntry<V, W> {
-    stand: Stand<V>,
+    entry_state: EntryState<V>,
     /// The running timer, whatever the state before the request.
     timer: Option<Timer>,
-    held: Held,
-    /// Who watches it.
+    watcher_view: WatcherView,
+    /// The watchers.
     pub watchers: BTreeSet<W>,
 }
 
 impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
-    /// The entry of a resource that had no watcher before, of a source that perhaps cannot be reached.
-    pub fn new(lost: Option<Error>) -> CacheEntry<V, W> {
+    /// Creates the entry of a newly watched resource; `connectivity_error` is that of its source.
+    pub fn new(connectivity_error: Option<Error>) -> CacheEntry<V, W> {
         CacheEntry {
-            stand: Stand::Requested,
+            entry_state: EntryState::Requested,
             timer: None,
-            held: Held { uses_resource: false, error: lost },
+            watcher_view: WatcherView { uses_resource: false, error: connectivity_error },
             watchers: BTreeSet::new(),
         }
     }
 
-    /// The timer that runs.
+    /// The running timer.
     pub fn timer(&self) -> Option<Timer> {
         self.timer
     }
 
-    /// Starts the timer if nothing is cached and no timer runs. Returns whether it has started.
-    pub fn arm(&mut self, timer: Timer) -> bool {
-        let starts = self.stand.cached().is_none() && self.timer.is_none();
+    /// Starts the timer if nothing is cached and no timer is running. Returns true if it has started.
+    pub fn start_timer(&mut self, timer: Timer) -> bool {
+        let starts = self.entry_state.cached().is_none() && self.timer.is_none();
         if starts {
             self.timer = Some(timer);
         }
@@ -144,133 +144,152 @@ impl<V: Clone + PartialEq, W: Ord + Clone> CacheEntry<V, W> {
     }
 
     /// Stops the timer.
-    pub fn disarm(&mut self) {
+    pub fn stop_timer(&mut self) {
         self.timer = None;
     }
 
-    /// A good resource came.
-    pub fn receive(&mut self, cached: Cached<V>, lost: Option<&Error>) -> Vec<News<V>> {
-        let is_new = self.stand.cached().is_none_or(|known| known.value != cached.value);
-        self.stand = Stand::Acked(cached);
+    /// Handles a valid resource.
+    pub fn receive(
+        &mut self,
+        cached: Cached<V>,
+        connectivity_error: Option<&Error>,
+    ) -> Vec<ResourceChange<V>> {
+        let is_new = self.entry_state.cached().is_none_or(|before| before.value != cached.value);
+        self.entry_state = EntryState::Acked(cached);
         self.timer = None;
-        self.settle(is_new, lost.cloned())
+        self.update_watchers(is_new, connectivity_error.cloned())
     }
 
-    /// Something is wrong with the resource itself; `drops` tells whether that ends the use of what was good.
-    pub fn fail(&mut self, becomes: fn(Failed<V>) -> Stand<V>, error: Error, drops: bool) -> Vec<News<V>> {
-        let known = mem::replace(&mut self.stand, Stand::Requested).into_cached();
+    /// Handles an error of the resource itself; `drops` ends the use of the cached resource.
+    pub fn fail(
+        &mut self,
+        becomes: fn(ErrorState<V>) -> EntryState<V>,
+        error: Error,
+        drops: bool,
+    ) -> Vec<ResourceChange<V>> {
+        let before = mem::replace(&mut self.entry_state, EntryState::Requested).into_cached();
         self.timer = None;
-        self.stand = becomes(Failed { error: error.clone(), cached: known.filter(|_| !drops) });
-        self.settle(false, Some(error))
+        self.entry_state = becomes(ErrorState { error: error.clone(), cached: before.filter(|_| !drops) });
+        self.update_watchers(false, Some(error))
     }
 
-    /// The timer has fired.
-    pub fn expire(&mut self) -> Vec<News<V>> {
+    /// Handles the end of the timer.
+    pub fn expire(&mut self) -> Vec<ResourceChange<V>> {
         let Some(timer) = self.timer.take() else { return Vec::new() };
         let error = timer.error();
-        self.stand = if timer.policy.timer_is_transient {
-            Stand::Timeout(error.clone())
+        self.entry_state = if timer.policy.timer_is_transient {
+            EntryState::Timeout(error.clone())
         } else {
-            Stand::DoesNotExist(Failed { error: error.clone(), cached: None })
+            EntryState::DoesNotExist(ErrorState { error: error.clone(), cached: None })
         };
-        self.settle(false, Some(error))
+        self.update_watchers(false, Some(error))
     }
 
-    /// The source cannot be reached.
-    pub fn lose(&mut self, error: &Error) -> Vec<News<V>> {
-        self.settle(false, Some(error.clone()))
+    /// Handles an unreachable source.
+    pub fn on_unreachable(&mut self, error: &Error) -> Vec<ResourceChange<V>> {
+        self.update_watchers(false, Some(error.clone()))
     }
 
-    /// The source has answered: only the entry's own error counts.
-    pub fn regain(&mut self) -> Vec<News<V>> {
-        self.settle(false, self.stand.error().cloned())
+    /// Handles an answer of the source: only the entry's own error counts now.
+    pub fn on_reachable(&mut self) -> Vec<ResourceChange<V>> {
+        self.update_watchers(false, self.entry_state.error().cloned())
     }
 
-    /// All that is known, for one who knows nothing: the resource and what is wrong with it, in that order.
-    pub fn known(&self) -> Vec<News<V>> {
-        match (self.stand.cached(), &self.held.error) {
+    /// All changes for a new watcher: the resource and then the error.
+    pub fn initial_changes(&self) -> Vec<ResourceChange<V>> {
+        match (self.entry_state.cached(), &self.watcher_view.error) {
             (None, None) => Vec::new(),
-            (None, Some(error)) => vec![News::Changed(Err(error.clone()))],
-            (Some(cached), None) => vec![News::Changed(Ok(cached.clone()))],
+            (None, Some(error)) => vec![ResourceChange::Changed(Err(error.clone()))],
+            (Some(cached), None) => vec![ResourceChange::Changed(Ok(cached.clone()))],
             (Some(cached), Some(error)) => {
-                vec![News::Changed(Ok(cached.clone())), News::Ambient(Some(error.clone()))]
+                vec![
+                    ResourceChange::Changed(Ok(cached.clone())),
+                    ResourceChange::Ambient(Some(error.clone())),
+                ]
             }
         }
     }
 
-    /// Passes news on to every watcher.
-    pub fn tell<K: Clone>(&self, key: &K, news: &[News<V>], out: &mut Vec<Notice<K, V, W>>) {
-        self.watchers.iter().for_each(|watcher| self.tell_one(key, watcher, news, out));
+    /// Sends changes to every watcher.
+    pub fn notify<K: Clone>(&self, key: &K, changes: &[ResourceChange<V>], out: &mut Vec<Notice<K, V, W>>) {
+        self.watchers.iter().for_each(|watcher| self.notify_one(key, watcher, changes, out));
     }
 
-    /// Passes news on to one watcher.
-    pub fn tell_one<K: Clone>(&self, key: &K, watcher: &W, news: &[News<V>], out: &mut Vec<Notice<K, V, W>>) {
-        for news in news.iter().cloned() {
-            out.push(Notice { watcher: watcher.clone(), key: key.clone(), news });
+    /// Sends changes to one watcher.
+    pub fn notify_one<K: Clone>(
+        &self,
+        key: &K,
+        watcher: &W,
+        changes: &[ResourceChange<V>],
+        out: &mut Vec<Notice<K, V, W>>,
+    ) {
+        for change in changes.iter().cloned() {
+            out.push(Notice { watcher: watcher.clone(), key: key.clone(), change });
         }
     }
 
-    /// The entry as it is shown.
+    /// The entry as shown to operators.
     pub fn listed<'a, K>(&'a self, key: &'a K) -> Listed<'a, K, V> {
         Listed {
             key,
-            state: self.stand.state(),
-            cached: self.stand.cached(),
-            error: self.stand.error(),
+            state: self.entry_state.state(),
+            cached: self.entry_state.cached(),
+            error: self.entry_state.error(),
             watchers: self.watchers.len(),
         }
     }
 
-    /// Whether what A88 says is present in its state, whether its watchers hold that, and whether it has any.
-    pub fn is_sound(&self, lost: Option<&Error>) -> bool {
-        let is_cached = self.stand.cached().is_some();
-        let reason = self.stand.error().map(|error| error.reason);
-        let is_present = match self.stand.state() {
-            State::Requested => !is_cached && reason.is_none(),
-            State::Acked => is_cached && reason.is_none(),
-            State::DoesNotExist => {
+    /// Checks the invariants: the state contains what A88 requires, the watchers agree with it, and there is a
+    /// watcher.
+    pub fn is_sound(&self, connectivity_error: Option<&Error>) -> bool {
+        let is_cached = self.entry_state.cached().is_some();
+        let reason = self.entry_state.error().map(|error| error.reason);
+        let is_present = match self.entry_state.state() {
+            ResourceState::Requested => !is_cached && reason.is_none(),
+            ResourceState::Acked => is_cached && reason.is_none(),
+            ResourceState::DoesNotExist => {
                 reason == Some(Reason::Deleted) || (reason == Some(Reason::Timer) && !is_cached)
             }
-            State::Nacked => reason == Some(Reason::Nack),
-            State::ReceivedError => reason == Some(Reason::Reported),
-            State::Timeout => reason == Some(Reason::Timer) && !is_cached,
+            ResourceState::Nacked => reason == Some(Reason::Nack),
+            ResourceState::ReceivedError => reason == Some(Reason::Reported),
+            ResourceState::Timeout => reason == Some(Reason::Timer) && !is_cached,
         };
-        let is_held = match &self.held.error {
-            None => self.stand.error().is_none() && lost.is_none(),
-            Some(held) => self.stand.error() == Some(held) || lost == Some(held),
+        let is_in_view = match &self.watcher_view.error {
+            None => self.entry_state.error().is_none() && connectivity_error.is_none(),
+            Some(known) => self.entry_state.error() == Some(known) || connectivity_error == Some(known),
         };
         let is_awaited = self.timer.is_none() || !is_cached;
         is_present
-            && is_held
+            && is_in_view
             && is_awaited
-            && self.held.uses_resource == is_cached
+            && self.watcher_view.uses_resource == is_cached
             && !self.watchers.is_empty()
     }
 
-    /// What the watchers are to be told so that they hold the resource and this error: data errors and transient ones
-    /// alike are ambient where a resource is in use, and else the reason why there is none (A88). What they hold
-    /// already is not told again.
-    fn settle(&mut self, is_new: bool, error: Option<Error>) -> Vec<News<V>> {
-        let cached = self.stand.cached();
-        let mut news = Vec::new();
+    /// The changes that bring the watchers to the resource and this error. Data errors and transient errors are
+    /// ambient if a resource is in use, and otherwise the reason why there is none (A88). Unchanged state is not sent
+    /// again.
+    fn update_watchers(&mut self, is_new: bool, error: Option<Error>) -> Vec<ResourceChange<V>> {
+        let cached = self.entry_state.cached();
+        let mut changes = Vec::new();
         if is_new {
-            news.extend(cached.map(|cached| News::Changed(Ok(cached.clone()))));
+            changes.extend(cached.map(|cached| ResourceChange::Changed(Ok(cached.clone()))));
         }
-        // With a new resource, the error that was known is over.
-        let known = if is_new { None } else { self.held.error.as_ref() };
-        let is_told = match (known, &error) {
+        // A new resource ends the known error.
+        let known_error = if is_new { None } else { self.watcher_view.error.as_ref() };
+        let is_known = match (known_error, &error) {
             (None, None) => true,
-            (Some(known), Some(error)) => known.says_the_same_as(error),
+            (Some(known), Some(error)) => known.is_same_as(error),
             (None, Some(_)) | (Some(_), None) => false,
         };
-        let ends = self.held.uses_resource && cached.is_none();
-        if ends || !is_told {
-            news.push(match &error {
-                Some(error) if cached.is_none() => News::Changed(Err(error.clone())),
-                Some(_) | None => News::Ambient(error.clone()),
+        let ends = self.watcher_view.uses_resource && cached.is_none();
+        if ends || !is_known {
+            changes.push(match &error {
+                Some(error) if cached.is_none() => ResourceChange::Changed(Err(error.clone())),
+                Some(_) | None => ResourceChange::Ambient(error.clone()),
             });
         }
-        self.held = Held { uses_resource: cached.is_some(), error };
-        news
+        self.watcher_view = WatcherView { uses_resource: cached.is_some(), error };
+        changes
     }
 }

@@ -1,4 +1,4 @@
-//! Drives a cache on the test's clock, in the place of an xDS client.
+//! Drives a cache on the test's clock, in place of an xDS client.
 
 mod errors;
 mod properties;
@@ -16,10 +16,10 @@ use model::xds::facts::Raw;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The resource that most stories are about.
+/// The resource that most tests use.
 const WEB: &str = "web";
 
-/// What gRPC does by default.
+/// The default of gRPC.
 const KEEP: Policy = Policy { fail_on_data_errors: false, timer_is_transient: false };
 /// `fail_on_data_errors`.
 const DROP: Policy = Policy { fail_on_data_errors: true, timer_is_transient: false };
@@ -29,10 +29,10 @@ const SLOW: Policy = Policy { fail_on_data_errors: false, timer_is_transient: tr
 const ALL_POLICIES: [Policy; 4] =
     [KEEP, DROP, SLOW, Policy { fail_on_data_errors: true, timer_is_transient: true }];
 
-/// What a watcher is told when it is told nothing.
+/// No notices.
 const NOTHING: [&str; 0] = [];
 
-/// What a timer says when it fires, as an error and as operators see it.
+/// The messages of an expired timer, as an error and as shown to operators.
 const MISSING: &str = "does not exist: was not received within 15 s after it was asked for";
 const LATE: &str = "was not received within 30 s after it was asked for";
 
@@ -56,7 +56,7 @@ fn reported(code: Code, message: &str) -> Error {
     error(Reason::Reported, code, message)
 }
 
-/// The error as it is when it comes with this version.
+/// The error in the form for this version.
 fn in_version(error: Error, version: &str, at: i64) -> Error {
     let rejected = Rejected { version: Arc::from(version), at: Wall::from_micros(at), raw: None };
     Error { rejected: Some(rejected), ..error }
@@ -72,18 +72,18 @@ fn good(value: u32, version: &str, at: i64) -> Cached<u32> {
     }
 }
 
-/// News in few words.
-fn brief(news: &News<u32>) -> String {
+/// A change in short.
+fn brief(news: &ResourceChange<u32>) -> String {
     let said = |error: &Error| format!("{} {}", error.code.as_str(), error.message);
     match news {
-        News::Changed(Ok(cached)) => format!("value {}", cached.value),
-        News::Changed(Err(error)) => format!("error {}", said(error)),
-        News::Ambient(Some(error)) => format!("ambient {}", said(error)),
-        News::Ambient(None) => String::from("clear"),
+        ResourceChange::Changed(Ok(cached)) => format!("value {}", cached.value),
+        ResourceChange::Changed(Err(error)) => format!("error {}", said(error)),
+        ResourceChange::Ambient(Some(error)) => format!("ambient {}", said(error)),
+        ResourceChange::Ambient(None) => String::from("clear"),
     }
 }
 
-/// A cache, and what it has said since it was last asked.
+/// A cache, and its notices since the last check.
 struct Bench {
     cache: ResourceCache<&'static str, u32, u8>,
     out: Vec<Notice<&'static str, u32, u8>>,
@@ -94,20 +94,20 @@ impl Bench {
         Bench { cache: ResourceCache::new(policy), out: Vec::new() }
     }
 
-    /// Watcher 1 watches `web`, which was asked for at 0 s.
+    /// Watcher 1 watches `web`, which was requested at 0 s.
     fn asked(policy: Policy) -> Bench {
         let mut bench = Bench::new(policy);
         bench.watch(WEB, 1);
         bench.send(0, &[WEB]);
-        assert_eq!(bench.told(), NOTHING);
+        assert_eq!(bench.notices(), NOTHING);
         bench
     }
 
-    /// The same, and it has come: it is 7, in version "1".
+    /// The same, after it has arrived with the value 7 in version "1".
     fn cached(policy: Policy) -> Bench {
         let mut bench = Bench::asked(policy);
         bench.receive(7, "1");
-        assert_eq!(bench.told(), ["value 7"]);
+        assert_eq!(bench.notices(), ["value 7"]);
         bench
     }
 
@@ -148,28 +148,30 @@ impl Bench {
         self.cache.tick(at(millis), &mut self.out);
     }
 
-    /// What watcher 1 of `web` was told, if no other watcher was told anything.
-    fn told(&mut self) -> Vec<String> {
+    /// The notices to watcher 1 of `web`; no other watcher may have any.
+    fn notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let news = |notice: Notice<&'static str, u32, u8>| {
             assert_eq!((notice.key, notice.watcher), (WEB, 1));
-            brief(&notice.news)
+            brief(&notice.change)
         };
         std::mem::take(&mut self.out).into_iter().map(news).collect()
     }
 
-    /// What all watchers were told.
-    fn told_all(&mut self) -> Vec<String> {
+    /// The notices to all watchers.
+    fn all_notices(&mut self) -> Vec<String> {
         assert!(self.cache.is_sound(), "{:?}", self.cache);
         let notices = std::mem::take(&mut self.out).into_iter();
-        notices.map(|notice| format!("{} {}: {}", notice.key, notice.watcher, brief(&notice.news))).collect()
+        notices
+            .map(|notice| format!("{} {}: {}", notice.key, notice.watcher, brief(&notice.change)))
+            .collect()
     }
 
     fn web(&self) -> Listed<'_, &'static str, u32> {
         self.cache.get(&WEB).expect("it is watched")
     }
 
-    /// What `web` is counted as; it says also whether a resource is cached.
+    /// The metric label of `web`, which also shows whether a resource is cached.
     fn state(&self) -> &'static str {
         self.web().cache_state().as_str()
     }

@@ -1,22 +1,22 @@
-//! Whether what a watcher has told is current, and if not, whether the API server denies it.
+//! Whether a watcher's observations are current, and if not, whether the API server denies its requests.
 
 use std::sync::Arc;
 
-use super::{WatchFailure, words};
+use super::{WatchFailure, describe};
 
-/// Whether what was told of a kind is current.
+/// Whether the observations of a kind are current.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Contact {
-    /// It is: a watch runs.
+    /// Current: a watch is running.
     Current,
-    /// It may not be: nothing is heard at present.
+    /// Possibly outdated: no watch delivers at present.
     Lost,
-    /// It may not be: the API server denies it, in these words.
+    /// Possibly outdated: the API server denies the requests, with this message.
     Denied(Arc<str>),
 }
 
 impl Contact {
-    /// Whether it is.
+    /// Returns true if they are current.
     #[must_use]
     pub fn is_current(&self) -> bool {
         match self {
@@ -26,10 +26,10 @@ impl Contact {
     }
 }
 
-/// What a failure says, if the API server denies what was asked.
+/// The message of a denial; `None` for other failures.
 pub(super) fn denial(failure: &WatchFailure) -> Option<Arc<str>> {
     match failure {
-        WatchFailure::Denied(_) => Some(words(failure)),
+        WatchFailure::Denied(_) => Some(describe(failure)),
         WatchFailure::Expired
         | WatchFailure::StreamingRefused(_)
         | WatchFailure::TooManyRequests(_)

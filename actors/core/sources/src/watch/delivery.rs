@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Next, Out, Phase, SILENCE_LIMIT, WATCHES_APART, WatchFailure, Watcher, Work};
+use super::{AfterWait, Out, Phase, Purpose, SILENCE_LIMIT, WATCHES_APART, WatchFailure, Watcher};
 use model::machine::Now;
 use model::object::ResourceVersion;
 use model::sample::{Metric, RelistReason};
@@ -17,7 +17,7 @@ const EMPTY_LIMIT: u32 = 2;
 /// For how long watches may fail, one after another, before a list follows.
 const FAILING_LIMIT: Duration = Duration::from_secs(100);
 
-/// A request that was ended although it had not failed, and why.
+/// A request that was given up although it had not failed, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GivenUp {
     /// A watch: a list follows.
@@ -26,23 +26,23 @@ pub enum GivenUp {
     StreamingList(Arc<str>),
 }
 
-/// What recent watches have delivered.
+/// The deliveries of recent watches.
 #[derive(Debug, Default)]
-pub(super) struct Delivered {
+pub(super) struct Deliveries {
     /// When the last line or page arrived.
     last: Now,
     /// Watches in a row that delivered nothing.
     empty: u32,
     /// When the first of several consecutive watches that failed or delivered nothing ended.
     failing_since: Option<Now>,
-    /// What was given up, until it is logged.
+    /// The request that was given up, until it is logged.
     report: Option<GivenUp>,
-    /// Whether this was logged since the last line of a watch.
+    /// True if this was logged since the last line of a watch.
     reported: bool,
 }
 
-impl Delivered {
-    /// Whether the last watch delivered a line, or lasted long enough.
+impl Deliveries {
+    /// Returns true if the last watch delivered a line, or lasted long enough.
     pub(super) fn is_trusted(&self) -> bool {
         self.empty == 0
     }
@@ -63,7 +63,7 @@ impl Delivered {
         self.last = now;
     }
 
-    /// What was given up before the next request, if that is to be logged.
+    /// The request that was given up before the next one, if that must be logged.
     pub(super) fn take_report(&mut self) -> Option<GivenUp> {
         self.report.take()
     }
@@ -82,7 +82,7 @@ impl Delivered {
         self.failing_since.get_or_insert(now);
     }
 
-    /// Whether a list must follow.
+    /// Returns true if a list must follow.
     fn needs_list(&self, now: Now) -> bool {
         self.empty >= EMPTY_LIMIT || self.failing_since.is_some_and(|since| now.since(since) >= FAILING_LIMIT)
     }
@@ -95,23 +95,23 @@ impl Delivered {
 }
 
 impl Watcher {
-    /// A line other than an error has arrived.
+    /// Handles a line other than an error.
     pub(super) fn on_data(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.delivered.on_list(now);
-        let Phase::Following { lines, work, .. } = &mut self.phase else { return };
+        self.deliveries.on_list(now);
+        let Phase::Following { lines, purpose, .. } = &mut self.phase else { return };
         *lines = true;
-        match work {
-            Work::Watch { .. } => {
-                self.delivered.reported = false;
-                self.prove(now, out);
+        match purpose {
+            Purpose::Watch { .. } => {
+                self.deliveries.reported = false;
+                self.confirm_delivery(now, out);
             }
-            Work::StreamingList { .. } | Work::List { .. } => {}
+            Purpose::StreamingList { .. } | Purpose::List { .. } => {}
         }
     }
 
     /// The open watch delivers, so the known state is current.
-    pub(super) fn prove(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.delivered.empty = 0;
+    pub(super) fn confirm_delivery(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.deliveries.empty = 0;
         self.last_error = None;
         self.set_fresh(now, true, out);
     }
@@ -124,18 +124,18 @@ impl Watcher {
         from: ResourceVersion,
         out: &mut Vec<Out>,
     ) {
-        self.delivered.on_ended(now, Some((since, lines)));
+        self.deliveries.on_ended(now, Some((since, lines)));
         let lasted = now.since(since);
-        if self.delivered.empty >= EMPTY_LIMIT {
+        if self.deliveries.empty >= EMPTY_LIMIT {
             self.give_up("the watch ended twice in a row within seconds, without a line", now, out);
-        } else if self.delivered.empty > 0 {
+        } else if self.deliveries.empty > 0 {
             self.last_error = Some("the watch ended within seconds, without a line".into());
             let delay = self.backoff.after_failure();
-            self.wait(now, delay, Next::Watch { from }, out);
+            self.wait(now, delay, AfterWait::Watch { from }, out);
         } else if lasted < WATCHES_APART {
             // The known state stays current for this moment.
-            self.over = self.current();
-            self.phase = Phase::Waiting { until: since.plus(WATCHES_APART), next: Next::Watch { from } };
+            self.dropped_call = self.current();
+            self.phase = Phase::Waiting { until: since.plus(WATCHES_APART), next: AfterWait::Watch { from } };
         } else {
             self.watch_again(now, from, out);
         }
@@ -149,27 +149,27 @@ impl Watcher {
         (from, delay): (ResourceVersion, Duration),
         out: &mut Vec<Out>,
     ) {
-        self.delivered.on_ended(now, accepted);
-        if !self.delivered.needs_list(now) {
-            return self.wait(now, delay, Next::Watch { from }, out);
+        self.deliveries.on_ended(now, accepted);
+        if !self.deliveries.needs_list(now) {
+            return self.wait(now, delay, AfterWait::Watch { from }, out);
         }
         let reason = RelistReason::Broken;
         out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
         let delay = delay.max(self.backoff.before_relist(now, reason));
-        self.wait(now, delay, Next::List, out);
+        self.wait(now, delay, AfterWait::List, out);
     }
 
     /// Replaces a streaming list that the server has not refused by a list in pages.
     pub(super) fn give_up_streaming(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
         let why: Arc<str> = why.into();
-        self.delivered.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
+        self.deliveries.report = Some(GivenUp::StreamingList(Arc::clone(&why)));
         self.fail(now, WatchFailure::StreamingRefused(why), out);
     }
 
     /// Gives up watching from this version: only a list can show the changes since then.
     pub(super) fn give_up(&mut self, why: &'static str, now: Now, out: &mut Vec<Out>) {
         let why = Arc::from(why);
-        self.delivered.give_up(&why);
+        self.deliveries.give_up(&why);
         self.last_error = Some(why);
         self.relist(now, RelistReason::Broken, out);
     }

@@ -3,45 +3,45 @@
 //! The Informer decides whether it accepts a list. Every later list serves these reasons too, so a list that breaks off
 //! or is refused costs only time.
 
-use super::{Next, Out, Phase, Watcher};
+use super::{AfterWait, Out, Phase, Watcher};
 use model::ids::{Epoch, ReadId};
 use model::machine::Now;
 use model::sample::{Metric, RelistReason};
 use model::watch::Seen;
 
 impl Watcher {
-    /// A newer term takes the place of an older one.
+    /// Handles the request of a newer term, which replaces that of an older one.
     pub(super) fn on_confirm(&mut self, now: Now, epoch: Epoch, anew: bool, out: &mut Vec<Out>) {
         if self.serves.term.is_some_and(|term| epoch <= term) {
             return;
         }
         self.serves.term = Some(epoch);
         if anew {
-            self.list_anew(now, RelistReason::NewTerm, out);
+            self.request_list(now, RelistReason::NewTerm, out);
         } else {
             out.push(Out::Seen(self.kind, self.read, Seen::AnyList(epoch)));
         }
     }
 
-    /// A newer read takes the place of an older one.
+    /// Handles a newer read, which replaces an older one.
     pub(super) fn on_reread(&mut self, now: Now, read: ReadId, out: &mut Vec<Out>) {
         if self.serves.read.is_none_or(|known| known < read) {
             self.serves.read = Some(read);
-            self.list_anew(now, RelistReason::SecondRead, out);
+            self.request_list(now, RelistReason::SecondRead, out);
         }
     }
 
-    /// A wait is not cut short: it is the server's wish, or spares it.
-    fn list_anew(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
+    /// Lists again, but not before the end of a wait: the server has asked for the wait, or the wait spares it.
+    fn request_list(&mut self, now: Now, reason: RelistReason, out: &mut Vec<Out>) {
         match &mut self.phase {
-            // A list comes anyway, and begins after this word.
-            Phase::Idle | Phase::Waiting { next: Next::List, .. } => {}
+            // A list follows in any case, and begins after this request.
+            Phase::Idle | Phase::Waiting { next: AfterWait::List, .. } => {}
             Phase::Waiting { next, .. } => {
-                *next = Next::List;
+                *next = AfterWait::List;
                 self.set_fresh(now, false, out);
                 out.push(Out::Metric(Metric::Relist { kind: self.kind, reason }));
             }
-            Phase::Asked { .. } | Phase::Following { .. } => self.relist(now, reason, out),
+            Phase::Requested { .. } | Phase::Following { .. } => self.relist(now, reason, out),
         }
     }
 }

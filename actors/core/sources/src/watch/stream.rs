@@ -1,8 +1,8 @@
-//! What the lines of a stream and the pages of a list mean.
+//! Interprets the lines of a stream and the pages of a list.
 
 use std::sync::Arc;
 
-use super::{Line, Out, Phase, Seen, WatchFailure, Watcher, Work};
+use super::{Line, Out, Phase, Purpose, Seen, WatchFailure, Watcher};
 use model::ids::CallId;
 use model::level::Provenance;
 use model::machine::Now;
@@ -18,17 +18,17 @@ impl Watcher {
         }
     }
 
-    /// Enters the stream of the open request, when it is one that streams.
+    /// Enters the stream of the open request; returns false if the request does not stream.
     fn follow(&mut self, now: Now, out: &mut Vec<Out>) -> bool {
         match &mut self.phase {
             Phase::Idle | Phase::Waiting { .. } => return false,
-            Phase::Following { heard, .. } => *heard = now,
-            Phase::Asked { call, work, .. } => {
-                if matches!(work, Work::List { .. }) {
+            Phase::Following { last_line_at, .. } => *last_line_at = now,
+            Phase::Requested { call, purpose, .. } => {
+                if matches!(purpose, Purpose::List { .. }) {
                     return false;
                 }
-                let (call, work) = (*call, work.clone());
-                self.phase = Phase::Following { call, opened: now, heard: now, lines: false, work };
+                let (call, purpose) = (*call, purpose.clone());
+                self.phase = Phase::Following { call, opened: now, last_line_at: now, lines: false, purpose };
                 self.on_connected(now, out);
             }
         }
@@ -39,18 +39,18 @@ impl Watcher {
     /// delivered nothing, it must deliver a line or last for a while before it counts as current.
     fn on_connected(&mut self, now: Now, out: &mut Vec<Out>) {
         let (kind, read) = (self.kind, self.read);
-        let Some(Work::Watch { again, .. }) = self.work_mut() else {
+        let Some(Purpose::Watch { again, .. }) = self.purpose_mut() else {
             return;
         };
         if std::mem::take(again) {
             out.push(Out::Seen(kind, read, Seen::Reconnected));
         }
-        if self.delivered.is_trusted() {
-            self.prove(now, out);
+        if self.deliveries.is_trusted() {
+            self.confirm_delivery(now, out);
         }
     }
 
-    /// Takes in a line that was read at this moment; whether it is a bookmark.
+    /// Handles a line that was read at the time `read`. Returns true for a bookmark.
     pub(super) fn on_line(
         &mut self,
         now: Now,
@@ -59,8 +59,8 @@ impl Watcher {
         out: &mut Vec<Out>,
     ) -> bool {
         self.read = read;
-        if self.over == Some(call) {
-            // What the port has read before it was told that this request is over.
+        if self.dropped_call == Some(call) {
+            // The port had read it before it learned that this request is over.
             return false;
         }
         if self.current() != Some(call) || !self.follow(now, out) {
@@ -69,7 +69,7 @@ impl Watcher {
         }
         self.heard_at = Some(now);
         match &line {
-            // It says nothing of any object.
+            // An error is not about an object.
             Line::Error(_) => {}
             Line::Object(_) | Line::Deleted { .. } | Line::Bookmark { .. } | Line::Undecodable { .. } => {
                 self.on_data(now, out);
@@ -77,7 +77,7 @@ impl Watcher {
         }
         match line {
             Line::Error(failure) => {
-                let failure = self.as_refusal(failure);
+                let failure = self.classify_error(failure);
                 self.fail(now, failure, out);
             }
             Line::Bookmark { resource_version, list_end } => {
@@ -85,104 +85,106 @@ impl Watcher {
                 self.on_bookmark(now, resource_version, list_end, out);
                 return true;
             }
-            // It may have been any change, a deletion as well: only a list tells what is true now.
-            Line::Undecodable { key: None, .. } if matches!(self.work_mut(), Some(Work::Watch { .. })) => {
-                self.pass_on(line, out);
+            // It may be any change, including a deletion. Only a list shows the current state.
+            Line::Undecodable { key: None, .. }
+                if matches!(self.purpose_mut(), Some(Purpose::Watch { .. })) =>
+            {
+                self.forward(line, out);
                 self.relist(now, RelistReason::Broken, out);
             }
             Line::Object(_) | Line::Deleted { .. } | Line::Undecodable { .. } => {
                 self.backoff.on_progress();
-                self.pass_on(line, out);
+                self.forward(line, out);
             }
         }
         false
     }
 
-    /// What an ERROR line means: within a streaming list, any that is of no other known kind is taken for a refusal
-    /// of streaming, whose wording differs between versions of the server and of its storage.
-    fn as_refusal(&mut self, failure: WatchFailure) -> WatchFailure {
-        match (failure, self.work_mut()) {
-            (WatchFailure::Other(said), Some(Work::StreamingList { .. })) => {
-                WatchFailure::StreamingRefused(said)
+    /// Interprets an ERROR line. Within a streaming list, an error of no other known kind counts as a refusal of
+    /// streaming, because its wording differs between versions of the server and of its storage.
+    fn classify_error(&mut self, failure: WatchFailure) -> WatchFailure {
+        match (failure, self.purpose_mut()) {
+            (WatchFailure::Other(message), Some(Purpose::StreamingList { .. })) => {
+                WatchFailure::StreamingRefused(message)
             }
             (failure, _) => failure,
         }
     }
 
-    /// Passes a line about an object on to the Informer.
-    fn pass_on(&mut self, line: Line, out: &mut Vec<Out>) {
-        self.tell_list_began(out);
+    /// Passes a line about an object to the Informer.
+    fn forward(&mut self, line: Line, out: &mut Vec<Out>) {
+        self.emit_list_began(out);
         let seen = match line {
             Line::Object(object) => {
-                self.advance(object.resource_version());
+                self.set_version(object.resource_version());
                 Seen::Object(object)
             }
             Line::Deleted { key, owner: _, resource_version } => {
-                self.advance(&resource_version);
+                self.set_version(&resource_version);
                 Seen::Deleted { key, resource_version }
             }
             Line::Undecodable { key, owner, resource_version, error } => {
                 if let Some(version) = &resource_version {
-                    self.advance(version);
+                    self.set_version(version);
                 }
                 out.push(Out::Metric(Metric::UndecodableObject(self.kind)));
                 Seen::Undecodable { key, owner, error, before: None }
             }
-            // Bookmarks and errors speak of the stream; in a page they mean nothing.
+            // Bookmarks and errors are about the stream; in a page they have no meaning.
             Line::Bookmark { .. } | Line::Error(_) => return,
         };
         out.push(Out::Seen(self.kind, self.read, seen));
     }
 
-    fn tell_list_began(&mut self, out: &mut Vec<Out>) {
+    fn emit_list_began(&mut self, out: &mut Vec<Out>) {
         let provenance = if self.listed { Provenance::Relist } else { Provenance::FirstList };
         let (kind, read) = (self.kind, self.read);
-        let began = match self.work_mut() {
-            Some(Work::StreamingList { began, .. } | Work::List { began, .. }) => began,
-            Some(Work::Watch { .. }) | None => return,
+        let began = match self.purpose_mut() {
+            Some(Purpose::StreamingList { began, .. } | Purpose::List { began, .. }) => began,
+            Some(Purpose::Watch { .. }) | None => return,
         };
         if !std::mem::replace(began, true) {
             out.push(Out::Seen(kind, read, Seen::ListBegan(provenance)));
         }
     }
 
-    /// Moves on the version that a running watch is complete up to. Objects of a list come in no order.
-    fn advance(&mut self, version: &ResourceVersion) {
-        match self.work_mut() {
-            Some(Work::Watch { from, .. }) if !version.0.is_empty() => *from = version.clone(),
-            Some(Work::Watch { .. } | Work::StreamingList { .. } | Work::List { .. }) | None => {}
+    /// Sets the version that the running watch is complete up to. The objects of a list are in no order.
+    fn set_version(&mut self, version: &ResourceVersion) {
+        match self.purpose_mut() {
+            Some(Purpose::Watch { from, .. }) if !version.0.is_empty() => *from = version.clone(),
+            Some(Purpose::Watch { .. } | Purpose::StreamingList { .. } | Purpose::List { .. }) | None => {}
         }
     }
 
     fn on_bookmark(&mut self, now: Now, version: ResourceVersion, list_end: bool, out: &mut Vec<Out>) {
-        self.tell_list_began(out);
-        match self.work_mut() {
-            Some(Work::Watch { .. }) => {
-                self.advance(&version);
+        self.emit_list_began(out);
+        match self.purpose_mut() {
+            Some(Purpose::Watch { .. }) => {
+                self.set_version(&version);
                 out.push(Out::Seen(self.kind, self.read, Seen::Bookmark(version)));
             }
-            Some(Work::StreamingList { .. }) if list_end => {
+            Some(Purpose::StreamingList { .. }) if list_end => {
                 if self.end_list(now, &version, out) {
-                    if let Phase::Following { opened, lines, work, .. } = &mut self.phase {
+                    if let Phase::Following { opened, lines, purpose, .. } = &mut self.phase {
                         // The following lines belong to the watch.
                         (*opened, *lines) = (now, false);
-                        *work = Work::Watch { from: version, again: false };
+                        *purpose = Purpose::Watch { from: version, again: false };
                     }
                     self.on_connected(now, out);
                 }
             }
-            // Nothing is complete up to a bookmark amid a list.
-            Some(Work::StreamingList { .. } | Work::List { .. }) | None => {}
+            // A bookmark in the middle of a list does not mark a complete version.
+            Some(Purpose::StreamingList { .. } | Purpose::List { .. }) | None => {}
         }
     }
 
-    /// Ends the list, unless it has no version to go on from.
+    /// Ends the list. Fails if it has no version to continue from.
     fn end_list(&mut self, now: Now, version: &ResourceVersion, out: &mut Vec<Out>) -> bool {
         if version.0.is_empty() {
             self.fail(now, WatchFailure::Other("a list without a resourceVersion".into()), out);
             return false;
         }
-        let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
+        let serves = self.purpose_mut().map(|purpose| purpose.serves()).unwrap_or_default();
         let done = Seen::ListDone { resource_version: version.clone(), serves };
         out.push(Out::Seen(self.kind, self.read, done));
         self.listed = true;
@@ -197,9 +199,9 @@ impl Watcher {
         (items, version, next): (Vec<Line>, ResourceVersion, Option<Arc<str>>),
         out: &mut Vec<Out>,
     ) {
-        let page = match self.work_mut() {
-            Some(Work::List { page, .. }) => Some(page.clone()),
-            Some(Work::StreamingList { .. } | Work::Watch { .. }) | None => None,
+        let page = match self.purpose_mut() {
+            Some(Purpose::List { page, .. }) => Some(page.clone()),
+            Some(Purpose::StreamingList { .. } | Purpose::Watch { .. }) | None => None,
         };
         let Some(page) = page.filter(|_| self.current() == Some(call)) else {
             out.push(Out::Metric(Metric::UnmatchedAnswer));
@@ -207,11 +209,11 @@ impl Watcher {
         };
         let is_empty = items.is_empty();
         self.heard_at = Some(now);
-        self.delivered.on_list(now);
+        self.deliveries.on_list(now);
         self.backoff.on_progress();
-        self.tell_list_began(out);
+        self.emit_list_began(out);
         for item in items {
-            self.pass_on(item, out);
+            self.forward(item, out);
         }
         let next = next.filter(|token| !token.is_empty());
         if is_empty && next.is_some() && next == page {
@@ -220,12 +222,12 @@ impl Watcher {
         }
         match next {
             Some(page) => {
-                let serves = self.work_mut().map(|work| work.serves()).unwrap_or_default();
-                self.open(now, Work::List { page: Some(page), began: true, serves }, out);
+                let serves = self.purpose_mut().map(|purpose| purpose.serves()).unwrap_or_default();
+                self.open(now, Purpose::List { page: Some(page), began: true, serves }, out);
             }
             None => {
                 if self.end_list(now, &version, out) {
-                    self.open(now, Work::Watch { from: version, again: false }, out);
+                    self.open(now, Purpose::Watch { from: version, again: false }, out);
                 }
             }
         }

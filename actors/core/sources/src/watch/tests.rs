@@ -1,4 +1,4 @@
-//! A watcher on the test's clock: lists, watches, failures and what is waited for.
+//! A watcher on the test's clock: lists, watches, failures and deadlines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn other() -> WatchFailure {
     WatchFailure::Other("connection reset".into())
 }
 
-/// A watcher on the test's clock. After each input `out` holds what was said.
+/// A watcher on the test's clock. After each input `out` holds the new outputs.
 struct Run {
     watcher: Watcher,
     now: Now,
@@ -54,7 +54,7 @@ impl Run {
         Run { watcher: Watcher::new(Kind::Nodes), now: Now::ZERO, out: Vec::new() }
     }
 
-    /// One whose streaming list ended at version 10, and whose watch delivers.
+    /// A watcher whose streaming list ended at version 10, and whose watch delivers.
     fn watching() -> Run {
         let mut run = Run::new();
         run.step(In::Start);
@@ -75,7 +75,7 @@ impl Run {
         self.lines_of(self.call(), lines);
     }
 
-    /// Lines of a request, which come in one turn.
+    /// Delivers several lines of a request in one turn.
     fn lines_of(&mut self, call: CallId, lines: Vec<Line>) {
         self.out.clear();
         for line in lines {
@@ -98,12 +98,12 @@ impl Run {
         self.watcher.tick(self.now, &mut self.out);
     }
 
-    /// How long until it does something by itself, in milliseconds.
+    /// The time to the next deadline, in milliseconds.
     fn waits(&self) -> u128 {
         self.watcher.deadline().expect("something is waited for").since(self.now).as_millis()
     }
 
-    /// Waits until it does something by itself.
+    /// Advances the clock to the next deadline.
     fn wait(&mut self) {
         self.now = self.watcher.deadline().expect("something is waited for");
         self.pass(0);
@@ -139,7 +139,7 @@ impl Run {
         self.out.iter().filter_map(seen).collect()
     }
 
-    /// What was said of whether what was told is current.
+    /// The contacts in the outputs.
     fn contacts(&self) -> Vec<Contact> {
         let contact = |said: &Out| match said {
             Out::Contact(Kind::Nodes, contact) => Some(contact.clone()),
@@ -156,7 +156,7 @@ impl Run {
         self.out.iter().filter_map(sample).collect()
     }
 
-    /// What was reported to the log as given up, and why.
+    /// The requests that were reported as given up, with the reasons.
     fn reports(&self) -> Vec<&GivenUp> {
         let mut reports = Vec::new();
         for said in &self.out {
@@ -407,7 +407,7 @@ fn x5_whether_data_are_current_is_told_on_change_and_why_if_denied() {
     run.wait();
     run.lines(vec![object(8), list_end(20)]);
     assert_eq!(run.contacts(), [Contact::Current]);
-    // A watch that hangs; the denials of before are over.
+    // The watch hangs; the earlier denials are over.
     run.wait();
     assert_eq!(run.contacts(), [Contact::Lost]);
     run.step(In::Opened(run.call()));
@@ -584,7 +584,7 @@ fn a_list_without_a_version_is_a_failure() {
     assert_eq!(run.seen(), ["began FirstList", "object 7", "aborted"]);
 }
 
-/// A term asks for most recent data.
+/// A term requests most recent data.
 fn confirm(n: u64, anew: bool) -> In {
     In::Confirm { epoch: Epoch(n), anew }
 }
@@ -642,7 +642,7 @@ fn g1_a_second_read_is_a_list_that_was_begun_after_it_was_asked_for() {
     assert!(run.out.is_empty(), "once is enough");
     run.lines(vec![object(7), list_end(20)]);
     assert_eq!(run.seen(), ["began Relist", "object 7", "done 20 as read 1"]);
-    // One that is under way when the next is asked for was begun before that.
+    // A list in progress when the next request arrives began before it.
     run.step(In::Relist(RelistReason::Broken));
     run.wait();
     run.lines(vec![object(7)]);
@@ -769,20 +769,21 @@ fn act() -> impl Strategy<Value = (Act, bool)> {
 }
 
 proptest! {
-    /// Safety: one request at a time with rising ids; lists begin, then end or abort, and nothing of a
-    /// request that was dropped is heard. Liveness: something is always waited for, and a server that answers
-    /// gets the watcher to watching again.
+    /// Safety: one request at a time, with rising ids; lists begin, then end or abort; inputs of a dropped request
+    /// have no effect. Liveness: there is always a deadline, and with a server that answers the watcher returns to
+    /// watching.
     #[test]
     fn a_watcher_always_waits_for_something_and_tells_lists_whole(acts in prop::collection::vec(act(), 0..60)) {
         let mut run = Run::new();
         run.step(In::Start);
         let mut newest = run.watcher.current();
         let mut listing = false;
-        // The newest term that has asked, and the newest for which a list that had begun before does not count.
+        // The newest term that has requested data, and the newest for which a list that had begun before does not
+        // count.
         let (mut asked, mut anew) = (None, None);
-        // The newest that had asked when the list under way was begun.
+        // The newest term that had requested data when the current list began.
         let mut before_list = None;
-        // The newest second read that was asked for, and that as of the beginning of the list under way.
+        // The newest second read requested now, and when the current list began.
         let (mut read_asked, mut read_before_list) = (None, None);
         for (act, current) in acts {
             let open = run.watcher.current();
@@ -844,7 +845,7 @@ proptest! {
                 prop_assert!(run.seen().is_empty());
             }
         }
-        // A server that takes every request and says nothing gets a list before long.
+        // A server that accepts every request and sends nothing must get a list request within the limit.
         let mut listed = run.watcher.fresh != Some(true);
         let silence = run.now;
         while !listed {
@@ -853,7 +854,7 @@ proptest! {
                 run.wait();
             }
             let asked = run.call();
-            if matches!(run.watcher.phase, Phase::Asked { .. }) {
+            if matches!(run.watcher.phase, Phase::Requested { .. }) {
                 run.step(In::Opened(asked));
             }
             run.wait();
@@ -865,20 +866,20 @@ proptest! {
                 run.wait();
             }
             let call = run.call();
-            match run.watcher.work_mut().cloned() {
-                Some(Work::StreamingList { .. }) => run.lines_of(call, vec![list_end(100)]),
-                Some(Work::List { .. }) => run.page(vec![], 100, None),
-                Some(Work::Watch { .. }) => run.lines_of(call, vec![bookmark(100)]),
+            match run.watcher.purpose_mut().cloned() {
+                Some(Purpose::StreamingList { .. }) => run.lines_of(call, vec![list_end(100)]),
+                Some(Purpose::List { .. }) => run.page(vec![], 100, None),
+                Some(Purpose::Watch { .. }) => run.lines_of(call, vec![bookmark(100)]),
                 None => prop_assert!(false, "a request is open"),
             }
         }
         prop_assert_eq!(run.watcher.fresh, Some(true));
-        // A term that asks now is served by the next list.
+        // A term that requests data now is served by the next list.
         run.step(In::Confirm { epoch: Epoch(9), anew: true });
         prop_assert!(!run.asks().is_empty(), "at once");
-        match run.watcher.work_mut().cloned() {
-            Some(Work::StreamingList { .. }) => run.lines(vec![list_end(101)]),
-            Some(Work::List { .. } | Work::Watch { .. }) | None => run.page(vec![], 101, None),
+        match run.watcher.purpose_mut().cloned() {
+            Some(Purpose::StreamingList { .. }) => run.lines(vec![list_end(101)]),
+            Some(Purpose::List { .. } | Purpose::Watch { .. }) | None => run.page(vec![], 101, None),
         }
         let served = |said: &Out| matches!(said, Out::Seen(_, _, Seen::ListDone { serves: Serves { term: Some(Epoch(9)), .. }, .. }));
         prop_assert!(run.out.iter().any(served));

@@ -1,15 +1,16 @@
-//! The follower of sources on the test's clock: what it begins with, what it says of a source, and what it shows.
+//! The machine on the test's clock: its start, the facts about a source, and the views.
 
 use super::*;
-use crate::xds::client::Waits;
+use crate::xds::client::ExponentialBackoff;
 use model::machine::Wall;
 use model::xds::assignment::LoadAssignment;
-use model::xds::cache::{Policy, State};
+use model::xds::cache::{Policy, ResourceState};
 use model::xds::facts::{
-    AddressFacts, AssignmentFacts, Body, Code, EndpointFacts, Kind, LocalityFacts, Raw, Received, Response,
+    AddressFacts, AssignmentFacts, Body, Code, EndpointFacts, LocalityFacts, Raw, Received, ResourceKind,
+    Response,
 };
 use model::xds::source::Assigned;
-use model::xds::stream::{Ended, Server, StreamId};
+use model::xds::stream::{Server, StreamEnd, StreamId};
 use std::collections::BTreeMap;
 
 struct Bench {
@@ -25,8 +26,8 @@ impl Bench {
         let params = Params {
             client: client::Params {
                 servers: vec![server],
-                backoff: Waits::STREAMS,
-                nack_pace: Waits::NACKS,
+                backoff: ExponentialBackoff::STREAMS,
+                nack_pace: ExponentialBackoff::NACKS,
             },
             node_id: "replica-1".into(),
             sources: sources.iter().map(name).collect(),
@@ -37,7 +38,7 @@ impl Bench {
         bench
     }
 
-    /// Lets time go by, deadline by deadline.
+    /// Advances the clock, deadline by deadline.
     fn wait(&mut self, time: Duration) {
         let end = self.now.plus(time);
         while let Some(at) = self.machine.deadline().filter(|at| *at <= end) {
@@ -47,15 +48,15 @@ impl Bench {
         self.now = end;
     }
 
-    fn tell(&mut self, heard: Heard) {
-        self.step(In::Heard(heard));
+    fn tell(&mut self, event: StreamEvent) {
+        self.step(In::StreamEvent(event));
     }
 
     fn step(&mut self, input: In) {
         self.machine.step(self.now, input, &mut self.said);
     }
 
-    fn calls(&self) -> Vec<&Call> {
+    fn calls(&self) -> Vec<&DriverCall> {
         let all = self.said.iter();
         let all = all.filter_map(|out| match out {
             Out::Call(call) => Some(call),
@@ -82,11 +83,11 @@ impl Bench {
         all.collect()
     }
 
-    /// The stream that is open.
+    /// The open stream.
     fn opened(&self) -> StreamId {
-        let opened = |call: &&Call| match call {
-            Call::Open { stream, .. } => Some(*stream),
-            Call::Send(..) | Call::Read(_) | Call::Close(_) => None,
+        let opened = |call: &&DriverCall| match call {
+            DriverCall::Open { stream, .. } => Some(*stream),
+            DriverCall::Send(..) | DriverCall::Read(_) | DriverCall::Close(_) => None,
         };
         self.calls().iter().find_map(opened).expect("a stream was opened")
     }
@@ -105,7 +106,7 @@ impl Bench {
             ..LocalityFacts::default()
         };
         let facts = AssignmentFacts { cluster_name: name.to_owned(), localities: vec![locality] };
-        let type_url = Kind::Endpoints.type_url();
+        let type_url = ResourceKind::Endpoints.type_url();
         let received = Received {
             raw: Raw { type_url: type_url.into(), bytes: version.as_bytes().into() },
             wrapper: None,
@@ -119,7 +120,7 @@ impl Bench {
             errors: Vec::new(),
             excess: None,
         };
-        self.tell(Heard::Response(stream, response, Wall::from_micros(1)));
+        self.tell(StreamEvent::Response(stream, response, Wall::from_micros(1)));
     }
 }
 
@@ -134,46 +135,52 @@ fn x2_without_a_source_no_server_is_asked_and_nothing_is_shown() {
 fn x2_all_configured_resources_are_requested_as_one_stream_opens() {
     let bench = Bench::new(&["eds:shop", "cluster:web", "eds:api"]);
     assert_eq!(bench.facts().len(), 3, "of each source it is said that nothing is known");
-    // Some control planes answer no request that leaves out something that they have.
+    // Some control planes do not answer a request that leaves out a resource that they have.
     let calls = bench.calls();
-    let [Call::Open { first, .. }, Call::Read(_)] = &calls[..] else { panic!("{calls:?}") };
-    let asked: BTreeMap<Kind, Vec<&str>> = first
+    let [DriverCall::Open { first, .. }, DriverCall::Read(_)] = &calls[..] else { panic!("{calls:?}") };
+    let asked: BTreeMap<ResourceKind, Vec<&str>> = first
         .iter()
         .map(|request| (request.kind, request.names.iter().map(|name| &**name).collect()))
         .collect();
-    assert_eq!(asked, BTreeMap::from([(Kind::Cluster, vec!["web"]), (Kind::Endpoints, vec!["api", "shop"])]));
+    assert_eq!(
+        asked,
+        BTreeMap::from([
+            (ResourceKind::Cluster, vec!["web"]),
+            (ResourceKind::Endpoints, vec!["api", "shop"])
+        ])
+    );
 }
 
 #[test]
 fn x1_x2_an_assignment_is_told_immediately_and_reading_goes_on() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(Heard::Dispatched(stream));
+    bench.tell(StreamEvent::Dispatched(stream));
     bench.said.clear();
     bench.assign(stream, "1", "shop", &[1, 2]);
     let facts = bench.facts();
     assert!(matches!(&facts[..], [(_, SourceFact { assigned: Assigned::Usable(_), .. })]), "{facts:?}");
-    assert!(bench.calls().contains(&&Call::Read(stream)), "{:?}", bench.calls());
+    assert!(bench.calls().contains(&&DriverCall::Read(stream)), "{:?}", bench.calls());
     bench.said.clear();
     bench.assign(stream, "2", "shop", &[1, 2]);
     assert_eq!(bench.facts().len(), 0, "the same again is no news");
-    assert!(bench.calls().contains(&&Call::Read(stream)));
+    assert!(bench.calls().contains(&&DriverCall::Read(stream)));
 }
 
 #[test]
 fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(Heard::Dispatched(stream));
+    bench.tell(StreamEvent::Dispatched(stream));
     bench.assign(stream, "1", "shop", &[1]);
     bench.said.clear();
-    let lost = || Ended { code: Code::Unavailable, message: "connection refused".to_owned() };
-    bench.tell(Heard::Ended { stream, ended: lost(), jitter: 500 });
+    let lost = || StreamEnd { code: Code::Unavailable, message: "connection refused".to_owned() };
+    bench.tell(StreamEvent::Ended { stream, ended: lost(), jitter: 500 });
     assert_eq!(bench.facts().len(), 0, "a stream that has heard something may end");
     bench.wait(Duration::from_secs(2));
     let again = bench.opened();
     bench.said.clear();
-    bench.tell(Heard::Ended { stream: again, ended: lost(), jitter: 500 });
+    bench.tell(StreamEvent::Ended { stream: again, ended: lost(), jitter: 500 });
     let facts = bench.facts();
     let [(_, fact)] = &facts[..] else { panic!("{facts:?}") };
     assert!(fact.assignment().is_some(), "{fact:?}");
@@ -184,10 +191,10 @@ fn x3_a_lost_server_changes_no_assignment_and_is_said_beside_it() {
 fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
     let mut bench = Bench::new(&["eds:shop"]);
     let stream = bench.opened();
-    bench.tell(Heard::Dispatched(stream));
+    bench.tell(StreamEvent::Dispatched(stream));
     bench.wait(Duration::from_secs(1));
     let newest = Arc::clone(bench.views().last().expect("it is shown"));
-    assert_eq!(newest.dump.resources[0].state, State::Requested);
+    assert_eq!(newest.dump.resources[0].state, ResourceState::Requested);
     bench.said.clear();
     for n in 1..=100 {
         bench.assign(stream, &n.to_string(), "shop", &[n]);
@@ -200,10 +207,12 @@ fn h5_what_is_shown_is_what_pools_get_at_most_four_times_a_second() {
     let name = Name::parse("eds:shop").expect("a name");
     let shown = newest.sources[&name].assignment().expect("something is assigned");
     let cached = newest.dump.resources[0].cached.as_ref().expect("it is cached");
-    assert_eq!(cached.value, model::xds::Value::Endpoints(LoadAssignment::clone(shown)));
+    assert_eq!(cached.value, model::xds::ResourceValue::Endpoints(LoadAssignment::clone(shown)));
     assert_eq!(cached.value, {
         let facts = bench.facts();
         let (_, fact) = facts.last().expect("it was told");
-        model::xds::Value::Endpoints(LoadAssignment::clone(fact.assignment().expect("something is assigned")))
+        model::xds::ResourceValue::Endpoints(LoadAssignment::clone(
+            fact.assignment().expect("something is assigned"),
+        ))
     });
 }

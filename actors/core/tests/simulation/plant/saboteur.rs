@@ -11,12 +11,12 @@ use model::level::{Keeps, Provenance};
 use model::machine::Now;
 use model::node::NodeFact;
 use model::object::{AddressType, LeftOut, Object};
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::cache::Cached;
 use model::xds::dump::XdsView;
-use model::xds::facts::{Body, Key, Received};
+use model::xds::facts::{Body, Received, ResourceKey};
 use model::xds::source::{Assigned, Note, SourceFact};
-use model::xds::stream::Heard;
+use model::xds::stream::StreamEvent;
 use pool_core::route::{Delivery, HostMessage, PoolMessage};
 use pools::{directory, queue};
 use reporting::{events, snapshot};
@@ -40,7 +40,7 @@ pub struct Saboteur {
     uids: BTreeMap<NodeName, NodeUid>,
     nodes: BTreeMap<NodeName, Arc<NodeFact>>,
     /// The first that was shown of each resource.
-    dumped: BTreeMap<Key, Cached<Value>>,
+    dumped: BTreeMap<ResourceKey, Cached<ResourceValue>>,
 }
 
 /// For how many levels a breaker holds that ends by time.
@@ -104,14 +104,14 @@ impl Saboteur {
             }
             (
                 Plant::InvalidIsUsed,
-                Delivery::XdsSource(xds_source::In::Heard(Heard::Response(_, response, _))),
+                Delivery::XdsSource(xds_source::In::StreamEvent(StreamEvent::Response(_, response, _))),
             ) => {
                 response.resources.iter_mut().for_each(mend);
                 false
             }
             (
                 Plant::DrainingServes,
-                Delivery::XdsSource(xds_source::In::Heard(Heard::Response(_, response, _))),
+                Delivery::XdsSource(xds_source::In::StreamEvent(StreamEvent::Response(_, response, _))),
             ) => {
                 response.resources.iter_mut().for_each(revive);
                 false

@@ -2,7 +2,7 @@
 
 use model::ids::Family;
 use model::machine::Wall;
-use model::xds::stream::{Heard, Request, StreamId};
+use model::xds::stream::{StreamEvent, StreamId, XdsRequest};
 use pool_core::route::Delivery;
 use simulator_models::arm::PoolSpec;
 use sources::xds_source;
@@ -109,7 +109,7 @@ impl World {
         &mut self,
         process: usize,
         stream: StreamId,
-        request: &Request,
+        request: &XdsRequest,
     ) -> Result<(), String> {
         let Some(planes) = &mut self.planes else { return Ok(()) };
         let sendings = planes.asked((process, stream), request);
@@ -125,7 +125,7 @@ impl World {
                     let fails = planes.features.policy.fail_on_data_errors;
                     self.watchdog.handed(self.now, process, &answer, fails);
                     let wall = Wall::from_micros(self.processes[process].clock.wall(self.now));
-                    self.tell_follower(process, Heard::Response(stream, answer.response, wall));
+                    self.tell_follower(process, StreamEvent::Response(stream, answer.response, wall));
                 }
                 Effect::Later(at, stream, step) => self.within(at, process, Inner::Xds(stream, step)),
                 Effect::Opened(server, stream) => planes.open(server, (process, stream)),
@@ -138,8 +138,8 @@ impl World {
         Ok(())
     }
 
-    fn tell_follower(&mut self, process: usize, heard: Heard) {
-        for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::Heard(heard))) {
+    fn tell_follower(&mut self, process: usize, heard: StreamEvent) {
+        for delivery in self.saboteur.pass(Delivery::XdsSource(xds_source::In::StreamEvent(heard))) {
             let (edge, _) = self.processes[process].replica.push(&Actor::XdsPort, delivery);
             self.depart(process, edge);
         }

@@ -10,10 +10,10 @@ use model::xds::assignment::LoadAssignment;
 use model::xds::cache::Policy;
 use model::xds::name::Name;
 use model::xds::source::{Assigned, SourceFact};
-use model::xds::stream::Call;
-use model::xds::stream::{Heard, Request, Server, ServerId, StreamId};
+use model::xds::stream::DriverCall;
+use model::xds::stream::{Server, ServerId, StreamEvent, StreamId, XdsRequest};
 use proptest::test_runner::TestCaseResult;
-use sources::xds::client::{self, Waits};
+use sources::xds::client::{self, ExponentialBackoff};
 use sources::xds_source::{In, Out, Params, XdsSource};
 
 use super::*;
@@ -29,9 +29,9 @@ pub(super) struct Following {
     /// What was told of each source last.
     facts: BTreeMap<String, SourceFact>,
     /// The names that were asked for last, of each kind.
-    asked: BTreeMap<Kind, Vec<Arc<str>>>,
+    asked: BTreeMap<ResourceKind, Vec<Arc<str>>>,
     /// All requests that were not looked at, and whether each asks for other names than the one before.
-    pub requests: Vec<(Request, bool)>,
+    pub requests: Vec<(XdsRequest, bool)>,
     /// How many messages may be read.
     reads: usize,
 }
@@ -40,8 +40,11 @@ impl Following {
     /// Both sources have something good.
     pub fn new() -> Following {
         let server = Server { uri: Arc::from("server.test:1"), policy: Policy::default() };
-        let client =
-            client::Params { servers: vec![server], backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
+        let client = client::Params {
+            servers: vec![server],
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff::NACKS,
+        };
         let sources = SOURCES.map(|(name, _)| Name::parse(name).expect("a source"));
         let params = Params { client, node_id: Arc::from("pools"), sources: BTreeSet::from(sources) };
         let mut following = Following {
@@ -57,12 +60,12 @@ impl Following {
         following.source.step(following.now, In::Start, &mut out);
         following.source.tick(following.now, &mut out);
         following.take(out);
-        following.step(Heard::Dispatched(following.stream));
-        following.hear(&good_response(Kind::Cluster, "c1")).expect("good bytes");
+        following.step(StreamEvent::Dispatched(following.stream));
+        following.hear(&good_response(ResourceKind::Cluster, "c1")).expect("good bytes");
         for (kind, _) in following.asked.clone() {
-            following.step(Heard::Sent(following.stream, kind));
+            following.step(StreamEvent::Sent(following.stream, kind));
         }
-        following.hear(&good_response(Kind::Endpoints, "e1")).expect("good bytes");
+        following.hear(&good_response(ResourceKind::Endpoints, "e1")).expect("good bytes");
         following.wait();
         for (source, _) in SOURCES {
             assert!(following.facts[source].assignment().is_some(), "{source} has something good");
@@ -71,9 +74,9 @@ impl Following {
         following
     }
 
-    pub fn step(&mut self, heard: Heard) {
+    pub fn step(&mut self, heard: StreamEvent) {
         let mut out = Vec::new();
-        self.source.step(self.now, In::Heard(heard), &mut out);
+        self.source.step(self.now, In::StreamEvent(heard), &mut out);
         self.take(out);
     }
 
@@ -83,15 +86,15 @@ impl Following {
         self.reads = 0;
         let decoded = response(bytes).ok();
         self.step(match decoded.clone() {
-            Some(decoded) => Heard::Response(self.stream, decoded, Wall::default()),
-            None => Heard::Illegible(self.stream),
+            Some(decoded) => StreamEvent::Response(self.stream, decoded, Wall::default()),
+            None => StreamEvent::Illegible(self.stream),
         });
         decoded
     }
 
     /// The endpoints that a source may use: those that are asked for, but for those that are the other source's alone.
     fn names(&self, source: &str) -> Vec<Arc<str>> {
-        let asked = self.asked[&Kind::Endpoints].iter();
+        let asked = self.asked[&ResourceKind::Endpoints].iter();
         let (first, others): (Vec<Arc<str>>, Vec<Arc<str>>) =
             asked.cloned().partition(|name| **name == *"web");
         if source == SOURCES[0].0 || others.is_empty() { first } else { others }
@@ -100,8 +103,8 @@ impl Following {
     /// Lets the transport pull what is sent, and time go on until no answer waits any more.
     fn wait(&mut self) {
         for _ in 0..20 {
-            for kind in Kind::ALL {
-                self.step(Heard::Sent(self.stream, kind));
+            for kind in ResourceKind::ALL {
+                self.step(StreamEvent::Sent(self.stream, kind));
             }
             self.now = self.now.plus(Duration::from_millis(500));
             let mut out = Vec::new();
@@ -113,21 +116,21 @@ impl Following {
     fn take(&mut self, out: Vec<Out>) {
         for said in out {
             match said {
-                Out::Call(Call::Open { stream, server, first }) => {
+                Out::Call(DriverCall::Open { stream, server, first }) => {
                     assert_eq!(server, ServerId(0));
                     self.stream = stream;
                     first.into_iter().for_each(|request| self.request(request));
                 }
-                Out::Call(Call::Send(_, request)) => self.request(request),
-                Out::Call(Call::Read(_)) => self.reads += 1,
-                Out::Call(Call::Close(_)) => panic!("nothing ends the stream"),
+                Out::Call(DriverCall::Send(_, request)) => self.request(request),
+                Out::Call(DriverCall::Read(_)) => self.reads += 1,
+                Out::Call(DriverCall::Close(_)) => panic!("nothing ends the stream"),
                 Out::Fact(name, fact) => drop(self.facts.insert(name.to_string(), fact)),
                 Out::View(_) | Out::Metric(_) => {}
             }
         }
     }
 
-    fn request(&mut self, request: Request) {
+    fn request(&mut self, request: XdsRequest) {
         let before = self.asked.insert(request.kind, request.names.clone());
         let differs = before.is_some_and(|before| before != request.names);
         self.requests.push((request, differs));
@@ -162,7 +165,7 @@ impl Following {
             prop_assert_eq!(requests, [], "what cannot be read is not answered");
             return Ok(());
         };
-        let kind = Kind::of_type_url(&heard.type_url);
+        let kind = ResourceKind::of_type_url(&heard.type_url);
         let answers = requests.iter().filter(|(request, differs)| Some(request.kind) == kind && !differs);
         let answers = answers.count();
         let is_asked = kind.is_some();
@@ -226,15 +229,15 @@ fn shop(service_name: &str) -> Cluster {
 }
 
 /// A good response with all resources of a kind.
-fn good_response(kind: Kind, nonce: &str) -> Vec<u8> {
+fn good_response(kind: ResourceKind, nonce: &str) -> Vec<u8> {
     let resources = match kind {
-        Kind::Cluster => vec![pack_any(shop(""))],
-        Kind::Endpoints => SOURCES.map(|(_, name)| pack_any(endpoints_of(name, "10.0.0.1"))).to_vec(),
+        ResourceKind::Cluster => vec![pack_any(shop(""))],
+        ResourceKind::Endpoints => SOURCES.map(|(_, name)| pack_any(endpoints_of(name, "10.0.0.1"))).to_vec(),
     };
     of(kind, nonce, resources)
 }
 
-fn of(kind: Kind, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
+fn of(kind: ResourceKind, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
     let response = DiscoveryResponse {
         version_info: format!("version of {nonce}"),
         nonce: nonce.to_owned(),
@@ -246,7 +249,7 @@ fn of(kind: Kind, nonce: &str, resources: Vec<Any>) -> Vec<u8> {
 }
 
 /// A response that reports an error of this resource (TP3).
-fn errors(kind: Kind, name: &str) -> Vec<u8> {
+fn errors(kind: ResourceKind, name: &str) -> Vec<u8> {
     let error = ResourceError {
         resource_name: Some(ResourceName { name: name.to_owned(), dynamic_parameter_constraints: None }),
         error_detail: Some(Status { code: 5, message: "no such thing".to_owned(), details: Vec::new() }),
@@ -299,13 +302,17 @@ fn in_a_response() -> impl Strategy<Value = Vec<u8>> {
         mutated(assignment().encode_to_vec()),
         mutated(shop("web").encode_to_vec()),
     ];
-    let of_type = prop::sample::select(vec![Kind::Cluster.type_url(), Kind::Endpoints.type_url(), WRAPPER]);
-    let kind = prop::sample::select(Kind::ALL.to_vec());
+    let of_type = prop::sample::select(vec![
+        ResourceKind::Cluster.type_url(),
+        ResourceKind::Endpoints.type_url(),
+        WRAPPER,
+    ]);
+    let kind = prop::sample::select(ResourceKind::ALL.to_vec());
     let any_bytes = (bytes, of_type, kind).prop_map(|(value, type_url, kind)| {
         let resource = Any { type_url: type_url.to_owned(), value };
         of(kind, "hostile", vec![resource])
     });
-    prop_oneof![any_bytes, any_assignment().prop_map(|any| of(Kind::Endpoints, "any", vec![any]))]
+    prop_oneof![any_bytes, any_assignment().prop_map(|any| of(ResourceKind::Endpoints, "any", vec![any]))]
 }
 
 /// Bytes in the place of a response.
@@ -313,11 +320,11 @@ fn in_place_of_a_response() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(any::<u8>(), 0..512),
         mutated(rich()),
-        mutated(of(Kind::Endpoints, "new", vec![pack_any(endpoints_of("web", "10.0.0.2"))])),
-        mutated(of(Kind::Cluster, "new", vec![pack_any(shop("web"))])),
-        mutated(of(Kind::Cluster, "new", Vec::new())),
-        mutated(errors(Kind::Endpoints, "web")),
-        mutated(errors(Kind::Cluster, "shop")),
+        mutated(of(ResourceKind::Endpoints, "new", vec![pack_any(endpoints_of("web", "10.0.0.2"))])),
+        mutated(of(ResourceKind::Cluster, "new", vec![pack_any(shop("web"))])),
+        mutated(of(ResourceKind::Cluster, "new", Vec::new())),
+        mutated(errors(ResourceKind::Endpoints, "web")),
+        mutated(errors(ResourceKind::Cluster, "shop")),
     ]
 }
 
@@ -346,11 +353,11 @@ proptest! {
 #[test]
 fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
     let mut following = Following::new();
-    let bad = Any { type_url: Kind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
-    following.hear(&of(Kind::Endpoints, "bad", vec![bad])).expect("a response");
+    let bad = Any { type_url: ResourceKind::Endpoints.type_url().to_owned(), value: vec![0xff; 3] };
+    following.hear(&of(ResourceKind::Endpoints, "bad", vec![bad])).expect("a response");
     following.wait();
     let new = endpoints_of("web", "10.0.0.2");
-    following.hear(&of(Kind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
+    following.hear(&of(ResourceKind::Endpoints, "good", vec![pack_any(new)])).expect("a response");
     following.wait();
     let answers: Vec<(&str, bool)> =
         following.requests.iter().map(|(request, _)| (&*request.nonce, request.error.is_some())).collect();
@@ -364,10 +371,10 @@ fn x2_a_good_assignment_after_garbage_is_used_and_both_are_answered() {
 fn x2_a_cluster_that_comes_to_name_what_another_source_has_means_that() {
     let mut following = Following::new();
     let new = endpoints_of("web", "10.0.0.2");
-    following.stands(&of(Kind::Endpoints, "new", vec![pack_any(new)])).expect("it stands");
-    following.stands(&of(Kind::Cluster, "new", vec![pack_any(shop("web"))])).expect("it stands");
+    following.stands(&of(ResourceKind::Endpoints, "new", vec![pack_any(new)])).expect("it stands");
+    following.stands(&of(ResourceKind::Cluster, "new", vec![pack_any(shop("web"))])).expect("it stands");
     let assignments = SOURCES.map(|(source, _)| following.facts[source].assignment());
     assert_eq!(assignments[0], assignments[1]);
-    following.stands(&of(Kind::Endpoints, "none", vec![pack_any(empty("web"))])).expect("it stands");
+    following.stands(&of(ResourceKind::Endpoints, "none", vec![pack_any(empty("web"))])).expect("it stands");
     assert!(SOURCES.iter().all(|(source, _)| following.facts[*source].assignment() == Some(&Arc::default())));
 }

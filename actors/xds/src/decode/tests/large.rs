@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use model::machine::Wall;
-use model::xds::stream::Heard;
+use model::xds::stream::StreamEvent;
 
 use super::super::assignment::{MOST_ENDPOINTS, MOST_IN_RESPONSE, MOST_LOCALITIES};
 use super::super::{LONGEST_VERSION, MOST_ERRORS, MOST_RESOURCES};
-use model::xds::{Invalid, Value};
+use model::xds::{Invalid, ResourceValue};
 
 use super::followed::Following;
 use super::*;
@@ -56,14 +56,14 @@ fn any(type_url: &str, value: impl AsRef<[u8]>) -> Vec<u8> {
     [field(1, type_url), field(2, value)].concat()
 }
 
-fn of_kind(kind: Kind, rest: impl AsRef<[u8]>) -> Vec<u8> {
+fn of_kind(kind: ResourceKind, rest: impl AsRef<[u8]>) -> Vec<u8> {
     [field(1, "9"), field(4, kind.type_url()), field(5, "n"), rest.as_ref().to_vec()].concat()
 }
 
 /// A response whose only assignment has the requested name and this content.
 fn assigned(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "web"), rest.as_ref().to_vec()].concat();
-    of_kind(Kind::Endpoints, field(2, any(Kind::Endpoints.type_url(), assignment)))
+    of_kind(ResourceKind::Endpoints, field(2, any(ResourceKind::Endpoints.type_url(), assignment)))
 }
 
 /// An endpoint as control planes send them.
@@ -86,16 +86,16 @@ fn legitimate(endpoints: usize) -> Vec<u8> {
 /// A resource with another name than the requested one.
 fn other(rest: impl AsRef<[u8]>) -> Vec<u8> {
     let assignment = [field(1, "other"), rest.as_ref().to_vec()].concat();
-    field(2, any(Kind::Endpoints.type_url(), assignment))
+    field(2, any(ResourceKind::Endpoints.type_url(), assignment))
 }
 
 fn wrapped(rest: Vec<u8>) -> Vec<u8> {
-    of_kind(Kind::Endpoints, field(2, any(WRAPPER, rest)))
+    of_kind(ResourceKind::Endpoints, field(2, any(WRAPPER, rest)))
 }
 
 /// Responses of equal fields, of this size. Decoding takes time and memory in proportion to the number of fields.
 fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
-    let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(bytes / one.len()));
+    let many = |one: Vec<u8>| of_kind(ResourceKind::Endpoints, one.repeat(bytes / one.len()));
     let reported = field(7, [field(1, field(1, "web")), field(2, [0x08, 0x05])].concat());
     vec![
         ("localities", assigned(fill(bytes, 2, []))),
@@ -105,35 +105,36 @@ fn of_equal_fields(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
         ("named endpoints", assigned(fill(bytes, 5, [0x0a, 0x01, 0x61]))),
         ("drops", assigned(field(4, fill(bytes, 2, [])))),
         ("unknown fields", assigned(fill(bytes, 1_000, []))),
-        ("unknown fields of the response", of_kind(Kind::Endpoints, fill(bytes, 1_000, []))),
-        ("resources", of_kind(Kind::Endpoints, fill(bytes, 2, []))),
+        ("unknown fields of the response", of_kind(ResourceKind::Endpoints, fill(bytes, 1_000, []))),
+        ("resources", of_kind(ResourceKind::Endpoints, fill(bytes, 2, []))),
         ("parts of a cluster", {
             let cluster = [field(1, "shop"), fill(bytes, 43, [])].concat();
-            of_kind(Kind::Cluster, field(2, any(Kind::Cluster.type_url(), cluster)))
+            of_kind(ResourceKind::Cluster, field(2, any(ResourceKind::Cluster.type_url(), cluster)))
         }),
         (
             "anys in anys",
             of_kind(
-                Kind::Endpoints,
+                ResourceKind::Endpoints,
                 field(2, any("type.googleapis.com/google.protobuf.Any", fill(bytes, 2, []))),
             ),
         ),
         ("resources in a wrapper", wrapped(fill(bytes, 2, []))),
         ("aliases of a wrapper", wrapped(fill(bytes, 4, []))),
         ("a wrapper in a wrapper", wrapped(field(2, any(WRAPPER, fill(bytes, 4, []))))),
-        ("errors", of_kind(Kind::Endpoints, fill(bytes, 7, []))),
+        ("errors", of_kind(ResourceKind::Endpoints, fill(bytes, 7, []))),
         ("errors of a name", many(reported)),
-        ("details of an error", of_kind(Kind::Endpoints, field(7, field(2, fill(bytes, 3, []))))),
+        ("details of an error", of_kind(ResourceKind::Endpoints, field(7, field(2, fill(bytes, 3, []))))),
     ]
 }
 
 /// Responses at the limits of what is read, or with texts of the greatest length.
 fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     const FULL: usize = MESSAGE - 512;
-    let eds = Kind::Endpoints.type_url();
-    let many = |one: Vec<u8>| of_kind(Kind::Endpoints, one.repeat(FULL / one.len()));
+    let eds = ResourceKind::Endpoints.type_url();
+    let many = |one: Vec<u8>| of_kind(ResourceKind::Endpoints, one.repeat(FULL / one.len()));
     // More than the limit of a response; the rest is only counted.
-    let some = |one: Vec<u8>, each: usize| of_kind(Kind::Endpoints, one.repeat(2 * MOST_IN_RESPONSE / each));
+    let some =
+        |one: Vec<u8>, each: usize| of_kind(ResourceKind::Endpoints, one.repeat(2 * MOST_IN_RESPONSE / each));
     let status = |message: &[u8]| [vec![0x08, 0x05], field(2, message)].concat();
     let long = vec![b'x'; FULL];
     let invalid = field(1, field(1, field(1, field(2, "\u{1}"))));
@@ -149,21 +150,24 @@ fn of_full_size(legitimate: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         ("small assignments", many(other([]))),
         (
             "small clusters",
-            of_kind(Kind::Cluster, fill(FULL, 2, any(Kind::Cluster.type_url(), field(1, "x")))),
+            of_kind(
+                ResourceKind::Cluster,
+                fill(FULL, 2, any(ResourceKind::Cluster.type_url(), field(1, "x"))),
+            ),
         ),
         ("wrappers", many(field(2, any(WRAPPER, [])))),
-        ("a long name", of_kind(Kind::Endpoints, field(2, any(eds, field(1, &long))))),
+        ("a long name", of_kind(ResourceKind::Endpoints, field(2, any(eds, field(1, &long))))),
         ("a long name in a wrapper", wrapped(field(3, &long))),
-        ("a long name of an error", of_kind(Kind::Endpoints, field(7, field(1, field(1, &long))))),
-        ("a long message", of_kind(Kind::Endpoints, field(7, field(2, status(&long))))),
+        ("a long name of an error", of_kind(ResourceKind::Endpoints, field(7, field(1, field(1, &long))))),
+        ("a long message", of_kind(ResourceKind::Endpoints, field(7, field(2, status(&long))))),
         ("a long address", assigned(field(2, field(2, field(1, field(1, field(1, field(2, &long)))))))),
-        ("a long type", of_kind(Kind::Endpoints, field(2, field(1, &long)))),
-        ("a long version", [of_kind(Kind::Endpoints, []), field(1, &long)].concat()),
-        ("a long nonce", [of_kind(Kind::Endpoints, []), field(5, &long)].concat()),
+        ("a long type", of_kind(ResourceKind::Endpoints, field(2, field(1, &long)))),
+        ("a long version", [of_kind(ResourceKind::Endpoints, []), field(1, &long)].concat()),
+        ("a long nonce", [of_kind(ResourceKind::Endpoints, []), field(5, &long)].concat()),
         ("long versions of errors", {
             let version = field(1, &long[..LONGEST_VERSION]);
             [
-                of_kind(Kind::Endpoints, []),
+                of_kind(ResourceKind::Endpoints, []),
                 version,
                 field(7, field(1, field(1, "web"))).repeat(10 * MOST_ERRORS),
             ]
@@ -179,8 +183,8 @@ fn reads_the_response_of_its_environment() {
     let mut following = Following::new();
     let bytes = std::fs::read(file).unwrap();
     let heard = match response(&bytes) {
-        Ok(response) => Heard::Response(following.stream, response, Wall::default()),
-        Err(_) => Heard::Illegible(following.stream),
+        Ok(response) => StreamEvent::Response(following.stream, response, Wall::default()),
+        Err(_) => StreamEvent::Illegible(following.stream),
     };
     // The driver frees the message before it handles the response.
     drop(bytes);
@@ -212,7 +216,7 @@ fn peak(bytes: &[u8]) -> usize {
 #[test]
 fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
     let legitimate = legitimate(MOST_ENDPOINTS);
-    let empty = peak(&of_kind(Kind::Endpoints, []));
+    let empty = peak(&of_kind(ResourceKind::Endpoints, []));
     let most = peak(&assigned(&legitimate)) + ABOVE;
     // The memory of the process without a response does not grow with the response.
     let most_of_share = empty + (most - empty) / SHARE;
@@ -234,14 +238,15 @@ fn c1_no_response_costs_more_than_64_mib_above_100_000_endpoints() {
 fn refused(bytes: &[u8]) -> Invalid {
     let response = response(bytes).unwrap();
     assert_eq!((response.resources.len(), response.excess), (1, None));
-    validate(Kind::Endpoints, &response.resources[0]).unwrap_err()
+    validate(ResourceKind::Endpoints, &response.resources[0]).unwrap_err()
 }
 
 #[test]
 fn x2_as_many_endpoints_as_are_read_are_valid() {
     let bytes = assigned(legitimate(MOST_ENDPOINTS));
     let resources = response(&bytes).unwrap().resources;
-    let (_, Value::Endpoints(assignment)) = validate(Kind::Endpoints, &resources[0]).unwrap() else {
+    let (_, ResourceValue::Endpoints(assignment)) = validate(ResourceKind::Endpoints, &resources[0]).unwrap()
+    else {
         panic!("it is not an assignment")
     };
     let addresses = assignment.priorities.iter().map(|priority| priority.addresses.len());
@@ -268,11 +273,11 @@ fn x2_an_assignment_with_more_than_is_read_is_refused_by_its_name() {
 fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
     let of = |name: &str, endpoints: usize| {
         let assignment = [field(1, name), field(2, fill(2 * endpoints, 2, []))].concat();
-        field(2, any(Kind::Endpoints.type_url(), assignment))
+        field(2, any(ResourceKind::Endpoints.type_url(), assignment))
     };
     let large: Vec<u8> = (0..9).flat_map(|_| of("large", MOST_ENDPOINTS + 1)).collect();
     let fitting: Vec<u8> = (0..3).flat_map(|_| of("fits", MOST_ENDPOINTS)).collect();
-    let bytes = of_kind(Kind::Endpoints, [large, fitting].concat());
+    let bytes = of_kind(ResourceKind::Endpoints, [large, fitting].concat());
     let resources = response(&bytes).unwrap().resources;
     let is_read = |received: &Received| matches!(received.body, Ok(Body::Endpoints(_)));
     assert_eq!(resources.iter().filter(|received| is_read(received)).count(), 3);
@@ -281,9 +286,11 @@ fn x2_what_is_too_large_takes_no_room_from_what_is_not() {
 
 #[test]
 fn x2_resources_and_errors_beyond_what_is_read_are_told() {
-    let small = field(2, any(Kind::Endpoints.type_url(), field(1, "x")));
-    let all =
-        of_kind(Kind::Endpoints, [small.repeat(MOST_RESOURCES), field(7, []).repeat(MOST_ERRORS)].concat());
+    let small = field(2, any(ResourceKind::Endpoints.type_url(), field(1, "x")));
+    let all = of_kind(
+        ResourceKind::Endpoints,
+        [small.repeat(MOST_RESOURCES), field(7, []).repeat(MOST_ERRORS)].concat(),
+    );
     assert_eq!(response(&all).unwrap().excess, None);
     let more = response(&[all, small, field(7, [])].concat()).unwrap();
     assert_eq!((more.resources.len(), more.errors.len()), (MOST_RESOURCES, MOST_ERRORS));
@@ -297,7 +304,9 @@ fn x2_resources_and_errors_beyond_what_is_read_are_told() {
 #[test]
 fn x2_a_response_whose_answer_would_be_too_large_is_passed_over() {
     for number in [1, 5] {
-        let of = |length: usize| [of_kind(Kind::Endpoints, []), field(number, vec![b'x'; length])].concat();
+        let of = |length: usize| {
+            [of_kind(ResourceKind::Endpoints, []), field(number, vec![b'x'; length])].concat()
+        };
         assert!(response(&of(LONGEST_VERSION)).is_ok());
         let error = response(&of(LONGEST_VERSION + 1)).unwrap_err();
         assert!(error.to_string().contains("longer than 65536 bytes"), "{error}");
@@ -310,16 +319,19 @@ fn x2_a_field_of_another_type_is_malformed() {
     let unnamed = refused(&assigned(number));
     assert!(unnamed.message.contains("malformed") && unnamed.name.is_none(), "{unnamed:?}");
     assert!(refused(&assigned(field(2, number))).message.contains("malformed"));
-    assert!(response(&of_kind(Kind::Endpoints, number)).is_err());
+    assert!(response(&of_kind(ResourceKind::Endpoints, number)).is_err());
 }
 
 #[test]
 fn x2_an_any_that_comes_in_parts_is_one() {
     let assignment = field(1, "web");
-    let parts =
-        [field(3, "web"), field(2, field(1, Kind::Endpoints.type_url())), field(2, field(2, &assignment))];
-    let bytes = of_kind(Kind::Endpoints, field(2, any(WRAPPER, parts.concat())));
+    let parts = [
+        field(3, "web"),
+        field(2, field(1, ResourceKind::Endpoints.type_url())),
+        field(2, field(2, &assignment)),
+    ];
+    let bytes = of_kind(ResourceKind::Endpoints, field(2, any(WRAPPER, parts.concat())));
     let received = response(&bytes).unwrap().resources.remove(0);
     assert_eq!(*received.raw.bytes, assignment);
-    assert!(validate(Kind::Endpoints, &received).is_ok());
+    assert!(validate(ResourceKind::Endpoints, &received).is_ok());
 }

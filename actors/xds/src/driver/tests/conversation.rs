@@ -3,11 +3,11 @@
 use envoy_types::pb::envoy::service::discovery::v3::ResourceName;
 use envoy_types::pb::google::rpc::Status;
 use model::machine::{Machine, Now};
-use model::xds::cache::State;
-use model::xds::facts::Key;
-use model::xds::stream::Call;
-use sources::resource_cache::News;
-use sources::xds::client::{Client, In, Out, Params, Told, Waits, Watcher};
+use model::xds::cache::ResourceState;
+use model::xds::facts::ResourceKey;
+use model::xds::stream::DriverCall;
+use sources::resource_cache::ResourceChange;
+use sources::xds::client::{Client, ExponentialBackoff, In, Out, Params, WatcherId, WatcherNotice};
 
 use super::server::Ads;
 use super::*;
@@ -17,13 +17,16 @@ struct Shell {
     client: Client,
     site: Site,
     now: Now,
-    told: Vec<Told>,
+    told: Vec<WatcherNotice>,
 }
 
 impl Shell {
     fn of(bootstrap: Arc<Bootstrap>) -> Shell {
-        let params =
-            Params { servers: bootstrap.servers(), backoff: Waits::STREAMS, nack_pace: Waits::NACKS };
+        let params = Params {
+            servers: bootstrap.servers(),
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff::NACKS,
+        };
         let client = Client::new(params);
         Shell { client, site: Site::of(bootstrap), now: Now::from_millis(1), told: Vec::new() }
     }
@@ -32,12 +35,12 @@ impl Shell {
         let mut processed = None;
         for said in out {
             match said {
-                Out::Call(Call::Open { stream, server, first }) => {
+                Out::Call(DriverCall::Open { stream, server, first }) => {
                     self.site.driver.open(stream, server, first)
                 }
-                Out::Call(Call::Send(stream, request)) => self.site.driver.send(stream, &request),
-                Out::Call(Call::Read(stream)) => self.site.driver.read(stream),
-                Out::Call(Call::Close(stream)) => self.site.driver.close(stream),
+                Out::Call(DriverCall::Send(stream, request)) => self.site.driver.send(stream, &request),
+                Out::Call(DriverCall::Read(stream)) => self.site.driver.read(stream),
+                Out::Call(DriverCall::Close(stream)) => self.site.driver.close(stream),
                 Out::Notice(update, told) => {
                     self.told.push(told);
                     processed = Some(update);
@@ -60,19 +63,25 @@ impl Shell {
     }
 
     /// Lets happen what the driver says, until watchers are told something.
-    async fn told(&mut self) -> News<()> {
+    async fn told(&mut self) -> ResourceChange<()> {
         while self.told.is_empty() {
             let said = self.site.next().await;
             self.step(said);
         }
-        let news = self.told.remove(0).news;
+        let news = self.told.remove(0).change;
         match news {
-            News::Changed(Ok(cached)) => {
+            ResourceChange::Changed(Ok(cached)) => {
                 let model::xds::cache::Cached { raw, version, updated, provenance, .. } = cached;
-                News::Changed(Ok(model::xds::cache::Cached { value: (), raw, version, updated, provenance }))
+                ResourceChange::Changed(Ok(model::xds::cache::Cached {
+                    value: (),
+                    raw,
+                    version,
+                    updated,
+                    provenance,
+                }))
             }
-            News::Changed(Err(error)) => News::Changed(Err(error)),
-            News::Ambient(error) => News::Ambient(error),
+            ResourceChange::Changed(Err(error)) => ResourceChange::Changed(Err(error)),
+            ResourceChange::Ambient(error) => ResourceChange::Ambient(error),
         }
     }
 
@@ -80,7 +89,7 @@ impl Shell {
     async fn ended(&mut self) {
         loop {
             let said = self.site.next().await;
-            let is_end = matches!(said, Heard::Ended { .. });
+            let is_end = matches!(said, StreamEvent::Ended { .. });
             self.step(said);
             if is_end {
                 return;
@@ -96,7 +105,7 @@ impl Shell {
         self.act(out);
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> ResourceState {
         self.client.dump().resources[0].state
     }
 }
@@ -111,7 +120,7 @@ fn reported(name: &str, code: i32) -> ResourceError {
 async fn x2_a88_a_whole_conversation() {
     let mut server = Ads::start().await;
     let mut shell = Shell::of(insecure(server.addr));
-    shell.step(In::Watch(Key::new(Kind::Endpoints, "web"), Watcher(1)));
+    shell.step(In::Watch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));
     let mut peer = server.call().await;
     let first = peer.request().await;
     assert_eq!(
@@ -122,7 +131,7 @@ async fn x2_a88_a_whole_conversation() {
 
     let good = assignment("web", "10.0.0.1");
     peer.answer(answer("1", vec![good.clone()], Vec::new()));
-    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is there") };
+    let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is there") };
     assert_eq!((&*cached.version, cached.updated), ("1", AT));
     assert_eq!(*cached.raw.unwrap().bytes, *good.value);
     let ack = peer.request().await;
@@ -130,8 +139,8 @@ async fn x2_a88_a_whole_conversation() {
     assert_eq!((ack.error_detail, ack.node), (None, None));
 
     peer.answer(answer("2", vec![assignment("web", "not an address")], Vec::new()));
-    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is wrong") };
-    assert_eq!((error.code, shell.state()), (Code::InvalidArgument, State::Nacked));
+    let ResourceChange::Ambient(Some(error)) = shell.told().await else { panic!("it is wrong") };
+    assert_eq!((error.code, shell.state()), (Code::InvalidArgument, ResourceState::Nacked));
     let nack = peer.request().await;
     assert_eq!((nack.version_info.as_str(), nack.response_nonce.as_str()), ("1", "n2"));
     let detail = nack.error_detail.unwrap();
@@ -143,9 +152,9 @@ async fn x2_a88_a_whole_conversation() {
     );
 
     peer.answer(answer("3", Vec::new(), vec![reported("web", 5)]));
-    let News::Ambient(Some(error)) = shell.told().await else { panic!("it is said to be gone") };
+    let ResourceChange::Ambient(Some(error)) = shell.told().await else { panic!("it is said to be gone") };
     assert_eq!((error.code, &*error.message), (Code::NotFound, "moved away"));
-    assert_eq!(shell.state(), State::ReceivedError);
+    assert_eq!(shell.state(), ResourceState::ReceivedError);
     assert_eq!(peer.request().await.version_info, "3");
 
     // The stream is cut, which is no error after a response; on the next one no version is claimed, so that the error is
@@ -165,11 +174,11 @@ async fn x2_a88_a_whole_conversation() {
         ("", Some("pools-1".to_owned()))
     );
     peer.answer(answer("4", vec![assignment("web", "10.0.0.2")], Vec::new()));
-    let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is back") };
-    assert_eq!((&*cached.version, shell.state()), ("4", State::Acked));
+    let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is back") };
+    assert_eq!((&*cached.version, shell.state()), ("4", ResourceState::Acked));
     assert_eq!(peer.request().await.response_nonce, "n4");
 
-    shell.step(In::Unwatch(Key::new(Kind::Endpoints, "web"), Watcher(1)));
+    shell.step(In::Unwatch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));
     peer.closed().await;
 }
 
@@ -177,7 +186,7 @@ async fn x2_a88_a_whole_conversation() {
 async fn x2_messages_are_read_50_at_once_and_then_paced() {
     let mut server = Ads::start().await;
     let mut shell = Shell::of(insecure(server.addr));
-    shell.step(In::Watch(Key::new(Kind::Endpoints, "web"), Watcher(1)));
+    shell.step(In::Watch(ResourceKey::new(ResourceKind::Endpoints, "web"), WatcherId(1)));
     let mut peer = server.call().await;
     assert_eq!(peer.request().await.response_nonce, "");
     for n in 1..=53_u8 {
@@ -187,7 +196,7 @@ async fn x2_messages_are_read_50_at_once_and_then_paced() {
             shell.wait();
             assert_eq!(shell.now.since(before), Duration::from_millis(100));
         }
-        let News::Changed(Ok(cached)) = shell.told().await else { panic!("it is used at once") };
+        let ResourceChange::Changed(Ok(cached)) = shell.told().await else { panic!("it is used at once") };
         assert_eq!(*cached.version, n.to_string());
         assert_eq!(peer.request().await.response_nonce, format!("n{n}"), "it is answered at once");
     }

@@ -162,9 +162,11 @@ async fn x2_a_connection_on_which_nothing_more_is_heard_is_given_up() {
     let mut site = Site::at(addr);
     let (mut connection, _) = listener.accept().await.unwrap();
     connection.write_all(&SETTINGS).await.unwrap();
-    assert!(matches!(site.told.recv().await, Some(Heard::Dispatched(STREAM))));
+    assert!(matches!(site.told.recv().await, Some(StreamEvent::Dispatched(STREAM))));
     let before = tokio::time::Instant::now();
-    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };
+    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else {
+        panic!("it ends")
+    };
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.contains("keep-alive timed out"), "{ended:?}");
     assert_eq!(before.elapsed(), KEEPALIVE_INTERVAL + KEEPALIVE_TIMEOUT);

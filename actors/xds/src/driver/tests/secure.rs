@@ -213,7 +213,9 @@ async fn x2_a_peer_silent_during_tls_times_out() {
     let files = Files::trusting(&Authority::of("ours"));
     let mut site = Site::asking(files.tls(addr.port()));
     let before = tokio::time::Instant::now();
-    let Some(Heard::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else { panic!("it ends") };
+    let Some(StreamEvent::Ended { stream: STREAM, ended, .. }) = site.told.recv().await else {
+        panic!("it ends")
+    };
     assert_eq!(ended.code, Code::Unavailable);
     assert!(ended.message.starts_with("not connected within 20 seconds (trusted: ca_"), "{ended:?}");
     assert_eq!(before.elapsed().as_secs(), 20);

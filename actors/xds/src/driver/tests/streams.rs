@@ -8,12 +8,12 @@ async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
     let mut server = Ads::start().await;
     let bootstrap = insecure(server.addr);
     let mut site = Site::of(Arc::clone(&bootstrap));
-    let clusters = Request { kind: Kind::Cluster, node: true, ..asked(&["a", "b"]) };
+    let clusters = XdsRequest { kind: ResourceKind::Cluster, node: true, ..asked(&["a", "b"]) };
     site.driver.open(STREAM, SERVER, vec![clusters, asked(&["web"])]);
     site.dispatched().await;
     let mut peer = server.call().await;
     let first = peer.request().await;
-    assert_eq!((first.type_url.as_str(), first.resource_names.len()), (Kind::Cluster.type_url(), 2));
+    assert_eq!((first.type_url.as_str(), first.resource_names.len()), (ResourceKind::Cluster.type_url(), 2));
     assert_eq!(first.node.as_ref(), Some(bootstrap.node(VERSION).message()));
     let second = peer.request().await;
     assert_eq!((second.resource_names, second.node), (vec!["web".to_owned()], None));
@@ -26,11 +26,11 @@ async fn x2_a57_the_first_requests_are_dispatched_to_a_server_that_is_silent() {
 async fn x2_later_requests_are_said_to_be_sent_one_by_one() {
     let mut server = Ads::start().await;
     let mut site = Site::at(server.addr);
-    site.driver.send(STREAM, &Request { kind: Kind::Cluster, ..asked(&["a"]) });
+    site.driver.send(STREAM, &XdsRequest { kind: ResourceKind::Cluster, ..asked(&["a"]) });
     site.driver.send(STREAM, &asked(&["b"]));
     site.dispatched().await;
-    site.sent(Kind::Cluster).await;
-    site.sent(Kind::Endpoints).await;
+    site.sent(ResourceKind::Cluster).await;
+    site.sent(ResourceKind::Endpoints).await;
     let mut peer = server.call().await;
     for names in ["web", "a", "b"] {
         assert_eq!(peer.request().await.resource_names, [names]);
@@ -100,13 +100,13 @@ async fn x2_a_stream_that_is_closed_in_good_order_ends_so() {
     site.response().await;
     drop(peer);
     site.driver.read(STREAM);
-    assert_eq!(site.ended().await, Ended { code: Code::Ok, message: String::new() });
+    assert_eq!(site.ended().await, StreamEnd { code: Code::Ok, message: String::new() });
     // One that ends without a message does too.
     site.driver.open(STREAM, SERVER, vec![asked(&["web"])]);
     site.driver.read(STREAM);
     site.dispatched().await;
     drop(server.call().await);
-    assert_eq!(site.ended().await, Ended { code: Code::Ok, message: String::new() });
+    assert_eq!(site.ended().await, StreamEnd { code: Code::Ok, message: String::new() });
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn x2_all_streams_are_closed_when_the_driver_is_dropped() {
         peer.closed().await;
     }
     while let Some(said) = within(told.recv()).await {
-        assert!(matches!(said, Heard::Dispatched(_)), "{said:?}");
+        assert!(matches!(said, StreamEvent::Dispatched(_)), "{said:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Random histories of a queue, beside a plain account of what it should do.
+//! Compares random histories of a queue with a simple reference model.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -6,25 +6,25 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// How many items there are: few, so that they meet.
+/// The number of items: few, so that their runs overlap.
 const ITEMS: u8 = 5;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 120;
-/// The longest wait that is asked for, in milliseconds.
+/// The longest requested delay, in milliseconds.
 const LONGEST_WAIT: u64 = 500;
-/// One token of the bucket, in microseconds.
+/// The refill time of one token, in microseconds.
 const TOKEN: i64 = 100_000;
 const BURST: u32 = 3;
-/// The cap of an item's own wait.
+/// The maximum of an item's own delay.
 const CAP: Duration = Duration::from_millis(300);
-/// Within which time everything must have had its turn when nothing is new: the longest wait, and a token for each
+/// The time within which every item must have run when nothing new is added: the longest delay, and a token for each
 /// retry.
 const BOUND: Duration = Duration::from_millis(LONGEST_WAIT + 100 * LENGTH as u64);
 
 const PARAMS: Params =
     Params { base: Duration::from_millis(5), max_backoff: CAP, per_second: 10, burst: BURST };
 
-/// One thing that happens; items in work are chosen by a number.
+/// One operation; items in work are chosen by number.
 #[derive(Clone, Debug)]
 enum Op {
     Add(u8),
@@ -38,22 +38,22 @@ enum Op {
     Wait(u64),
 }
 
-/// A bug between the world and the queue.
+/// A bug between the history and the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// What is added while it is worked on has no further turn.
+    /// An item that is added during its work does not run again.
     LosesWhatIsAddedDuringWork,
-    /// What is added while it is worked on has its further turn at once.
+    /// An item that is added during its work runs again at once.
     WorksTwiceAtOnce,
-    /// The one behind the first is taken.
+    /// The second item is taken instead of the first.
     TakesTheSecond,
-    /// Of two moments, the one that was told first counts.
+    /// Of two due times, the one requested first counts.
     KeepsTheLaterMoment,
-    /// Success leaves the failures remembered.
+    /// Success does not reset the failure count.
     RemembersTheFailures,
-    /// Errors are tried again without the limiter.
+    /// Errors are retried without the limiter.
     DoesNotLimit,
-    /// An item that is gone stays.
+    /// Retired items stay.
     KeepsWhatIsGone,
 }
 
@@ -99,19 +99,20 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op(), 1..=LENGTH)
 }
 
-/// The queue, its workers, and the account.
+/// The queue, its workers, and the reference model.
 struct World {
     queue: WorkQueue<u8>,
     plant: Option<Plant>,
     now: Now,
-    /// What is to have a turn, by the order in which it came to be so; for what was in work then, in which that ended.
+    /// The items that must run, by the order in which they became ready; an item in work becomes ready when its work
+    /// ends.
     wanted: BTreeMap<u8, u64>,
-    /// What is worked on, and whether it was retired since.
+    /// The items in work, and whether each was retired since.
     work: BTreeMap<u8, bool>,
-    /// What waits, until when and in which order.
+    /// The delayed items: due time and order.
     due: BTreeMap<u8, (Now, u64)>,
     failures: BTreeMap<u8, u32>,
-    /// When the token that was taken last was refilled, in microseconds.
+    /// The refill time of the last token taken, in microseconds.
     token: i64,
     order: u64,
 }
@@ -155,8 +156,8 @@ impl World {
         }
     }
 
-    /// How long the limiter makes the item wait: of the tokens, each is refilled a while after the one before it, and
-    /// those of the burst lie in the past.
+    /// The delay that the limiter imposes on the item. Tokens are refilled at regular intervals, and those of the
+    /// burst lie in the past.
     fn limited(&mut self, item: u8) -> Duration {
         let now = i64::try_from(self.now.as_micros()).expect("small");
         let failures = self.failures.entry(item).or_default();
@@ -166,7 +167,7 @@ impl World {
         own.max(Duration::from_micros(u64::try_from(self.token - now).unwrap_or(0)))
     }
 
-    /// What has become due is wanted.
+    /// Marks the items that have become due as ready.
     fn ripen(&mut self) {
         let mut ripe: Vec<(Now, u64, u8)> =
             self.due.iter().map(|(item, (at, order))| (*at, *order, *item)).collect();
@@ -214,12 +215,13 @@ impl World {
                 }
             }
             Op::Wait(wait) => {
-                // The queue is not told that time has passed: whatever comes next finds what has become due.
+                // The queue is not notified that time has passed: the next operation finds the items that have become
+                // due.
                 self.now = self.now.plus(millis(wait));
                 return Ok(());
             }
         }
-        self.judge()
+        self.check_state()
     }
 
     fn in_work(&self, n: usize) -> Option<u8> {
@@ -308,8 +310,8 @@ impl World {
         }
     }
 
-    /// What can be seen of the queue is as in the account.
-    fn judge(&mut self) -> TestCaseResult {
+    /// Compares the observable state of the queue with the reference model.
+    fn check_state(&mut self) -> TestCaseResult {
         self.queue.tick(self.now);
         prop_assert_eq!(self.queue.check(), Ok(()));
         prop_assert_eq!(self.queue.deadline(), self.due.values().map(|(at, _)| *at).min());
@@ -322,7 +324,7 @@ impl World {
         Ok(())
     }
 
-    /// From now on all work succeeds and nothing is new: everything has its turn, and the queue comes to rest.
+    /// From now on all work succeeds and nothing is added: every item runs, and the queue becomes idle.
     fn calm(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         self.ripen();
@@ -332,7 +334,7 @@ impl World {
             self.ripen();
             while let Some(item) = self.take()? {
                 self.finish(item, Ok(Done::Success));
-                self.judge()?;
+                self.check_state()?;
             }
             let Some(due) = self.queue.deadline() else { break };
             prop_assert!(due > self.now && due <= until, "it waits until {:?}", due);
@@ -340,14 +342,14 @@ impl World {
         }
         let left = (&self.wanted, &self.due);
         prop_assert!(self.wanted.is_empty() && self.due.is_empty(), "left undone: {:?}", left);
-        // Work that has ended without a result leaves failures; work that succeeds in the end leaves none.
+        // Work that ended without a result leaves failure counts; work that finally succeeds leaves none.
         for item in 0..ITEMS {
             self.add(item);
             let taken = self.take()?;
             prop_assert_eq!(taken, Some(item));
             self.finish(item, Ok(Done::Success));
         }
-        self.judge()?;
+        self.check_state()?;
         prop_assert!(self.queue.is_idle(), "something is left behind: {:?}", self.queue);
         Ok(())
     }

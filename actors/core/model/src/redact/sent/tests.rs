@@ -1,7 +1,7 @@
 //! Recently sent tokens are found in every text and encoding.
 
 use super::*;
-use crate::redact::{REDACTED, chain, redacted, told};
+use crate::redact::{REDACTED, chain, redacted, safe_line};
 
 const OPAQUE: &str = "opaque+planted/credit==";
 const SIGNATURE: &str = "c2lnbmF0dXJlLXNpZ25hdHVyZQ";
@@ -18,7 +18,7 @@ fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
         r"opaque\\u002Bplanted\\\/credit==".to_owned(),
         "opaque&#43;planted&#x2F;credit==".to_owned(),
         r"\u006fpaque+planted/credit==".to_owned(),
-        // Base64 of the token, of `a:` with it, and of `ab:` with it.
+        // Base64 of the token, of `a:` and the token, and of `ab:` and the token.
         "b3BhcXVlK3BsYW50ZWQvY3JlZGl0PT0=".to_owned(),
         "YTpvcGFxdWUrcGxhbnRlZC9jcmVkaXQ9PQ==".to_owned(),
         "YWI6b3BhcXVlK3BsYW50ZWQvY3JlZGl0PT0".to_owned(),
@@ -38,9 +38,9 @@ fn c1_a_token_that_was_sent_is_known_however_it_is_written() {
 #[test]
 fn c1_the_signature_of_a_token_that_was_sent_is_known_by_itself() {
     sent(&Recipient::ApiServer, &format!("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiIxIn0.{SIGNATURE}"));
-    assert_eq!(told(&format!("no key for {SIGNATURE}, sorry"), &[], 90), "no key for <redacted>, sorry");
+    assert_eq!(safe_line(&format!("no key for {SIGNATURE}, sorry"), &[], 90), "no key for <redacted>, sorry");
     let error = std::io::Error::other(format!("signature={SIGNATURE}"));
-    assert!(!told(&chain(&error), &[], 90).contains(SIGNATURE));
+    assert!(!safe_line(&chain(&error), &[], 90).contains(SIGNATURE));
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn c1_what_is_too_short_for_a_token_blots_out_no_words() {
 #[test]
 fn c1_the_last_tokens_of_each_recipient_are_known_and_no_more() {
     let all: Vec<String> = (0..100).map(|number| format!("planted-{number:03}")).collect();
-    let mut recent = Recent::with(None, &Recipient::Authority, "planted-assertion");
+    let mut recent = RecentTokens::with(None, &Recipient::Authority, "planted-assertion");
     for token in &all {
-        recent = Recent::with(Some(&recent), &Recipient::Azure, token);
-        recent = Recent::with(Some(&recent), &Recipient::Azure, &all[0]);
+        recent = RecentTokens::with(Some(&recent), &Recipient::Azure, token);
+        recent = RecentTokens::with(Some(&recent), &Recipient::Azure, &all[0]);
     }
     let kept: Vec<&str> = recent.tokens.iter().map(|(_, token)| &**token).collect();
     let expected = [

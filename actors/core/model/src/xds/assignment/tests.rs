@@ -1,11 +1,11 @@
-//! What is valid, as tables, and what of it matters to pools.
+//! The rules of validity as tables, and the content of valid assignments.
 
 mod properties;
 
 use super::*;
 use crate::xds::facts::Locality;
 
-/// Whether no endpoint can be used, or there is none.
+/// Returns true if no endpoint is usable, or if there is none.
 fn is_unusable(assignment: &LoadAssignment) -> bool {
     let mut standings = assignment.priorities.iter().flat_map(|priority| priority.addresses.values());
     !standings.any(|standing| Standing::USABLE.contains(standing))
@@ -27,7 +27,7 @@ fn socket(address: &str, port: u32) -> AddressFacts {
     AddressFacts::Socket { address: address.to_owned(), port: Some(port), protocol: TCP }
 }
 
-/// A healthy endpoint at port 80, and at this address of its own and these further ones.
+/// A healthy endpoint at port 80, with this address and these additional ones.
 fn endpoint(address: &str, additional: &[&str]) -> EndpointFacts {
     let additional = additional.iter().map(|address| socket(address, 80)).collect();
     EndpointFacts { address: socket(address, 80), additional, health: HEALTHY, weight: None }
@@ -65,16 +65,16 @@ fn facts(localities: Vec<LocalityFacts>) -> AssignmentFacts {
     AssignmentFacts { cluster_name: "shop".to_owned(), localities }
 }
 
-fn judged(localities: Vec<LocalityFacts>) -> Result<LoadAssignment, String> {
+fn validated(localities: Vec<LocalityFacts>) -> Result<LoadAssignment, String> {
     LoadAssignment::of(&facts(localities), Limits::AZURE)
 }
 
 fn valid(localities: Vec<LocalityFacts>) -> LoadAssignment {
-    judged(localities).expect("it is valid")
+    validated(localities).expect("it is valid")
 }
 
 fn fault(localities: Vec<LocalityFacts>) -> String {
-    judged(localities).expect_err("it is not valid")
+    validated(localities).expect_err("it is not valid")
 }
 
 /// The addresses of each priority, with their standings.

@@ -1,4 +1,4 @@
-//! Which clusters a pool can follow, as a table.
+//! The clusters that a pool can follow, as a table.
 
 use super::*;
 use crate::xds::facts::EdsFacts;
@@ -13,7 +13,7 @@ fn eds(service_name: &str, source: EdsSource) -> Option<EdsFacts> {
     Some(EdsFacts { service_name: service_name.to_owned(), source })
 }
 
-fn judged(name: &str, discovery: Option<i32>, eds: Option<EdsFacts>) -> Result<String, String> {
+fn validated(name: &str, discovery: Option<i32>, eds: Option<EdsFacts>) -> Result<String, String> {
     let facts = ClusterFacts { name: name.to_owned(), discovery, eds };
     Cluster::of(&Arc::from(name), &facts).map(|cluster| cluster.eds_name.to_string())
 }
@@ -21,8 +21,8 @@ fn judged(name: &str, discovery: Option<i32>, eds: Option<EdsFacts>) -> Result<S
 #[test]
 fn x2_a_cluster_has_the_endpoints_of_its_service_name_or_own_name() {
     for source in [EdsSource::Ads, EdsSource::SameServer] {
-        assert_eq!(judged("shop", Some(EDS), eds("shop/web:80", source)).as_deref(), Ok("shop/web:80"));
-        assert_eq!(judged("shop", Some(EDS), eds("", source)).as_deref(), Ok("shop"));
+        assert_eq!(validated("shop", Some(EDS), eds("shop/web:80", source)).as_deref(), Ok("shop/web:80"));
+        assert_eq!(validated("shop", Some(EDS), eds("", source)).as_deref(), Ok("shop"));
     }
 }
 
@@ -30,8 +30,8 @@ fn x2_a_cluster_has_the_endpoints_of_its_service_name_or_own_name() {
 fn x2_names_of_the_newer_style_are_opaque() {
     let name = "xdstp://control.example/envoy.config.cluster.v3.Cluster/shop?a=1";
     let service = "xdstp://control.example/envoy.config.endpoint.v3.ClusterLoadAssignment/shop";
-    assert_eq!(judged(name, Some(EDS), eds(service, EdsSource::Ads)).as_deref(), Ok(service));
-    assert_eq!(judged(name, Some(EDS), eds("", EdsSource::Ads)).as_deref(), Ok(name));
+    assert_eq!(validated(name, Some(EDS), eds(service, EdsSource::Ads)).as_deref(), Ok(service));
+    assert_eq!(validated(name, Some(EDS), eds("", EdsSource::Ads)).as_deref(), Ok(name));
 }
 
 #[test]
@@ -46,26 +46,26 @@ fn x2_clusters_of_other_types_are_refused_by_the_name_of_the_type() {
     ];
     for (number, shown) in named {
         for facts in [None, eds("shop", EdsSource::Ads), eds("", EdsSource::Other)] {
-            let fault = judged("shop", Some(number), facts).expect_err("not EDS");
+            let fault = validated("shop", Some(number), facts).expect_err("not EDS");
             assert!(fault.starts_with(&format!("type: {shown} is not supported")), "{fault}");
             assert!(fault.contains("make it EDS") && !fault.contains("eds_config"), "{fault}");
         }
     }
-    let fault = judged("shop", None, eds("shop", EdsSource::Ads)).expect_err("of a custom type");
+    let fault = validated("shop", None, eds("shop", EdsSource::Ads)).expect_err("of a custom type");
     assert!(fault.starts_with("cluster_type: ") && fault.contains("make it EDS"), "{fault}");
 }
 
 #[test]
 fn x2_endpoints_that_come_from_elsewhere_are_refused_with_the_remedy() {
-    let fault = judged("shop", Some(EDS), eds("shop", EdsSource::Other)).expect_err("another source");
+    let fault = validated("shop", Some(EDS), eds("shop", EdsSource::Other)).expect_err("another source");
     assert!(fault.starts_with("eds_cluster_config.eds_config: is neither ads nor self"), "{fault}");
     assert!(fault.contains("set it to ads"), "{fault}");
-    let fault = judged("shop", Some(EDS), None).expect_err("no source");
+    let fault = validated("shop", Some(EDS), None).expect_err("no source");
     assert!(fault.starts_with("eds_cluster_config: is missing"), "{fault}");
 }
 
 #[test]
 fn x2_a_cluster_that_asks_for_all_endpoints_there_are_is_refused() {
-    let fault = judged("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
+    let fault = validated("shop", Some(EDS), eds("*", EdsSource::Ads)).expect_err("a wildcard");
     assert!(fault.starts_with("eds_cluster_config.service_name: asks for everything"), "{fault}");
 }

@@ -1,4 +1,4 @@
-//! Names and wrappers, and that whatever arrives is judged.
+//! Names and wrappers; and every received resource is validated.
 
 use proptest::prelude::*;
 
@@ -27,25 +27,25 @@ fn endpoints(name: &str, address: &str) -> Result<Body, String> {
     Ok(Body::Endpoints(AssignmentFacts { cluster_name: name.to_owned(), localities: vec![locality] }))
 }
 
-/// A body of this kind under this name, that has no fault but perhaps in its name.
-fn body(kind: Kind, name: &str) -> Result<Body, String> {
+/// A body of this kind with this name, valid except perhaps for the name.
+fn body(kind: ResourceKind, name: &str) -> Result<Body, String> {
     match kind {
-        Kind::Cluster => cluster(name),
-        Kind::Endpoints => endpoints(name, "10.0.0.1"),
+        ResourceKind::Cluster => cluster(name),
+        ResourceKind::Endpoints => endpoints(name, "10.0.0.1"),
     }
 }
 
-/// The field that holds the name of such a resource.
-fn field(kind: Kind) -> &'static str {
+/// The field with the name of such a resource.
+fn field(kind: ResourceKind) -> &'static str {
     match kind {
-        Kind::Cluster => "name: ",
-        Kind::Endpoints => "cluster_name: ",
+        ResourceKind::Cluster => "name: ",
+        ResourceKind::Endpoints => "cluster_name: ",
     }
 }
 
 #[test]
 fn x2_a_resource_goes_by_its_inner_name() {
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         for wrapper in [None, Some(""), Some("shop")] {
             let (name, value) = validate(kind, &received(wrapper, body(kind, "shop"))).expect("it is valid");
             assert_eq!((&*name, value.kind()), ("shop", kind));
@@ -55,7 +55,7 @@ fn x2_a_resource_goes_by_its_inner_name() {
 
 #[test]
 fn x2_a_resource_with_another_wrapper_name_is_refused_under_that() {
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         for own in ["shop", ""] {
             let Invalid { name, message } =
                 validate(kind, &received(Some("store"), body(kind, own))).expect_err("the names differ");
@@ -67,7 +67,7 @@ fn x2_a_resource_with_another_wrapper_name_is_refused_under_that() {
 
 #[test]
 fn x2_a_resource_without_a_name_is_refused() {
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         for wrapper in [None, Some("")] {
             let Invalid { name, message } =
                 validate(kind, &received(wrapper, body(kind, ""))).expect_err("it has no name");
@@ -79,7 +79,7 @@ fn x2_a_resource_without_a_name_is_refused() {
 
 #[test]
 fn x1_a88_an_invalid_resource_is_refused_with_name_and_field() {
-    let refused = validate(Kind::Endpoints, &received(None, endpoints("shop", "db.example")));
+    let refused = validate(ResourceKind::Endpoints, &received(None, endpoints("shop", "db.example")));
     let Invalid { name, message } = refused.expect_err("a host name");
     assert_eq!(name.as_deref(), Some("shop"));
     let path = "endpoints[0].lb_endpoints[0].endpoint.address.socket_address.address: \"db.example\" ";
@@ -88,7 +88,7 @@ fn x1_a88_an_invalid_resource_is_refused_with_name_and_field() {
 
 #[test]
 fn x2_an_undecodable_resource_is_refused_under_its_wrappers_name() {
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         for (wrapper, expected) in [(Some("shop"), Some("shop")), (Some(""), None), (None, None)] {
             let broken = received(wrapper, Err("invalid wire type".to_owned()));
             let Invalid { name, message } = validate(kind, &broken).expect_err("it is broken");
@@ -101,10 +101,10 @@ fn x2_an_undecodable_resource_is_refused_under_its_wrappers_name() {
 #[test]
 fn x2_a_resource_of_another_type_says_nothing_of_the_one_with_its_name() {
     let table = [
-        (Kind::Cluster, endpoints("shop", "10.0.0.1")),
-        (Kind::Endpoints, cluster("shop")),
-        (Kind::Cluster, Ok(Body::Other("type.googleapis.com/a.B".to_owned()))),
-        (Kind::Endpoints, Ok(Body::Other(String::new()))),
+        (ResourceKind::Cluster, endpoints("shop", "10.0.0.1")),
+        (ResourceKind::Endpoints, cluster("shop")),
+        (ResourceKind::Cluster, Ok(Body::Other("type.googleapis.com/a.B".to_owned()))),
+        (ResourceKind::Endpoints, Ok(Body::Other(String::new()))),
     ];
     for (kind, body) in table {
         let Invalid { name, message } = validate(kind, &received(Some("shop"), body)).expect_err("not this");
@@ -116,8 +116,8 @@ fn x2_a_resource_of_another_type_says_nothing_of_the_one_with_its_name() {
 #[test]
 fn a_limit_that_is_not_azure_s_is_heeded() {
     let one = received(None, endpoints("shop", "10.0.0.1"));
-    assert!(validate_within(Kind::Endpoints, &one, Limits { members: 1 }).is_ok());
-    assert!(validate_within(Kind::Endpoints, &one, Limits { members: 0 }).is_err());
+    assert!(validate_within(ResourceKind::Endpoints, &one, Limits { members: 1 }).is_ok());
+    assert!(validate_within(ResourceKind::Endpoints, &one, Limits { members: 0 }).is_err());
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn any_body() -> impl Strategy<Value = Result<Body, String>> {
     ]
 }
 
-/// What the path of a field may begin with.
+/// The possible first elements of a field's path.
 const FIELDS: [&str; 9] = [
     "resource: ",
     "type_url: ",
@@ -216,7 +216,7 @@ proptest! {
         wrapper in prop::option::of(name()),
         body in any_body(),
     ) {
-        for kind in Kind::ALL {
+        for kind in ResourceKind::ALL {
             match validate(kind, &received(wrapper.as_deref(), body.clone())) {
                 Ok((name, value)) => {
                     prop_assert_eq!(value.kind(), kind);

@@ -1,10 +1,10 @@
-//! When the lists that a term of leadership needs are in force (W8, D6).
+//! When the lists that a term of leadership requires are committed (W8, D6).
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The terms that were said to be confirmed; no fact may follow one in its turn.
+/// The confirmed terms; no fact may follow a confirmation in the same turn.
 fn confirmed(out: &[Out]) -> Vec<u64> {
     let mut terms = Vec::new();
     for said in out {
@@ -28,7 +28,7 @@ fn confirmed(out: &[Out]) -> Vec<u64> {
 }
 
 impl Run {
-    /// A list of this version of these objects that serves this term.
+    /// A list of these objects with this version, which serves this term.
     fn list_for<T: Into<Object>>(&mut self, kind: Kind, objects: Vec<T>, n: u64, term: u64) {
         self.seen(kind, Seen::ListBegan(Provenance::Relist));
         for object in objects {
@@ -42,7 +42,7 @@ fn web(on: &str) -> Vec<SliceObject> {
     vec![slice("web-1", "web", &[on])]
 }
 
-/// The second reads that were said to be made; no fact may follow one in its turn.
+/// The completed second reads; no fact may follow one in the same turn.
 fn reread(out: &[Out]) -> Vec<u64> {
     let mut reads = Vec::new();
     for said in out {
@@ -182,7 +182,7 @@ fn w8_where_any_list_serves_a_term_those_in_force_confirm_it() {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A list comes to its end: by so much newer or older than what was seen, for this term.
+    /// A list ends, for this term, with a version newer or older than earlier ones by this much.
     List(Kind, i64, Option<u64>),
     Aborted(Kind),
     AnyList(Kind, u64),
@@ -201,8 +201,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Safety: no term is confirmed of which a kind has no list in force that serves it. Liveness: one that has lists
-    /// of all kinds is confirmed in that turn, once.
+    /// Safety: a term is confirmed only if each kind has a committed list that serves it. Liveness: a term with lists
+    /// of all kinds is confirmed in the same turn, once.
     #[test]
     fn w8_a_term_is_confirmed_only_by_accepted_lists_of_all_kinds(
         acts in prop::collection::vec(act(), 0..40),

@@ -1,4 +1,4 @@
-//! Members are worked out for each address family by the slices of that family (D4).
+//! The members of each address family follow from the slices of that family (D4).
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn both(fact: &ServiceFact) -> [String; 2] {
     [V4, V6].map(|family| shown(fact, family).replace("fd00::", ""))
 }
 
-/// Which nodes are left out of the pool of a family, and why.
+/// The nodes left out of the pool of a family, with the reasons.
 fn left_out(fact: &ServiceFact, family: Family) -> Vec<(&str, LeftOut)> {
     fact.parts[&family].left_out.iter().map(|(name, node)| (name.as_str(), node.why)).collect()
 }

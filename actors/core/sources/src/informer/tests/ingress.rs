@@ -1,8 +1,8 @@
-//! Which Services make the cloud-controller-manager wait for the shared Lease (W7).
+//! The Services that make the cloud-controller-manager wait for the shared Lease (W7).
 
 use super::*;
 
-/// What was said of it, in order.
+/// The published numbers, in order.
 fn said(out: &[Out]) -> Vec<Option<u64>> {
     let said = |out: &Out| match out {
         Out::AwaitingIngress(newest) => Some(*newest),
@@ -30,7 +30,7 @@ fn served(name: &str) -> ServiceObject {
 }
 
 impl Run {
-    /// The Service has this state; what was said of waiting.
+    /// Delivers this state of the Service, and returns the published numbers.
     fn turns(&mut self, service: ServiceObject) -> Vec<Option<u64>> {
         self.put(service);
         said(&self.turn())

@@ -1,4 +1,4 @@
-//! What the admin state is told of nodes.
+//! The facts about nodes for the admin state.
 
 use super::*;
 use model::ids::EventKey;
@@ -7,8 +7,8 @@ use model::node::NodeFact;
 use model::object::{Preempt, PreemptionObject};
 use model::signals::{DRAINING, OUT_OF_SERVICE, SPOT_EVICTION};
 
-fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
-    let told = |said: &Out| match said {
+fn node_facts(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
+    let node_facts = |said: &Out| match said {
         Out::Node(name, fact) => Some((name.clone(), fact.clone())),
         Out::Service(..)
         | Out::Synced
@@ -22,7 +22,7 @@ fn told(out: &[Out]) -> Vec<(NodeName, Option<Arc<NodeFact>>)> {
         | Out::Ended(_)
         | Out::Metric(_) => None,
     };
-    out.iter().filter_map(told).collect()
+    out.iter().filter_map(node_facts).collect()
 }
 
 fn tainted(node: &NodeObject, key: &str) -> NodeObject {
@@ -37,13 +37,13 @@ fn n1_a_taint_is_told_in_the_turn_in_which_it_comes() {
     run.put(plain.clone());
     run.turn();
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
-    let [(name, Some(fact))] = &told(&run.turn())[..] else { panic!("one node") };
+    let [(name, Some(fact))] = &node_facts(&run.turn())[..] else { panic!("one node") };
     assert_eq!((name, &fact.name, &fact.uid), (&plain.name, &plain.name, &plain.uid));
     assert_eq!((fact.ips.len(), fact.taints.len(), fact.left_out), (2, 1, None));
     run.put(tainted(&plain, "node.kubernetes.io/out-of-service"));
-    assert!(told(&run.turn()).is_empty(), "what has changed otherwise is nothing new");
+    assert!(node_facts(&run.turn()).is_empty(), "what has changed otherwise is nothing new");
     run.gone(node_key("n1"));
-    assert_eq!(told(&run.turn()), [(plain.name, None)]);
+    assert_eq!(node_facts(&run.turn()), [(plain.name, None)]);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn n2_a_node_recreated_between_two_turns_is_told_as_it_is_then() {
     let mut run = Run::synced(Vec::new(), Vec::new());
     run.gone(node_key("n2"));
     run.put(NodeObject { uid: NodeUid::new("another"), ..node("n2", &["10.0.0.2"]) });
-    let [(_, Some(fact))] = &told(&run.turn())[..] else { panic!("one node") };
+    let [(_, Some(fact))] = &node_facts(&run.turn())[..] else { panic!("one node") };
     assert_eq!(fact.uid, NodeUid::new("another"));
 }
 
@@ -78,7 +78,7 @@ fn n1_a_condition_of_an_eviction_is_told_when_it_is_another_newer_one() {
     let plain = node("n1", &["10.0.0.1"]);
     let told_of = |run: &mut Run, object: NodeObject| {
         run.seen(Kind::Nodes, Seen::Object(object.into()));
-        told(&run.turn()).len()
+        node_facts(&run.turn()).len()
     };
     let of = |at, age| NodeObject { resource_version: version(500), ..preempted(&plain, at, age) };
     assert_eq!(told_of(&mut run, of(1, 0)), 1);
@@ -95,9 +95,9 @@ fn n1_a_newer_version_alone_is_no_news() {
     for object in [tainted(&plain, OUT_OF_SERVICE), marked, preempted(&plain, 1, 0)] {
         let mut run = Run::synced(Vec::new(), Vec::new());
         run.put(object.clone());
-        assert_eq!(told(&run.turn()).len(), 1, "{object:?}");
+        assert_eq!(node_facts(&run.turn()).len(), 1, "{object:?}");
         run.put(object.clone());
-        assert_eq!(told(&run.turn()), [], "{object:?}");
+        assert_eq!(node_facts(&run.turn()), [], "{object:?}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! Whatever comes in whatever order, the Informer ends with what a fresh one would say of the final state.
+//! After any inputs in any order, the Informer agrees with a fresh one that gets only the final state.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens at the API server, or between it and us.
+/// An event at the API server, or between it and the Informer.
 #[derive(Clone, Debug)]
 enum Act {
     Service {
@@ -28,25 +28,25 @@ enum Act {
         ready: bool,
     },
     Gone(Kind, usize),
-    /// The watch breaks: events of this kind are missed until a list.
+    /// The watch breaks: changes of this kind are missed until the next list.
     Break(Kind),
     Relist {
         kind: Kind,
         undecodable: Option<usize>,
-        /// Whether what could not be decoded before cannot be now.
+        /// True if objects that were undecodable before still are.
         still: bool,
     },
     AbortedList(Kind),
     StaleList(Kind),
-    /// The storage is restored to an earlier state than was seen.
+    /// The storage is restored to an earlier state.
     Restored(Kind),
-    /// The last event comes once more, or an older state comes late.
+    /// The last change arrives again, or an older state arrives late.
     Again(Kind, usize),
-    /// A new state that cannot be decoded, of an object that may be new itself; of slices, whose it is, the last of
-    /// which have no owner.
+    /// A new undecodable state of an object that may be new itself; for slices with the owner, where the last one
+    /// means no owner.
     Undecodable(Kind, usize, Option<usize>),
     Reconnect(Kind),
-    /// Whether and in which term reports are told.
+    /// Whether reports become Events, and in which term.
     Term(Option<u64>),
     Turn,
     Pass(u64),
@@ -108,7 +108,7 @@ fn make_slice(at: usize, of: usize, address_type: AddressType, endpoints: &[(u8,
     let of = if of < SERVICES { format!("s{of}") } else { String::new() };
     let mut object = slice(&format!("e{at}"), &of, &[]);
     let make = |(identity, node, terminating): &(u8, usize, bool)| {
-        // One node that never exists, and one that is not named.
+        // One node that never exists, and one empty nodeName.
         let node = if *node <= NODES { format!("n{node}") } else { String::new() };
         endpoint(u64::from(*identity), &format!("{node}{}", if *terminating { "!" } else { "" }))
     };
@@ -159,19 +159,19 @@ fn make(act: &Act) -> Option<Object> {
     }
 }
 
-/// The API server, the way from it, the Informer, and what a listener has heard.
+/// The API server, the connection to it, the Informer, and a listener to its outputs.
 struct World {
     run: Run,
-    /// What exists, and what of it the Informer has been given.
+    /// The existing objects, and those that the Informer has received.
     real: BTreeMap<ObjectKey, Object>,
     given: BTreeMap<ObjectKey, Object>,
     broken: BTreeSet<Kind>,
-    /// Objects whose newest state could not be decoded, and whose slices they are.
+    /// Objects whose newest state could not be decoded, with the owners of slices.
     behind: BTreeMap<ObjectKey, Owner>,
     heard: BTreeMap<ServiceUid, Arc<ServiceFact>>,
-    /// The newest revision of each Service, deleted ones included.
+    /// The newest revision of each Service, including deleted ones.
     revisions: BTreeMap<ServiceUid, u64>,
-    /// Services whose data errors last and have been told in this term.
+    /// Services whose data errors last and were reported in this term.
     told: BTreeSet<ServiceUid>,
 }
 
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// A list of this kind, in which these cannot be decoded.
+    /// A list of this kind in which these objects are undecodable.
     fn relist(&mut self, kind: Kind, bad: BTreeMap<ObjectKey, Owner>) {
         self.run.seen(kind, Seen::ListBegan(Provenance::Relist));
         for (key, object) in self.real.iter().filter(|(key, _)| kind_of(key) == kind) {
@@ -204,12 +204,12 @@ impl World {
         let listed = self.real.iter().filter(|(key, _)| kind_of(key) == kind && !bad.contains_key(*key));
         self.given.extend(listed.map(|(key, object)| (key.clone(), object.clone())));
         self.broken.remove(&kind);
-        // What could not be decoded is behind until it changes or the next list.
+        // An undecodable object is outdated until it changes or the next list arrives.
         self.behind.retain(|key, _| kind_of(key) != kind);
         self.behind.extend(bad);
     }
 
-    /// Objects of this kind that exist and cannot be decoded: this one, and those that could not before.
+    /// The existing objects of this kind that are undecodable: this one, and those that were before.
     fn bad_ones(&self, kind: Kind, at: Option<usize>, still: bool) -> BTreeMap<ObjectKey, Owner> {
         let before = self.behind.iter().filter(|(key, _)| still && kind_of(key) == kind);
         let before = before.map(|(key, owner)| (key.clone(), owner.clone()));
@@ -217,7 +217,7 @@ impl World {
         now.into_iter().chain(before).filter(|(key, _)| self.real.contains_key(key)).collect()
     }
 
-    /// What was seen is undone: the versions that were reached are of another past.
+    /// The observed history is discarded, with its versions.
     fn restored(&mut self, kind: Kind) {
         let undone = self.run.version + 1_000_000;
         for object in self.given.values().filter(|object| kind_of(&object.key()) == kind) {
@@ -233,7 +233,7 @@ impl World {
         self.relist(kind, BTreeMap::new());
     }
 
-    /// A state that cannot be decoded of an object that exists from now on at least.
+    /// An undecodable state of an object that exists from now on at the latest.
     fn undecodable(&mut self, kind: Kind, at: usize, of: Option<usize>) {
         let key = name(kind, at);
         let made = match kind {
@@ -345,7 +345,7 @@ impl World {
         Ok(())
     }
 
-    /// Data errors are told once in each term while they last, and then not.
+    /// Lasting data errors are reported exactly once in each term.
     fn is_told_once(&mut self, reports: &[Report]) -> Result<(), TestCaseError> {
         let erring = |uid: &ServiceUid| self.heard.get(uid).is_some_and(|fact| !fact.data_errors.is_empty());
         for report in reports.iter().filter(|report| matches!(report.what, EventKind::DataError { .. })) {
@@ -361,7 +361,7 @@ impl World {
         Ok(())
     }
 
-    /// What exists and was never decoded is not taken for absent, and what is known is not taken for unknown.
+    /// An object that was never decoded does not count as absent, and a known object does not count as unknown.
     fn is_complete_or_says_so(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         let Some(Object::Service(service)) = self.given.get(&ObjectKey::Service(fact.key.clone())) else {
             return Err(TestCaseError::fail("a Service that is not known is told"));
@@ -394,15 +394,15 @@ impl World {
             let used = part::used_families(service).contains(family);
             prop_assert!(!(incomplete && used) || part.unusable, "{:?} of {fact:?}", self.behind);
             let some = !part.required.is_empty() || !part.tolerated.is_empty();
-            // The last node of an endpoint without a nodeName may be unknown as well.
+            // The last known node of an endpoint without a nodeName may be unknown too.
             let nameless = fact.data_errors.iter().any(|error| error.contains("without a nodeName"));
             prop_assert!(!(some && part.unusable) || incomplete || nameless, "{fact:?}");
         }
         Ok(())
     }
 
-    /// No address that a live endpoint needs is missing, as far as the Informer has been told, and none is there for
-    /// endpoints of the other family alone.
+    /// Every address that a live endpoint requires is present, as far as the Informer knows of it, and none is present
+    /// only because of endpoints of the other family.
     fn is_safe(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         if fact.candidacy != Candidacy::Candidate {
             return Ok(());
@@ -432,7 +432,7 @@ impl World {
         self.has_no_strangers(fact)
     }
 
-    /// Each required address is of a node with an endpoint in a slice of its family.
+    /// Each required address belongs to a node with an endpoint in a slice of its family.
     fn has_no_strangers(&self, fact: &ServiceFact) -> Result<(), TestCaseError> {
         for (family, part) in &fact.parts {
             let own = self.given.values().filter_map(|object| match object {
@@ -451,9 +451,9 @@ impl World {
     }
 }
 
-/// What counts of a fact when its history does not.
+/// The content of a fact without its history.
 fn core(fact: &ServiceFact) -> ServiceFact {
-    // What is said of the slices besides depends on how they came and went.
+    // The state of the slices' resource depends on the order of changes.
     let resource = None;
     ServiceFact {
         revision: 0,
@@ -491,7 +491,7 @@ proptest! {
             }
         }
         world.turn()?;
-        // Last known addresses have their time, and so has a wait for ingress.
+        // Last known addresses expire, and so does the wait for ingress.
         world.run.now = world.run.now.plus(Duration::from_secs(600));
         world.turn()?;
         prop_assert_eq!(world.run.informer.deadline(), None);
@@ -503,7 +503,8 @@ proptest! {
             fresh.relist(kind, BTreeMap::new());
         }
         fresh.turn()?;
-        // One slice may name the node of an endpoint that has none in another slice: it is remembered for a while.
+        // One slice may name the node of an endpoint that has none in another slice; the node is then remembered for a
+        // while.
         fresh.run.now = fresh.run.now.plus(Duration::from_secs(600));
         fresh.turn()?;
         let heard: BTreeMap<_, _> = world.heard.iter().map(|(uid, fact)| (uid, core(fact))).collect();

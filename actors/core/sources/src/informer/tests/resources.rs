@@ -1,14 +1,14 @@
-//! X5: the slice sets of candidates have A88's states, and a data error does what was configured.
+//! X5: the slice sets of candidates have A88's states, and a data error has the configured effect.
 
 use super::*;
 use model::view::ResourceView;
-use model::xds::cache::{CacheState, Reason, State};
+use model::xds::cache::{CacheState, Reason, ResourceState};
 
-/// What is said of the slices of `web` in the last fact of it.
+/// The resource of `web` in its last fact.
 fn said(run: &Run) -> ResourceView {
     let entry = &run.informer.cache.entries[&service_key_of("web")];
     entry
-        .said
+        .published
         .as_ref()
         .and_then(|fact| fact.resource.clone())
         .expect("it is a candidate, of which something was said")
@@ -19,16 +19,16 @@ fn service_key_of(name: &str) -> ServiceKey {
 }
 
 fn dropped(run: &Run) -> bool {
-    let said = run.informer.cache.entries[&service_key_of("web")].said.as_ref();
+    let said = run.informer.cache.entries[&service_key_of("web")].published.as_ref();
     said.is_some_and(|fact| fact.parts[&V4].is_dropped)
 }
 
-fn state(run: &Run) -> (State, bool) {
+fn state(run: &Run) -> (ResourceState, bool) {
     let view = said(run);
     (view.state, view.is_cached)
 }
 
-/// An Informer with `web` on n1 and n2, by two slices; with `failOnDataErrors` or without.
+/// An Informer with `web` on n1 and n2 in two slices; with `failOnDataErrors` or without.
 fn with(fail_on_data_errors: bool) -> Run {
     let mut run = Run::of(Params { fail_on_data_errors, ..params() });
     run.list(Kind::Services, vec![service("web")]);
@@ -40,17 +40,18 @@ fn with(fail_on_data_errors: bool) -> Run {
 }
 
 fn required(run: &Run) -> Vec<String> {
-    let fact = run.informer.cache.entries[&service_key_of("web")].said.clone().expect("something was said");
+    let fact =
+        run.informer.cache.entries[&service_key_of("web")].published.clone().expect("something was said");
     fact.parts[&Family::V4].required.keys().map(ToString::to_string).collect()
 }
 
 #[test]
 fn x5_a_candidate_s_slices_are_acked_with_every_good_list_and_change() {
     let mut run = with(false);
-    assert_eq!(said(&run), ResourceView { state: State::Acked, is_cached: true, error: None });
+    assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
     run.put(slice("web-1", "web", &["n3"]));
     run.turn();
-    assert_eq!(state(&run), (State::Acked, true));
+    assert_eq!(state(&run), (ResourceState::Acked, true));
     let counts = run.informer.resources.samples(run.now);
     assert!(counts.is_empty(), "they were told: {counts:?}");
 }
@@ -85,7 +86,7 @@ fn x5_a_list_that_does_not_come_in_time_is_a_timeout_and_no_opinion() {
     run.list(Kind::EndpointSlices, vec![slice("web-1", "web", &["n1"])]);
     run.list(Kind::Nodes, vec![node("n1", &["10.0.0.1"])]);
     run.turn();
-    assert_eq!(state(&run), (State::Acked, true));
+    assert_eq!(state(&run), (ResourceState::Acked, true));
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
     let view = said(&run);
-    assert_eq!((view.state, view.is_cached), (State::Nacked, true));
+    assert_eq!((view.state, view.is_cached), (ResourceState::Nacked, true));
     let (reason, words) = view.error.expect("it says why");
     assert!(reason == Reason::Nack && words.contains("shop/web-1"), "{words}");
     assert_eq!(required(&run), ["10.0.0.1", "10.0.0.2"]);
@@ -103,7 +104,7 @@ fn x5_an_undecodable_slice_is_a_nack_that_keeps_its_last_good_state() {
     run.turn();
     assert_eq!(
         (state(&run), required(&run)),
-        ((State::Acked, true), vec!["10.0.0.2".into(), "10.0.0.3".into()])
+        ((ResourceState::Acked, true), vec!["10.0.0.2".into(), "10.0.0.3".into()])
     );
 }
 
@@ -112,16 +113,16 @@ fn x5_with_fail_on_data_errors_only_the_endpoints_of_that_slice_go() {
     let mut run = with(true);
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-1"))));
     run.turn();
-    assert_eq!(state(&run), (State::Nacked, true), "the rest of the set is in use");
+    assert_eq!(state(&run), (ResourceState::Nacked, true), "the rest of the set is in use");
     assert_eq!(required(&run), ["10.0.0.2"]);
     assert!(!dropped(&run));
     run.seen(Kind::EndpointSlices, bad(Some(slice_key("web-2"))));
     run.turn();
-    assert_eq!(state(&run), (State::Nacked, false));
+    assert_eq!(state(&run), (ResourceState::Nacked, false));
     assert!(required(&run).is_empty() && dropped(&run));
     run.put(slice("web-2", "web", &["n2"]));
     run.turn();
-    assert_eq!(state(&run), (State::Nacked, true));
+    assert_eq!(state(&run), (ResourceState::Nacked, true));
     assert!(required(&run) == ["10.0.0.2"] && !dropped(&run));
 }
 
@@ -131,7 +132,7 @@ fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
         let mut run = with(fails);
         run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-3")), "web"));
         run.turn();
-        assert_eq!(state(&run), (State::Nacked, true), "the others are in use");
+        assert_eq!(state(&run), (ResourceState::Nacked, true), "the others are in use");
         assert_eq!((required(&run).len(), dropped(&run)), (2, false));
         let mut run = Run::of(Params { fail_on_data_errors: fails, ..params() });
         run.list(Kind::Services, vec![service("web")]);
@@ -140,16 +141,16 @@ fn x5_a_slice_that_was_never_decodable_is_a_nack_and_drops_nothing() {
         run.turn();
         run.seen(Kind::EndpointSlices, bad_of(Some(slice_key("web-1")), "web"));
         run.turn();
-        assert_eq!((state(&run), dropped(&run)), ((State::Nacked, false), false));
+        assert_eq!((state(&run), dropped(&run)), ((ResourceState::Nacked, false), false));
     }
 }
 
 #[test]
 fn x5_a_service_that_has_no_slices_for_half_a_minute_is_shown_so() {
     let mut run = Run::synced(vec![service("web")], vec![]);
-    assert_eq!(state(&run), (State::Requested, false));
+    assert_eq!(state(&run), (ResourceState::Requested, false));
     run.pass(30);
-    assert_eq!((state(&run), dropped(&run)), ((State::Timeout, false), false));
+    assert_eq!((state(&run), dropped(&run)), ((ResourceState::Timeout, false), false));
 }
 
 #[test]
@@ -158,14 +159,14 @@ fn x5_vanished_slices_are_deleted_and_dropped_only_if_configured() {
         let mut run = with(fails);
         run.gone(slice_key("web-1"));
         run.turn();
-        assert_eq!(state(&run), (State::Acked, true), "others are left");
+        assert_eq!(state(&run), (ResourceState::Acked, true), "others are left");
         run.gone(slice_key("web-2"));
         run.turn();
-        assert_eq!(state(&run), (State::DoesNotExist, !fails));
+        assert_eq!(state(&run), (ResourceState::DoesNotExist, !fails));
         assert_eq!(dropped(&run), fails);
         run.put(slice("web-3", "web", &["n1"]));
         run.turn();
-        assert_eq!((state(&run), dropped(&run)), ((State::Acked, true), false));
+        assert_eq!((state(&run), dropped(&run)), ((ResourceState::Acked, true), false));
     }
 }
 
@@ -176,7 +177,7 @@ fn x5_a_watch_that_breaks_changes_no_state_and_says_no_service_again() {
         run.contact(Kind::EndpointSlices, false);
         run.turn();
         assert!(facts(&run.turn()).is_empty());
-        assert_eq!(said(&run), ResourceView { state: State::Acked, is_cached: true, error: None });
+        assert_eq!(said(&run), ResourceView { state: ResourceState::Acked, is_cached: true, error: None });
         assert_eq!(required(&run), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(run.informer.resources.lost().map(|error| error.reason), Some(Reason::Connectivity));
         run.contact(Kind::EndpointSlices, true);
@@ -200,7 +201,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
             run.pass(seconds);
             assert_eq!(
                 (state(run), required(run).len(), dropped(run)),
-                ((State::Acked, true), 2, false),
+                ((ResourceState::Acked, true), 2, false),
                 "after {seconds} s"
             );
         };
@@ -208,7 +209,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
         is_in_use(&mut run, 1);
         run.contact(Kind::EndpointSlices, false);
         is_in_use(&mut run, 600);
-        // It counts from the next one on.
+        // The denial counts from the next one on.
         denied(&mut run);
         is_in_use(&mut run, 59);
         run.contact(Kind::EndpointSlices, true);
@@ -216,7 +217,7 @@ fn x5_a_denial_that_anything_else_follows_within_a_minute_is_no_word() {
         denied(&mut run);
         is_in_use(&mut run, 59);
         run.pass(1);
-        assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, !fails), fails));
+        assert_eq!((state(&run), dropped(&run)), ((ResourceState::ReceivedError, !fails), fails));
     }
 }
 
@@ -229,15 +230,16 @@ fn x3_x5_a_lasting_denial_is_no_opinion_on_a_service_never_known() {
     run.turn();
     let unusable = |run: &Run, name: &str| {
         let fact =
-            run.informer.cache.entries[&service_key_of(name)].said.clone().expect("something was said");
+            run.informer.cache.entries[&service_key_of(name)].published.clone().expect("something was said");
         [V4, V6].map(|family| fact.parts[&family].unusable)
     };
     assert_eq!(unusable(&run, "web"), [false, false], "the list says that it has none");
     denied(&mut run);
     run.pass(60);
-    assert_eq!((state(&run), dropped(&run)), ((State::ReceivedError, false), false));
+    assert_eq!((state(&run), dropped(&run)), ((ResourceState::ReceivedError, false), false));
     assert_eq!(unusable(&run, "web"), [true, false], "what its pools hold is held");
-    let api = run.informer.cache.entries[&service_key_of("api")].said.clone().expect("something was said");
+    let api =
+        run.informer.cache.entries[&service_key_of("api")].published.clone().expect("something was said");
     assert!(api.parts[&V4].is_dropped && api.parts[&V4].required.is_empty());
     assert_eq!(unusable(&run, "api"), [false, false], "what was known of it is not used any more");
     run.contact(Kind::EndpointSlices, true);
@@ -252,19 +254,30 @@ fn x5_a_denial_is_transient_for_a_minute_and_then_the_server_s_word() {
         denied(&mut run);
         run.pass(59);
         denied(&mut run);
-        assert_eq!((state(&run), required(&run).len()), ((State::Acked, true), 2), "flaps are no word");
+        assert_eq!(
+            (state(&run), required(&run).len()),
+            ((ResourceState::Acked, true), 2),
+            "flaps are no word"
+        );
         run.pass(1);
         run.turn();
-        assert_eq!(state(&run), (State::ReceivedError, !fails));
+        assert_eq!(state(&run), (ResourceState::ReceivedError, !fails));
         let kept = if fails { 0 } else { 2 };
         assert_eq!((required(&run).len(), dropped(&run)), (kept, fails));
         run.contact(Kind::EndpointSlices, false);
         run.turn();
-        assert_eq!(state(&run), (State::ReceivedError, !fails), "its word stands until it sends them again");
+        assert_eq!(
+            state(&run),
+            (ResourceState::ReceivedError, !fails),
+            "its word stands until it sends them again"
+        );
         assert_eq!(required(&run).len(), kept);
         run.contact(Kind::EndpointSlices, true);
         run.turn();
-        assert_eq!((state(&run), required(&run).len(), dropped(&run)), ((State::Acked, true), 2, false));
+        assert_eq!(
+            (state(&run), required(&run).len(), dropped(&run)),
+            ((ResourceState::Acked, true), 2, false)
+        );
     }
 }
 

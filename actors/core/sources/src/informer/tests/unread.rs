@@ -1,8 +1,8 @@
-//! Objects that exist and were never decoded: what they ask for is not known, and that is not nothing (D6).
+//! Objects that exist and were never decoded: their requirements are unknown, which differs from nothing (D6).
 
 use super::*;
 
-/// One with the Service web and node n1 whose slices and bad lines came in the first lists.
+/// An Informer with the Service web and node n1, whose first lists contained these slices and undecodable lines.
 fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<Seen>) -> Run {
     let mut run = Run::of(params());
     run.list(Kind::Services, vec![service("web"), service("api")]);
@@ -23,10 +23,10 @@ fn first_lists(slices: Vec<SliceObject>, bad_slices: Vec<Seen>, bad_nodes: Vec<S
     run
 }
 
-/// What was last said of a Service: its members, whether removals are off, its errors.
+/// The last fact about a Service: its members, whether removals are disabled, and its errors.
 fn last(run: &Run, name: &str) -> (String, bool, Vec<String>) {
     let entry = &run.informer.cache.entries[&ServiceKey::new("shop", name)];
-    let fact = entry.said.as_ref().expect("a fact was said");
+    let fact = entry.published.as_ref().expect("a fact was said");
     let errors = fact.data_errors.iter().map(ToString::to_string).collect();
     (shown(fact, V4), fact.parts[&V4].unusable, errors)
 }

@@ -1,15 +1,15 @@
-//! How long an error lasts: what repeats it, what clears it, and which of two is told.
+//! The lifetime of an error: what repeats it, what clears it, and which of two is reported.
 
 use super::*;
 
 #[test]
 fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
-    for (policy, told) in [(KEEP, "ambient"), (DROP, "error")] {
+    for (policy, kind) in [(KEEP, "ambient"), (DROP, "error")] {
         let mut bench = Bench::cached(policy);
         bench.cache.invalid(WEB, in_version(nack("no address"), "2", 20), &mut bench.out);
-        assert_eq!(bench.told(), [format!("{told} INVALID_ARGUMENT no address")]);
+        assert_eq!(bench.notices(), [format!("{kind} INVALID_ARGUMENT no address")]);
         bench.cache.invalid(WEB, in_version(nack("no address"), "3", 30), &mut bench.out);
-        assert_eq!(bench.told(), NOTHING);
+        assert_eq!(bench.notices(), NOTHING);
         assert_eq!(bench.error(), Some(in_version(nack("no address"), "3", 30)));
     }
 }
@@ -18,9 +18,9 @@ fn x1_a_repeated_nack_is_told_once_and_its_newest_version_is_kept() {
 fn x1_a_deletion_seen_in_every_response_is_told_once() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
-    assert_eq!(bench.told(), ["ambient NOT_FOUND was deleted"]);
+    assert_eq!(bench.notices(), ["ambient NOT_FOUND was deleted"]);
     bench.cache.deleted(WEB, in_version(deletion(), "3", 30), &mut bench.out);
-    assert_eq!((bench.told(), bench.value()), (Vec::new(), Some(7)));
+    assert_eq!((bench.notices(), bench.value()), (Vec::new(), Some(7)));
     assert_eq!(bench.error(), Some(in_version(deletion(), "3", 30)));
 }
 
@@ -28,9 +28,9 @@ fn x1_a_deletion_seen_in_every_response_is_told_once() {
 fn x1_a_resource_that_was_dropped_is_not_deleted_again() {
     let mut bench = Bench::cached(DROP);
     bench.cache.deleted(WEB, in_version(deletion(), "2", 20), &mut bench.out);
-    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
     bench.cache.deleted(WEB, in_version(deletion(), "3", 30), &mut bench.out);
-    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.notices(), NOTHING);
     assert_eq!(bench.error(), Some(in_version(deletion(), "2", 20)));
 }
 
@@ -49,7 +49,7 @@ fn x1_an_error_that_differs_in_anything_is_told() {
         "ambient NOT_FOUND was deleted",
         "ambient NOT_FOUND was deleted",
     ];
-    assert_eq!(bench.told(), expected, "the last one has another reason");
+    assert_eq!(bench.notices(), expected, "the last one has another reason");
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn x1_a88_an_ambient_error_is_cleared_by_the_same_resource_with_ok() {
     let faults: [fn(&mut Bench); 2] = [|bench| bench.delete(), |bench| bench.nack("no address")];
     for fault in faults {
         fault(&mut bench);
-        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.notices().len(), 1);
         bench.receive(7, "3");
-        assert_eq!(bench.told(), ["clear"]);
+        assert_eq!(bench.notices(), ["clear"]);
         assert_eq!((bench.state(), bench.error()), ("acked", None));
     }
 }
@@ -82,9 +82,9 @@ fn x1_a88_an_ambient_error_is_cleared_by_the_same_resource_with_ok() {
 fn x1_a88_an_ambient_error_is_cleared_by_another_resource() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    assert_eq!(bench.told().len(), 1);
+    assert_eq!(bench.notices().len(), 1);
     bench.receive(8, "3");
-    assert_eq!(bench.told(), ["value 8"], "and by nothing else");
+    assert_eq!(bench.notices(), ["value 8"], "and by nothing else");
     assert_eq!((bench.state(), bench.error()), ("acked", None));
 }
 
@@ -92,7 +92,7 @@ fn x1_a88_an_ambient_error_is_cleared_by_another_resource() {
 fn x1_an_unchanged_resource_is_not_told_and_its_version_is_kept() {
     let mut bench = Bench::cached(KEEP);
     bench.cache.received(WEB, good(7, "2", 20), &mut bench.out);
-    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.notices(), NOTHING);
     assert_eq!(bench.web().cached, Some(&good(7, "2", 20)));
 }
 
@@ -102,7 +102,7 @@ fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
     let raw = Raw { type_url: Arc::from("type.googleapis.com/demo"), bytes: Arc::from([1, 2, 3]) };
     let newer = Cached { raw: Some(raw), ..good(7, "2", 20) };
     bench.cache.received(WEB, newer.clone(), &mut bench.out);
-    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.notices(), NOTHING);
     assert_eq!(bench.web().cached, Some(&newer));
 }
 
@@ -110,9 +110,9 @@ fn x1_what_is_kept_of_an_unchanged_resource_are_its_newest_bytes() {
 fn x1_a88_a_dropped_resource_that_comes_back_is_told() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
-    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
     bench.receive(7, "3");
-    assert_eq!((bench.told(), bench.state()), (vec![String::from("value 7")], "acked"));
+    assert_eq!((bench.notices(), bench.state()), (vec![String::from("value 7")], "acked"));
 }
 
 #[test]
@@ -121,7 +121,10 @@ fn x1_an_unreachable_source_is_told_once_and_again_with_other_words() {
     for message in ["connection refused", "connection refused", "no such host"] {
         bench.lose(message);
     }
-    assert_eq!(bench.told(), ["ambient UNAVAILABLE connection refused", "ambient UNAVAILABLE no such host"]);
+    assert_eq!(
+        bench.notices(),
+        ["ambient UNAVAILABLE connection refused", "ambient UNAVAILABLE no such host"]
+    );
     let message = bench.cache.connectivity_error().map(|error| error.message.to_string());
     assert_eq!(message.as_deref(), Some("no such host"));
 }
@@ -130,40 +133,40 @@ fn x1_an_unreachable_source_is_told_once_and_again_with_other_words() {
 fn x1_a_source_that_answers_again_clears_what_was_told_of_it() {
     let mut bench = Bench::cached(KEEP);
     bench.lose("connection refused");
-    assert_eq!(bench.told().len(), 1);
+    assert_eq!(bench.notices().len(), 1);
     bench.regain();
-    assert_eq!(bench.told(), ["clear"]);
+    assert_eq!(bench.notices(), ["clear"]);
     bench.regain();
-    assert_eq!((bench.told(), bench.cache.connectivity_error()), (Vec::new(), None));
+    assert_eq!((bench.notices(), bench.cache.connectivity_error()), (Vec::new(), None));
 }
 
 #[test]
 fn x1_a_watcher_without_a_resource_learns_that_the_source_is_back() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
-    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+    assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     bench.regain();
-    assert_eq!((bench.told(), bench.state()), (vec![String::from("clear")], "requested"));
+    assert_eq!((bench.notices(), bench.state()), (vec![String::from("clear")], "requested"));
 }
 
 #[test]
 fn x1_an_answer_of_a_source_that_was_never_lost_is_no_news() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    assert_eq!(bench.told().len(), 1);
+    assert_eq!(bench.notices().len(), 1);
     bench.regain();
-    assert_eq!((bench.told(), bench.state()), (Vec::new(), "nacked_but_cached"));
+    assert_eq!((bench.notices(), bench.state()), (Vec::new(), "nacked_but_cached"));
 }
 
 #[test]
 fn x1_when_the_source_answers_again_the_entry_s_own_error_is_told_again() {
-    for (policy, told) in [(KEEP, "ambient"), (DROP, "error")] {
+    for (policy, kind) in [(KEEP, "ambient"), (DROP, "error")] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
         bench.lose("connection refused");
         bench.regain();
-        let own = format!("{told} INVALID_ARGUMENT no address");
-        assert_eq!(bench.told(), [own.clone(), format!("{told} UNAVAILABLE connection refused"), own]);
+        let own = format!("{kind} INVALID_ARGUMENT no address");
+        assert_eq!(bench.notices(), [own.clone(), format!("{kind} UNAVAILABLE connection refused"), own]);
         assert_eq!(bench.error(), Some(nack("no address")), "it was remembered");
     }
 }
@@ -173,9 +176,12 @@ fn x1_an_own_error_newer_than_the_loss_is_not_told_again() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
     bench.tick(15_000);
-    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused", &format!("error NOT_FOUND {MISSING}")]);
+    assert_eq!(
+        bench.notices(),
+        ["error UNAVAILABLE connection refused", &format!("error NOT_FOUND {MISSING}")]
+    );
     bench.regain();
-    assert_eq!(bench.told(), NOTHING);
+    assert_eq!(bench.notices(), NOTHING);
 }
 
 #[test]
@@ -185,24 +191,24 @@ fn x1_the_loss_of_the_source_is_told_again_after_another_error() {
     bench.nack("no address");
     bench.lose("connection refused");
     let lost = "ambient UNAVAILABLE connection refused";
-    assert_eq!(bench.told(), [lost, "ambient INVALID_ARGUMENT no address", lost]);
+    assert_eq!(bench.notices(), [lost, "ambient INVALID_ARGUMENT no address", lost]);
 }
 
 #[test]
 fn x1_a_resource_of_an_unanswering_source_leaves_that_error_ambient() {
     let mut bench = Bench::asked(KEEP);
     bench.lose("connection refused");
-    assert_eq!(bench.told().len(), 1);
+    assert_eq!(bench.notices().len(), 1);
     bench.receive(7, "1");
-    assert_eq!(bench.told(), ["value 7", "ambient UNAVAILABLE connection refused"]);
+    assert_eq!(bench.notices(), ["value 7", "ambient UNAVAILABLE connection refused"]);
     bench.receive(7, "2");
-    assert_eq!(bench.told(), NOTHING, "that it cannot be reached is known");
+    assert_eq!(bench.notices(), NOTHING, "that it cannot be reached is known");
     bench.nack("no address");
     bench.receive(7, "3");
     let expected = ["ambient INVALID_ARGUMENT no address", "ambient UNAVAILABLE connection refused"];
-    assert_eq!(bench.told(), expected, "of the two the one that is left");
+    assert_eq!(bench.notices(), expected, "of the two the one that is left");
     bench.regain();
-    assert_eq!(bench.told(), ["clear"]);
+    assert_eq!(bench.notices(), ["clear"]);
 }
 
 #[test]
@@ -210,31 +216,35 @@ fn x1_tp3_a_reported_error_lasts_until_a_resource_or_newer_error() {
     let mut bench = Bench::asked(KEEP);
     bench.report(Code::NotFound, "no such service");
     bench.lose("connection refused");
-    bench.cache.disarm();
+    bench.cache.stop_timers();
     bench.regain();
     bench.send(60_000, &[WEB]);
     bench.tick(74_999);
     assert_eq!(bench.error(), Some(reported(Code::NotFound, "no such service")));
     bench.out.clear();
     bench.report(Code::Internal, "broken");
-    assert_eq!(bench.told(), ["error INTERNAL broken"]);
+    assert_eq!(bench.notices(), ["error INTERNAL broken"]);
     assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(Code::Internal, "broken"))));
     bench.nack("no address");
-    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
     assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
     bench.receive(7, "1");
-    assert_eq!((bench.told(), bench.error()), (vec![String::from("value 7")], None));
+    assert_eq!((bench.notices(), bench.error()), (vec![String::from("value 7")], None));
 }
 
 #[test]
 fn x1_a71_a_data_error_is_judged_by_the_features_of_the_server_in_use() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
-    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
     bench.cache.set_policy(DROP);
-    assert_eq!((bench.told(), bench.value()), (Vec::new(), Some(7)), "what has happened stands");
+    assert_eq!((bench.notices(), bench.value()), (Vec::new(), Some(7)), "what has happened stands");
     bench.nack("no address");
-    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"], "known, and it means something else now");
+    assert_eq!(
+        bench.notices(),
+        ["error INVALID_ARGUMENT no address"],
+        "known, and it means something else now"
+    );
     assert_eq!((bench.state(), bench.value()), ("nacked", None));
 }
 
@@ -244,5 +254,5 @@ fn x1_a88_a_transient_error_after_an_ignored_data_error_keeps_it() {
     bench.report(Code::NotFound, "no such service");
     bench.report(Code::Unavailable, "try later");
     let expected = ["ambient NOT_FOUND no such service", "ambient UNAVAILABLE try later"];
-    assert_eq!((bench.told(), bench.value()), (expected.map(String::from).to_vec(), Some(7)));
+    assert_eq!((bench.notices(), bench.value()), (expected.map(String::from).to_vec(), Some(7)));
 }

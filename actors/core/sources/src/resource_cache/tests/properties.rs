@@ -1,4 +1,4 @@
-//! Random histories of a cache, beside a plain account of A88, and watchers that do as they are told.
+//! Compares random histories of a cache and of watchers that apply all notices with a simple reference model of A88.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -6,27 +6,27 @@ use proptest::test_runner::TestCaseResult;
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// How many resources and watchers there are: few, so that they meet.
+/// The numbers of resources and watchers: few, so that they interact.
 const KEYS: u8 = 3;
 const WATCHERS: u8 = 3;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 80;
-/// Within which time a resource that was asked for is known or late, whatever the policy.
+/// The time within which a requested resource is known or late, whatever the policy.
 const BOUND: Duration = Duration::from_secs(30);
 
 type Said = Vec<Notice<u8, u8, u8>>;
 
-/// What can be wrong with a resource itself.
+/// An error of the resource itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Invalid,
-    /// Only something in it is, and what is left of it is in use.
+    /// Only a part is invalid, and the rest is in use.
     PartlyInvalid,
     Deleted,
     Reported(Code),
 }
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 enum Op {
     Policy(Policy),
@@ -41,38 +41,38 @@ enum Op {
     Wait(u64),
 }
 
-/// A bug between the world and the cache, or between the cache and its watchers.
+/// A bug between the test and the cache, or between the cache and its watchers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// That an ambient error is over is not told.
+    /// The end of an ambient error is not sent.
     LosesWhatClears,
-    /// Everything is told twice.
+    /// Every notice is sent twice.
     TellsTwice,
-    /// The error is told before the resource.
+    /// The error is sent before the resource.
     TellsTheErrorFirst,
-    /// Late watchers are told nothing.
+    /// Late watchers get nothing.
     ForgetsLateWatchers,
-    /// One watcher of each resource is told, no other.
+    /// Only one watcher of each resource gets notices.
     TellsOneWatcher,
-    /// The server features are not looked at.
+    /// The server features are ignored.
     IgnoresTheFeatures,
     /// Every error that the source reports is a data error.
     TakesTransientErrorsForDataErrors,
-    /// A resource that has not come can be deleted.
+    /// A resource that has not arrived can be deleted.
     DeletesWhatHasNotCome,
-    /// A repeated error is passed over.
+    /// A repeated error is ignored.
     PassesOverRepeatedErrors,
-    /// A resource that comes unchanged is passed over.
+    /// An unchanged resource is ignored.
     PassesOverUnchangedResources,
-    /// Timers run on when the stream has ended.
+    /// Timers run on after the end of the stream.
     RunsTimersWithoutAStream,
-    /// Each request starts the timers again.
+    /// Each request restarts the timers.
     ProlongsTimers,
     /// Timers are never started.
     WaitsForEver,
-    /// When the source answers again, own errors are not told again.
+    /// When the source answers again, own errors are not sent again.
     ForgetsOwnErrors,
-    /// What has no watcher stays.
+    /// Resources without a watcher stay.
     KeepsWhatNobodyWatches,
 }
 
@@ -129,39 +129,39 @@ fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
     (policy(), prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// A watcher that does as A88 says: the resource that it uses, and the error that it knows of.
+/// The state of a watcher that follows A88: the resource in use and the known error.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct View {
     value: Option<u8>,
     error: Option<Error>,
 }
 
-/// The error as watchers understand it.
+/// The error as watchers see it.
 fn in_words(error: &Error) -> Error {
     Error { rejected: None, ..error.clone() }
 }
 
 impl View {
-    fn hear(&mut self, news: &News<u8>) {
+    fn hear(&mut self, news: &ResourceChange<u8>) {
         match news {
-            News::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
-            News::Ambient(error) => self.error = error.as_ref().map(in_words),
+            ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(in_words(error)) },
+            ResourceChange::Ambient(error) => self.error = error.as_ref().map(in_words),
         }
     }
 }
 
-/// What the account says of a watched resource.
+/// The reference state of a watched resource.
 #[derive(Clone, Debug)]
 struct Account {
-    state: State,
+    state: ResourceState,
     cached: Option<Cached<u8>>,
     /// Its own most recent error.
     error: Option<Error>,
-    /// The newest of that and of the loss of its source.
+    /// The newest of its own error and the connectivity error.
     newest: Option<Error>,
-    /// When its timer fires, and what it says then.
-    timer: Option<(Now, State, Error)>,
+    /// When its timer fires, and the state and error that follow.
+    timer: Option<(Now, ResourceState, Error)>,
     watchers: BTreeSet<u8>,
 }
 
@@ -172,7 +172,7 @@ impl Account {
     }
 }
 
-/// The cache, its watchers, and the account.
+/// The cache, its watchers, and the reference model.
 struct World {
     cache: ResourceCache<u8, u8, u8>,
     plant: Option<Plant>,
@@ -181,7 +181,7 @@ struct World {
     lost: Option<Error>,
     accounts: BTreeMap<u8, Account>,
     views: BTreeMap<(u8, u8), View>,
-    /// How many things have happened; it serves as version and wall clock.
+    /// Number of operations so far, used as version and wall clock.
     events: u32,
 }
 
@@ -233,7 +233,7 @@ impl World {
             Op::Wait(wait) => self.wait(Duration::from_millis(wait), &mut said),
         }
         self.hear(said)?;
-        self.judge()
+        self.check_state()
     }
 
     fn watch(&mut self, key: u8, watcher: u8, said: &mut Said) {
@@ -242,7 +242,7 @@ impl World {
             said.clear();
         }
         let account = self.accounts.entry(key).or_insert_with(|| Account {
-            state: State::Requested,
+            state: ResourceState::Requested,
             cached: None,
             error: None,
             newest: self.lost.clone(),
@@ -272,17 +272,17 @@ impl World {
 
     fn send(&mut self, keys: &[u8]) {
         if self.has(Plant::ProlongsTimers) {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         if !self.has(Plant::WaitsForEver) {
             self.cache.sent(self.now, keys);
         }
         let timer = if self.policy.timer_is_transient {
             let fires = self.now.plus(Duration::from_secs(30));
-            (fires, State::Timeout, error(Reason::Timer, Code::Unavailable, LATE))
+            (fires, ResourceState::Timeout, error(Reason::Timer, Code::Unavailable, LATE))
         } else {
             let fires = self.now.plus(Duration::from_secs(15));
-            (fires, State::DoesNotExist, error(Reason::Timer, Code::NotFound, MISSING))
+            (fires, ResourceState::DoesNotExist, error(Reason::Timer, Code::NotFound, MISSING))
         };
         for key in keys {
             if let Some(account) = self.accounts.get_mut(key)
@@ -296,7 +296,7 @@ impl World {
 
     fn end(&mut self) {
         if !self.has(Plant::RunsTimersWithoutAStream) {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         self.accounts.values_mut().for_each(|account| account.timer = None);
     }
@@ -315,7 +315,7 @@ impl World {
             self.cache.received(key, cached.clone(), said);
         }
         if let Some(account) = account {
-            account.state = State::Acked;
+            account.state = ResourceState::Acked;
             account.cached = Some(cached);
             account.error = None;
             account.newest = self.lost.clone();
@@ -339,12 +339,12 @@ impl World {
         self.pass_on(key, fault, &error, said);
         let Some(account) = self.accounts.get_mut(&key) else { return };
         let (state, is_data) = match fault {
-            Fault::Invalid => (State::Nacked, true),
-            Fault::PartlyInvalid => (State::Nacked, false),
+            Fault::Invalid => (ResourceState::Nacked, true),
+            Fault::PartlyInvalid => (ResourceState::Nacked, false),
             Fault::Deleted if account.cached.is_none() => return,
-            Fault::Deleted => (State::DoesNotExist, true),
+            Fault::Deleted => (ResourceState::DoesNotExist, true),
             Fault::Reported(code) => {
-                (State::ReceivedError, code == Code::NotFound || code == Code::PermissionDenied)
+                (ResourceState::ReceivedError, code == Code::NotFound || code == Code::PermissionDenied)
             }
         };
         if is_data && self.policy.fail_on_data_errors {
@@ -356,11 +356,11 @@ impl World {
         account.timer = None;
     }
 
-    /// Tells the cache of a fault.
+    /// Drives the cache with a fault.
     fn pass_on(&mut self, key: u8, fault: Fault, error: &Error, said: &mut Said) {
         let account = self.accounts.get(&key);
         let known = account.and_then(|account| account.error.as_ref());
-        let repeats = known.is_some_and(|known| known.says_the_same_as(error));
+        let repeats = known.is_some_and(|known| known.is_same_as(error));
         if repeats && self.has(Plant::PassesOverRepeatedErrors) {
             return;
         }
@@ -399,7 +399,7 @@ impl World {
     fn answer(&mut self, said: &mut Said) {
         self.cache.connected(said);
         if self.has(Plant::ForgetsOwnErrors) {
-            said.retain(|notice| notice.news == News::Ambient(None));
+            said.retain(|notice| notice.change == ResourceChange::Ambient(None));
         }
         if self.lost.take().is_some() {
             self.accounts.values_mut().for_each(|account| account.newest = account.error.clone());
@@ -421,10 +421,10 @@ impl World {
         }
     }
 
-    /// What becomes of what the cache says on its way to the watchers.
+    /// Applies the planted bug to notices on their way to the watchers.
     fn on_the_way(&self, mut said: Said) -> Said {
         if self.has(Plant::LosesWhatClears) {
-            said.retain(|notice| notice.news != News::Ambient(None));
+            said.retain(|notice| notice.change != ResourceChange::Ambient(None));
         }
         if self.has(Plant::TellsTwice) {
             said = said.into_iter().flat_map(|notice| [notice.clone(), notice]).collect();
@@ -447,16 +447,16 @@ impl World {
                 return Err(TestCaseError::fail(format!("without a watcher it is told {notice:?}")));
             };
             let before = view.clone();
-            let is_ambient = matches!(notice.news, News::Ambient(Some(_)));
+            let is_ambient = matches!(notice.change, ResourceChange::Ambient(Some(_)));
             prop_assert!(before.value.is_some() || !is_ambient, "ambient of what? {:?}", notice);
-            view.hear(&notice.news);
+            view.hear(&notice.change);
             prop_assert!(*view != before, "it is known: {:?}", notice);
         }
         Ok(())
     }
 
-    /// What can be seen of the cache, and what its watchers hold, is as in the account.
-    fn judge(&self) -> TestCaseResult {
+    /// Compares the observable state of the cache and its watchers with the reference model.
+    fn check_state(&self) -> TestCaseResult {
         prop_assert!(self.cache.is_sound(), "{:?}", self.cache);
         let timers = self.accounts.values().filter_map(|account| account.timer.as_ref());
         prop_assert_eq!(self.cache.deadline(), timers.map(|(fires, _, _)| *fires).min());
@@ -483,8 +483,8 @@ impl World {
         Ok(())
     }
 
-    /// From now on everything is asked for on a live stream, on which nothing comes: no resource is waited for longer
-    /// than its timer.
+    /// From now on everything is requested on a live stream that delivers nothing: no resource waits longer than its
+    /// timer.
     fn calm(&mut self) -> TestCaseResult {
         self.apply(Op::Sent((0..KEYS).collect()))?;
         let until = self.now.plus(BOUND);
@@ -494,7 +494,7 @@ impl World {
             let wait = due.since(self.now).as_micros().div_ceil(1_000);
             self.apply(Op::Wait(u64::try_from(wait).expect("short")))?;
         }
-        let waits = self.cache.entries().any(|entry| entry.state == State::Requested);
+        let waits = self.cache.entries().any(|entry| entry.state == ResourceState::Requested);
         prop_assert!(!waits && self.cache.deadline().is_none(), "it waits forever: {:?}", self.cache);
         Ok(())
     }

@@ -7,7 +7,7 @@ fn x1_a88_a_failing_channel_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::asked(policy);
         bench.lose("connection refused");
-        assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+        assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
         assert_eq!((bench.state(), bench.error()), ("requested", None));
     }
 }
@@ -17,7 +17,7 @@ fn x1_a88_a_failing_channel_is_ambient_where_a_resource_is_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
         bench.lose("connection refused");
-        assert_eq!(bench.told(), ["ambient UNAVAILABLE connection refused"]);
+        assert_eq!(bench.notices(), ["ambient UNAVAILABLE connection refused"]);
         assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
     }
 }
@@ -26,9 +26,9 @@ fn x1_a88_a_failing_channel_is_ambient_where_a_resource_is_cached() {
 fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::asked(policy);
-        bench.cache.disarm();
+        bench.cache.stop_timers();
         bench.lose("stream ended without a response");
-        assert_eq!(bench.told(), ["error UNAVAILABLE stream ended without a response"]);
+        assert_eq!(bench.notices(), ["error UNAVAILABLE stream ended without a response"]);
         assert_eq!((bench.state(), bench.error()), ("requested", None));
     }
 }
@@ -37,9 +37,9 @@ fn x1_a88_a_stream_without_a_response_is_an_error_where_nothing_is_cached() {
 fn x1_a88_a_stream_without_a_response_is_ambient_for_cached_ones() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::cached(policy);
-        bench.cache.disarm();
+        bench.cache.stop_timers();
         bench.lose("stream ended without a response");
-        assert_eq!(bench.told(), ["ambient UNAVAILABLE stream ended without a response"]);
+        assert_eq!(bench.notices(), ["ambient UNAVAILABLE stream ended without a response"]);
         assert_eq!((bench.state(), bench.value(), bench.error()), ("acked", Some(7), None));
     }
 }
@@ -49,7 +49,7 @@ fn x1_a88_a_nack_is_an_error_where_nothing_is_cached() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::asked(policy);
         bench.nack("no address");
-        assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+        assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
         assert_eq!((bench.state(), bench.error()), ("nacked", Some(nack("no address"))));
     }
 }
@@ -59,7 +59,7 @@ fn x1_a88_a_nack_of_a_cached_resource_is_ambient_by_default() {
     for policy in [KEEP, SLOW] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
-        assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+        assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
         assert_eq!((bench.state(), bench.value()), ("nacked_but_cached", Some(7)));
         assert_eq!(bench.error(), Some(nack("no address")));
     }
@@ -69,7 +69,7 @@ fn x1_a88_a_nack_of_a_cached_resource_is_ambient_by_default() {
 fn x1_a88_a_nack_drops_a_cached_resource_with_fail_on_data_errors() {
     let mut bench = Bench::cached(DROP);
     bench.nack("no address");
-    assert_eq!(bench.told(), ["error INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.notices(), ["error INVALID_ARGUMENT no address"]);
     assert_eq!((bench.state(), bench.value()), ("nacked", None));
     assert_eq!(bench.error(), Some(nack("no address")));
 }
@@ -79,7 +79,7 @@ fn x1_a88_a_resource_that_times_out_is_not_found() {
     for policy in [KEEP, DROP] {
         let mut bench = Bench::asked(policy);
         bench.tick(15_000);
-        assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+        assert_eq!(bench.notices(), [format!("error NOT_FOUND {MISSING}")]);
         assert_eq!(bench.state(), "does_not_exist");
     }
 }
@@ -89,7 +89,7 @@ fn x1_a88_a_time_out_is_unavailable_with_resource_timer_is_transient() {
     for fail_on_data_errors in [false, true] {
         let mut bench = Bench::asked(Policy { fail_on_data_errors, ..SLOW });
         bench.tick(30_000);
-        assert_eq!(bench.told(), [format!("error UNAVAILABLE {LATE}")]);
+        assert_eq!(bench.notices(), [format!("error UNAVAILABLE {LATE}")]);
         assert_eq!(bench.state(), "timeout");
     }
 }
@@ -99,7 +99,7 @@ fn x1_a88_a_deletion_of_a_cached_resource_is_ambient_by_default() {
     for policy in [KEEP, SLOW] {
         let mut bench = Bench::cached(policy);
         bench.delete();
-        assert_eq!(bench.told(), ["ambient NOT_FOUND was deleted"]);
+        assert_eq!(bench.notices(), ["ambient NOT_FOUND was deleted"]);
         assert_eq!((bench.state(), bench.value()), ("does_not_exist_but_cached", Some(7)));
         assert_eq!(bench.error(), Some(deletion()));
     }
@@ -109,7 +109,7 @@ fn x1_a88_a_deletion_of_a_cached_resource_is_ambient_by_default() {
 fn x1_a88_a_deletion_drops_a_cached_resource_with_fail_on_data_errors() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
-    assert_eq!(bench.told(), ["error NOT_FOUND was deleted"]);
+    assert_eq!(bench.notices(), ["error NOT_FOUND was deleted"]);
     assert_eq!((bench.state(), bench.value()), ("does_not_exist", None));
     assert_eq!(bench.error(), Some(deletion()));
 }
@@ -120,7 +120,7 @@ fn x1_a88_a_reported_data_error_is_an_error_where_nothing_is_cached() {
         for code in [Code::NotFound, Code::PermissionDenied] {
             let mut bench = Bench::asked(policy);
             bench.report(code, "not yours");
-            assert_eq!(bench.told(), [format!("error {} not yours", code.as_str())]);
+            assert_eq!(bench.notices(), [format!("error {} not yours", code.as_str())]);
             assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "not yours"))));
         }
     }
@@ -132,7 +132,7 @@ fn x1_a88_a_data_error_of_a_cached_resource_is_ambient_by_default() {
         for code in [Code::NotFound, Code::PermissionDenied] {
             let mut bench = Bench::cached(policy);
             bench.report(code, "not yours");
-            assert_eq!(bench.told(), [format!("ambient {} not yours", code.as_str())]);
+            assert_eq!(bench.notices(), [format!("ambient {} not yours", code.as_str())]);
             assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
             assert_eq!(bench.error(), Some(reported(code, "not yours")));
         }
@@ -144,13 +144,13 @@ fn x1_a88_a_data_error_drops_a_cached_one_with_fail_on_data_errors() {
     for code in [Code::NotFound, Code::PermissionDenied] {
         let mut bench = Bench::cached(DROP);
         bench.report(code, "not yours");
-        assert_eq!(bench.told(), [format!("error {} not yours", code.as_str())]);
+        assert_eq!(bench.notices(), [format!("error {} not yours", code.as_str())]);
         assert_eq!((bench.state(), bench.value()), ("received_error", None));
         assert_eq!(bench.error(), Some(reported(code, "not yours")));
     }
 }
 
-/// The codes that a source can report and that are no data errors.
+/// The codes of reported errors that are not data errors.
 fn transient_codes() -> Vec<Code> {
     let data = [Code::Ok, Code::NotFound, Code::PermissionDenied];
     Code::ALL.into_iter().filter(|code| !data.contains(code)).collect()
@@ -162,7 +162,7 @@ fn x1_a88_an_error_of_another_status_is_an_error_where_uncached() {
         for code in transient_codes() {
             let mut bench = Bench::asked(policy);
             bench.report(code, "later");
-            assert_eq!(bench.told(), [format!("error {} later", code.as_str())]);
+            assert_eq!(bench.notices(), [format!("error {} later", code.as_str())]);
             assert_eq!((bench.state(), bench.error()), ("received_error", Some(reported(code, "later"))));
         }
     }
@@ -174,7 +174,7 @@ fn x1_a88_an_error_of_another_status_is_ambient_where_cached() {
         for code in transient_codes() {
             let mut bench = Bench::cached(policy);
             bench.report(code, "later");
-            assert_eq!(bench.told(), [format!("ambient {} later", code.as_str())]);
+            assert_eq!(bench.notices(), [format!("ambient {} later", code.as_str())]);
             assert_eq!((bench.state(), bench.value()), ("received_error_but_cached", Some(7)));
             assert_eq!(bench.error(), Some(reported(code, "later")));
         }

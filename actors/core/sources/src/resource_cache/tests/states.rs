@@ -1,9 +1,9 @@
-//! The states of a cache entry: what is present in each (A88), their names in CSDS, and the labels of A78.
+//! The states of a cache entry: the contents of each (A88), their names in CSDS, and the labels of A78.
 
 use super::*;
 
-/// Whether the resource and an error are present.
-fn present(bench: &Bench) -> (State, bool, bool) {
+/// Whether a resource and an error are present.
+fn present(bench: &Bench) -> (ResourceState, bool, bool) {
     let web = bench.web();
     (web.state, web.cached.is_some(), web.error.is_some())
 }
@@ -12,27 +12,27 @@ fn present(bench: &Bench) -> (State, bool, bool) {
 fn x1_a88_requested_has_neither_the_resource_nor_an_error() {
     let mut bench = Bench::new(KEEP);
     bench.watch(WEB, 1);
-    assert_eq!(present(&bench), (State::Requested, false, false));
+    assert_eq!(present(&bench), (ResourceState::Requested, false, false));
     bench.send(0, &[WEB]);
-    assert_eq!(present(&bench), (State::Requested, false, false), "also once it was asked for");
+    assert_eq!(present(&bench), (ResourceState::Requested, false, false), "also once it was asked for");
     bench.lose("connection refused");
-    assert_eq!(present(&bench), (State::Requested, false, false), "its source is no part of it");
+    assert_eq!(present(&bench), (ResourceState::Requested, false, false), "its source is no part of it");
 }
 
 #[test]
 fn x1_a88_acked_has_the_resource_and_no_error() {
     let mut bench = Bench::cached(KEEP);
-    assert_eq!(present(&bench), (State::Acked, true, false));
+    assert_eq!(present(&bench), (ResourceState::Acked, true, false));
     bench.nack("no address");
     bench.receive(8, "3");
-    assert_eq!(present(&bench), (State::Acked, true, false), "whatever was wrong before");
+    assert_eq!(present(&bench), (ResourceState::Acked, true, false), "whatever was wrong before");
 }
 
 #[test]
 fn x1_a88_does_not_exist_by_the_timer_has_an_error_and_no_resource() {
     let mut bench = Bench::asked(KEEP);
     bench.tick(15_000);
-    assert_eq!(present(&bench), (State::DoesNotExist, false, true));
+    assert_eq!(present(&bench), (ResourceState::DoesNotExist, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::NotFound, MISSING)));
 }
 
@@ -41,7 +41,7 @@ fn x1_a88_does_not_exist_by_deletion_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.delete();
-        assert_eq!(present(&bench), (State::DoesNotExist, is_cached, true));
+        assert_eq!(present(&bench), (ResourceState::DoesNotExist, is_cached, true));
         assert_eq!(bench.error(), Some(deletion()), "it says how the deletion occurred");
     }
 }
@@ -51,7 +51,7 @@ fn x1_a88_nacked_has_the_failure_and_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.nack("no address");
-        assert_eq!(present(&bench), (State::Nacked, is_cached, true));
+        assert_eq!(present(&bench), (ResourceState::Nacked, is_cached, true));
         assert_eq!(bench.error(), Some(nack("no address")));
     }
 }
@@ -61,7 +61,7 @@ fn x1_a88_received_error_keeps_the_resource_by_default() {
     for (policy, is_cached) in [(KEEP, true), (DROP, false)] {
         let mut bench = Bench::cached(policy);
         bench.report(Code::PermissionDenied, "not yours");
-        assert_eq!(present(&bench), (State::ReceivedError, is_cached, true));
+        assert_eq!(present(&bench), (ResourceState::ReceivedError, is_cached, true));
         assert_eq!(bench.error(), Some(reported(Code::PermissionDenied, "not yours")));
     }
 }
@@ -70,13 +70,13 @@ fn x1_a88_received_error_keeps_the_resource_by_default() {
 fn x1_a88_timeout_has_an_error_and_no_resource() {
     let mut bench = Bench::asked(SLOW);
     bench.tick(30_000);
-    assert_eq!(present(&bench), (State::Timeout, false, true));
+    assert_eq!(present(&bench), (ResourceState::Timeout, false, true));
     assert_eq!(bench.error(), Some(error(Reason::Timer, Code::Unavailable, LATE)));
 }
 
 #[test]
 fn x1_a88_the_states_have_their_names_in_csds() {
-    let names = State::ALL.map(State::as_str);
+    let names = ResourceState::ALL.map(ResourceState::as_str);
     assert_eq!(names, ["REQUESTED", "DOES_NOT_EXIST", "ACKED", "NACKED", "RECEIVED_ERROR", "TIMEOUT"]);
 }
 
@@ -92,14 +92,14 @@ fn x1_a88_the_cache_states_are_those_of_a78_and_four_more() {
 #[test]
 fn x1_a88_each_state_with_and_without_a_resource_has_its_cache_state() {
     let table = [
-        (State::Requested, "requested", "requested"),
-        (State::DoesNotExist, "does_not_exist", "does_not_exist_but_cached"),
-        (State::Acked, "acked", "acked"),
-        (State::Nacked, "nacked", "nacked_but_cached"),
-        (State::ReceivedError, "received_error", "received_error_but_cached"),
-        (State::Timeout, "timeout", "timeout"),
+        (ResourceState::Requested, "requested", "requested"),
+        (ResourceState::DoesNotExist, "does_not_exist", "does_not_exist_but_cached"),
+        (ResourceState::Acked, "acked", "acked"),
+        (ResourceState::Nacked, "nacked", "nacked_but_cached"),
+        (ResourceState::ReceivedError, "received_error", "received_error_but_cached"),
+        (ResourceState::Timeout, "timeout", "timeout"),
     ];
-    assert_eq!(table.map(|(state, _, _)| state), State::ALL);
+    assert_eq!(table.map(|(state, _, _)| state), ResourceState::ALL);
     for (state, without, with) in table {
         assert_eq!(state.cache_state(false).as_str(), without);
         assert_eq!(state.cache_state(true).as_str(), with);

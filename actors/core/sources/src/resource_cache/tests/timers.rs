@@ -1,4 +1,4 @@
-//! When the timers of resources run, what stops them, and what they say (A57, A88).
+//! When the timers of resources run, what stops them, and their errors (A57, A88).
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn x1_a57_no_timer_runs_before_the_request_went_out_on_a_live_stream() {
     let mut bench = Bench::new(KEEP);
     bench.watch(WEB, 1);
     bench.tick(3_600_000);
-    assert_eq!((bench.cache.deadline(), bench.told(), bench.state()), (None, Vec::new(), "requested"));
+    assert_eq!((bench.cache.deadline(), bench.notices(), bench.state()), (None, Vec::new(), "requested"));
 }
 
 #[test]
@@ -25,9 +25,9 @@ fn x1_a88_the_default_timer_is_15_s_and_means_does_not_exist() {
     bench.send(4_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(19_000)));
     bench.cache.tick(at(19_000).minus(Duration::from_micros(1)), &mut bench.out);
-    assert_eq!(bench.told(), NOTHING, "too early");
+    assert_eq!(bench.notices(), NOTHING, "too early");
     bench.tick(19_000);
-    assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.notices(), [format!("error NOT_FOUND {MISSING}")]);
     assert_eq!(bench.cache.deadline(), None);
 }
 
@@ -38,9 +38,9 @@ fn x1_a88_the_transient_timer_is_30_s_and_means_a_slow_server() {
     bench.send(4_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(34_000)));
     bench.cache.tick(at(34_000).minus(Duration::from_micros(1)), &mut bench.out);
-    assert_eq!(bench.told(), NOTHING, "too early");
+    assert_eq!(bench.notices(), NOTHING, "too early");
     bench.tick(34_000);
-    assert_eq!(bench.told(), [format!("error UNAVAILABLE {LATE}")]);
+    assert_eq!(bench.notices(), [format!("error UNAVAILABLE {LATE}")]);
     assert_eq!(bench.cache.deadline(), None);
 }
 
@@ -58,7 +58,7 @@ fn x1_a88_a_resource_that_came_is_never_late() {
     let mut bench = Bench::cached(KEEP);
     assert_eq!(bench.cache.deadline(), None);
     bench.tick(3_600_000);
-    assert_eq!((bench.told(), bench.state()), (Vec::new(), "acked"));
+    assert_eq!((bench.notices(), bench.state()), (Vec::new(), "acked"));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::asked(policy);
         bench.delete();
-        assert_eq!((bench.told(), bench.state()), (Vec::new(), "requested"));
+        assert_eq!((bench.notices(), bench.state()), (Vec::new(), "requested"));
         assert_eq!(bench.cache.deadline(), Some(at(0).plus(policy.patience())));
     }
 }
@@ -92,9 +92,9 @@ fn x1_a88_absence_of_a_resource_that_has_not_come_is_left_to_the_timer() {
 #[test]
 fn x1_a57_the_end_of_the_stream_stops_the_timer() {
     let mut bench = Bench::asked(KEEP);
-    bench.cache.disarm();
+    bench.cache.stop_timers();
     bench.tick(14_000);
-    assert_eq!((bench.cache.deadline(), bench.told()), (None, Vec::new()));
+    assert_eq!((bench.cache.deadline(), bench.notices()), (None, Vec::new()));
     bench.send(20_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(35_000)));
 }
@@ -102,7 +102,7 @@ fn x1_a57_the_end_of_the_stream_stops_the_timer() {
 #[test]
 fn x1_a57_no_timer_runs_for_a_cached_resource_on_a_new_stream() {
     let mut bench = Bench::cached(KEEP);
-    bench.cache.disarm();
+    bench.cache.stop_timers();
     bench.send(20_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), None);
     bench.delete();
@@ -123,8 +123,8 @@ fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
             let mut bench = Bench::asked(policy);
             fault(&mut bench);
             let (state, error) = (bench.state(), bench.error());
-            bench.told();
-            bench.cache.disarm();
+            bench.notices();
+            bench.cache.stop_timers();
             assert_eq!(bench.cache.deadline(), None);
             bench.send(40_000, &[WEB]);
             let fires = at(40_000).plus(policy.patience());
@@ -133,7 +133,7 @@ fn x1_a57_a_new_stream_starts_the_timer_in_any_state() {
             assert_eq!(bench.cache.tick(fires, &mut bench.out), [WEB]);
             assert_eq!(bench.error().map(|error| error.reason), Some(Reason::Timer));
             let again = usize::from(!["does_not_exist", "timeout"].contains(&state));
-            assert_eq!(bench.told().len(), again, "{state}: what is known already is not reported again");
+            assert_eq!(bench.notices().len(), again, "{state}: what is known already is not reported again");
         }
     }
 }
@@ -143,7 +143,7 @@ fn x1_a88_only_the_next_stream_times_a_removed_resource() {
     let mut bench = Bench::cached(DROP);
     bench.delete();
     assert_eq!((bench.cache.deadline(), bench.state()), (None, "does_not_exist"));
-    bench.cache.disarm();
+    bench.cache.stop_timers();
     bench.send(20_000, &[WEB]);
     assert_eq!(bench.cache.deadline(), Some(at(35_000)));
     bench.receive(8, "2");
@@ -164,10 +164,10 @@ fn x1_a57_each_resource_has_a_timer_of_its_own() {
     bench.send(5_000, &[WEB, "shop"]);
     assert_eq!(bench.cache.deadline(), Some(at(15_000)));
     bench.tick(15_000);
-    assert_eq!(bench.told(), [format!("error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.notices(), [format!("error NOT_FOUND {MISSING}")]);
     assert_eq!(bench.cache.deadline(), Some(at(20_000)));
     bench.tick(20_000);
-    assert_eq!(bench.told_all(), [format!("shop 1: error NOT_FOUND {MISSING}")]);
+    assert_eq!(bench.all_notices(), [format!("shop 1: error NOT_FOUND {MISSING}")]);
     assert_eq!(bench.cache.deadline(), None);
 }
 
@@ -178,9 +178,9 @@ fn x1_timers_that_are_due_fire_together_however_late_somebody_looks() {
     bench.send(2_000, &[WEB]);
     bench.tick(90_000);
     let expected = ["shop", "web"].map(|key| format!("{key} 1: error NOT_FOUND {MISSING}"));
-    assert_eq!(bench.told_all(), expected, "in the order in which they were due");
+    assert_eq!(bench.all_notices(), expected, "in the order in which they were due");
     bench.tick(90_000);
-    assert_eq!(bench.told_all(), NOTHING, "once");
+    assert_eq!(bench.all_notices(), NOTHING, "once");
 }
 
 #[test]
@@ -208,11 +208,14 @@ fn x1_a71_a_timer_means_what_it_meant_for_the_server_that_was_asked() {
     bench.cache.set_policy(SLOW);
     bench.send(1_000, &["shop"]);
     bench.tick(15_000);
-    assert_eq!((bench.told(), bench.state()), (vec![format!("error NOT_FOUND {MISSING}")], "does_not_exist"));
+    assert_eq!(
+        (bench.notices(), bench.state()),
+        (vec![format!("error NOT_FOUND {MISSING}")], "does_not_exist")
+    );
     assert_eq!(bench.cache.deadline(), Some(at(31_000)));
     bench.cache.set_policy(KEEP);
     bench.tick(31_000);
-    assert_eq!(bench.told_all(), [format!("shop 1: error UNAVAILABLE {LATE}")]);
+    assert_eq!(bench.all_notices(), [format!("shop 1: error UNAVAILABLE {LATE}")]);
 }
 
 #[test]
@@ -220,8 +223,8 @@ fn x1_a88_a_resource_that_comes_after_its_timer_is_used() {
     for policy in ALL_POLICIES {
         let mut bench = Bench::asked(policy);
         bench.tick(30_000);
-        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.notices().len(), 1);
         bench.receive(7, "1");
-        assert_eq!((bench.told(), bench.state()), (vec![String::from("value 7")], "acked"));
+        assert_eq!((bench.notices(), bench.state()), (vec![String::from("value 7")], "acked"));
     }
 }

@@ -1,14 +1,14 @@
-//! Who is told: watchers that come late, watchers that go, and several of them.
+//! The notices to several watchers, to late ones, and to those that leave.
 
 use super::*;
 
-/// What one is told who begins to watch `web` now.
+/// The notices to a watcher that starts to watch `web` now.
 fn told_late(bench: &mut Bench) -> Vec<String> {
     bench.out.clear();
     bench.watch(WEB, 9);
-    let told = bench.told_all();
+    let notices = bench.all_notices();
     bench.cache.unwatch(&WEB, &9);
-    told
+    notices
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn x1_a88_the_first_watcher_of_an_unreachable_source_sees_that() {
     let mut bench = Bench::new(KEEP);
     bench.lose("connection refused");
     bench.watch(WEB, 1);
-    assert_eq!(bench.told(), ["error UNAVAILABLE connection refused"]);
+    assert_eq!(bench.notices(), ["error UNAVAILABLE connection refused"]);
     assert_eq!(bench.state(), "requested");
     bench.regain();
     assert_eq!(told_late(&mut bench), NOTHING);
@@ -64,10 +64,10 @@ fn x1_a_late_watcher_sees_the_newest_of_two_errors_like_the_earlier_ones() {
     let mut bench = Bench::cached(KEEP);
     bench.nack("no address");
     bench.lose("connection refused");
-    assert_eq!(bench.told().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
+    assert_eq!(bench.notices().last().map(String::as_str), Some("ambient UNAVAILABLE connection refused"));
     assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient UNAVAILABLE connection refused"]);
     bench.regain();
-    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
     assert_eq!(told_late(&mut bench)[1..], ["web 9: ambient INVALID_ARGUMENT no address"]);
 }
 
@@ -80,9 +80,10 @@ fn x1_a_late_watcher_sees_the_received_and_the_rejected_version() {
     }
     bench.out.clear();
     bench.watch(WEB, 9);
-    let news: Vec<News<u32>> = std::mem::take(&mut bench.out).into_iter().map(|notice| notice.news).collect();
+    let news: Vec<ResourceChange<u32>> =
+        std::mem::take(&mut bench.out).into_iter().map(|notice| notice.change).collect();
     let rejected = in_version(nack("no address"), "4", 40);
-    assert_eq!(news, [News::Changed(Ok(good(7, "2", 0))), News::Ambient(Some(rejected))]);
+    assert_eq!(news, [ResourceChange::Changed(Ok(good(7, "2", 0))), ResourceChange::Ambient(Some(rejected))]);
 }
 
 #[test]
@@ -91,10 +92,10 @@ fn x1_a88_every_watcher_is_told_in_the_order_of_the_watchers() {
     bench.watch(WEB, 3);
     bench.watch(WEB, 2);
     bench.receive(7, "1");
-    assert_eq!(bench.told_all(), ["web 1: value 7", "web 2: value 7", "web 3: value 7"]);
+    assert_eq!(bench.all_notices(), ["web 1: value 7", "web 2: value 7", "web 3: value 7"]);
     bench.nack("no address");
     let expected = [1, 2, 3].map(|watcher| format!("web {watcher}: ambient INVALID_ARGUMENT no address"));
-    assert_eq!(bench.told_all(), expected);
+    assert_eq!(bench.all_notices(), expected);
 }
 
 #[test]
@@ -102,12 +103,12 @@ fn x1_a88_news_of_one_resource_are_not_told_to_watchers_of_another() {
     let mut bench = Bench::asked(KEEP);
     bench.watch("shop", 1);
     bench.cache.received("shop", good(5, "1", 0), &mut bench.out);
-    assert_eq!(bench.told_all(), ["shop 1: value 5"]);
+    assert_eq!(bench.all_notices(), ["shop 1: value 5"]);
     bench.nack("no address");
-    assert_eq!(bench.told_all(), ["web 1: error INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.all_notices(), ["web 1: error INVALID_ARGUMENT no address"]);
     bench.lose("connection refused");
     let lost = "UNAVAILABLE connection refused";
-    assert_eq!(bench.told_all(), [format!("shop 1: ambient {lost}"), format!("web 1: error {lost}")]);
+    assert_eq!(bench.all_notices(), [format!("shop 1: ambient {lost}"), format!("web 1: error {lost}")]);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn x1_one_who_watches_already_is_not_told_again() {
     bench.nack("no address");
     bench.out.clear();
     bench.watch(WEB, 1);
-    assert_eq!((bench.told(), bench.web().watchers), (Vec::new(), 1));
+    assert_eq!((bench.notices(), bench.web().watchers), (Vec::new(), 1));
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn x1_the_entry_goes_with_its_last_watcher_and_with_it_all_that_was_known() {
     assert!(bench.cache.unwatch(&WEB, &2));
     assert_eq!(bench.cache.get(&WEB), None);
     bench.watch(WEB, 1);
-    assert_eq!((bench.told(), bench.state()), (Vec::new(), "requested"));
+    assert_eq!((bench.notices(), bench.state()), (Vec::new(), "requested"));
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn x1_one_who_watches_no_longer_is_told_nothing() {
     bench.out.clear();
     bench.cache.unwatch(&WEB, &2);
     bench.nack("no address");
-    assert_eq!(bench.told(), ["ambient INVALID_ARGUMENT no address"]);
+    assert_eq!(bench.notices(), ["ambient INVALID_ARGUMENT no address"]);
 }
 
 #[test]
@@ -151,7 +152,7 @@ fn x1_whatever_comes_of_a_resource_that_nobody_watches_is_passed_over() {
     bench.nack("no address");
     bench.report(Code::NotFound, "no such service");
     bench.delete();
-    assert_eq!((bench.told(), bench.cache.entries().count()), (Vec::new(), 0));
+    assert_eq!((bench.notices(), bench.cache.entries().count()), (Vec::new(), 0));
 }
 
 #[test]
@@ -165,10 +166,10 @@ fn x1_entries_are_listed_by_key_with_all_that_csds_shows() {
     bench.cache.invalid(WEB, rejected.clone(), &mut bench.out);
     let cached = good(7, "1", 10);
     let expected = [
-        Listed { key: &"shop", state: State::Requested, cached: None, error: None, watchers: 1 },
+        Listed { key: &"shop", state: ResourceState::Requested, cached: None, error: None, watchers: 1 },
         Listed {
             key: &"web",
-            state: State::Nacked,
+            state: ResourceState::Nacked,
             cached: Some(&cached),
             error: Some(&rejected),
             watchers: 2,

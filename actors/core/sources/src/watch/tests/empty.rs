@@ -1,18 +1,18 @@
-//! Watches that are accepted and deliver nothing, and connections that are cut.
+//! Accepted watches that deliver nothing, and connections that are cut.
 
 use super::*;
 
 const TWICE: &str = "the watch ended twice in a row within seconds, without a line";
 
 impl Run {
-    /// Opens the watch, if none is open, and ends it without a line after this time.
+    /// Opens the watch, if none is open, and ends it after `ms` without a line.
     fn empty(&mut self, millis: u64, failure: Option<WatchFailure>) {
         self.step(In::Opened(self.call()));
         self.pass(millis);
         self.ended(failure);
     }
 
-    /// Lets the list of this version succeed.
+    /// Completes the list with this version.
     fn listed(&mut self, n: u64) {
         self.lines(vec![list_end(n)]);
     }
@@ -90,7 +90,7 @@ fn empty_watches_cause_ever_fewer_lists_and_one_log_line() {
     assert_eq!(reports, [GivenUp::Watch(TWICE.into())], "once, with the first list");
     assert_eq!(run.watcher.stale_since, Some(Now::from_millis(1_000)));
 
-    // It delivers again.
+    // The watch delivers again.
     run.wait();
     if run.asks() == [Ask::StreamingList] {
         run.listed(30);
@@ -168,7 +168,7 @@ fn the_measured_silence_survives_reopening_however_the_watch_ends() {
 
 #[test]
 fn watches_cut_every_minute_cause_no_list_and_stay_fresh() {
-    // In good order, or with a reset.
+    // A normal end, or a reset.
     for failure in [None, Some(other())] {
         let mut run = Run::watching();
         let (mut at, mut samples) = (10, Vec::new());

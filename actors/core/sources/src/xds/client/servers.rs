@@ -1,37 +1,38 @@
-//! Which servers of the list are in use, and how their streams begin and end (A57, A71).
+//! The servers in use, and the start and end of their streams (A57, A71).
 
 use std::sync::Arc;
 
 use super::channel::{Channel, ChannelEnd};
-use super::{Call, Client, Ended, Out, Request, ServerId, StreamId, Turn, XdsMetric};
+use super::{Client, DriverCall, Out, ServerId, StreamEnd, StreamId, Turn, XdsMetric, XdsRequest};
 use model::machine::Now;
-use model::xds::cache::{Error, Reason, State};
-use model::xds::facts::{Code, Key, Kind};
+use model::xds::cache::{Error, Reason, ResourceState};
+use model::xds::facts::{Code, ResourceKey, ResourceKind};
 
 impl Client {
-    /// Brings the next server of the list into use. All that is watched is asked of it; what is cached stays (A71).
+    /// Starts to use the next server of the list. All watched resources are requested from it; cached ones stay (A71).
     pub(super) fn use_next(&mut self, turn: &mut Turn<'_>) {
         let place = self.used;
         let Some(channel) = self.channels.get_mut(place) else { return };
-        // It is opened when its time has come, and be that now: so all that is watched by then goes into one request.
+        // The stream is opened by the deadline, even if that is now, so that all resources watched by then go into one
+        // request.
         channel.await_stream(turn.now);
-        self.cache.disarm();
+        self.cache.stop_timers();
         self.cache.set_policy(channel.server.policy);
         self.used += 1;
         turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
     }
 
-    /// The last server in use: the one that counts.
+    /// The last server in use, which is the decisive one.
     pub(super) fn last(&self) -> Option<&Channel> {
         self.channels.get(self.used.checked_sub(1)?)
     }
 
-    /// Whether that one is not reached.
+    /// Returns true if the last server in use fails.
     pub(super) fn last_fails(&self) -> bool {
         self.last().is_some_and(|channel| channel.failure.is_some())
     }
 
-    /// Brings the next server into use if the last one fails and something is lacking. Whether it did.
+    /// Starts to use the next server if the last one fails and a resource is lacking. Returns true if it did.
     pub(super) fn fall_back(&mut self, turn: &mut Turn<'_>) -> bool {
         if !self.last_fails() || self.used >= self.channels.len() {
             return false;
@@ -43,48 +44,48 @@ impl Client {
         lacks
     }
 
-    /// Whether something is watched of which no server has said anything. A resource that is invalid is none of these,
-    /// nor is one that does not exist; one that did not come in time is, where the server said nothing else either or
-    /// the time that it takes tells of the server alone (A71, `resource_timer_is_transient_error`).
+    /// Returns true if no server has answered for some watched resource. Invalid and non-existing resources do not
+    /// count. A resource that did not arrive in time counts if the server sent no response either, or if lateness is a
+    /// transient error of the server (A71, `resource_timer_is_transient_error`).
     pub(super) fn lacks(&self) -> bool {
         self.cache.entries().any(|entry| match entry.state {
-            State::Requested | State::Timeout => true,
-            State::DoesNotExist => self.unanswered.contains(entry.key),
-            State::Acked | State::Nacked | State::ReceivedError => false,
+            ResourceState::Requested | ResourceState::Timeout => true,
+            ResourceState::DoesNotExist => self.unanswered.contains(entry.key),
+            ResourceState::Acked | ResourceState::Nacked | ResourceState::ReceivedError => false,
         })
     }
 
-    /// What did not come in time is taken not to exist, or the server to be slow (A57).
+    /// Expires late resources: they do not exist, or the server is slow (A57).
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
-        let late = self.cache.tick(turn.now, &mut turn.news);
+        let late = self.cache.tick(turn.now, &mut turn.notices);
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get_mut(place));
         let Some(stream) = last.and_then(Channel::stream_mut) else { return };
-        late.iter().for_each(|key| stream.line_mut(key.kind).on_answered(&key.name));
-        if stream.heard_at.is_none() {
+        late.iter().for_each(|key| stream.subscription_mut(key.kind).on_answered(&key.name));
+        if stream.first_response_at.is_none() {
             self.unanswered.extend(late);
         }
     }
 
-    /// Takes this server and those behind it out of use.
+    /// Takes the servers from `place` on out of use.
     pub(super) fn release_from(&mut self, place: usize, turn: &mut Turn<'_>) {
         let first_wait = self.params.backoff.first;
         for (n, channel) in self.channels.iter_mut().enumerate().take(self.used).skip(place) {
             if let Some(stream) = channel.release(turn.now, first_wait) {
-                turn.out.push(Out::Call(Call::Close(stream)));
+                turn.out.push(Out::Call(DriverCall::Close(stream)));
             }
             turn.measure(XdsMetric::Connected { server: ServerId(n), connected: None });
         }
         self.used = self.used.min(place);
     }
 
-    /// Opens a stream and asks for everything on it.
+    /// Opens a stream and requests everything on it.
     pub(super) fn open(&mut self, place: usize, turn: &mut Turn<'_>) {
         let stream = StreamId(self.streams + 1);
         self.streams = stream.0;
         let Some(channel) = self.channels.get_mut(place) else { return };
         channel.open(stream);
-        let mut first: Vec<Request> =
-            Kind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
+        let mut first: Vec<XdsRequest> =
+            ResourceKind::ALL.into_iter().filter_map(|kind| self.request(turn.now, place, kind)).collect();
         debug_assert!(!first.is_empty(), "a stream is opened for nothing");
         if let Some(request) = first.first_mut() {
             request.node = true;
@@ -92,36 +93,41 @@ impl Client {
         if let Some(channel) = self.channels.get_mut(place) {
             channel.on_opening();
         }
-        turn.out.push(Out::Call(Call::Open { stream, server: ServerId(place), first }));
+        turn.out.push(Out::Call(DriverCall::Open { stream, server: ServerId(place), first }));
     }
 
-    /// The request of this kind that is to go to this server now.
-    pub(super) fn request(&mut self, now: Now, place: usize, kind: Kind) -> Option<Request> {
+    /// The request of this kind to send to this server now.
+    pub(super) fn request(&mut self, now: Now, place: usize, kind: ResourceKind) -> Option<XdsRequest> {
         let channel = self.channels.get_mut(place)?;
         let watched = self.watched.get(kind);
         let is_acked = |name: &Arc<str>| {
-            self.cache.get(&Key::new(kind, Arc::clone(name))).is_some_and(|entry| entry.state == State::Acked)
+            self.cache
+                .get(&ResourceKey::new(kind, Arc::clone(name)))
+                .is_some_and(|entry| entry.state == ResourceState::Acked)
         };
-        // A server that is told that we have a version need send nothing: neither the end of an error, nor the error
-        // once more, nor that it is reached again.
-        let claims = !channel.begins(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
+        // A server that knows our version may send nothing: neither the end of an error, nor the error again, nor a
+        // sign that it is connected again.
+        let claims =
+            !channel.is_first_request(kind) || (channel.failure.is_none() && watched.iter().all(is_acked));
         channel.request(now, kind, watched, claims)
     }
 
-    /// Resources that the transport of the last server in use has sent in requests must arrive in time from now on.
-    /// Each resource is timed once per stream (A57).
+    /// Starts the timers of resources whose requests the transport of the last server has taken. Each resource is
+    /// timed once per stream (A57).
     pub(super) fn arm(&mut self, now: Now) {
-        // Not by `last`, beside which the cache could not be changed.
+        // `last()` would borrow all of `self`, including the cache.
         let last = self.used.checked_sub(1).and_then(|place| self.channels.get(place));
         let Some(stream) = last.and_then(Channel::stream) else { return };
-        for kind in Kind::ALL {
-            let awaited = stream.line(kind).awaited();
-            let keys: Vec<Key> = awaited.map(|name| Key::new(kind, Arc::clone(name))).collect();
+        for kind in ResourceKind::ALL {
+            let awaited = stream.subscription(kind).awaited();
+            let keys: Vec<ResourceKey> =
+                awaited.map(|name| ResourceKey::new(kind, Arc::clone(name))).collect();
             self.cache.sent(now, &keys);
         }
     }
 
-    /// A server has answered: it is the last one in use from now on, and watchers hear that it is reached (A57, A71).
+    /// Handles the first response of a server: it becomes the last server in use, and watchers are notified that it is
+    /// connected (A57, A71).
     pub(super) fn on_first_response(&mut self, place: usize, turn: &mut Turn<'_>) {
         turn.measure(XdsMetric::Connected { server: ServerId(place), connected: Some(true) });
         self.unanswered.clear();
@@ -130,35 +136,35 @@ impl Client {
             if let Some(channel) = self.channels.get(place) {
                 self.cache.set_policy(channel.server.policy);
             }
-            self.cache.disarm();
+            self.cache.stop_timers();
             self.arm(turn.now);
         }
-        self.cache.connected(&mut turn.news);
+        self.cache.connected(&mut turn.notices);
     }
 
-    pub(super) fn on_ended(&mut self, id: StreamId, ended: &Ended, jitter: u16, turn: &mut Turn<'_>) {
+    pub(super) fn on_ended(&mut self, id: StreamId, ended: &StreamEnd, jitter: u16, turn: &mut Turn<'_>) {
         let Some(place) = self.place_of(id) else { return };
         let is_last = place + 1 == self.used;
         if is_last {
-            self.cache.disarm();
+            self.cache.stop_timers();
         }
         let Some(channel) = self.channels.get_mut(place) else { return };
         let end = channel.on_ended(turn.now, ended, &self.params.backoff, jitter);
         let failure = channel.failure.clone();
         match end {
-            ChannelEnd::Heard => return,
-            ChannelEnd::Lost => {
+            ChannelEnd::Answered => return,
+            ChannelEnd::Failed => {
                 let server = ServerId(place);
                 turn.measure(XdsMetric::Connected { server, connected: Some(false) });
                 turn.measure(XdsMetric::ServerFailure(server));
             }
-            ChannelEnd::LostStill => {}
+            ChannelEnd::StillFailing => {}
         }
         let Some(message) = failure.filter(|_| is_last) else { return };
         if !self.fall_back(turn) {
             let reason = Reason::Connectivity;
             let error = Error { reason, code: Code::Unavailable, message, rejected: None };
-            self.cache.connectivity(error, &mut turn.news);
+            self.cache.connectivity(error, &mut turn.notices);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One aggregated stream: what was asked for on it of each kind, and which answers are owed.
+//! One aggregated stream: its requests of each kind, and the answers due on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::StreamId;
 use model::level::Provenance;
 use model::machine::Now;
-use model::xds::facts::Kind;
+use model::xds::facts::ResourceKind;
 
-/// One thing for each kind of resource.
+/// One value for each kind of resource.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct PerKind<T> {
     cluster: T,
@@ -16,24 +16,24 @@ pub(super) struct PerKind<T> {
 }
 
 impl<T> PerKind<T> {
-    /// What `make` makes, for each kind.
+    /// Creates the values with `make`.
     pub fn new(make: impl Fn() -> T) -> PerKind<T> {
         PerKind { cluster: make(), endpoints: make() }
     }
 
-    /// That of this kind.
-    pub fn get(&self, kind: Kind) -> &T {
+    /// The value of this kind.
+    pub fn get(&self, kind: ResourceKind) -> &T {
         match kind {
-            Kind::Cluster => &self.cluster,
-            Kind::Endpoints => &self.endpoints,
+            ResourceKind::Cluster => &self.cluster,
+            ResourceKind::Endpoints => &self.endpoints,
         }
     }
 
-    /// That of this kind.
-    pub fn get_mut(&mut self, kind: Kind) -> &mut T {
+    /// The value of this kind.
+    pub fn get_mut(&mut self, kind: ResourceKind) -> &mut T {
         match kind {
-            Kind::Cluster => &mut self.cluster,
-            Kind::Endpoints => &mut self.endpoints,
+            ResourceKind::Cluster => &mut self.cluster,
+            ResourceKind::Endpoints => &mut self.endpoints,
         }
     }
 }
@@ -41,111 +41,116 @@ impl<T> PerKind<T> {
 /// An open stream.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// Its id.
+    /// Id of the stream.
     pub id: StreamId,
-    /// When the first response came on it.
-    pub heard_at: Option<Now>,
-    /// Whether the driver waits for leave to read its next message.
+    /// Arrival of its first response.
+    pub first_response_at: Option<Now>,
+    /// True if the driver waits for permission to read the next message.
     pub wants_read: bool,
-    lines: PerKind<Line>,
+    subscriptions: PerKind<Subscription>,
 }
 
 impl Stream {
-    /// A stream on which nothing was asked for yet.
+    /// Creates a stream without requests.
     pub fn new(id: StreamId) -> Stream {
-        Stream { id, heard_at: None, wants_read: true, lines: PerKind::new(Line::default) }
+        Stream {
+            id,
+            first_response_at: None,
+            wants_read: true,
+            subscriptions: PerKind::new(Subscription::default),
+        }
     }
 
-    /// What was said of this kind.
-    pub fn line(&self, kind: Kind) -> &Line {
-        self.lines.get(kind)
+    /// The requests and responses of this kind.
+    pub fn subscription(&self, kind: ResourceKind) -> &Subscription {
+        self.subscriptions.get(kind)
     }
 
-    /// What was said of this kind.
-    pub fn line_mut(&mut self, kind: Kind) -> &mut Line {
-        self.lines.get_mut(kind)
+    /// The requests and responses of this kind.
+    pub fn subscription_mut(&mut self, kind: ResourceKind) -> &mut Subscription {
+        self.subscriptions.get_mut(kind)
     }
 
-    /// When an answer that waits is due.
+    /// When the next delayed answer is due.
     pub fn deadline(&self) -> Option<Now> {
-        Kind::ALL.into_iter().filter_map(|kind| self.line(kind).deadline()).min()
+        ResourceKind::ALL.into_iter().filter_map(|kind| self.subscription(kind).deadline()).min()
     }
 }
 
-/// Where the last request of a kind is.
+/// The progress of the last request of a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Flight {
-    /// The transport has pulled it, or there was none.
+    /// The transport has taken it, or there was none.
     #[default]
     Landed,
-    /// It is one of those that the stream was opened with.
+    /// It belongs to the requests that the stream was opened with.
     Opening,
-    /// It was sent later, and not pulled yet.
+    /// It was sent later, and is not taken yet.
     Sent,
 }
 
-/// How a response is answered.
+/// The answer to a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
-    /// It was good.
+pub(super) enum ResponseAnswer {
+    /// Accept it.
     Ack,
-    /// Something in it was not.
+    /// Reject it.
     Nack {
         /// Its version.
         version: Arc<str>,
-        /// What was not good.
+        /// The complaints.
         message: Arc<str>,
     },
 }
 
 /// An answer that was not sent yet.
 #[derive(Debug)]
-struct Owed {
+struct PendingAnswer {
     due: Now,
-    answer: Answer,
+    answer: ResponseAnswer,
 }
 
-/// What is to be asked now.
+/// A request to send now.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct NextRequest {
     /// The names.
     pub names: BTreeSet<Arc<str>>,
-    /// Whether nothing of this kind was asked on the stream before.
+    /// True if it is the first of this kind on the stream.
     pub is_first: bool,
-    /// What it answers besides.
-    pub answer: Option<Answer>,
+    /// The answer that it carries.
+    pub answer: Option<ResponseAnswer>,
 }
 
-/// What was said of one kind on one stream.
+/// The requests and responses of one kind on one stream.
 ///
-/// At most one request of a kind waits for the transport: what changes meanwhile goes into the next one.
+/// At most one request of a kind waits for the transport. Changes in the meantime go into the next one.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct Subscription {
     /// The nonce of the last response.
     nonce: Arc<str>,
     /// The names in the last request; `None`: there was none.
-    asked: Option<BTreeSet<Arc<str>>>,
+    requested: Option<BTreeSet<Arc<str>>>,
     flight: Flight,
-    /// Whether the names that are watched are known to be those that were asked for last.
-    is_settled: bool,
-    /// Names that were asked for and are not watched any more, so that all that was known of them is forgotten. They
-    /// are left out of the next request even if they are watched again: only of names that are new to it does a
-    /// server send what it has sent before.
+    /// True if the watched names are known to equal the last requested ones.
+    is_up_to_date: bool,
+    /// Names that were requested and are no longer watched, so that their resources are forgotten. The next request
+    /// leaves them out even if they are watched again, because a server sends a resource again only for a name that is
+    /// new to the request.
     dropped: BTreeSet<Arc<str>>,
-    /// Names whose absence from a response that names all means that they do not exist: the server knew that they are
-    /// asked for, and has not said that it cannot send them.
-    accountable: BTreeSet<Arc<str>>,
-    /// Names of which the server has sent a valid resource on this stream.
+    /// Names that do not exist if a complete response lacks them: the server knew the request for them, and has not
+    /// reported an error.
+    expected: BTreeSet<Arc<str>>,
+    /// Names for which the server has sent a valid resource on this stream.
     sent: BTreeSet<Arc<str>>,
     /// Names for which no timer starts on this stream any more: the server has answered, or the timer has fired.
     answered: BTreeSet<Arc<str>>,
-    owed: Option<Owed>,
+    pending_answer: Option<PendingAnswer>,
 }
 
-impl Line {
-    /// Whether anything of this kind was asked for.
-    pub fn has_asked(&self) -> bool {
-        self.asked.is_some()
+impl Subscription {
+    /// Returns true if this kind was requested.
+    pub fn is_requested(&self) -> bool {
+        self.requested.is_some()
     }
 
     /// The nonce of the last response.
@@ -153,127 +158,133 @@ impl Line {
         &self.nonce
     }
 
-    /// When an answer that waits is due; what waits for the transport waits for no time.
+    /// When a delayed answer is due; an answer that waits for the transport has no due time.
     fn deadline(&self) -> Option<Now> {
         match self.flight {
-            Flight::Landed => self.owed.as_ref().map(|owed| owed.due),
+            Flight::Landed => self.pending_answer.as_ref().map(|pending_answer| pending_answer.due),
             Flight::Opening | Flight::Sent => None,
         }
     }
 
-    /// Another name is watched.
+    /// A name was added to the watched ones.
     pub fn on_watched(&mut self) {
-        self.is_settled = false;
+        self.is_up_to_date = false;
     }
 
-    /// A name is watched no more.
+    /// A name is no longer watched.
     pub fn on_dropped(&mut self, name: &Arc<str>) {
-        self.is_settled = false;
-        self.accountable.remove(name);
+        self.is_up_to_date = false;
+        self.expected.remove(name);
         self.sent.remove(name);
         self.answered.remove(name);
-        if self.asked.as_ref().is_some_and(|asked| asked.contains(name)) {
+        if self.requested.as_ref().is_some_and(|requested| requested.contains(name)) {
             self.dropped.insert(Arc::clone(name));
         }
     }
 
-    /// What is to be asked or answered now, where these names are watched. From then on it counts as asked.
-    pub fn ask(&mut self, now: Now, watched: &BTreeSet<Arc<str>>) -> Option<Ask> {
-        let answers = self.owed.as_ref().is_some_and(|owed| owed.due <= now);
-        if self.flight != Flight::Landed || (self.is_settled && !answers) {
+    /// The request to send now for the watched names. It counts as sent.
+    pub fn next_request(&mut self, now: Now, watched: &BTreeSet<Arc<str>>) -> Option<NextRequest> {
+        let answers = self.pending_answer.as_ref().is_some_and(|pending_answer| pending_answer.due <= now);
+        if self.flight != Flight::Landed || (self.is_up_to_date && !answers) {
             return None;
         }
         let names: BTreeSet<Arc<str>> = watched.difference(&self.dropped).cloned().collect();
-        let differs = match &self.asked {
-            Some(asked) => *asked != names,
+        let differs = match &self.requested {
+            Some(requested) => *requested != names,
             None => !names.is_empty(),
         };
         if !differs && !answers {
-            self.is_settled = true;
+            self.is_up_to_date = true;
             return None;
         }
-        let is_first = self.asked.is_none();
+        let is_first = self.requested.is_none();
         if is_first {
-            self.accountable.clone_from(&names);
+            self.expected.clone_from(&names);
         }
-        // What is left out here may have come before the server hears of that, and will then be missing rightly.
-        self.accountable.retain(|name| names.contains(name));
-        // What was left out here is asked for again in the next one.
-        self.is_settled = self.dropped.is_empty();
+        // A name that is left out here may arrive before the server processes the request, and its later absence is
+        // correct.
+        self.expected.retain(|name| names.contains(name));
+        // Names left out here are requested again in the next request.
+        self.is_up_to_date = self.dropped.is_empty();
         self.dropped.clear();
-        self.asked = Some(names.clone());
+        self.requested = Some(names.clone());
         self.flight = Flight::Sent;
-        Some(Ask { names, is_first, answer: self.owed.take().map(|owed| owed.answer) })
+        Some(NextRequest {
+            names,
+            is_first,
+            answer: self.pending_answer.take().map(|pending_answer| pending_answer.answer),
+        })
     }
 
-    /// The stream is opened with what was asked.
+    /// The stream is opened with the requests so far.
     pub fn on_opening(&mut self) {
         if self.flight == Flight::Sent {
             self.flight = Flight::Opening;
         }
     }
 
-    /// The transport has pulled what the stream was opened with.
+    /// The transport has taken the requests that the stream was opened with.
     pub fn on_dispatched(&mut self) {
         if self.flight == Flight::Opening {
             self.flight = Flight::Landed;
         }
     }
 
-    /// The transport has pulled the last request.
+    /// The transport has taken the last request.
     pub fn on_sent(&mut self) {
         self.flight = Flight::Landed;
     }
 
-    /// The names that the transport has sent in requests, that are still wanted, and that have no answer yet.
+    /// The requested names that the transport has sent, that are still wanted, and that have no answer yet.
     pub fn awaited(&self) -> impl Iterator<Item = &Arc<str>> {
-        let asked = self.asked.as_ref().filter(|_| self.flight == Flight::Landed);
+        let requested = self.requested.as_ref().filter(|_| self.flight == Flight::Landed);
         let is_answered = |name: &Arc<str>| self.dropped.contains(name) || self.answered.contains(name);
-        asked.into_iter().flatten().filter(move |name| !is_answered(name))
+        requested.into_iter().flatten().filter(move |name| !is_answered(name))
     }
 
-    /// No timer starts for this name on the stream any more: the server has answered, or the timer has fired.
+    /// Starts no timer for this name on the stream any more: the server has answered, or the timer has fired.
     pub fn on_answered(&mut self, name: &Arc<str>) {
         self.answered.insert(Arc::clone(name));
     }
 
-    /// A response came that is to be answered when it is due, or as soon as something else is asked. An answer to the
-    /// one before it that has not gone is not owed any more.
-    pub fn owe(&mut self, nonce: &str, due: Now, answer: Answer) {
+    /// Records the answer to a response. It is sent when it is due, or with the next request, and replaces an unsent
+    /// earlier answer.
+    pub fn set_answer(&mut self, nonce: &str, due: Now, answer: ResponseAnswer) {
         self.nonce = Arc::from(nonce);
-        self.owed = Some(Owed { due, answer });
+        self.pending_answer = Some(PendingAnswer { due, answer });
     }
 
     /// The server has sent the resource, valid or not.
     pub fn on_seen(&mut self, name: &Arc<str>) {
         self.on_answered(name);
-        self.accountable.insert(Arc::clone(name));
+        self.expected.insert(Arc::clone(name));
     }
 
-    /// How a valid resource that it has sent reached us: what can be used first on a stream may be less than what the
-    /// server will have once it knows all; what follows are changes (G1).
+    /// The provenance of a valid resource. The first one on a stream may be incomplete, because the server may not
+    /// know everything yet; later ones are changes (G1).
     pub fn on_valid(&mut self, name: &Arc<str>) -> Provenance {
         if self.sent.insert(Arc::clone(name)) { Provenance::Relist } else { Provenance::Watch }
     }
 
-    /// The server has said why it does not send the resource. It says so once, also where it names all that exist
-    /// (TP3).
+    /// The server has reported an error in place of the resource. It does so once, even if its responses are complete
+    /// otherwise (TP3).
     pub fn on_reported(&mut self, name: &Arc<str>) {
-        self.accountable.remove(name);
+        self.expected.remove(name);
     }
 
-    /// The names that are missing in a response that names all that exist, where these are not.
+    /// The names that are missing in a complete response with the names `seen`.
     pub fn missing(&self, seen: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
-        self.accountable.difference(seen).cloned().collect()
+        self.expected.difference(seen).cloned().collect()
     }
 
-    /// Whether it is only answered what was asked, and only dropped what was.
+    /// Checks the invariants: only requested names are answered or dropped.
     pub fn is_sound(&self) -> bool {
-        let has_asked = self.has_asked();
-        let asked = self.asked.as_ref();
-        let knows = |name: &Arc<str>| asked.is_some_and(|asked| asked.contains(name));
-        (has_asked || (self.owed.is_none() && self.nonce.is_empty() && self.flight == Flight::Landed))
+        let is_requested = self.is_requested();
+        let requested = self.requested.as_ref();
+        let knows = |name: &Arc<str>| requested.is_some_and(|requested| requested.contains(name));
+        (is_requested
+            || (self.pending_answer.is_none() && self.nonce.is_empty() && self.flight == Flight::Landed))
             && self.dropped.iter().all(knows)
-            && (self.dropped.is_empty() || !self.is_settled)
+            && (self.dropped.is_empty() || !self.is_up_to_date)
     }
 }

@@ -1,4 +1,4 @@
-//! A client on the test's clock, in the place of its driver, its watchers and its servers.
+//! A client on the test's clock; the test acts as its driver, its watchers and its servers.
 
 mod answers;
 mod errors;
@@ -12,46 +12,46 @@ mod shown;
 mod streams;
 
 use super::*;
-use crate::resource_cache::News;
+use crate::resource_cache::ResourceChange;
 use model::xds::cache::Policy;
-use model::xds::cache::{Reason, State};
+use model::xds::cache::{Reason, ResourceState};
 use model::xds::facts::Code;
 use model::xds::facts::{
     AddressFacts, AssignmentFacts, Body, ClusterFacts, EdsFacts, EdsSource, EndpointFacts, LocalityFacts,
-    Raw, Received, Reported,
+    Raw, Received, ReportedError,
 };
 use model::xds::validate;
 
-/// Some watcher, where it does not matter which.
-const WATCHER: Watcher = Watcher(1);
-/// When every response comes, on the wall.
+/// A watcher, for tests with only one.
+const WATCHER: WatcherId = WatcherId(1);
+/// The arrival of every response, on the wall clock.
 const AT: Wall = Wall::from_micros(7_000_000);
 
 const PLAIN: Policy = Policy { fail_on_data_errors: false, timer_is_transient: false };
 const FAILS: Policy = Policy { fail_on_data_errors: true, timer_is_transient: false };
 const PATIENT: Policy = Policy { fail_on_data_errors: false, timer_is_transient: true };
 
-fn cluster(name: &str) -> Key {
-    Key::new(Kind::Cluster, name)
+fn cluster(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Cluster, name)
 }
 
-fn endpoints(name: &str) -> Key {
-    Key::new(Kind::Endpoints, name)
+fn endpoints(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Endpoints, name)
 }
 
-fn raw(key: &Key, text: &str) -> Raw {
+fn raw(key: &ResourceKey, text: &str) -> Raw {
     let bytes = format!("{}:{text}", key.name).into_bytes();
     Raw { type_url: Arc::from(key.kind.type_url()), bytes: Arc::from(bytes) }
 }
 
-fn body(key: &Key, discovery: i32, address: AddressFacts, service_name: String) -> Body {
+fn body(key: &ResourceKey, discovery: i32, address: AddressFacts, service_name: String) -> Body {
     let name = key.name.to_string();
     match key.kind {
-        Kind::Cluster => {
+        ResourceKind::Cluster => {
             let eds = Some(EdsFacts { service_name, source: EdsSource::Ads });
             Body::Cluster(ClusterFacts { name, discovery: Some(discovery), eds })
         }
-        Kind::Endpoints => {
+        ResourceKind::Endpoints => {
             let endpoint = EndpointFacts { address, additional: Vec::new(), health: 1, weight: None };
             let locality =
                 LocalityFacts { weight: Some(1), endpoints: vec![endpoint], ..LocalityFacts::default() };
@@ -60,32 +60,36 @@ fn body(key: &Key, discovery: i32, address: AddressFacts, service_name: String) 
     }
 }
 
-/// A valid resource; those of another number differ.
-fn good(key: &Key, n: u8) -> Received {
+/// A valid resource; those with another number differ.
+fn good(key: &ResourceKey, n: u8) -> Received {
     let address = AddressFacts::Socket { address: format!("10.0.0.{n}"), port: Some(80), protocol: 0 };
     let body = body(key, 3, address, format!("e{n}"));
     Received { raw: raw(key, &n.to_string()), wrapper: None, body: Ok(body) }
 }
 
-/// An invalid resource whose name can be read.
-fn bad(key: &Key) -> Received {
+/// An invalid resource with a readable name.
+fn bad(key: &ResourceKey) -> Received {
     let body = body(key, 0, AddressFacts::Pipe, String::new());
     Received { raw: raw(key, "bad"), wrapper: None, body: Ok(body) }
 }
 
-/// A resource of which not even the name can be read.
-fn broken(kind: Kind) -> Received {
-    Received { raw: raw(&Key::new(kind, "?"), "broken"), wrapper: None, body: Err("truncated".to_owned()) }
+/// A resource without a readable name.
+fn broken(kind: ResourceKind) -> Received {
+    Received {
+        raw: raw(&ResourceKey::new(kind, "?"), "broken"),
+        wrapper: None,
+        body: Err("truncated".to_owned()),
+    }
 }
 
-/// What a valid resource means.
-fn value(key: &Key, n: u8) -> Value {
+/// The content of a valid resource.
+fn value(key: &ResourceKey, n: u8) -> ResourceValue {
     let (name, value) = validate(key.kind, &good(key, n)).expect("it is valid");
     assert_eq!(name, key.name);
     value
 }
 
-fn response(kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) -> Response {
+fn response(kind: ResourceKind, version: &str, nonce: &str, resources: Vec<Received>) -> Response {
     Response {
         type_url: kind.type_url().to_owned(),
         version: version.to_owned(),
@@ -96,25 +100,25 @@ fn response(kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) ->
     }
 }
 
-fn reported(name: &str, code: Code) -> Reported {
+fn reported(name: &str, code: Code) -> ReportedError {
     let message = format!("no {name} for you");
-    Reported { name: Some(name.to_owned()), code: Some(code.number()), message }
+    ReportedError { name: Some(name.to_owned()), code: Some(code.number()), message }
 }
 
-fn unavailable() -> Ended {
-    Ended { code: Code::Unavailable, message: "tcp connect error".to_owned() }
+fn unavailable() -> StreamEnd {
+    StreamEnd { code: Code::Unavailable, message: "tcp connect error".to_owned() }
 }
 
-/// A client with its driver. After each input `out` holds what was said.
+/// A client with its driver. After each input `out` holds the new outputs.
 struct Run {
     client: Client,
     now: Now,
     out: Vec<Out>,
     /// The open streams by server.
     open: BTreeMap<usize, StreamId>,
-    /// Whether the transport pulls what is sent at once.
+    /// True if the transport takes sent requests at once.
     pulls: bool,
-    /// Whether watchers record at once what they are told.
+    /// True if watchers process their notices at once.
     records: bool,
 }
 
@@ -127,8 +131,8 @@ impl Run {
         };
         let params = Params {
             servers: policies.iter().enumerate().map(server).collect(),
-            backoff: Waits::STREAMS,
-            nack_pace: Waits::NACKS,
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff::NACKS,
         };
         Run {
             client: Client::new(params),
@@ -140,12 +144,12 @@ impl Run {
         }
     }
 
-    /// A client of one server without any feature, whose stream is dispatched and has asked for these.
-    fn watching(keys: &[Key]) -> Run {
+    /// A client of one server without special features, whose stream is dispatched with requests for these resources.
+    fn watching(keys: &[ResourceKey]) -> Run {
         Run::watching_with(PLAIN, keys)
     }
 
-    fn watching_with(policy: Policy, keys: &[Key]) -> Run {
+    fn watching_with(policy: Policy, keys: &[ResourceKey]) -> Run {
         let mut run = Run::with(&[policy]);
         keys.iter().for_each(|key| run.watch(key));
         run.connect(0);
@@ -161,33 +165,33 @@ impl Run {
         self.follow();
     }
 
-    /// Does as the driver and the watchers do with what was said, and adds what is said to that.
+    /// Acts as the driver and the watchers on the outputs, and appends the results.
     fn follow(&mut self) {
         let mut next = 0;
         while let Some(said) = self.out.get(next).cloned() {
             next += 1;
             match said {
-                Out::Call(Call::Open { stream, server, .. }) => {
+                Out::Call(DriverCall::Open { stream, server, .. }) => {
                     let before = self.open.insert(server.0, stream);
                     assert_eq!(before, None, "a second stream to the same server");
                 }
-                Out::Call(Call::Close(stream)) => self.open.retain(|_, open| *open != stream),
-                Out::Call(Call::Send(stream, request)) if self.pulls => {
-                    self.client.step(self.now, Heard::Sent(stream, request.kind).into(), &mut self.out);
+                Out::Call(DriverCall::Close(stream)) => self.open.retain(|_, open| *open != stream),
+                Out::Call(DriverCall::Send(stream, request)) if self.pulls => {
+                    self.client.step(self.now, StreamEvent::Sent(stream, request.kind).into(), &mut self.out);
                 }
                 Out::Notice(update, _) if self.records => {
                     self.client.step(self.now, In::Processed(update), &mut self.out);
                 }
-                Out::Call(Call::Send(..) | Call::Read(_)) | Out::Notice(..) | Out::Metric(_) => {}
+                Out::Call(DriverCall::Send(..) | DriverCall::Read(_)) | Out::Notice(..) | Out::Metric(_) => {}
             }
         }
     }
 
-    fn watch(&mut self, key: &Key) {
+    fn watch(&mut self, key: &ResourceKey) {
         self.step(In::Watch(key.clone(), WATCHER));
     }
 
-    fn unwatch(&mut self, key: &Key) {
+    fn unwatch(&mut self, key: &ResourceKey) {
         self.step(In::Unwatch(key.clone(), WATCHER));
     }
 
@@ -195,33 +199,33 @@ impl Run {
         *self.open.get(&server).expect("a stream to the server is open")
     }
 
-    /// A transport to the server is connected.
+    /// The transport to the server is connected.
     fn connect(&mut self, server: usize) {
-        self.step(Heard::Dispatched(self.stream(server)));
+        self.step(StreamEvent::Dispatched(self.stream(server)));
     }
 
     fn respond_from(&mut self, server: usize, response: Response) {
-        self.step(Heard::Response(self.stream(server), response, AT));
+        self.step(StreamEvent::Response(self.stream(server), response, AT));
     }
 
-    fn respond(&mut self, kind: Kind, version: &str, nonce: &str, resources: Vec<Received>) {
+    fn respond(&mut self, kind: ResourceKind, version: &str, nonce: &str, resources: Vec<Received>) {
         self.respond_from(0, response(kind, version, nonce, resources));
     }
 
-    /// Responds with errors in the place of resources.
-    fn report(&mut self, kind: Kind, version: &str, nonce: &str, errors: Vec<Reported>) {
+    /// Responds with errors instead of resources.
+    fn report(&mut self, kind: ResourceKind, version: &str, nonce: &str, errors: Vec<ReportedError>) {
         let response = Response { errors, ..response(kind, version, nonce, Vec::new()) };
         self.respond_from(0, response);
     }
 
-    /// The stream to a server ends, with no jitter in what follows.
-    fn end(&mut self, server: usize, ended: Ended) {
+    /// Ends the stream to a server, without jitter.
+    fn end(&mut self, server: usize, ended: StreamEnd) {
         self.end_with(server, ended, 500);
     }
 
-    fn end_with(&mut self, server: usize, ended: Ended, jitter: u16) {
+    fn end_with(&mut self, server: usize, ended: StreamEnd, jitter: u16) {
         let stream = self.open.remove(&server).expect("a stream to the server is open");
-        self.step(Heard::Ended { stream, ended, jitter });
+        self.step(StreamEvent::Ended { stream, ended, jitter });
     }
 
     fn fail(&mut self, server: usize) {
@@ -235,12 +239,12 @@ impl Run {
         self.follow();
     }
 
-    /// How long until it does something by itself, in milliseconds.
+    /// The time to the next deadline, in milliseconds.
     fn waits(&self) -> Option<u128> {
         self.client.deadline().map(|at| at.since(self.now).as_millis())
     }
 
-    /// Waits until it does something by itself; for how long, in milliseconds.
+    /// Advances the clock to the next deadline, and returns the time in milliseconds.
     fn wait(&mut self) -> u128 {
         let waits = self.waits().expect("something is waited for");
         self.now = self.client.deadline().expect("something is waited for");
@@ -248,34 +252,36 @@ impl Run {
         waits
     }
 
-    /// The requests that were sent, with a stream or on one.
+    /// The requests that were sent, when opening a stream or later.
     fn requests(&self) -> Vec<String> {
         let mut shown = Vec::new();
         for said in &self.out {
             match said {
-                Out::Call(Call::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
-                Out::Call(Call::Send(_, request)) => shown.push(show_request(request)),
-                Out::Call(Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {}
+                Out::Call(DriverCall::Open { first, .. }) => shown.extend(first.iter().map(show_request)),
+                Out::Call(DriverCall::Send(_, request)) => shown.push(show_request(request)),
+                Out::Call(DriverCall::Read(_) | DriverCall::Close(_)) | Out::Notice(..) | Out::Metric(_) => {}
             }
         }
         shown
     }
 
-    /// What watchers were told.
-    fn told(&self) -> Vec<String> {
-        let told = |said: &Out| match said {
-            Out::Notice(_, told) => Some(show_notice(told)),
+    /// The notices to watchers.
+    fn notices(&self) -> Vec<String> {
+        let notice = |said: &Out| match said {
+            Out::Notice(_, notice) => Some(show_notice(notice)),
             Out::Call(_) | Out::Metric(_) => None,
         };
-        self.out.iter().filter_map(told).collect()
+        self.out.iter().filter_map(notice).collect()
     }
 
-    /// The text of the last error that a watcher was told.
+    /// The text of the last error in a notice.
     fn words(&self) -> String {
         let words = |said: &Out| match said {
-            Out::Notice(_, told) => match &told.news {
-                News::Changed(Err(error)) | News::Ambient(Some(error)) => Some(error.message.to_string()),
-                News::Changed(Ok(_)) | News::Ambient(None) => None,
+            Out::Notice(_, notice) => match &notice.change {
+                ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) => {
+                    Some(error.message.to_string())
+                }
+                ResourceChange::Changed(Ok(_)) | ResourceChange::Ambient(None) => None,
             },
             Out::Call(_) | Out::Metric(_) => None,
         };
@@ -293,8 +299,8 @@ impl Run {
     /// The streams of which a message may be read now.
     fn reads(&self) -> Vec<StreamId> {
         let read = |said: &Out| match said {
-            Out::Call(Call::Read(stream)) => Some(*stream),
-            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Close(_))
+            Out::Call(DriverCall::Read(stream)) => Some(*stream),
+            Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Close(_))
             | Out::Notice(..)
             | Out::Metric(_) => None,
         };
@@ -303,30 +309,30 @@ impl Run {
 
     fn closed(&self) -> Vec<StreamId> {
         let close = |said: &Out| match said {
-            Out::Call(Call::Close(stream)) => Some(*stream),
-            Out::Call(Call::Open { .. } | Call::Send(..) | Call::Read(_))
+            Out::Call(DriverCall::Close(stream)) => Some(*stream),
+            Out::Call(DriverCall::Open { .. } | DriverCall::Send(..) | DriverCall::Read(_))
             | Out::Notice(..)
             | Out::Metric(_) => None,
         };
         self.out.iter().filter_map(close).collect()
     }
 
-    /// What a resource is shown as; `None`: it is not watched.
-    fn shown(&self, key: &Key) -> Option<ResourceDump> {
+    /// The state of a resource; `None` if it is not watched.
+    fn shown(&self, key: &ResourceKey) -> Option<ResourceDump> {
         self.client.dump().resources.into_iter().find(|shown| shown.key == *key)
     }
 
-    /// What a resource is counted as.
-    fn state(&self, key: &Key) -> &'static str {
+    /// The metric label of a resource.
+    fn state(&self, key: &ResourceKey) -> &'static str {
         self.shown(key).expect("it is watched").cache_state().as_str()
     }
 }
 
-/// A request as `kind version/nonce names`, `!` for a rejection.
-fn show_request(request: &Request) -> String {
+/// A request as `kind version/nonce names`, with `!` for a rejection.
+fn show_request(request: &XdsRequest) -> String {
     let kind = match request.kind {
-        Kind::Cluster => "cds",
-        Kind::Endpoints => "eds",
+        ResourceKind::Cluster => "cds",
+        ResourceKind::Endpoints => "eds",
     };
     let rejects = if request.error.is_some() { " !" } else { "" };
     let node = if request.node { " node" } else { "" };
@@ -334,13 +340,13 @@ fn show_request(request: &Request) -> String {
     format!("{kind} {}/{} {names}{rejects}{node}", request.version, request.nonce)
 }
 
-/// What a watcher was told, by the name of the resource.
-fn show_notice(told: &Told) -> String {
-    let name = &told.key.name;
-    match &told.news {
-        News::Changed(Ok(cached)) => format!("{name} is {}", cached.version),
-        News::Changed(Err(error)) => format!("{name} fails: {}", error.code),
-        News::Ambient(Some(error)) => format!("{name} ambient: {}", error.code),
-        News::Ambient(None) => format!("{name} ambient: OK"),
+/// A notice as text, after the name of the resource.
+fn show_notice(notice: &WatcherNotice) -> String {
+    let name = &notice.key.name;
+    match &notice.change {
+        ResourceChange::Changed(Ok(cached)) => format!("{name} is {}", cached.version),
+        ResourceChange::Changed(Err(error)) => format!("{name} fails: {}", error.code),
+        ResourceChange::Ambient(Some(error)) => format!("{name} ambient: {}", error.code),
+        ResourceChange::Ambient(None) => format!("{name} ambient: OK"),
     }
 }

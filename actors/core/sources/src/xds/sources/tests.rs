@@ -1,4 +1,4 @@
-//! Sources over a real cache, in the place of the client; what the client would hear of servers, the cache is told.
+//! Sources over a real cache in place of the client; the test drives the cache directly with the inputs of servers.
 
 mod properties;
 
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::*;
 use crate::resource_cache::ResourceCache;
 use model::machine::Wall;
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::assignment::{LoadAssignment, Priority, Standing};
 use model::xds::cache::{Cached, Error, Policy, Reason};
 use model::xds::cluster::Cluster;
@@ -21,12 +21,12 @@ const FAILS: Policy = Policy { fail_on_data_errors: true, timer_is_transient: fa
 const NOW: Now = Now::from_millis(1_000);
 const NODE: &str = "node-1";
 
-fn cluster(name: &str) -> Key {
-    Key::new(Kind::Cluster, name)
+fn cluster(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Cluster, name)
 }
 
-fn endpoints(name: &str) -> Key {
-    Key::new(Kind::Endpoints, name)
+fn endpoints(name: &str) -> ResourceKey {
+    ResourceKey::new(ResourceKind::Endpoints, name)
 }
 
 fn name(text: &str) -> Name {
@@ -43,11 +43,11 @@ fn assignment(n: u8) -> LoadAssignment {
     LoadAssignment { priorities: vec![Priority { addresses, weighted: false }], ..LoadAssignment::default() }
 }
 
-fn cached(value: Value) -> Cached<Value> {
+fn cached(value: ResourceValue) -> Cached<ResourceValue> {
     came(Provenance::Watch, value)
 }
 
-fn came(provenance: Provenance, value: Value) -> Cached<Value> {
+fn came(provenance: Provenance, value: ResourceValue) -> Cached<ResourceValue> {
     Cached { value, raw: None, version: Arc::from("1"), updated: Wall::from_micros(1), provenance }
 }
 
@@ -67,7 +67,7 @@ fn invalid() -> Error {
     error(Reason::Nack, Code::InvalidArgument, "invalid resource: type: is not supported")
 }
 
-/// What a fact says of the assignment, in short.
+/// The assignment of a fact, in short.
 fn short(assigned: &Assigned) -> String {
     match assigned {
         Assigned::Unknown(None) => "unknown".to_owned(),
@@ -80,11 +80,10 @@ fn short(assigned: &Assigned) -> String {
     }
 }
 
-/// Sources whose words reach the cache, and the other way round, at once. `out` holds what was said since the last time
-/// it was looked at.
+/// Sources and a cache whose messages reach each other at once. `out` holds the outputs since the last check.
 struct Run {
     sources: Sources,
-    cache: ResourceCache<Key, Value, Watcher>,
+    cache: ResourceCache<ResourceKey, ResourceValue, WatcherId>,
     updates: u64,
     out: Vec<Out>,
 }
@@ -126,54 +125,57 @@ impl Run {
                 }
             }
             self.out.extend(out);
-            inputs.extend(self.told(news));
+            inputs.extend(self.notices(news));
         }
     }
 
-    fn told(&mut self, news: Vec<Told>) -> Option<In> {
+    fn notices(&mut self, news: Vec<WatcherNotice>) -> Option<In> {
         if news.is_empty() {
             return None;
         }
         self.updates += 1;
-        Some(In::Told(UpdateId(self.updates), news))
+        Some(In::Notices(UpdateId(self.updates), news))
     }
 
-    /// The cache is told something, and its watchers hear of it.
-    fn hear(&mut self, tell: impl FnOnce(&mut ResourceCache<Key, Value, Watcher>, &mut Vec<Told>)) {
+    /// Drives the cache, and delivers its notices.
+    fn hear(
+        &mut self,
+        tell: impl FnOnce(&mut ResourceCache<ResourceKey, ResourceValue, WatcherId>, &mut Vec<WatcherNotice>),
+    ) {
         self.out.clear();
         let mut news = Vec::new();
         tell(&mut self.cache, &mut news);
-        if let Some(input) = self.told(news) {
+        if let Some(input) = self.notices(news) {
             self.step(input);
         }
     }
 
-    /// A cluster comes that names these endpoints.
+    /// Delivers a cluster that names these endpoints.
     fn name(&mut self, of: &str, means: &str) {
-        let value = Value::Cluster(Cluster { eds_name: Arc::from(means) });
+        let value = ResourceValue::Cluster(Cluster { eds_name: Arc::from(means) });
         self.hear(|cache, news| cache.received(cluster(of), cached(value), news));
     }
 
-    /// Endpoints come.
+    /// Delivers endpoints.
     fn assign(&mut self, of: &str, n: u8) {
-        let value = Value::Endpoints(assignment(n));
+        let value = ResourceValue::Endpoints(assignment(n));
         self.hear(|cache, news| cache.received(endpoints(of), cached(value), news));
     }
 
-    fn reject(&mut self, key: Key) {
+    fn reject(&mut self, key: ResourceKey) {
         self.hear(|cache, news| cache.invalid(key, invalid(), news));
     }
 
-    fn report(&mut self, key: Key, code: Code, message: &str) {
+    fn report(&mut self, key: ResourceKey, code: Code, message: &str) {
         let error = error(Reason::Reported, code, message);
         self.hear(|cache, news| cache.reported(key, error, news));
     }
 
-    fn delete(&mut self, key: Key) {
+    fn delete(&mut self, key: ResourceKey) {
         self.hear(|cache, news| cache.deleted(key, deleted(), news));
     }
 
-    /// What is watched.
+    /// The watched resources.
     fn watched(&self) -> Vec<String> {
         self.cache.entries().map(|entry| entry.key.name.to_string()).collect()
     }
@@ -191,7 +193,7 @@ impl Run {
         self.fact(text).note.to_string()
     }
 
-    /// The facts that were said, in short.
+    /// The published facts, in short.
     fn facts(&self) -> Vec<String> {
         let fact = |said: &Out| match said {
             Out::Fact(name, fact) => Some(format!("{name} {}", short(&fact.assigned))),
@@ -279,7 +281,7 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
     run.name("c", "e");
     assert_eq!(run.out.last(), Some(&Out::Processed(UpdateId(run.updates))));
     assert_eq!(run.out.len(), 2, "{:?}", run.out);
-    run.step(In::Told(UpdateId(99), Vec::new()));
+    run.step(In::Notices(UpdateId(99), Vec::new()));
     assert_eq!(run.out.last(), Some(&Out::Processed(UpdateId(99))), "also if nothing follows");
 }
 
@@ -287,13 +289,14 @@ fn x2_an_update_is_processed_when_all_that_follows_from_it_is_said() {
 fn x2_news_for_an_earlier_watcher_are_passed_over() {
     let mut run = Run::new(&["eds:e", "eds:f"]);
     run.assign("e", 1);
-    let news = crate::resource_cache::News::Changed(Ok(cached(Value::Endpoints(assignment(1)))));
+    let change =
+        crate::resource_cache::ResourceChange::Changed(Ok(cached(ResourceValue::Endpoints(assignment(1)))));
     let Some(Out::Watch(key, watcher)) = Run::new(&["eds:e"]).out.first().cloned() else {
         panic!("it is watched");
     };
     run.want(&["eds:f"]);
     run.want(&["eds:e", "eds:f"]);
-    run.step(In::Told(UpdateId(9), vec![Told { watcher, key, news }]));
+    run.step(In::Notices(UpdateId(9), vec![WatcherNotice { watcher, key, change }]));
     assert_eq!(run.shown("eds:e"), "unknown");
 }
 
@@ -432,7 +435,7 @@ fn x3_new_endpoints_that_come_with_the_end_of_former_ones_drop_nothing() {
     run.name("c", "f");
     run.hear(|cache, news| {
         cache.reported(endpoints("e"), error(Reason::Reported, Code::NotFound, "gone"), news);
-        cache.received(endpoints("f"), cached(Value::Endpoints(assignment(2))), news);
+        cache.received(endpoints("f"), cached(ResourceValue::Endpoints(assignment(2))), news);
     });
     assert_eq!(run.facts(), ["cluster:c 10.0.0.2"]);
 }
@@ -526,11 +529,11 @@ fn x4_each_standing_has_a_word_of_its_own() {
 fn g1_a_sources_facts_have_the_provenance_of_its_resources() {
     let mut run = Run::new(&["cluster:c", "eds:e"]);
     let assign = |run: &mut Run, of: &str, n: u8, provenance| {
-        let value = Value::Endpoints(assignment(n));
+        let value = ResourceValue::Endpoints(assignment(n));
         run.hear(|cache, news| cache.received(endpoints(of), came(provenance, value), news));
     };
     let name = |run: &mut Run, means: &str, provenance| {
-        let value = Value::Cluster(Cluster { eds_name: Arc::from(means) });
+        let value = ResourceValue::Cluster(Cluster { eds_name: Arc::from(means) });
         run.hear(|cache, news| cache.received(cluster("c"), came(provenance, value), news));
     };
     let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);
@@ -561,7 +564,7 @@ fn g1_what_a_source_holds_after_it_was_dropped_is_no_first_list() {
     let mut run = Run::with(FAILS, &["cluster:c", "eds:e"]);
     run.name("c", "e");
     let assign = |run: &mut Run, n: u8, provenance| {
-        let value = Value::Endpoints(assignment(n));
+        let value = ResourceValue::Endpoints(assignment(n));
         run.hear(|cache, news| cache.received(endpoints("e"), came(provenance, value), news));
     };
     let said = |run: &Run| ["cluster:c", "eds:e"].map(|source| run.fact(source).provenance);

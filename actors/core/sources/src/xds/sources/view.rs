@@ -1,71 +1,71 @@
-//! What is known of one watched resource, by what its watcher was told (A88).
+//! The state of one watched resource, as its watcher knows it (A88).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::resource_cache::News;
-use crate::xds::client::Watcher;
+use crate::resource_cache::ResourceChange;
+use crate::xds::client::WatcherId;
 use model::level::Provenance;
-use model::xds::Value;
+use model::xds::ResourceValue;
 use model::xds::assignment::LoadAssignment;
 use model::xds::cache::Cached;
-use model::xds::facts::Key;
+use model::xds::facts::ResourceKey;
 use model::xds::name::Name;
 use model::xds::source::Fault;
 
 /// A resource that is watched.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// By whom, this time.
-    pub watcher: Watcher,
-    /// What is known of it.
+    /// The watcher of the current watch.
+    pub watcher: WatcherId,
+    /// The state of the resource.
     pub view: View,
     /// The sources that need it.
     pub users: BTreeSet<Name>,
 }
 
 impl Watched {
-    /// A resource that is watched from now on.
-    pub fn new(watcher: Watcher) -> Watched {
+    /// A newly watched resource.
+    pub fn new(watcher: WatcherId) -> Watched {
         Watched { watcher, view: View::Waiting, users: BTreeSet::new() }
     }
 }
 
-/// What is known of a resource.
+/// The state of a resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum View {
-    /// Nothing.
+    /// Neither the resource nor an error has arrived.
     Waiting,
-    /// It can be used, whatever is wrong with a newer one, or with its server; and how it has come (G1).
+    /// It is usable, possibly with an error of a newer version or of its server; and how it arrived (G1).
     Good { resource: Resource, provenance: Provenance, ambient: Option<Fault> },
-    /// It cannot, or not any more.
+    /// It is not usable, or no longer.
     Failed(Fault),
 }
 
-/// What of a resource matters to a source.
+/// The content of a resource that a source uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Resource {
     /// The endpoints that a cluster names.
     Cluster(Arc<str>),
-    /// What is assigned to one.
+    /// The assignment of a cluster.
     Endpoints(Arc<LoadAssignment>),
 }
 
 impl View {
-    /// The watcher is told something of the resource.
-    pub fn hear(&mut self, key: &Key, news: News<Value>) {
-        match news {
-            News::Changed(Ok(cached)) => {
+    /// Applies a notice to the watcher.
+    pub fn apply(&mut self, key: &ResourceKey, change: ResourceChange<ResourceValue>) {
+        match change {
+            ResourceChange::Changed(Ok(cached)) => {
                 let Cached { value, provenance, .. } = cached;
                 debug_assert_eq!(value.kind(), key.kind);
                 let resource = match value {
-                    Value::Cluster(cluster) => Resource::Cluster(cluster.eds_name),
-                    Value::Endpoints(assignment) => Resource::Endpoints(Arc::new(assignment)),
+                    ResourceValue::Cluster(cluster) => Resource::Cluster(cluster.eds_name),
+                    ResourceValue::Endpoints(assignment) => Resource::Endpoints(Arc::new(assignment)),
                 };
                 *self = View::Good { resource, provenance, ambient: None };
             }
-            News::Changed(Err(error)) => *self = View::Failed(Fault::of(key, &error)),
-            News::Ambient(error) => {
+            ResourceChange::Changed(Err(error)) => *self = View::Failed(Fault::of(key, &error)),
+            ResourceChange::Ambient(error) => {
                 let fault = error.map(|error| Fault::of(key, &error));
                 match self {
                     View::Good { ambient, .. } => *ambient = fault,
@@ -83,7 +83,7 @@ impl View {
         }
     }
 
-    /// What is assigned by it.
+    /// Its assignment.
     pub fn assignment(&self) -> Option<&Arc<LoadAssignment>> {
         match self {
             View::Good { resource: Resource::Endpoints(assignment), .. } => Some(assignment),
@@ -91,7 +91,7 @@ impl View {
         }
     }
 
-    /// How it has come.
+    /// How it arrived.
     pub fn provenance(&self) -> Option<Provenance> {
         match self {
             View::Good { provenance, .. } => Some(*provenance),
@@ -99,7 +99,7 @@ impl View {
         }
     }
 
-    /// What is wrong with it.
+    /// Its error.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             View::Waiting => None,

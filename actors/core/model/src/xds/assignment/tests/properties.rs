@@ -1,4 +1,4 @@
-//! Random assignments, beside a plain account of what is valid and what it means.
+//! Compares random assignments with a simple reference model of validity and content.
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestRng, TestRunner};
@@ -6,32 +6,32 @@ use proptest::test_runner::{RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 use super::*;
 use pool_testing::planted::each_is_found;
 
-/// A small pool, so that it is sometimes too small.
+/// The limit of a small pool, which is sometimes exceeded.
 const LIMITS: Limits = Limits { members: 3 };
 
 /// The families.
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-/// A bug between the control plane and the judgement.
+/// A bug between the control plane and the validation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// The second of two endpoints with the same socket is left out.
+    /// The second of two endpoints with the same socket is ignored.
     MissesDuplicates,
-    /// Priorities are numbered again.
+    /// Priorities are renumbered.
     MissesGaps,
-    /// Endpoints of weight 0 count as if they had none.
+    /// Endpoints of weight 0 count as if they had no weight.
     TakesWeightless,
     /// Localities of weight 0 count.
     TakesSkipped,
-    /// Localities without a weight are left out.
+    /// Localities without a weight are ignored.
     LeavesUnweighted,
-    /// Addresses that are no host's are taken for others.
+    /// Addresses that cannot belong to a host are replaced by others.
     TakesUnfit,
-    /// Further addresses are not looked at.
+    /// Additional addresses are ignored.
     ForgetsAdditional,
-    /// What is degraded counts as healthy.
+    /// Degraded endpoints count as healthy.
     TakesDegraded,
-    /// What is draining counts as out.
+    /// Draining endpoints count as out.
     DropsDraining,
     /// Only the first endpoint of each locality is read.
     ReadsOne,
@@ -51,7 +51,7 @@ impl Plant {
         Plant::ReadsOne,
     ];
 
-    /// The facts as the judgement finds them with this bug.
+    /// Applies the bug to the facts.
     fn spoil(self, mut facts: AssignmentFacts) -> AssignmentFacts {
         let localities = &mut facts.localities;
         match self {
@@ -105,7 +105,7 @@ impl Plant {
     }
 }
 
-/// Numbers the priorities of the localities that count again, from 0 and without gaps.
+/// Renumbers the priorities of counted localities, from 0 without gaps.
 fn close_gaps(localities: &mut [LocalityFacts]) {
     let counts = |locality: &&LocalityFacts| locality.weight != Some(0);
     let numbers: BTreeSet<u32> = localities.iter().filter(counts).map(|locality| locality.priority).collect();
@@ -115,7 +115,7 @@ fn close_gaps(localities: &mut [LocalityFacts]) {
     }
 }
 
-/// The account of the addresses that are a host's in an Azure network, by their first bits.
+/// The reference rule for addresses of hosts in an Azure network, by their first bits.
 fn is_fit(ip: IpAddr) -> bool {
     let within = |ip: u128, of: u32, network: &str| {
         let (first, bits) = network.split_once('/').expect("a network");
@@ -146,7 +146,7 @@ fn is_fit(ip: IpAddr) -> bool {
     }
 }
 
-/// The account of one address: `None`: it is not valid.
+/// The reference result for one address; `None` if it is invalid.
 fn read(address: &AddressFacts) -> Option<(IpAddr, u32, i32)> {
     match address {
         AddressFacts::Socket { address, port, protocol } => {
@@ -158,7 +158,7 @@ fn read(address: &AddressFacts) -> Option<(IpAddr, u32, i32)> {
     }
 }
 
-/// The account of a whole assignment: the addresses of each priority by standing; `None`: it is not valid.
+/// The reference result for an assignment: the addresses of each priority by standing; `None` if it is invalid.
 fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, Standing>>> {
     let counted: Vec<&LocalityFacts> =
         facts.localities.iter().filter(|locality| locality.weight != Some(0)).collect();
@@ -166,7 +166,7 @@ fn account(facts: &AssignmentFacts) -> Option<Vec<BTreeMap<IpAddr, Standing>>> {
     let mut priorities = vec![BTreeMap::new(); count];
     let mut sockets = Vec::new();
     for locality in counted {
-        // A gap: one of them is too large.
+        // There is a gap if one of them is too large.
         let place = usize::try_from(locality.priority).ok()?;
         let priority = priorities.get_mut(place)?;
         for endpoint in &locality.endpoints {
@@ -242,7 +242,7 @@ fn any_facts() -> impl Strategy<Value = AssignmentFacts> {
         .prop_map(|(weight, priority, endpoints)| LocalityFacts { weight, ..locality(priority, endpoints) });
     let localities = (prop::collection::vec(locality, 0..5), 0_u8..5);
     localities.prop_map(|(mut localities, gaps)| {
-        // Most have none.
+        // Most assignments have no gaps.
         if gaps > 0 {
             close_gaps(&mut localities);
         }
@@ -250,14 +250,14 @@ fn any_facts() -> impl Strategy<Value = AssignmentFacts> {
     })
 }
 
-/// The same things in the order of these numbers.
+/// The items in the order given by these numbers.
 fn in_order<T: Clone>(things: &[T], order: &[usize]) -> Vec<T> {
     let mut places: Vec<usize> = (0..things.len()).collect();
     places.sort_by_key(|place| order.get(*place));
     places.into_iter().map(|place| things[place].clone()).collect()
 }
 
-/// An assignment that says what a valid one does: every address at several ports and at none.
+/// An assignment with the same content as a valid one: every address at several ports and at none.
 fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     let health = |standing: Standing| match standing {
         Standing::Healthy => UNKNOWN,
@@ -268,14 +268,14 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     let mut localities: Vec<LocalityFacts> = Vec::new();
     for (number, priority) in (0_u32..).zip(&assignment.priorities) {
         let mut endpoints: Vec<EndpointFacts> = Vec::new();
-        // In another priority an address may stand otherwise: the socket must be another one as well.
+        // In another priority an address may have another standing, so its socket must differ.
         let protocol = i32::try_from(number).expect("few priorities");
         for (ip, standing) in &priority.addresses {
             let at = |port: &u32| speaking(protocol, at_port(&ip.to_string(), *port, health(*standing)));
             endpoints.extend([81, 80, 0].iter().map(at));
             if *standing == Standing::Draining && !assignment.only_drains {
-                // A drained endpoint may share the address. The other endpoint counts for the address, although not all
-                // drain.
+                // A drained endpoint may share the address. The other endpoint counts for the address, although not
+                // all drain.
                 endpoints.push(speaking(protocol, at_port(&ip.to_string(), 82, TIMEOUT)));
             }
         }
@@ -293,7 +293,7 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
         };
     }
     if assignment.skips {
-        // Where nothing else is assigned, what is skipped is all there is.
+        // If nothing else is assigned, the assignment consists of skipped endpoints.
         let stands = if assignment.only_drains { Standing::Draining } else { Standing::Healthy };
         let skipped = assignment.has_endpoints.then(|| of_health("10.7.7.7", health(stands)));
         localities.push(weighty(0, 9, skipped.into_iter().collect()));
@@ -301,7 +301,7 @@ fn said_again(assignment: &LoadAssignment) -> AssignmentFacts {
     facts(localities)
 }
 
-/// The endpoint by another protocol.
+/// The endpoint with another protocol.
 fn speaking(number: i32, mut endpoint: EndpointFacts) -> EndpointFacts {
     if let AddressFacts::Socket { protocol, .. } = &mut endpoint.address {
         *protocol = number;
@@ -313,7 +313,7 @@ fn first_endpoint(localities: &mut [LocalityFacts]) -> Option<&mut EndpointFacts
     localities.iter_mut().find_map(|locality| locality.endpoints.first_mut())
 }
 
-fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
+fn check(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
     let expected = account(&facts);
     let facts = match plant {
         Some(plant) => plant.spoil(facts),
@@ -342,7 +342,7 @@ fn judge(facts: AssignmentFacts, plant: Option<Plant>) -> TestCaseResult {
 proptest! {
     #[test]
     fn x2_an_assignment_is_refused_exactly_for_a_fault(facts in any_facts()) {
-        judge(facts, None)?;
+        check(facts, None)?;
     }
 
     #[test]
@@ -370,10 +370,10 @@ proptest! {
 
 #[test]
 fn each_planted_bug_is_found() {
-    each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| judge(facts, Some(plant)));
+    each_is_found(Plant::ALL, 3_000, any_facts, |facts, plant| check(facts, Some(plant)));
 }
 
-/// The properties say little if all that is made up is refused, or nothing is.
+/// The properties are weak if generated assignments are all valid or all invalid.
 #[test]
 fn what_is_made_up_is_often_valid_and_often_not() {
     let config = ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() };

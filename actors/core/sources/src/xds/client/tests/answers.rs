@@ -1,23 +1,25 @@
-//! How responses are answered: ACKs and NACKs, versions and nonces.
+//! Answers to responses: ACKs and NACKs, versions and nonces.
 
 use super::*;
 use model::level::Provenance;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
 /// The rejection in the last request.
 fn detail(run: &Run) -> String {
     let detail = |said: &Out| match said {
-        Out::Call(Call::Send(_, request)) => request.error.as_ref().map(|nack| nack.message.to_string()),
-        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {
-            None
+        Out::Call(DriverCall::Send(_, request)) => {
+            request.error.as_ref().map(|nack| nack.message.to_string())
         }
+        Out::Call(DriverCall::Open { .. } | DriverCall::Read(_) | DriverCall::Close(_))
+        | Out::Notice(..)
+        | Out::Metric(_) => None,
     };
     run.out.iter().rev().find_map(detail).expect("something was rejected")
 }
@@ -25,30 +27,30 @@ fn detail(run: &Run) -> String {
 #[test]
 fn x2_a_good_response_is_accepted_at_once_with_its_version_and_nonce() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(run.requests(), ["eds 1/a x"]);
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2)]);
     assert_eq!(run.requests(), ["eds 2/b x"]);
-    assert_eq!(run.told(), ["x is 2"]);
+    assert_eq!(run.notices(), ["x is 2"]);
 }
 
 #[test]
 fn x2_a_bad_response_is_rejected_with_the_earlier_version_and_its_nonce() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.requests(), ["eds /a x !"], "none was accepted yet");
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 1)]);
     assert_eq!(run.requests(), ["eds 2/b x"]);
-    run.respond(Kind::Endpoints, "3", "c", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "3", "c", vec![bad(&x())]);
     assert_eq!(run.requests(), ["eds 2/c x !"]);
 }
 
 #[test]
 fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
     let mut run = Run::watching(&[x(), y()]);
-    let resources = vec![bad(&y()), good(&endpoints("z"), 1), broken(Kind::Endpoints), bad(&x())];
-    let errors = vec![Reported { name: None, ..reported("x", Code::Internal) }];
-    let response = Response { errors, ..response(Kind::Endpoints, "1", "a", resources) };
+    let resources = vec![bad(&y()), good(&endpoints("z"), 1), broken(ResourceKind::Endpoints), bad(&x())];
+    let errors = vec![ReportedError { name: None, ..reported("x", Code::Internal) }];
+    let response = Response { errors, ..response(ResourceKind::Endpoints, "1", "a", resources) };
     run.respond_from(0, response);
     let detail = detail(&run);
     let parts = ["resource index 2: ", "resource_errors index 0: ", "x: ", "y: "];
@@ -64,7 +66,7 @@ fn x2_a_rejection_lists_each_invalid_resource_and_what_is_wrong_with_it() {
 #[test]
 fn x2_the_same_rejection_is_recognised_in_any_order_of_resources() {
     let mut run = Run::watching(&[x(), y()]);
-    let there = |resources| response(Kind::Endpoints, "1", "a", resources);
+    let there = |resources| response(ResourceKind::Endpoints, "1", "a", resources);
     run.respond_from(0, there(vec![bad(&y()), bad(&x())]));
     let before = detail(&run);
     let mut run = Run::watching(&[x(), y()]);
@@ -75,8 +77,8 @@ fn x2_the_same_rejection_is_recognised_in_any_order_of_resources() {
 #[test]
 fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x()), good(&y(), 1)]);
-    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT", "y is 1"]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x()), good(&y(), 1)]);
+    assert_eq!(run.notices(), ["x fails: INVALID_ARGUMENT", "y is 1"]);
     assert_eq!(run.requests(), ["eds /a x y !"]);
     assert_eq!((run.state(&x()), run.state(&y())), ("nacked", "acked"));
 }
@@ -84,8 +86,8 @@ fn x2_a46_valid_resources_of_a_rejected_response_are_used() {
 #[test]
 fn x2_a_partly_valid_response_does_not_change_the_accepted_version() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
     assert_eq!(run.requests(), ["eds 1/b x y !"]);
     run.watch(&endpoints("z"));
     assert_eq!(run.requests(), ["eds 1/b x y z"], "what was rejected is rejected once");
@@ -96,8 +98,8 @@ fn x2_a_partly_valid_response_does_not_change_the_accepted_version() {
 #[test]
 fn x2_versions_and_nonces_are_those_of_their_kind() {
     let mut run = Run::watching(&[cluster("c"), x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.respond(Kind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), ["cds 9/b c"]);
     run.watch(&y());
     assert_eq!(run.requests(), ["eds 1/a x y"]);
@@ -108,8 +110,8 @@ fn x2_versions_and_nonces_are_those_of_their_kind() {
 #[test]
 fn x2_a57_versions_survive_streams_and_nonces_do_not() {
     let mut run = Run::watching(&[cluster("c"), x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.respond(Kind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Cluster, "9", "b", vec![good(&cluster("c"), 1)]);
     run.fail(0);
     run.wait();
     assert_eq!(run.requests(), ["cds 9/ c node", "eds 1/ x"]);
@@ -118,13 +120,13 @@ fn x2_a57_versions_survive_streams_and_nonces_do_not() {
 #[test]
 fn x2_a_version_is_claimed_on_a_new_stream_only_without_errors() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     run.fail(0);
     run.wait();
     assert_eq!(run.requests(), ["eds / x node"], "a server that went back to version 1 has to send it");
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.told(), run.state(&x())), (vec!["x ambient: OK".to_owned()], "acked"));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x ambient: OK".to_owned()], "acked"));
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn x2_an_answer_due_when_the_stream_ended_is_not_given_on_the_next() {
     let mut run = Run::watching(&[x()]);
     run.pulls = false;
     run.watch(&y());
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     assert_eq!(run.requests(), [""; 0]);
     run.fail(0);
     run.wait();
@@ -144,20 +146,20 @@ fn x2_an_answer_due_when_the_stream_ended_is_not_given_on_the_next() {
 #[test]
 fn x2_no_version_is_claimed_on_a_new_stream_while_something_is_missing() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.watch(&y());
     assert_eq!(run.requests(), ["eds 1/a x y"], "on the same stream the server knows what is new");
     run.fail(0);
     run.wait();
     assert_eq!(run.requests(), ["eds / x y node"], "on another one it does not");
-    run.respond(Kind::Endpoints, "2", "b", vec![bad(&y())]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&y())]);
     assert_eq!(run.requests(), ["eds /b x y !"], "none was accepted on this stream");
 }
 
 #[test]
 fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
     run.wait();
     run.fail(0);
@@ -166,15 +168,15 @@ fn x2_an_unclaimed_version_is_not_claimed_before_a_response() {
     assert_eq!(run.requests(), [""; 0]);
     run.watch(&y());
     assert_eq!(run.requests(), ["eds / x y"], "the server may not have answered the first request");
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
     assert_eq!(run.requests(), ["eds 1/a x y"]);
 }
 
 #[test]
 fn x2_no_version_is_claimed_where_something_of_a_rejected_one_is_in_use() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2), bad(&y())]);
     run.unwatch(&y());
     run.fail(0);
     run.wait();
@@ -184,7 +186,7 @@ fn x2_no_version_is_claimed_where_something_of_a_rejected_one_is_in_use() {
 #[test]
 fn x2_no_version_is_claimed_of_what_was_forgotten() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.unwatch(&x());
     run.watch(&x());
     assert_eq!(run.requests(), ["eds / x node"]);
@@ -194,18 +196,19 @@ fn x2_no_version_is_claimed_of_what_was_forgotten() {
 fn x2_a_response_of_an_unrequested_type_is_ignored() {
     let mut run = Run::watching(&[x()]);
     let other = "type.googleapis.com/envoy.config.listener.v3.Listener".to_owned();
-    let response = Response { type_url: other, ..response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
+    let response =
+        Response { type_url: other, ..response(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]) };
     run.respond_from(0, response);
-    assert_eq!((run.requests(), run.told(), run.samples()), (Vec::new(), Vec::new(), Vec::new()));
+    assert_eq!((run.requests(), run.notices(), run.samples()), (Vec::new(), Vec::new(), Vec::new()));
     assert_eq!(run.reads(), [run.stream(0)], "the next one may be read");
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"], "it says nothing of the server either");
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"], "it says nothing of the server either");
 }
 
 #[test]
 fn x2_a_response_of_a_kind_not_requested_on_the_stream_is_not_answered() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), [""; 0], "that would be a first request without names");
     run.watch(&cluster("c"));
     assert_eq!(run.requests(), ["cds / c"]);
@@ -215,15 +218,15 @@ fn x2_a_response_of_a_kind_not_requested_on_the_stream_is_not_answered() {
 fn x2_a_response_after_all_was_unsubscribed_is_answered_without_names() {
     let mut run = Run::watching(&[cluster("c"), x()]);
     run.unwatch(&x());
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a ".to_owned()], Vec::new()));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 1/a ".to_owned()], Vec::new()));
 }
 
 #[test]
 fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&y(), 1), bad(&endpoints("z")), good(&x(), 1)]);
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 1/a x".to_owned()], vec!["x is 1".to_owned()]));
     let counted = run.samples().into_iter().find_map(|sample| match sample {
         XdsMetric::Updates { valid, invalid, .. } => Some((valid, invalid)),
         XdsMetric::Connected { .. }
@@ -237,44 +240,44 @@ fn x2_a_resource_that_is_not_watched_is_passed_over_be_it_valid_or_not() {
 #[test]
 fn x2_a_resource_whose_name_cannot_be_read_is_invalid_and_harms_no_other() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![broken(Kind::Endpoints), good(&x(), 2)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![broken(ResourceKind::Endpoints), good(&x(), 2)]);
     assert_eq!(run.requests(), ["eds 1/b x y !"]);
-    assert_eq!(run.told(), ["x is 2"]);
+    assert_eq!(run.notices(), ["x is 2"]);
 }
 
 #[test]
 fn x2_a_broken_resource_in_a_wrapper_with_its_name_is_that_resource() {
     let mut run = Run::watching(&[x()]);
-    let wrapped = Received { wrapper: Some("x".to_owned()), ..broken(Kind::Endpoints) };
-    run.respond(Kind::Endpoints, "1", "a", vec![wrapped]);
-    assert_eq!(run.told(), ["x fails: INVALID_ARGUMENT"]);
+    let wrapped = Received { wrapper: Some("x".to_owned()), ..broken(ResourceKind::Endpoints) };
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![wrapped]);
+    assert_eq!(run.notices(), ["x fails: INVALID_ARGUMENT"]);
     assert_eq!(run.state(&x()), "nacked");
 }
 
 #[test]
 fn x2_a_resource_of_another_kind_is_invalid() {
     let mut run = Run::watching(&[cluster("x"), x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&cluster("x"), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds /a x !".to_owned()], Vec::new()));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&cluster("x"), 1)]);
+    assert_eq!((run.requests(), run.notices()), (vec!["eds /a x !".to_owned()], Vec::new()));
 }
 
 #[test]
 fn x2_an_empty_response_of_endpoints_is_accepted_and_says_nothing_of_any() {
     let mut run = Run::watching(&[x(), y()]);
     run.pass(5_000);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", Vec::new());
-    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x y".to_owned()], Vec::new()));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", Vec::new());
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 2/b x y".to_owned()], Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("acked", Some(10_000)), "the timer of the other one runs on");
 }
 
 #[test]
 fn x2_an_identical_resource_is_accepted_and_not_told_again() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 1)]);
-    assert_eq!((run.requests(), run.told()), (vec!["eds 2/b x".to_owned()], Vec::new()));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 1)]);
+    assert_eq!((run.requests(), run.notices()), (vec!["eds 2/b x".to_owned()], Vec::new()));
     let cached = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
     assert_eq!(&*cached.version, "2", "though it is shown as of the newest version");
 }
@@ -286,11 +289,11 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
     run.fail(0);
     run.wait();
     for input in [
-        Heard::Response(old, response(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]), AT),
-        Heard::Dispatched(old),
-        Heard::Sent(old, Kind::Endpoints),
-        Heard::Ended { stream: old, ended: unavailable(), jitter: 500 },
-        Heard::Dispatched(StreamId(99)),
+        StreamEvent::Response(old, response(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]), AT),
+        StreamEvent::Dispatched(old),
+        StreamEvent::Sent(old, ResourceKind::Endpoints),
+        StreamEvent::Ended { stream: old, ended: unavailable(), jitter: 500 },
+        StreamEvent::Dispatched(StreamId(99)),
     ] {
         run.step(input.clone());
         assert!(run.out.is_empty(), "{input:?}: {:?}", run.out);
@@ -298,10 +301,12 @@ fn x2_what_is_said_of_a_stream_that_is_over_is_passed_over() {
     assert_eq!((run.state(&x()), run.waits()), ("requested", None));
 }
 
-/// How the last resource came.
+/// The provenance of the last resource.
 fn provenance(run: &Run) -> Option<Provenance> {
     let changed = |said: &Out| match said {
-        Out::Notice(_, Told { news: News::Changed(Ok(cached)), .. }) => Some(cached.provenance),
+        Out::Notice(_, WatcherNotice { change: ResourceChange::Changed(Ok(cached)), .. }) => {
+            Some(cached.provenance)
+        }
         Out::Notice(..) | Out::Call(_) | Out::Metric(_) => None,
     };
     run.out.iter().rev().find_map(changed)
@@ -310,24 +315,24 @@ fn provenance(run: &Run) -> Option<Provenance> {
 #[test]
 fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(provenance(&run), Some(Provenance::Relist));
-    run.respond(Kind::Endpoints, "2", "b", vec![good(&x(), 2)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![good(&x(), 2)]);
     assert_eq!(provenance(&run), Some(Provenance::Watch));
-    run.respond(Kind::Endpoints, "3", "c", vec![good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "3", "c", vec![good(&y(), 1)]);
     assert_eq!(provenance(&run), Some(Provenance::Relist), "each resource for itself");
     run.fail(0);
     run.wait();
     run.connect(0);
-    run.respond(Kind::Endpoints, "3", "a", vec![good(&x(), 2)]);
+    run.respond(ResourceKind::Endpoints, "3", "a", vec![good(&x(), 2)]);
     assert_eq!(provenance(&run), None, "nothing has changed");
-    run.respond(Kind::Endpoints, "4", "b", vec![good(&x(), 3)]);
+    run.respond(ResourceKind::Endpoints, "4", "b", vec![good(&x(), 3)]);
     assert_eq!(provenance(&run), Some(Provenance::Watch));
     run.fail(0);
     run.wait();
     run.connect(0);
-    run.respond(Kind::Endpoints, "5", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "6", "b", vec![good(&x(), 4)]);
+    run.respond(ResourceKind::Endpoints, "5", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "6", "b", vec![good(&x(), 4)]);
     assert_eq!(
         provenance(&run),
         Some(Provenance::Relist),
@@ -338,10 +343,10 @@ fn g1_the_first_response_on_a_stream_is_a_list_and_others_are_changes() {
 /// The complaint of the last NACK.
 fn complaint(run: &Run) -> String {
     let mut errors = run.out.iter().filter_map(|said| match said {
-        Out::Call(Call::Send(_, request)) => request.error.as_ref(),
-        Out::Call(Call::Open { .. } | Call::Read(_) | Call::Close(_)) | Out::Notice(..) | Out::Metric(_) => {
-            None
-        }
+        Out::Call(DriverCall::Send(_, request)) => request.error.as_ref(),
+        Out::Call(DriverCall::Open { .. } | DriverCall::Read(_) | DriverCall::Close(_))
+        | Out::Notice(..)
+        | Out::Metric(_) => None,
     });
     errors.next_back().expect("a response was rejected").message.to_string()
 }
@@ -349,10 +354,10 @@ fn complaint(run: &Run) -> String {
 #[test]
 fn x2_a_response_with_too_much_is_rejected_but_used() {
     let mut run = Run::watching(&[cluster("c"), cluster("d")]);
-    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1), good(&cluster("d"), 1)]);
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&cluster("c"), 1), good(&cluster("d"), 1)]);
     let excess = Some("resources: are too many".to_owned());
     let resources = vec![good(&cluster("c"), 2)];
-    run.respond_from(0, Response { excess, ..response(Kind::Cluster, "2", "b", resources) });
+    run.respond_from(0, Response { excess, ..response(ResourceKind::Cluster, "2", "b", resources) });
     assert_eq!(complaint(&run), "resources: are too many");
     assert_eq!(run.shown(&cluster("c")).unwrap().cached.unwrap().value, value(&cluster("c"), 2));
     assert_eq!(run.state(&cluster("d")), "acked", "it may be in what was not read");
@@ -361,40 +366,43 @@ fn x2_a_response_with_too_much_is_rejected_but_used() {
 #[test]
 fn x2_an_assignment_with_more_than_is_read_is_invalid() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let body = Body::TooLarge { name: "x".to_owned(), fault: "are too many".to_owned() };
     let large = Received { body: Ok(body), ..good(&x(), 2) };
-    run.respond(Kind::Endpoints, "2", "b", vec![large.clone()]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![large.clone()]);
     assert_eq!(
         (complaint(&run).as_str(), run.state(&x())),
         ("x: endpoints: are too many", "nacked_but_cached")
     );
     run.watch(&cluster("c"));
     run.connect(0);
-    run.respond(Kind::Cluster, "1", "c", vec![large]);
+    run.respond(ResourceKind::Cluster, "1", "c", vec![large]);
     assert!(complaint(&run).contains("does not belong in this response"), "{}", complaint(&run));
 }
 
 #[test]
 fn x2_a_nack_has_the_first_complaints_and_counts_the_others() {
-    let names: Vec<Key> = (0..30).map(|n| endpoints(&format!("n{n:02}"))).collect();
+    let names: Vec<ResourceKey> = (0..30).map(|n| endpoints(&format!("n{n:02}"))).collect();
     let words = |resources: Vec<Received>| {
         let mut run = Run::watching(&names);
-        run.respond(Kind::Endpoints, "1", "a", resources);
+        run.respond(ResourceKind::Endpoints, "1", "a", resources);
         complaint(&run)
     };
-    let told = words(names.iter().map(bad).collect());
-    assert!(told.starts_with("n00: ") && told.contains("; n19: ") && !told.contains("n20"), "{told}");
-    assert!(told.ends_with("; and 10 more"), "{told}");
-    assert_eq!(told, words(names.iter().rev().map(bad).collect()));
+    let complaint = words(names.iter().map(bad).collect());
+    assert!(
+        complaint.starts_with("n00: ") && complaint.contains("; n19: ") && !complaint.contains("n20"),
+        "{complaint}"
+    );
+    assert!(complaint.ends_with("; and 10 more"), "{complaint}");
+    assert_eq!(complaint, words(names.iter().rev().map(bad).collect()));
 }
 
 #[test]
 fn x2_that_not_all_was_read_is_told_before_all_complaints() {
     let mut run = Run::watching(&[cluster("c")]);
     let excess = Some("resources: are too many".to_owned());
-    let resources = (0..30).map(|_| broken(Kind::Cluster)).collect();
-    run.respond_from(0, Response { excess, ..response(Kind::Cluster, "1", "a", resources) });
+    let resources = (0..30).map(|_| broken(ResourceKind::Cluster)).collect();
+    run.respond_from(0, Response { excess, ..response(ResourceKind::Cluster, "1", "a", resources) });
     assert!(
         complaint(&run).starts_with("resources: are too many; resource index 0: "),
         "{}",
@@ -408,7 +416,7 @@ fn h5_the_bytes_of_a_rejected_resource_are_kept_up_to_1_mib() {
     for (length, is_kept) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let mut run = Run::watching(&[x()]);
         let raw = Raw { bytes: vec![0; length].into(), ..raw(&x(), "") };
-        run.respond(Kind::Endpoints, "1", "a", vec![Received { raw, ..bad(&x()) }]);
+        run.respond(ResourceKind::Endpoints, "1", "a", vec![Received { raw, ..bad(&x()) }]);
         let rejected = run.shown(&x()).unwrap().error.unwrap().rejected.unwrap();
         assert_eq!((rejected.raw.is_some(), &*rejected.version), (is_kept, "1"));
     }

@@ -1,20 +1,20 @@
-//! From one server of the list to the next and back (A71).
+//! Fallback from one server of the list to the next, and back (A71).
 
 use super::*;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
 fn eds(version: &str, nonce: &str, resources: Vec<Received>) -> Response {
-    response(Kind::Endpoints, version, nonce, resources)
+    response(ResourceKind::Endpoints, version, nonce, resources)
 }
 
-/// Two servers, of which the first has sent `x` and the stream to it has then ended.
+/// Two servers; the first has sent `x`, and its stream has then ended.
 fn cached() -> Run {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
@@ -24,7 +24,7 @@ fn cached() -> Run {
     run
 }
 
-/// Two servers, of which the first is not reached and the second has sent `x`.
+/// Two servers; the first is unreachable, and the second has sent `x`.
 fn fallen(policies: [Policy; 2]) -> Run {
     let mut run = Run::with(&policies);
     run.watch(&x());
@@ -49,9 +49,9 @@ fn x2_a71_the_next_server_is_asked_when_the_first_fails_uncached() {
     run.watch(&cluster("c"));
     run.fail(0);
     assert_eq!(run.requests(), ["cds / c node", "eds / x"]);
-    assert_eq!(run.told(), [""; 0], "watchers hear of it when all servers fail");
+    assert_eq!(run.notices(), [""; 0], "watchers hear of it when all servers fail");
     run.respond_from(1, eds("7", "p", vec![good(&x(), 7)]));
-    assert_eq!((run.told(), run.requests()), (vec!["x is 7".to_owned()], vec!["eds 7/p x".to_owned()]));
+    assert_eq!((run.notices(), run.requests()), (vec!["x is 7".to_owned()], vec!["eds 7/p x".to_owned()]));
 }
 
 #[test]
@@ -60,20 +60,20 @@ fn x2_a71_watchers_hear_of_the_last_server_s_failure_when_all_fail() {
     run.watch(&x());
     run.fail(0);
     run.fail(1);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     run.fail(2);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     assert!(run.words().contains("three:3"), "{}", run.words());
     run.wait();
     run.fail(0);
-    assert_eq!(run.told(), [""; 0], "the others' failures were known");
+    assert_eq!(run.notices(), [""; 0], "the others' failures were known");
 }
 
 #[test]
 fn x2_a71_nothing_is_asked_of_the_next_server_while_everything_is_cached() {
     let mut run = cached();
     run.fail(0);
-    assert_eq!((run.told(), run.requests()), (vec!["x ambient: UNAVAILABLE".to_owned()], Vec::new()));
+    assert_eq!((run.notices(), run.requests()), (vec!["x ambient: UNAVAILABLE".to_owned()], Vec::new()));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn x2_a71_the_next_server_is_asked_as_soon_as_something_else_is_watched() {
     run.watch(&y());
     assert_eq!(run.requests(), ["eds / x y node"]);
     run.respond_from(1, eds("7", "p", vec![good(&y(), 1)]));
-    assert_eq!(run.told(), ["x ambient: OK", "y ambient: OK", "y is 7"]);
+    assert_eq!(run.notices(), ["x ambient: OK", "y ambient: OK", "y is 7"]);
     let cached = run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
     assert_eq!(&*cached.version, "1", "what is cached stays");
 }
@@ -99,12 +99,12 @@ fn x2_a71_errors_of_resources_are_no_reason_to_ask_the_next_server() {
     let resources = vec![bad(&endpoints("bad")), good(&endpoints("good"), 1)];
     run.respond_from(0, Response { errors, ..eds("1", "a", resources) });
     run.pass(15_000);
-    assert_eq!((run.told(), run.requests()), (vec!["late fails: NOT_FOUND".to_owned()], Vec::new()));
+    assert_eq!((run.notices(), run.requests()), (vec!["late fails: NOT_FOUND".to_owned()], Vec::new()));
     run.fail(0);
     run.wait();
     run.fail(0);
     assert_eq!(run.requests(), [""; 0], "what is known not to exist counts as cached");
-    assert_eq!(run.told().len(), 4);
+    assert_eq!(run.notices().len(), 4);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn x2_a71_a_silent_stream_leads_to_the_next_server() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.connect(0);
-    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
     run.fail(0);
     run.wait();
     run.connect(0);
@@ -127,7 +127,7 @@ fn x2_a71_a_timeout_at_a_failing_server_falls_back() {
     let mut run = Run::with(&[PLAIN, PLAIN]);
     run.watch(&x());
     run.connect(0);
-    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
+    run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]);
     for _ in 0..2 {
         run.fail(0);
         run.wait();
@@ -147,11 +147,11 @@ fn x2_a71_a_silent_servers_missing_resource_is_asked_of_the_next() {
         run.watch(&x());
         run.connect(0);
         run.pass(millis);
-        assert_eq!((run.told().len(), run.requests()), (1, Vec::new()), "the server is not known to fail");
+        assert_eq!((run.notices().len(), run.requests()), (1, Vec::new()), "the server is not known to fail");
         run.fail(0);
         assert_eq!(run.requests(), ["eds / x node"]);
         run.respond_from(1, eds("1", "a", vec![good(&x(), 1)]));
-        assert_eq!(run.told(), ["x is 1"]);
+        assert_eq!(run.notices(), ["x is 1"]);
     }
 }
 
@@ -180,7 +180,7 @@ fn x2_a71_a_server_that_comes_back_is_told_no_version() {
     assert_eq!(run.wait(), 1_000);
     assert_eq!(run.requests(), ["eds 1/ x node"], "a stream that ended after a response is no failure");
     run.fail(0);
-    assert_eq!(run.told(), ["x ambient: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x ambient: UNAVAILABLE"]);
     run.wait();
     assert_eq!(
         run.requests(),
@@ -188,7 +188,7 @@ fn x2_a71_a_server_that_comes_back_is_told_no_version() {
         "a server that is told of a version may rightly say nothing"
     );
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
-    assert_eq!(run.told(), ["x ambient: OK"]);
+    assert_eq!(run.notices(), ["x ambient: OK"]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn x2_a71_a_stream_that_ends_after_a_response_is_no_reason_to_switch() {
     run.watch(&x());
     run.respond_from(0, eds("1", "a", Vec::new()));
     run.fail(0);
-    assert_eq!((run.told(), run.requests()), (Vec::new(), Vec::new()));
+    assert_eq!((run.notices(), run.requests()), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn x2_a71_the_first_response_of_the_first_server_closes_the_others() {
     assert_eq!(run.open.keys().copied().collect::<Vec<usize>>(), [0, 1, 2], "both are tried");
     let lower = [run.stream(1), run.stream(2)];
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
-    assert_eq!((run.closed(), run.told()), (lower.to_vec(), vec!["x is 1".to_owned()]));
+    assert_eq!((run.closed(), run.notices()), (lower.to_vec(), vec!["x is 1".to_owned()]));
     assert_eq!(run.waits(), None);
 }
 
@@ -234,11 +234,11 @@ fn x2_a71_resources_of_the_next_server_stay_until_the_first_sends_them() {
     let mut run = fallen([PLAIN, PLAIN]);
     run.wait();
     run.respond_from(0, eds("1", "a", Vec::new()));
-    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "acked"));
+    assert_eq!((run.notices(), run.state(&x())), (Vec::new(), "acked"));
     let used = |run: &Run| run.shown(&x()).and_then(|shown| shown.cached).expect("it is in use");
     assert_eq!((&*used(&run).version, used(&run).value), ("7", value(&x(), 7)));
     run.respond_from(0, eds("2", "b", vec![good(&x(), 1)]));
-    assert_eq!((run.told(), run.state(&x())), (vec!["x is 2".to_owned()], "acked"));
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x is 2".to_owned()], "acked"));
     assert_eq!((&*used(&run).version, used(&run).value), ("2", value(&x(), 1)));
 }
 
@@ -263,12 +263,12 @@ fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one() {
     let (c, d) = (cluster("c"), cluster("d"));
     run.watch(&c);
     run.fail(0);
-    run.respond_from(1, response(Kind::Cluster, "7", "p", vec![good(&c, 7)]));
+    run.respond_from(1, response(ResourceKind::Cluster, "7", "p", vec![good(&c, 7)]));
     run.wait();
     run.watch(&d);
-    run.respond_from(1, response(Kind::Cluster, "8", "q", vec![good(&c, 7), good(&d, 7)]));
-    run.respond_from(0, response(Kind::Cluster, "1", "a", Vec::new()));
-    assert_eq!(run.told(), ["c ambient: NOT_FOUND"], "of d the server may not have heard by then");
+    run.respond_from(1, response(ResourceKind::Cluster, "8", "q", vec![good(&c, 7), good(&d, 7)]));
+    run.respond_from(0, response(ResourceKind::Cluster, "1", "a", Vec::new()));
+    assert_eq!(run.notices(), ["c ambient: NOT_FOUND"], "of d the server may not have heard by then");
     assert_eq!(run.state(&d), "acked");
 }
 
@@ -276,7 +276,7 @@ fn x2_a71_a_cluster_of_the_next_server_is_deleted_by_the_first_one() {
 fn x2_a71_the_features_are_those_of_the_server_that_is_in_use() {
     let mut run = fallen([PLAIN, FAILS]);
     run.respond_from(1, eds("8", "q", vec![bad(&x())]));
-    assert_eq!((run.told(), run.state(&x())), (vec!["x fails: INVALID_ARGUMENT".to_owned()], "nacked"));
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x fails: INVALID_ARGUMENT".to_owned()], "nacked"));
     run.wait();
     run.respond_from(0, eds("1", "a", vec![good(&x(), 1)]));
     run.respond_from(0, eds("2", "b", vec![bad(&x())]));
@@ -299,7 +299,7 @@ fn x2_a71_the_timers_are_those_of_the_server_that_is_in_use() {
     run.fail(0);
     assert_eq!(run.wait(), 1_600, "the end of its stream stops no timer of the other's");
     assert_eq!(run.wait(), 8_400);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     assert_eq!(run.state(&x()), "timeout");
 }
 

@@ -1,23 +1,23 @@
-//! When the next message may be read: when all that was told after the one before is recorded.
+//! Flow control: the next message is read after all notices of the previous one are processed.
 
 use super::*;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// A client whose watchers record nothing by themselves.
-fn slow(keys: &[Key]) -> Run {
+/// A client whose watchers process nothing by themselves.
+fn slow(keys: &[ResourceKey]) -> Run {
     let mut run = Run::watching(keys);
     run.records = false;
     run
 }
 
-/// The last update that was told.
+/// The update of the last notices.
 fn update(run: &Run) -> UpdateId {
     let update = |said: &Out| match said {
         Out::Notice(update, _) => Some(*update),
@@ -29,8 +29,8 @@ fn update(run: &Run) -> UpdateId {
 #[test]
 fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
     let mut run = slow(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
-    assert_eq!((run.told().len(), run.reads()), (2, Vec::new()));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&y(), 1)]);
+    assert_eq!((run.notices().len(), run.reads()), (2, Vec::new()));
     assert_eq!(run.requests(), ["eds 1/a x y"], "it is answered at once all the same");
     run.pass(600_000);
     assert!(run.reads().is_empty());
@@ -43,7 +43,7 @@ fn x2_no_message_is_read_until_the_watchers_have_recorded_the_last() {
 #[test]
 fn x2_all_that_one_response_tells_is_one_update() {
     let mut run = slow(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&y())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&y())]);
     let updates: BTreeSet<UpdateId> = run
         .out
         .iter()
@@ -60,10 +60,10 @@ fn x2_an_earlier_update_is_not_enough_and_a_later_one_is() {
     let mut run = slow(&[x()]);
     run.pass(15_000);
     let timer = update(&run);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.step(In::Processed(timer));
     assert!(run.reads().is_empty());
-    run.step(In::Watch(x(), Watcher(2)));
+    run.step(In::Watch(x(), WatcherId(2)));
     let late = update(&run);
     run.step(In::Processed(late));
     assert_eq!(run.reads(), [run.stream(0)]);
@@ -72,7 +72,7 @@ fn x2_an_earlier_update_is_not_enough_and_a_later_one_is() {
 #[test]
 fn x2_an_update_that_nobody_was_told_is_passed_over() {
     let mut run = slow(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.step(In::Processed(UpdateId(update(&run).0 + 1)));
     assert!(run.reads().is_empty());
 }
@@ -80,7 +80,7 @@ fn x2_an_update_that_nobody_was_told_is_passed_over() {
 #[test]
 fn x2_after_a_response_without_news_the_next_message_is_read() {
     let mut run = slow(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(run.reads(), [run.stream(0)]);
 }
 
@@ -88,50 +88,50 @@ fn x2_after_a_response_without_news_the_next_message_is_read() {
 fn x2_what_is_told_without_a_response_holds_up_nothing() {
     let mut run = slow(&[x()]);
     run.pass(15_000);
-    assert_eq!(run.told().len(), 1);
-    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    assert_eq!(run.notices().len(), 1);
+    run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(run.reads(), [run.stream(0)]);
 }
 
 #[test]
 fn x2_on_the_next_stream_nothing_is_read_either_until_then() {
     let mut run = slow(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let notices = update(&run);
     run.fail(0);
     run.wait();
     assert_eq!((run.requests(), run.reads()), (vec!["eds 1/ x node".to_owned()], Vec::new()));
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.reads(), [run.stream(0)]);
 }
 
 #[test]
 fn x2_a57_nothing_is_late_while_nothing_is_read() {
     let mut run = slow(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let notices = update(&run);
     assert_eq!(run.waits(), None);
     run.pass(20_000);
-    assert_eq!(run.told(), [""; 0], "what seems to be late may lie there unread");
-    run.step(In::Processed(told));
-    assert_eq!((run.told(), run.waits()), (Vec::new(), Some(15_000)));
+    assert_eq!(run.notices(), [""; 0], "what seems to be late may lie there unread");
+    run.step(In::Processed(notices));
+    assert_eq!((run.notices(), run.waits()), (Vec::new(), Some(15_000)));
 }
 
 #[test]
 fn x2_a57_a_short_wait_for_the_watchers_does_not_prolong_a_timer() {
     let mut run = slow(&[x(), y()]);
     run.pass(1_000);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    let told = update(&run);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    let notices = update(&run);
     run.pass(2_000);
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.waits(), Some(12_000));
 }
 
 #[test]
 fn x2_updates_of_watchers_that_are_all_gone_hold_up_nothing() {
     let mut run = slow(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.unwatch(&x());
     run.watch(&y());
     assert_eq!(run.reads(), [run.stream(0)]);
@@ -143,11 +143,11 @@ fn x2_two_streams_wait_for_the_same_watchers() {
     run.records = false;
     run.watch(&x());
     run.fail(0);
-    run.respond_from(1, response(Kind::Endpoints, "7", "p", vec![good(&x(), 7)]));
-    let told = update(&run);
+    run.respond_from(1, response(ResourceKind::Endpoints, "7", "p", vec![good(&x(), 7)]));
+    let notices = update(&run);
     run.wait();
     assert!(run.reads().is_empty());
-    run.step(In::Processed(told));
+    run.step(In::Processed(notices));
     assert_eq!(run.reads(), [run.stream(0), run.stream(1)]);
 }
 
@@ -155,31 +155,31 @@ fn x2_two_streams_wait_for_the_same_watchers() {
 fn x2_an_empty_message_is_passed_over_without_an_answer() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
-    run.step(Heard::Illegible(stream));
-    assert_eq!((run.reads(), run.requests(), run.told()), (vec![stream], Vec::new(), Vec::new()));
+    run.step(StreamEvent::Illegible(stream));
+    assert_eq!((run.reads(), run.requests(), run.notices()), (vec![stream], Vec::new(), Vec::new()));
     assert_eq!((run.state(&x()), run.waits()), ("requested", Some(15_000)), "the server has not answered");
     let mut run = slow(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     let update = update(&run);
-    run.step(Heard::Illegible(run.stream(0)));
+    run.step(StreamEvent::Illegible(run.stream(0)));
     assert_eq!(run.reads(), [], "the watchers have not recorded what came before");
     run.step(In::Processed(update));
     assert_eq!(run.reads(), [run.stream(0)]);
-    run.step(Heard::Illegible(StreamId(99)));
+    run.step(StreamEvent::Illegible(StreamId(99)));
     assert_eq!(run.reads(), []);
 }
 
 #[test]
 fn x2_a57_a_stream_without_a_decodable_message_had_no_response() {
     let mut run = Run::watching(&[x()]);
-    run.step(Heard::Illegible(run.stream(0)));
+    run.step(StreamEvent::Illegible(run.stream(0)));
     assert_eq!(run.samples(), []);
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     assert!(run.samples().contains(&XdsMetric::ServerFailure(ServerId(0))));
     assert_eq!(run.wait(), 1_000);
-    run.step(Heard::Illegible(run.stream(0)));
-    assert_eq!((run.samples(), run.told()), (Vec::new(), Vec::new()), "it is not reached by that either");
+    run.step(StreamEvent::Illegible(run.stream(0)));
+    assert_eq!((run.samples(), run.notices()), (Vec::new(), Vec::new()), "it is not reached by that either");
     run.fail(0);
-    assert_eq!((run.told(), run.wait()), (Vec::new(), 1_600));
+    assert_eq!((run.notices(), run.wait()), (Vec::new(), 1_600));
 }

@@ -1,23 +1,23 @@
-//! How often the same is rejected: go-control-plane answers a NACK at once with the same response again.
+//! How often a rejection is repeated: go-control-plane answers a NACK at once with the same response again.
 
 use super::*;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// A server that for this long answers each rejection at once with another bad response, whose version `version`
-/// says: when each rejection came, in milliseconds since the start.
+/// A server that answers each rejection at once with another invalid response, for this long; `version` chooses the
+/// versions. Returns the times of rejections, in milliseconds since the start.
 fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_millis(millis));
     let mut sent = Vec::new();
     let mut n = 0;
-    run.respond(Kind::Endpoints, &version(n), "0", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, &version(n), "0", vec![bad(&x())]);
     loop {
         if run.requests().is_empty() {
             if run.client.deadline().is_none_or(|at| at > end) {
@@ -27,7 +27,7 @@ fn rejected_for(run: &mut Run, millis: u64, version: impl Fn(u32) -> String) -> 
         } else {
             sent.push(run.now.since(start).as_millis());
             n += 1;
-            run.respond(Kind::Endpoints, &version(n), &n.to_string(), vec![bad(&x())]);
+            run.respond(ResourceKind::Endpoints, &version(n), &n.to_string(), vec![bad(&x())]);
         }
     }
 }
@@ -58,7 +58,7 @@ fn x2_rejections_of_two_versions_by_turns_are_bounded_over_time() {
 fn x2_a_rejection_that_waits_rejects_the_last_response() {
     let mut run = Run::watching(&[x()]);
     for nonce in ["a", "b", "c", "d"] {
-        run.respond(Kind::Endpoints, "1", nonce, vec![bad(&x())]);
+        run.respond(ResourceKind::Endpoints, "1", nonce, vec![bad(&x())]);
     }
     assert_eq!(run.requests(), [""; 0]);
     assert_eq!(run.wait(), 1_000);
@@ -68,34 +68,34 @@ fn x2_a_rejection_that_waits_rejects_the_last_response() {
 #[test]
 fn x2_a_good_response_replaces_a_waiting_rejection() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "2", "c", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "2", "c", vec![good(&x(), 1)]);
     assert_eq!((run.requests(), run.waits()), (vec!["eds 2/c x".to_owned()], None));
-    run.respond(Kind::Endpoints, "1", "d", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "d", vec![bad(&x())]);
     assert_eq!(run.requests(), ["eds 2/d x !"], "what is rejected after it is rejected at once");
 }
 
 #[test]
 fn x2_changed_names_are_requested_with_a_waiting_rejection() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
     run.watch(&y());
     assert_eq!((run.requests(), run.waits()), (vec!["eds /b x y !".to_owned()], Some(15_000)));
-    run.respond(Kind::Endpoints, "1", "c", vec![bad(&x()), good(&y(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "c", vec![bad(&x()), good(&y(), 1)]);
     assert_eq!(run.wait(), 2_000, "it counts as a repeated one");
 }
 
 #[test]
 fn x2_a_rejection_that_waits_holds_up_neither_reading_nor_the_other_kind() {
     let mut run = Run::watching(&[cluster("c"), x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
     assert_eq!((run.requests(), run.reads()), (Vec::new(), vec![run.stream(0)]));
-    run.respond(Kind::Cluster, "1", "p", vec![bad(&cluster("c"))]);
+    run.respond(ResourceKind::Cluster, "1", "p", vec![bad(&cluster("c"))]);
     assert_eq!(run.requests(), ["cds /p c !"]);
-    run.respond(Kind::Cluster, "2", "q", vec![good(&cluster("c"), 1)]);
+    run.respond(ResourceKind::Cluster, "2", "q", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), ["cds 2/q c"]);
     assert_eq!(run.wait(), 1_000);
     assert_eq!(run.requests(), ["eds /b x !"]);
@@ -104,21 +104,21 @@ fn x2_a_rejection_that_waits_holds_up_neither_reading_nor_the_other_kind() {
 #[test]
 fn x2_a_server_that_also_ends_its_streams_is_rejected_no_more_often() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
     run.wait();
     assert_eq!(run.requests(), ["eds /b x !"]);
     run.fail(0);
     run.wait();
-    run.respond(Kind::Endpoints, "1", "c", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "c", vec![bad(&x())]);
     assert_eq!((run.requests(), run.waits()), (Vec::new(), Some(1_000)), "a second of the two is over");
 }
 
 #[test]
 fn x2_a_rejection_that_waits_ends_with_its_stream() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&x())]);
     run.fail(0);
     run.wait();
     assert_eq!(run.requests(), ["eds / x node"]);
@@ -128,18 +128,18 @@ fn x2_a_rejection_that_waits_ends_with_its_stream() {
 #[test]
 fn x2_another_error_of_the_same_version_is_rejected_at_once() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
-    run.respond(Kind::Endpoints, "1", "b", vec![bad(&y())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "b", vec![bad(&y())]);
     assert_eq!(run.requests(), ["eds /b x y !"]);
 }
 
-/// A server that sends another message whenever one may be read, for so many seconds: when each was read, in milliseconds
-/// since the start. `send` makes the message with this number.
+/// A server that sends another message whenever one may be read, for this many seconds; `send` makes message number
+/// `n`. Returns the times of reads, in milliseconds since the start.
 fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) -> Vec<u128> {
     let start = run.now;
     let end = start.plus(std::time::Duration::from_secs(seconds));
     let mut read = Vec::new();
-    // The stream was opened with leave to read the first one.
+    // The stream was opened with permission to read the first message.
     let mut may_read = true;
     loop {
         if may_read {
@@ -154,10 +154,10 @@ fn read_for(run: &mut Run, seconds: u64, mut send: impl FnMut(&mut Run, u32)) ->
     }
 }
 
-/// A message that says something new, and must be used at once.
+/// A message with new content, which must be used at once.
 fn send_new(run: &mut Run, n: u32) {
-    run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
-    assert_eq!(run.told(), [format!("x is {n}")]);
+    run.respond(ResourceKind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
+    assert_eq!(run.notices(), [format!("x is {n}")]);
     assert_eq!(run.requests(), [format!("eds {n}/{n} x")]);
 }
 
@@ -177,7 +177,7 @@ fn x2_ten_messages_a_second_are_read_after_a_burst() {
 fn x2_illegible_messages_are_read_no_more_often() {
     let mut run = Run::watching(&[x()]);
     let stream = run.stream(0);
-    let read = read_for(&mut run, 10, |run, _| run.step(Heard::Illegible(stream)));
+    let read = read_for(&mut run, 10, |run, _| run.step(StreamEvent::Illegible(stream)));
     assert_eq!(read.len(), 50 + 100);
 }
 
@@ -197,12 +197,20 @@ fn x2_a_server_that_also_ends_its_streams_is_read_no_more_often() {
 #[test]
 fn x2_nothing_is_late_while_messages_may_lie_unread() {
     let mut run = Run::watching(&[x(), y()]);
-    let mut told = Vec::new();
+    let mut notices = Vec::new();
     read_for(&mut run, 40, |run, n| {
-        run.respond(Kind::Endpoints, &n.to_string(), &n.to_string(), vec![good(&x(), (n % 251) as u8)]);
-        told.extend(run.told());
+        run.respond(
+            ResourceKind::Endpoints,
+            &n.to_string(),
+            &n.to_string(),
+            vec![good(&x(), (n % 251) as u8)],
+        );
+        notices.extend(run.notices());
     });
-    assert!(told.iter().all(|told| told.starts_with("x is ")), "y may be among what was not read: {told:?}");
+    assert!(
+        notices.iter().all(|notice| notice.starts_with("x is ")),
+        "y may be among what was not read: {notices:?}"
+    );
     assert_eq!(run.state(&y()), "requested");
     // The last message has been read, and no further one comes.
     (0..6).for_each(|_| run.pass(1_000));

@@ -1,5 +1,5 @@
-//! Random histories of a client, its driver, its watchers and two control planes: what never happens, and what always
-//! happens in the end. Bugs that are planted between the client and its world are found.
+//! Random histories of a client, its driver, its watchers and two control planes: safety and liveness. The tests also
+//! detect bugs that are planted between the client and its environment.
 
 mod site;
 
@@ -13,86 +13,86 @@ use model::xds::cache::Error;
 use pool_testing::planted::each_is_found;
 use site::{Data, Delivery, Mood, Session, Site};
 
-/// How many resources, watchers and servers there are: few, so that they meet.
+/// The numbers of resources, watchers and servers: few, so that they interact.
 const KEYS: usize = 5;
 const WATCHERS: u64 = 2;
 const SERVERS: usize = 2;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 100;
-/// Within which time everything is right once the servers are: the longest waits for a stream and for a rejection to
-/// both of them, and the time of a resource.
+/// The time within which everything recovers once the servers work: the longest delays of a stream and of a rejection
+/// for both servers, and the time-out of a resource.
 const BOUND: Duration = Duration::from_secs(600);
-/// How often a server is served at the most without time passing.
+/// The maximum number of exchanges with a server without time passing.
 const ROUNDS: usize = 40;
-/// In which time rejections are counted, and how many of a kind there may be in it: those that say something new,
-/// three at once and one in each second, and one in each second that repeats the one before it.
+/// The window in which rejections are counted, and the maximum number of a kind in it: new ones, three at once and one
+/// per second; and one per second that repeats the previous one.
 const WINDOW: Duration = Duration::from_secs(10);
 const REJECTIONS: usize = 3 + 10 + 10;
 
-/// The resource of this number.
-fn key(n: usize) -> Key {
+/// The resource with this number.
+fn key(n: usize) -> ResourceKey {
     if n < 2 { cluster(&format!("c{n}")) } else { endpoints(&format!("e{n}")) }
 }
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 enum Op {
     Watch(usize, u64),
     Unwatch(usize, u64),
-    /// Both, one after the other: what is known is forgotten before a server has heard of it.
+    /// Unwatches and watches again: the resource is forgotten before a server knows of it.
     Rewatch(usize, u64),
-    /// What a server has of a resource changes.
+    /// A server's version of a resource changes.
     Change(usize, usize, Data),
     Mood(usize, Mood),
-    /// A transport is connected, or cannot be.
+    /// A transport connects, or fails to.
     Connect(usize),
-    /// A transport pulls a request.
+    /// A transport takes a request.
     Pull(usize),
     /// A response is read.
     Deliver(usize),
-    /// All of that, as often as it goes.
+    /// All of these, as often as possible.
     Serve(usize),
-    /// A stream is cut; how much that spreads the next try.
+    /// A stream is cut; with the jitter of the next try.
     Cut(usize, u16),
-    /// The watchers record what they were told.
+    /// The watchers process their notices.
     Record,
     Wait(u64),
 }
 
-/// A bug between the client and its world.
+/// A bug between the client and its environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
-    /// The next message is read although the watchers have not recorded the last one.
+    /// The next message is read although the watchers have not processed the last notices.
     ReadsAhead,
-    /// Everything is said twice.
+    /// Every notice is sent twice.
     SaysItTwice,
     /// A stream begins with a request without names.
     AsksForNothing,
     /// A new stream begins with the nonces of the old one.
     KeepsNonces,
-    /// What only accepts a response is not sent.
+    /// Requests that only accept a response are not sent.
     NeverAccepts,
-    /// What rejects a response accepts it.
+    /// Rejections accept the response instead.
     AcceptsEverything,
-    /// What is rejected is rejected at once however often.
+    /// Rejections are not delayed, however often they repeat.
     DoesNotPace,
-    /// A version is claimed of what is not there.
+    /// A version is claimed although its resources are not in use.
     ClaimsVersions,
-    /// The names that were asked for first are asked forever.
+    /// The first requested names are requested forever.
     KeepsNames,
-    /// A stream that is to be closed stays.
+    /// A stream that must be closed stays open.
     NeverCloses,
     /// A stream counts as dispatched when it is opened.
     DispatchedAtOnce,
-    /// That a stream has ended is not heard.
+    /// The end of a stream is lost.
     EndsUnheard,
-    /// That updates are recorded is not heard.
+    /// Acknowledgements of updates are lost.
     RecordsUnheard,
-    /// The clock stands.
+    /// The clock stops.
     ClockStands,
-    /// Some news do not reach the watchers.
+    /// Some notices do not reach the watchers.
     LosesNews,
-    /// That no server was reached is held forever.
+    /// The record that no server was connected is kept forever.
     KeepsLosses,
 }
 
@@ -148,67 +148,67 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The features of the servers, and what happens.
+/// The features of the servers, and the operations.
 fn history() -> impl Strategy<Value = ([Policy; SERVERS], Vec<Op>)> {
     let policy = prop_oneof![2 => Just(PLAIN), 1 => Just(FAILS), 1 => Just(PATIENT)];
     (prop::array::uniform2(policy), prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// What a watcher holds.
+/// The state of a watcher.
 #[derive(Clone, Debug, Default)]
 struct View {
-    value: Option<Value>,
+    value: Option<ResourceValue>,
     error: Option<Error>,
 }
 
-/// What was said of one kind on one stream.
+/// The requests and responses of one kind on one stream.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    last: Option<Request>,
-    /// Of the last response: its nonce, its version, whether it is to be rejected, and whether it was not answered
-    /// yet.
+    last: Option<XdsRequest>,
+    /// Of the last response: its nonce, its version, whether it must be rejected, and whether it is unanswered.
     nonce: String,
     version: String,
     is_flawed: bool,
     is_owed: bool,
 }
 
-/// The client and its world.
+/// The client and its environment.
 struct World {
     client: Client,
     plant: Option<Plant>,
     now: Now,
     sites: [Site; SERVERS],
-    views: BTreeMap<(Key, Watcher), View>,
-    lines: BTreeMap<(StreamId, Kind), Line>,
-    /// The versions and nonces that were seen last of each server.
-    accepted: BTreeMap<(usize, Kind), Arc<str>>,
-    nonces: BTreeMap<(usize, Kind), Arc<str>>,
-    /// When something was rejected, and when other names were asked for.
-    rejections: BTreeMap<(usize, Kind), Vec<Now>>,
-    changes: BTreeMap<(usize, Kind), Vec<Now>>,
-    counts: BTreeMap<(Kind, CacheState), u64>,
-    /// The last update that was told, and the last that was recorded.
-    told: UpdateId,
+    views: BTreeMap<(ResourceKey, WatcherId), View>,
+    lines: BTreeMap<(StreamId, ResourceKind), Line>,
+    /// The last versions and nonces of each server.
+    accepted: BTreeMap<(usize, ResourceKind), Arc<str>>,
+    nonces: BTreeMap<(usize, ResourceKind), Arc<str>>,
+    /// The times of rejections, and of requests for other names.
+    rejections: BTreeMap<(usize, ResourceKind), Vec<Now>>,
+    changes: BTreeMap<(usize, ResourceKind), Vec<Now>>,
+    counts: BTreeMap<(ResourceKind, CacheState), u64>,
+    /// The last update in a notice, and the last one processed.
+    notified: UpdateId,
     recorded: UpdateId,
-    /// The last update that was told after a response, until it is recorded.
+    /// The last update after a response, until it is processed.
     gate: Option<UpdateId>,
-    /// How many news there were.
-    news: u64,
-    /// The response that the client is told of.
+    /// Number of notices.
+    notice_count: u64,
+    /// The response that is being delivered to the client.
     delivery: Option<Delivery>,
-    /// The errors of the resources before the client was told something.
-    before: BTreeMap<Key, Reason>,
+    /// The errors of the resources before the current input.
+    before: BTreeMap<ResourceKey, Reason>,
 }
 
 impl World {
     fn new(policies: [Policy; SERVERS], plant: Option<Plant>) -> World {
         let server = |(n, policy): (usize, Policy)| Server { uri: Arc::from(format!("server-{n}")), policy };
-        let pace = if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { Waits::NACKS.first };
+        let pace =
+            if plant == Some(Plant::DoesNotPace) { Duration::ZERO } else { ExponentialBackoff::NACKS.first };
         let params = Params {
             servers: policies.into_iter().enumerate().map(server).collect(),
-            backoff: Waits::STREAMS,
-            nack_pace: Waits { first: pace, ..Waits::NACKS },
+            backoff: ExponentialBackoff::STREAMS,
+            nack_pace: ExponentialBackoff { first: pace, ..ExponentialBackoff::NACKS },
         };
         World {
             client: Client::new(params),
@@ -222,10 +222,10 @@ impl World {
             rejections: BTreeMap::new(),
             changes: BTreeMap::new(),
             counts: BTreeMap::new(),
-            told: UpdateId(0),
+            notified: UpdateId(0),
             recorded: UpdateId(0),
             gate: None,
-            news: 0,
+            notice_count: 0,
             delivery: None,
             before: BTreeMap::new(),
         }
@@ -238,17 +238,17 @@ impl World {
     fn apply(&mut self, op: Op) -> TestCaseResult {
         match op {
             Op::Watch(n, watcher) => {
-                let (key, watcher) = (key(n), Watcher(watcher));
+                let (key, watcher) = (key(n), WatcherId(watcher));
                 self.views.entry((key.clone(), watcher)).or_default();
-                self.tell(In::Watch(key, watcher))?;
+                self.input(In::Watch(key, watcher))?;
             }
             Op::Unwatch(n, watcher) => {
-                let (key, watcher) = (key(n), Watcher(watcher));
+                let (key, watcher) = (key(n), WatcherId(watcher));
                 self.views.remove(&(key.clone(), watcher));
                 if self.views.is_empty() {
                     self.gate = None;
                 }
-                self.tell(In::Unwatch(key, watcher))?;
+                self.input(In::Unwatch(key, watcher))?;
             }
             Op::Rewatch(n, watcher) => {
                 self.apply(Op::Unwatch(n, watcher))?;
@@ -285,37 +285,39 @@ impl World {
             }
             Op::Wait(millis) => self.wait(millis)?,
         }
-        self.judge()
+        self.check_state()
     }
 
-    fn tell(&mut self, input: impl Into<In>) -> TestCaseResult {
+    fn input(&mut self, input: impl Into<In>) -> TestCaseResult {
         let mut out = Vec::new();
         self.client.step(self.now, input.into(), &mut out);
         if self.client.deadline().is_some_and(|at| at <= self.now) {
             self.client.tick(self.now, &mut out);
         }
-        self.hear(out)
+        self.check_outputs(out)
     }
 
     fn tick(&mut self) -> TestCaseResult {
         let mut out = Vec::new();
         self.client.tick(self.now, &mut out);
-        self.hear(out)
+        self.check_outputs(out)
     }
 
-    fn hear(&mut self, out: Vec<Out>) -> TestCaseResult {
+    fn check_outputs(&mut self, out: Vec<Out>) -> TestCaseResult {
         for said in out {
             match said {
-                Out::Call(Call::Open { stream, server, first }) => self.on_open(stream, server.0, first)?,
-                Out::Call(Call::Send(stream, request)) => self.on_send(stream, request)?,
-                Out::Call(Call::Read(stream)) => self.on_read(stream)?,
-                Out::Call(Call::Close(stream)) => {
+                Out::Call(DriverCall::Open { stream, server, first }) => {
+                    self.on_open(stream, server.0, first)?
+                }
+                Out::Call(DriverCall::Send(stream, request)) => self.on_send(stream, request)?,
+                Out::Call(DriverCall::Read(stream)) => self.on_read(stream)?,
+                Out::Call(DriverCall::Close(stream)) => {
                     if !self.has(Plant::NeverCloses) {
                         let site = self.place_of(stream)?;
                         self.sites[site].session = None;
                     }
                 }
-                Out::Notice(update, told) => self.on_notice(update, told)?,
+                Out::Notice(update, notified) => self.on_notice(update, notified)?,
                 Out::Metric(XdsMetric::Resources { kind, state, count }) => {
                     self.counts.insert((kind, state), count);
                 }
@@ -339,7 +341,7 @@ impl World {
         place.ok_or_else(|| TestCaseError::fail(format!("{stream:?} is over")))
     }
 
-    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<Request>) -> TestCaseResult {
+    fn on_open(&mut self, stream: StreamId, place: usize, first: Vec<XdsRequest>) -> TestCaseResult {
         prop_assert!(self.sites[place].session.is_none(), "two streams to the same server");
         prop_assert!(!first.is_empty(), "a stream for nothing");
         self.sites[place].session = Some(Session::new(stream));
@@ -358,12 +360,12 @@ impl World {
             self.take(place, stream, request, true)?;
         }
         if self.has(Plant::DispatchedAtOnce) {
-            self.tell(Heard::Dispatched(stream))?;
+            self.input(StreamEvent::Dispatched(stream))?;
         }
         Ok(())
     }
 
-    fn on_send(&mut self, stream: StreamId, mut request: Request) -> TestCaseResult {
+    fn on_send(&mut self, stream: StreamId, mut request: XdsRequest) -> TestCaseResult {
         let place = self.place_of(stream)?;
         prop_assert!(!request.node, "the node goes with the first request alone");
         let line = self.lines.entry((stream, request.kind)).or_default().clone();
@@ -385,12 +387,18 @@ impl World {
         self.take(place, stream, request, false)
     }
 
-    /// A request of the client is judged, and waits for the transport.
-    fn take(&mut self, place: usize, stream: StreamId, request: Request, is_opening: bool) -> TestCaseResult {
+    /// Checks a request of the client, and queues it for the transport.
+    fn take(
+        &mut self,
+        place: usize,
+        stream: StreamId,
+        request: XdsRequest,
+        is_opening: bool,
+    ) -> TestCaseResult {
         let label = (place, request.kind);
         let cached = self.client.dump().resources;
         let has = |name: &Arc<str>| {
-            let named = |shown: &&ResourceDump| shown.key == Key::new(request.kind, Arc::clone(name));
+            let named = |shown: &&ResourceDump| shown.key == ResourceKey::new(request.kind, Arc::clone(name));
             cached.iter().find(named).is_some_and(|shown| shown.cached.is_some())
         };
         let line = self.lines.entry((stream, request.kind)).or_default();
@@ -418,7 +426,7 @@ impl World {
         }
         if request.error.is_some() {
             self.rejections.entry(label).or_default().push(self.now);
-            self.judge_pace(label)?;
+            self.check_pace(label)?;
         }
         if let Some(session) = &mut self.sites[place].session {
             session.outbox.push_back((request, is_opening));
@@ -426,9 +434,9 @@ impl World {
         Ok(())
     }
 
-    /// There are not too many rejections; a request for other names carries one along.
-    fn judge_pace(&self, label: (usize, Kind)) -> TestCaseResult {
-        let recent = |times: &BTreeMap<(usize, Kind), Vec<Now>>| {
+    /// Checks the number of rejections; a request for other names may carry one.
+    fn check_pace(&self, label: (usize, ResourceKind)) -> TestCaseResult {
+        let recent = |times: &BTreeMap<(usize, ResourceKind), Vec<Now>>| {
             let times = times.get(&label).into_iter().flatten();
             times.filter(|at| self.now.since(**at) < WINDOW).count()
         };
@@ -447,36 +455,37 @@ impl World {
         Ok(())
     }
 
-    fn on_notice(&mut self, update: UpdateId, told: Told) -> TestCaseResult {
-        prop_assert!(update >= self.told, "updates run backwards");
-        self.told = update;
+    fn on_notice(&mut self, update: UpdateId, notified: WatcherNotice) -> TestCaseResult {
+        prop_assert!(update >= self.notified, "updates run backwards");
+        self.notified = update;
         if self.delivery.is_some() {
             self.gate = Some(update);
         }
-        self.news += 1;
-        if let News::Changed(Err(error)) | News::Ambient(Some(error)) = &told.news {
-            self.judge_error(&told.key, error)?;
+        self.notice_count += 1;
+        if let ResourceChange::Changed(Err(error)) | ResourceChange::Ambient(Some(error)) = &notified.change {
+            self.check_error(&notified.key, error)?;
         }
-        if self.has(Plant::LosesNews) && self.news.is_multiple_of(3) {
+        if self.has(Plant::LosesNews) && self.notice_count.is_multiple_of(3) {
             return Ok(());
         }
         let keeps_losses = self.has(Plant::KeepsLosses);
-        let Some(view) = self.views.get_mut(&(told.key.clone(), told.watcher)) else {
-            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", told.watcher)));
+        let Some(view) = self.views.get_mut(&(notified.key.clone(), notified.watcher)) else {
+            return Err(TestCaseError::fail(format!("{:?} is told who does not watch", notified.watcher)));
         };
         let is_loss = |error: &Error| keeps_losses && error.reason == Reason::Connectivity;
         let kept = view.error.take().filter(is_loss);
-        match told.news {
-            News::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
-            News::Ambient(error) => view.error = error,
+        match notified.change {
+            ResourceChange::Changed(Ok(cached)) => *view = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *view = View { value: None, error: Some(error) },
+            ResourceChange::Ambient(error) => view.error = error,
         }
         view.error = view.error.take().or(kept);
         Ok(())
     }
 
-    /// An error that is told has its reason in the world; one that was known before is not judged again.
-    fn judge_error(&self, key: &Key, error: &Error) -> TestCaseResult {
+    /// Checks that a notified error has a reason in the environment; an error that was known before is not checked
+    /// again.
+    fn check_error(&self, key: &ResourceKey, error: &Error) -> TestCaseResult {
         let sessions = || self.sites.iter().filter_map(|site| site.session.as_ref());
         if self.before.get(key) == Some(&error.reason) {
             return Ok(());
@@ -489,7 +498,7 @@ impl World {
             }),
             Reason::Nack => self.delivery.as_ref().is_some_and(|said| said.bad.contains(&key.name)),
             Reason::Deleted => self.delivery.as_ref().is_some_and(|said| {
-                key.kind == Kind::Cluster && !said.is_broken && said.missing.contains(&key.name)
+                key.kind == ResourceKind::Cluster && !said.is_broken && said.missing.contains(&key.name)
             }),
             Reason::Reported => self.delivery.as_ref().is_some_and(|said| {
                 said.response.errors.iter().any(|reported| reported.name.as_deref() == Some(&*key.name))
@@ -499,7 +508,7 @@ impl World {
         Ok(())
     }
 
-    /// A transport is connected, if it was not; whether something has happened.
+    /// Connects a transport, if it is not connected; returns true if it did.
     fn connect(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let site = &mut self.sites[place];
         let refuses = site.mood == Mood::Refuses;
@@ -513,12 +522,13 @@ impl World {
             return Ok(true);
         }
         while self.pull_one(place, true).is_some() {}
-        self.tell(Heard::Dispatched(stream))?;
+        self.input(StreamEvent::Dispatched(stream))?;
         Ok(true)
     }
 
-    /// The transport pulls what comes next, if that is what the stream was opened with or not; its stream and kind.
-    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, Kind)> {
+    /// The transport takes the next request, whether the stream was opened with it or not; returns its stream and
+    /// kind.
+    fn pull_one(&mut self, place: usize, is_opening: bool) -> Option<(StreamId, ResourceKind)> {
         let site = &mut self.sites[place];
         let session = site.session.as_mut().filter(|session| session.is_connected)?;
         if session.outbox.front()?.1 != is_opening {
@@ -532,7 +542,7 @@ impl World {
 
     fn pull(&mut self, place: usize) -> Result<bool, TestCaseError> {
         let Some((stream, kind)) = self.pull_one(place, false) else { return Ok(false) };
-        self.tell(Heard::Sent(stream, kind))?;
+        self.input(StreamEvent::Sent(stream, kind))?;
         Ok(true)
     }
 
@@ -556,7 +566,7 @@ impl World {
         line.is_owed = true;
         self.nonces.insert((place, delivery.kind), Arc::from(response.nonce.as_str()));
         self.delivery = Some(delivery);
-        self.tell(Heard::Response(stream, response, AT))?;
+        self.input(StreamEvent::Response(stream, response, AT))?;
         self.delivery = None;
         if self.has(Plant::ReadsAhead) && self.gate.is_some() {
             self.on_read(stream)?;
@@ -573,25 +583,25 @@ impl World {
         Ok(self.deliver(place)? || connected || pulled)
     }
 
-    /// A stream ends, whatever is on its way on it.
+    /// Ends a stream with everything in flight on it.
     fn cut(&mut self, place: usize, jitter: u16) -> TestCaseResult {
         let Some(session) = self.sites[place].session.take() else { return Ok(()) };
         if self.has(Plant::EndsUnheard) {
             return Ok(());
         }
-        self.tell(Heard::Ended { stream: session.stream, ended: unavailable(), jitter })
+        self.input(StreamEvent::Ended { stream: session.stream, ended: unavailable(), jitter })
     }
 
     fn record(&mut self) -> Result<bool, TestCaseError> {
-        if self.recorded == self.told {
+        if self.recorded == self.notified {
             return Ok(false);
         }
-        self.recorded = self.told;
+        self.recorded = self.notified;
         if self.has(Plant::RecordsUnheard) {
             return Ok(false);
         }
         self.gate = None;
-        self.tell(In::Processed(self.told))?;
+        self.input(In::Processed(self.notified))?;
         Ok(true)
     }
 
@@ -609,13 +619,13 @@ impl World {
         Err(TestCaseError::fail("it wakes up again and again"))
     }
 
-    /// What the watchers hold is what is shown, and what was measured is that too.
-    fn judge(&self) -> TestCaseResult {
+    /// Checks that watchers, views and metrics agree.
+    fn check_state(&self) -> TestCaseResult {
         let Dump { servers, resources: shown } = self.client.dump();
         let is_lost = servers.iter().any(|server| server.failure.is_some());
-        let watched: BTreeSet<&Key> = self.views.keys().map(|(key, _)| key).collect();
+        let watched: BTreeSet<&ResourceKey> = self.views.keys().map(|(key, _)| key).collect();
         prop_assert!(shown.iter().map(|shown| &shown.key).eq(watched), "something else is watched");
-        let mut counts: BTreeMap<(Kind, CacheState), u64> = BTreeMap::new();
+        let mut counts: BTreeMap<(ResourceKind, CacheState), u64> = BTreeMap::new();
         for shown in &shown {
             *counts.entry((shown.key.kind, shown.cache_state())).or_default() += 1;
             let views = self.views.iter().filter(|((key, _), _)| *key == shown.key);
@@ -626,7 +636,7 @@ impl World {
                     (None, None) => true,
                     (None, Some(_)) => false,
                     (Some(held), own) => {
-                        let is_own = own.as_ref().is_some_and(|own| own.says_the_same_as(held));
+                        let is_own = own.as_ref().is_some_and(|own| own.is_same_as(held));
                         is_own || (held.reason == Reason::Connectivity && is_lost)
                     }
                 };
@@ -639,8 +649,8 @@ impl World {
         Ok(())
     }
 
-    /// From now on all that is there is good and comes at once: all that is watched is accepted, from the first
-    /// server, and no watcher knows of anything that is wrong.
+    /// From now on everything is valid and arrives at once: all watched resources are accepted from the first server,
+    /// and no watcher has an error.
     fn calm(&mut self) -> TestCaseResult {
         for round in [100_u8, 150] {
             for (place, first) in [(0, round), (1, round + 20)] {
@@ -650,14 +660,14 @@ impl World {
                 }
                 self.sites[place].push();
             }
-            self.settle()?;
-            self.judge()?;
+            self.run_all()?;
+            self.check_state()?;
             let used = [0, 1].map(|place| self.sites[place].session.is_some());
             prop_assert_eq!(used, [!self.views.is_empty(), false], "the servers in use");
             for shown in self.client.dump().resources {
                 let number = (0..KEYS).zip(round..).find(|(n, _)| key(*n) == shown.key);
                 let expected = number.map(|(_, number)| value(&shown.key, number));
-                prop_assert_eq!(shown.state, State::Acked, "{}", shown.key);
+                prop_assert_eq!(shown.state, ResourceState::Acked, "{}", shown.key);
                 prop_assert_eq!(shown.cached.map(|cached| cached.value), expected, "{}", shown.key);
             }
             let wrong = self.views.iter().find(|(_, view)| view.error.is_some());
@@ -666,8 +676,8 @@ impl World {
         Ok(())
     }
 
-    /// All do what they can, until nothing is left to do.
-    fn settle(&mut self) -> TestCaseResult {
+    /// Runs all parts until nothing is left to do.
+    fn run_all(&mut self) -> TestCaseResult {
         let until = self.now.plus(BOUND);
         for _ in 0..10_000 {
             let mut moved = self.record()?;

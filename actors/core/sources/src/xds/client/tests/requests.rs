@@ -1,4 +1,4 @@
-//! What is asked for, and when.
+//! The contents and times of requests.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn x2_a_stream_is_opened_for_the_first_resource_that_is_watched() {
     run.watch(&endpoints("x"));
     assert_eq!(run.requests(), ["eds / x node"]);
     assert_eq!(run.reads(), [run.stream(0)], "the first message may be read");
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     assert_eq!(run.state(&endpoints("x")), "requested");
 }
 
@@ -29,7 +29,7 @@ fn x2_only_the_first_request_of_each_stream_has_the_node() {
     let mut run = Run::watching(&[endpoints("x")]);
     run.watch(&cluster("c"));
     assert_eq!(run.requests(), ["cds / c"]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
     assert_eq!(run.requests(), ["eds 1/a x"]);
     run.fail(0);
     run.wait();
@@ -39,7 +39,7 @@ fn x2_only_the_first_request_of_each_stream_has_the_node() {
 #[test]
 fn x2_nothing_is_asked_of_a_kind_of_which_nothing_is_watched() {
     let mut run = Run::watching(&[cluster("c")]);
-    run.respond(Kind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&cluster("c"), 1)]);
     assert_eq!(run.requests(), ["cds 1/a c"], "the first request of a kind without names would ask for all");
     run.watch(&endpoints("x"));
     assert_eq!(run.requests(), ["eds / x"]);
@@ -59,20 +59,20 @@ fn x2_each_request_names_all_that_is_watched_of_its_kind_in_order() {
 #[test]
 fn x2_a_second_watcher_requests_nothing_and_the_last_one_ends_it() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
-    run.step(In::Watch(endpoints("x"), Watcher(2)));
+    run.step(In::Watch(endpoints("x"), WatcherId(2)));
     assert_eq!(run.requests(), [""; 0]);
     run.unwatch(&endpoints("x"));
     assert_eq!(run.requests(), [""; 0]);
-    run.step(In::Unwatch(endpoints("x"), Watcher(2)));
+    run.step(In::Unwatch(endpoints("x"), WatcherId(2)));
     assert_eq!(run.requests(), ["eds / y"]);
-    run.step(In::Unwatch(endpoints("x"), Watcher(2)));
+    run.step(In::Unwatch(endpoints("x"), WatcherId(2)));
     assert!(run.out.is_empty(), "it has no watcher");
 }
 
 #[test]
 fn x2_a_later_request_without_names_ends_all_subscriptions_of_its_kind() {
     let mut run = Run::watching(&[cluster("c"), endpoints("x")]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
     run.unwatch(&endpoints("x"));
     assert_eq!(run.requests(), ["eds 1/a "]);
     run.watch(&endpoints("x"));
@@ -87,7 +87,7 @@ fn x2_the_stream_is_closed_when_nothing_is_watched_any_more() {
     run.unwatch(&endpoints("x"));
     assert_eq!((run.closed(), run.requests()), (vec![stream], Vec::new()));
     assert_eq!((run.waits(), run.open.len()), (None, 0));
-    run.step(Heard::Ended { stream, ended: unavailable(), jitter: 500 });
+    run.step(StreamEvent::Ended { stream, ended: unavailable(), jitter: 500 });
     assert!(run.out.is_empty(), "nothing more of it is heard");
     run.watch(&endpoints("y"));
     assert_eq!(run.requests(), ["eds / y node"]);
@@ -107,7 +107,7 @@ fn x2_changes_before_a_request_was_pulled_go_into_one_more() {
     run.watch(&endpoints("e"));
     run.watch(&endpoints("f"));
     assert_eq!(run.requests(), [""; 0]);
-    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
+    run.step(StreamEvent::Sent(run.stream(0), ResourceKind::Endpoints));
     assert_eq!(run.requests(), ["eds / a b d e f"]);
     run.watch(&cluster("g"));
     assert_eq!(run.requests(), ["cds / g"], "kinds do not wait for one another");
@@ -118,10 +118,10 @@ fn x2_an_answer_waits_for_the_unpulled_request() {
     let mut run = Run::watching(&[endpoints("x")]);
     run.pulls = false;
     run.watch(&endpoints("y"));
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&endpoints("x"), 1)]);
     assert_eq!(run.requests(), [""; 0]);
     run.watch(&endpoints("z"));
-    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
+    run.step(StreamEvent::Sent(run.stream(0), ResourceKind::Endpoints));
     assert_eq!(run.requests(), ["eds 1/a x y z"]);
 }
 
@@ -129,14 +129,14 @@ fn x2_an_answer_waits_for_the_unpulled_request() {
 fn x2_what_is_watched_again_before_the_server_knew_is_requested_again() {
     let mut run = Run::watching(&[endpoints("x"), endpoints("y")]);
     let resources = vec![good(&endpoints("x"), 1), good(&endpoints("y"), 1)];
-    run.respond(Kind::Endpoints, "1", "a", resources);
+    run.respond(ResourceKind::Endpoints, "1", "a", resources);
     run.pulls = false;
     run.watch(&endpoints("z"));
     run.unwatch(&endpoints("x"));
     run.watch(&endpoints("x"));
     assert_eq!(run.state(&endpoints("x")), "requested", "what was known of it is forgotten");
     run.pulls = true;
-    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
+    run.step(StreamEvent::Sent(run.stream(0), ResourceKind::Endpoints));
     assert_eq!(run.requests(), ["eds 1/a y z", "eds 1/a x y z"], "a server sends again what is new to it");
     assert_eq!(run.waits(), Some(15_000), "and that in time");
 }
@@ -157,7 +157,7 @@ fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
     let mut run = Run::watching(&[endpoints("x")]);
     let stream = run.stream(0);
     run.step(In::Shutdown);
-    assert_eq!((run.closed(), run.told(), run.waits()), (vec![stream], Vec::new(), None));
+    assert_eq!((run.closed(), run.notices(), run.waits()), (vec![stream], Vec::new(), None));
     run.watch(&endpoints("y"));
     assert!(run.out.is_empty(), "{:?}", run.out);
     run.pass(1_000_000);
@@ -168,7 +168,7 @@ fn x2_after_shutdown_everything_is_closed_and_nothing_follows() {
 fn without_a_server_nothing_is_asked_for() {
     let mut run = Run::with(&[]);
     run.watch(&endpoints("x"));
-    assert_eq!((run.requests(), run.told(), run.waits()), (Vec::new(), Vec::new(), None));
+    assert_eq!((run.requests(), run.notices(), run.waits()), (Vec::new(), Vec::new(), None));
     run.unwatch(&endpoints("x"));
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
 }

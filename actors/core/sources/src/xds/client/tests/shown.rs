@@ -1,17 +1,18 @@
-//! What is shown and measured: CSDS (A40, A88) and the metrics (A78).
+//! Views and metrics: CSDS (A40, A88) and the metrics of A78.
 
 use super::*;
 use model::xds::cache::Rejected;
 
-fn c() -> Key {
+fn c() -> ResourceKey {
     cluster("c")
 }
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-/// What was said of connections, as `server connected`, `-` for a server that is not in use, and `!` for a failure.
+/// The published connection states, as `server connected`, with `-` for a server that is not in use and `!` for a
+/// failure.
 fn connections(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Connected { server, connected } => {
@@ -24,7 +25,7 @@ fn connections(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// What was said of the numbers of resources.
+/// The published numbers of resources.
 fn resources(run: &Run) -> Vec<String> {
     let shown = |sample: XdsMetric| match sample {
         XdsMetric::Resources { kind, state, count } => Some(format!("{kind:?} {} {count}", state.as_str())),
@@ -36,8 +37,8 @@ fn resources(run: &Run) -> Vec<String> {
     run.samples().into_iter().filter_map(shown).collect()
 }
 
-/// What was said of the resources in a response: of which server and kind, how many were valid, and how many were not.
-fn updates(run: &Run) -> Option<(usize, Kind, u64, u64)> {
+/// The published results of a response: server, kind, and the numbers of valid and invalid resources.
+fn updates(run: &Run) -> Option<(usize, ResourceKind, u64, u64)> {
     run.samples().into_iter().find_map(|sample| match sample {
         XdsMetric::Updates { server, kind, valid, invalid } => Some((server.0, kind, valid, invalid)),
         XdsMetric::Connected { .. }
@@ -61,12 +62,12 @@ fn x2_a78_a_server_is_connected_until_a_stream_brings_no_response() {
     run.wait();
     assert_eq!(connections(&run), [""; 0], "a new stream alone does not connect it");
     run.connect(0);
-    assert_eq!((connections(&run), run.told()), (Vec::new(), Vec::new()), "nor a transport that pulls");
+    assert_eq!((connections(&run), run.notices()), (Vec::new(), Vec::new()), "nor a transport that pulls");
     assert!(!run.client.dump().servers[0].is_connected, "nor is it shown so");
     run.fail(0);
     assert_eq!(connections(&run), [""; 0], "a failure is counted where it begins");
     run.wait();
-    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(connections(&run), ["0 1"]);
     run.fail(0);
     assert_eq!(connections(&run), [""; 0]);
@@ -84,7 +85,7 @@ fn x2_a78_servers_that_are_not_in_use_are_neither_connected_nor_not() {
     run.fail(0);
     assert_eq!(connections(&run), ["0 0", "0 !", "1 1"]);
     run.wait();
-    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!(connections(&run), ["0 1", "1 -"]);
 }
 
@@ -92,33 +93,37 @@ fn x2_a78_servers_that_are_not_in_use_are_neither_connected_nor_not() {
 fn x2_a78_valid_and_invalid_resources_are_counted_unchanged_ones_too() {
     let mut run = Run::watching(&[x(), endpoints("y")]);
     for _ in 0..2 {
-        run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&endpoints("y"))]);
-        assert_eq!(updates(&run), Some((0, Kind::Endpoints, 1, 1)));
+        run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), bad(&endpoints("y"))]);
+        assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 1, 1)));
     }
-    run.report(Kind::Endpoints, "2", "b", vec![reported("x", Code::NotFound)]);
-    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 1)), "an error in the place of a resource");
-    run.respond(Kind::Endpoints, "3", "c", Vec::new());
-    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 0)));
-    run.respond(Kind::Endpoints, "4", "d", vec![broken(Kind::Endpoints)]);
-    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, 1)), "one whose name cannot be read");
-    run.respond(Kind::Endpoints, "5", "e", vec![good(&x(), 1), good(&x(), 1)]);
-    assert_eq!(updates(&run), Some((0, Kind::Endpoints, 1, 1)), "one that comes twice");
+    run.report(ResourceKind::Endpoints, "2", "b", vec![reported("x", Code::NotFound)]);
+    assert_eq!(
+        updates(&run),
+        Some((0, ResourceKind::Endpoints, 0, 1)),
+        "an error in the place of a resource"
+    );
+    run.respond(ResourceKind::Endpoints, "3", "c", Vec::new());
+    assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 0, 0)));
+    run.respond(ResourceKind::Endpoints, "4", "d", vec![broken(ResourceKind::Endpoints)]);
+    assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 0, 1)), "one whose name cannot be read");
+    run.respond(ResourceKind::Endpoints, "5", "e", vec![good(&x(), 1), good(&x(), 1)]);
+    assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 1, 1)), "one that comes twice");
 }
 
 #[test]
 fn x2_a78_tp3_an_empty_error_of_a_watched_one_is_an_invalid_resource() {
     let table = [
-        (Reported { name: None, ..reported("x", Code::NotFound) }, 1),
-        (Reported { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
-        (Reported { code: None, ..reported("x", Code::NotFound) }, 1),
+        (ReportedError { name: None, ..reported("x", Code::NotFound) }, 1),
+        (ReportedError { name: Some(String::new()), ..reported("x", Code::NotFound) }, 1),
+        (ReportedError { code: None, ..reported("x", Code::NotFound) }, 1),
         (reported("x", Code::Ok), 1),
         (reported("z", Code::NotFound), 0),
         (reported("z", Code::Ok), 0),
     ];
     for (error, invalid) in table {
         let mut run = Run::watching(&[x()]);
-        run.report(Kind::Endpoints, "1", "a", vec![error.clone()]);
-        assert_eq!(updates(&run), Some((0, Kind::Endpoints, 0, invalid)), "{error:?}");
+        run.report(ResourceKind::Endpoints, "1", "a", vec![error.clone()]);
+        assert_eq!(updates(&run), Some((0, ResourceKind::Endpoints, 0, invalid)), "{error:?}");
     }
 }
 
@@ -129,26 +134,26 @@ fn x2_a78_what_is_counted_is_counted_of_the_server_that_it_came_from() {
     run.watch(&endpoints("y"));
     run.fail(0);
     let resources = vec![good(&x(), 7), bad(&endpoints("y"))];
-    run.respond_from(1, response(Kind::Endpoints, "7", "p", resources));
-    assert_eq!(updates(&run), Some((1, Kind::Endpoints, 1, 1)));
+    run.respond_from(1, response(ResourceKind::Endpoints, "7", "p", resources));
+    assert_eq!(updates(&run), Some((1, ResourceKind::Endpoints, 1, 1)));
     let nack = |sample: &XdsMetric| matches!(sample, XdsMetric::Nack { .. });
     let nacks: Vec<XdsMetric> = run.samples().into_iter().filter(nack).collect();
-    assert_eq!(nacks, [XdsMetric::Nack { server: ServerId(1), kind: Kind::Endpoints }]);
+    assert_eq!(nacks, [XdsMetric::Nack { server: ServerId(1), kind: ResourceKind::Endpoints }]);
     run.fail(1);
     run.wait();
     run.fail(1);
     assert_eq!(connections(&run), ["1 0", "1 !"], "its stream has brought no response");
     run.wait();
-    run.respond_from(1, response(Kind::Endpoints, "7", "q", Vec::new()));
+    run.respond_from(1, response(ResourceKind::Endpoints, "7", "q", Vec::new()));
     assert_eq!(connections(&run), ["1 1"]);
 }
 
 #[test]
 fn x2_rejections_are_counted_when_they_are_sent() {
     let mut run = Run::watching(&[x()]);
-    let nack = XdsMetric::Nack { server: ServerId(0), kind: Kind::Endpoints };
+    let nack = XdsMetric::Nack { server: ServerId(0), kind: ResourceKind::Endpoints };
     for (nonce, counted) in [("a", true), ("b", false)] {
-        run.respond(Kind::Endpoints, "1", nonce, vec![bad(&x())]);
+        run.respond(ResourceKind::Endpoints, "1", nonce, vec![bad(&x())]);
         assert_eq!(run.samples().contains(&nack), counted);
     }
     run.wait();
@@ -162,9 +167,9 @@ fn x2_a78_a88_resources_are_counted_by_kind_and_cache_state() {
     assert_eq!(resources(&run), ["Endpoints requested 1"]);
     run.watch(&c());
     assert_eq!(resources(&run), ["Cluster requested 1"]);
-    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
     assert_eq!(resources(&run), ["Cluster requested 0", "Cluster acked 1"]);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
     assert_eq!(resources(&run), ["Cluster does_not_exist_but_cached 1", "Cluster acked 0"]);
     run.pass(15_000);
     assert_eq!(resources(&run), ["Endpoints requested 0", "Endpoints does_not_exist 1"]);
@@ -188,9 +193,9 @@ fn x2_a40_each_server_is_shown_with_its_state() {
 #[test]
 fn x2_a40_an_accepted_resource_is_shown_as_it_was_received() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 4)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 4)]);
     let shown = run.shown(&x()).expect("it is watched");
-    assert_eq!((shown.state, shown.error, shown.watchers), (State::Acked, None, 1));
+    assert_eq!((shown.state, shown.error, shown.watchers), (ResourceState::Acked, None, 1));
     let cached = shown.cached.expect("it is in use");
     assert_eq!((cached.raw, cached.updated), (Some(raw(&x(), "4")), AT));
     assert_eq!((&*cached.version, cached.value), ("1", value(&x(), 4)));
@@ -199,10 +204,10 @@ fn x2_a40_an_accepted_resource_is_shown_as_it_was_received() {
 #[test]
 fn x2_a40_a_rejected_resource_is_shown_beside_the_one_in_use() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 4)]);
-    run.respond(Kind::Endpoints, "2", "b", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 4)]);
+    run.respond(ResourceKind::Endpoints, "2", "b", vec![bad(&x())]);
     let shown = run.shown(&x()).expect("it is watched");
-    assert_eq!(shown.state, State::Nacked);
+    assert_eq!(shown.state, ResourceState::Nacked);
     let version = shown.cached.map(|cached| cached.version.to_string());
     assert_eq!(version, Some("1".to_owned()));
     let error = shown.error.expect("it was rejected");
@@ -213,22 +218,22 @@ fn x2_a40_a_rejected_resource_is_shown_beside_the_one_in_use() {
 #[test]
 fn x2_a88_errors_and_deletions_are_shown_with_their_version() {
     let mut run = Run::watching(&[c(), x()]);
-    run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::PermissionDenied)]);
+    run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::PermissionDenied)]);
     let shown = run.shown(&x()).expect("it is watched");
-    assert_eq!((shown.state, shown.cached), (State::ReceivedError, None));
+    assert_eq!((shown.state, shown.cached), (ResourceState::ReceivedError, None));
     let error = shown.error.expect("it was reported");
     assert_eq!((&*error.message, error.rejected), ("no x for you", rejected("1", None)));
-    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
     let shown = run.shown(&c()).expect("it is watched");
-    assert_eq!((shown.state, shown.cached.is_some()), (State::DoesNotExist, true));
+    assert_eq!((shown.state, shown.cached.is_some()), (ResourceState::DoesNotExist, true));
     let error = shown.error.expect("it was deleted");
     assert_eq!((error.reason, error.rejected), (Reason::Deleted, rejected("2", None)));
 }
 
 #[test]
 fn x2_a88_what_has_not_come_is_shown_without_a_version() {
-    for (policy, state) in [(PLAIN, State::DoesNotExist), (PATIENT, State::Timeout)] {
+    for (policy, state) in [(PLAIN, ResourceState::DoesNotExist), (PATIENT, ResourceState::Timeout)] {
         let mut run = Run::watching_with(policy, &[x()]);
         run.wait();
         let shown = run.shown(&x()).expect("it is watched");
@@ -238,14 +243,14 @@ fn x2_a88_what_has_not_come_is_shown_without_a_version() {
     let mut run = Run::watching(&[x()]);
     run.fail(0);
     let shown = run.shown(&x()).expect("it is watched");
-    assert_eq!((shown.state, shown.error), (State::Requested, None));
+    assert_eq!((shown.state, shown.error), (ResourceState::Requested, None));
 }
 
 #[test]
 fn x2_a40_what_is_not_watched_is_not_shown() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1), good(&endpoints("y"), 1)]);
-    run.respond(Kind::Cluster, "1", "a", vec![good(&c(), 1)]);
-    let keys: Vec<Key> = run.client.dump().resources.into_iter().map(|shown| shown.key).collect();
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1), good(&endpoints("y"), 1)]);
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c(), 1)]);
+    let keys: Vec<ResourceKey> = run.client.dump().resources.into_iter().map(|shown| shown.key).collect();
     assert_eq!(keys, [x()]);
 }

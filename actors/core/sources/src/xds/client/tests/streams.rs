@@ -1,16 +1,16 @@
-//! How streams begin and end, and when a resource is late (A57).
+//! Start and end of streams, and late resources (A57).
 
 use super::*;
 
-fn x() -> Key {
+fn x() -> ResourceKey {
     endpoints("x")
 }
 
-fn y() -> Key {
+fn y() -> ResourceKey {
     endpoints("y")
 }
 
-/// The waits after streams that bring no response, in milliseconds.
+/// The delays after streams without a response, in milliseconds.
 fn waits(run: &mut Run, count: usize) -> Vec<u128> {
     let mut waits = Vec::new();
     for _ in 0..count {
@@ -25,7 +25,7 @@ fn x2_a57_a_stream_without_a_response_is_a_connectivity_error() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.fail(0);
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
     let words = "xDS server one:1: the stream ended without a response: tcp connect error";
     assert_eq!(run.words(), words);
 }
@@ -44,8 +44,8 @@ fn x2_a57_every_end_without_a_response_is_unavailable() {
     ];
     for (code, message, words) in table {
         let mut run = Run::watching(&[x()]);
-        run.end(0, Ended { code, message: message.to_owned() });
-        assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+        run.end(0, StreamEnd { code, message: message.to_owned() });
+        assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
         assert!(run.words().ends_with(words), "{}", run.words());
         assert!(Code::ALL.iter().all(|code| !run.words().contains(code.as_str())), "X4: {}", run.words());
     }
@@ -54,9 +54,9 @@ fn x2_a57_every_end_without_a_response_is_unavailable() {
 #[test]
 fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     run.fail(0);
-    assert_eq!((run.told(), run.samples()), (Vec::new(), Vec::new()));
+    assert_eq!((run.notices(), run.samples()), (Vec::new(), Vec::new()));
     assert_eq!(run.waits(), Some(1_000), "though it is not opened again at once, to spare the server");
     run.wait();
     assert_eq!(run.requests(), ["eds / x y node"]);
@@ -64,9 +64,9 @@ fn x2_a57_a_stream_that_ends_after_a_response_is_no_error() {
 
 #[test]
 fn x2_a57_streams_cut_soon_after_a_response_are_shown() {
-    let cut = |code| Ended { code, message: "decoded message length too large".to_owned() };
+    let cut = |code| StreamEnd { code, message: "decoded message length too large".to_owned() };
     let mut run = Run::watching(&[x(), y()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     for (times, code, millis, words) in [
         (1, Code::OutOfRange, 59_999, "the last stream was cut soon after a response: decoded message"),
         (2, Code::OutOfRange, 0, "the last 2 streams were cut soon after a response: decoded message"),
@@ -77,13 +77,13 @@ fn x2_a57_streams_cut_soon_after_a_response_are_shown() {
         run.pass(millis);
         run.end(0, cut(code));
         let server = run.client.dump().servers.remove(0);
-        assert_eq!((run.told(), server.is_connected), (Vec::new(), true), "it is no error");
+        assert_eq!((run.notices(), server.is_connected), (Vec::new(), true), "it is no error");
         assert_eq!(server.cut.is_some(), times > 0, "{code:?} {millis}");
         assert!(server.cut.unwrap_or_default().contains(words), "{times}");
         run.wait();
         run.connect(0);
-        run.respond(Kind::Endpoints, "1", "b", vec![good(&x(), 1)]);
-        run.told();
+        run.respond(ResourceKind::Endpoints, "1", "b", vec![good(&x(), 1)]);
+        run.notices();
     }
 }
 
@@ -93,11 +93,11 @@ fn x2_a57_streams_cut_every_minute_are_no_error() {
     run.watch(&x());
     for n in 1..=60 {
         run.connect(0);
-        run.respond(Kind::Endpoints, &n.to_string(), "a", vec![good(&x(), n)]);
-        assert_eq!(run.told(), [format!("x is {n}")], "changes arrive with the next stream");
+        run.respond(ResourceKind::Endpoints, &n.to_string(), "a", vec![good(&x(), n)]);
+        assert_eq!(run.notices(), [format!("x is {n}")], "changes arrive with the next stream");
         run.pass(60_000);
         run.fail(0);
-        assert_eq!((run.told(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
+        assert_eq!((run.notices(), run.samples(), run.waits()), (Vec::new(), Vec::new(), Some(1_000)));
         run.wait();
         assert_eq!(run.open.keys().collect::<Vec<_>>(), [&0], "the next server is not asked");
     }
@@ -106,9 +106,9 @@ fn x2_a57_streams_cut_every_minute_are_no_error() {
 #[test]
 fn x2_a57_a_response_without_resources_is_a_response() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "", "a", Vec::new());
+    run.respond(ResourceKind::Endpoints, "", "a", Vec::new());
     run.fail(0);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn x2_a57_the_waits_between_streams_grow_until_a_response_comes() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     assert_eq!(waits(&mut run, 5), [1_000, 1_600, 2_560, 4_096, 6_553]);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
     assert_eq!(waits(&mut run, 3), [1_000, 1_600, 2_560]);
 }
 
@@ -148,10 +148,10 @@ fn x2_a57_the_same_failure_is_told_once_and_another_again() {
     run.fail(0);
     run.wait();
     run.fail(0);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     run.wait();
-    run.end(0, Ended { code: Code::Unavailable, message: "dns error".to_owned() });
-    assert_eq!(run.told(), ["x fails: UNAVAILABLE"]);
+    run.end(0, StreamEnd { code: Code::Unavailable, message: "dns error".to_owned() });
+    assert_eq!(run.notices(), ["x fails: UNAVAILABLE"]);
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn x2_a57_the_first_response_ends_the_connectivity_error() {
     run.watch(&y());
     run.fail(0);
     run.wait();
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!(run.told(), ["x ambient: OK", "y ambient: OK", "x is 1"]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!(run.notices(), ["x ambient: OK", "y ambient: OK", "x is 1"]);
 }
 
 #[test]
@@ -170,11 +170,11 @@ fn x2_a57_nothing_is_late_before_the_stream_is_dispatched() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
     run.pass(100_000);
-    assert_eq!((run.told(), run.waits()), (Vec::new(), None));
+    assert_eq!((run.notices(), run.waits()), (Vec::new(), None));
     run.connect(0);
     assert_eq!(run.waits(), Some(15_000));
     run.wait();
-    assert_eq!(run.told(), ["x fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["x fails: NOT_FOUND"]);
 }
 
 #[test]
@@ -184,11 +184,11 @@ fn x2_a57_a_resource_that_is_asked_for_later_is_late_later() {
     run.pulls = false;
     run.watch(&y());
     run.pass(2_000);
-    run.step(Heard::Sent(run.stream(0), Kind::Endpoints));
+    run.step(StreamEvent::Sent(run.stream(0), ResourceKind::Endpoints));
     assert_eq!(run.wait(), 3_000);
-    assert_eq!(run.told(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
+    assert_eq!(run.notices(), ["x fails: NOT_FOUND"], "its timer was not prolonged");
     assert_eq!(run.wait(), 12_000);
-    assert_eq!(run.told(), ["y fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["y fails: NOT_FOUND"]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn x2_a57_nothing_is_late_without_a_stream() {
     run.fail(0);
     assert_eq!(run.wait(), 1_000);
     run.pass(60_000);
-    assert_eq!(run.told(), [""; 0]);
+    assert_eq!(run.notices(), [""; 0]);
     run.connect(0);
     assert_eq!(run.waits(), Some(15_000));
 }
@@ -207,17 +207,17 @@ fn x2_a57_nothing_is_late_without_a_stream() {
 fn x2_a57_a_response_shows_that_the_stream_was_dispatched() {
     let mut run = Run::with(&[PLAIN]);
     run.watch(&x());
-    run.respond(Kind::Endpoints, "1", "a", Vec::new());
+    run.respond(ResourceKind::Endpoints, "1", "a", Vec::new());
     assert_eq!((run.requests(), run.waits()), (vec!["eds 1/a x".to_owned()], Some(15_000)));
 }
 
 #[test]
 fn x2_a57_a_resource_in_a_response_is_not_late() {
     let mut run = Run::watching(&[x()]);
-    run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]);
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]);
     assert_eq!(run.waits(), None);
     run.pass(60_000);
-    assert_eq!((run.told(), run.state(&x())), (Vec::new(), "nacked"));
+    assert_eq!((run.notices(), run.state(&x())), (Vec::new(), "nacked"));
 }
 
 /// An event in the life of a client.
@@ -236,9 +236,13 @@ fn after(policy: Policy, happens: impl Fn(&mut Run)) -> Run {
 #[test]
 fn x2_a57_uncached_names_time_out_on_each_new_stream() {
     let happens: [(&str, Happens); 4] = [
-        ("nacked", |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())])),
-        ("received_error", |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)])),
-        ("received_error", |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::Internal)])),
+        ("nacked", |run| run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())])),
+        ("received_error", |run| {
+            run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)])
+        }),
+        ("received_error", |run| {
+            run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::Internal)])
+        }),
         ("does_not_exist", |run| run.pass(15_000)),
     ];
     for (state, happens) in happens {
@@ -248,17 +252,17 @@ fn x2_a57_uncached_names_time_out_on_each_new_stream() {
         assert_eq!(run.state(&x()), "does_not_exist", "it was {state}");
         assert_eq!(run.waits(), None, "it was {state}");
     }
-    let run = after(PATIENT, |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]));
+    let run = after(PATIENT, |run| run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]));
     assert_eq!(run.waits(), Some(30_000));
-    let run = after(PLAIN, |run| run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]));
+    let run = after(PLAIN, |run| run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]));
     assert_eq!((run.state(&x()), run.waits()), ("acked", None));
 }
 
 #[test]
 fn x2_a57_a_name_times_out_at_most_once_per_stream() {
     let happens: [Happens; 3] = [
-        |run| run.respond(Kind::Endpoints, "1", "a", vec![bad(&x())]),
-        |run| run.report(Kind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]),
+        |run| run.respond(ResourceKind::Endpoints, "1", "a", vec![bad(&x())]),
+        |run| run.report(ResourceKind::Endpoints, "1", "a", vec![reported("x", Code::NotFound)]),
         |run| run.pass(15_000),
     ];
     for happens in happens {
@@ -279,12 +283,12 @@ fn x2_a57_a_name_times_out_at_most_once_per_stream() {
 fn x2_a88_a_deleted_cluster_times_out_on_the_next_stream() {
     let c = cluster("c");
     let mut run = Run::watching_with(FAILS, std::slice::from_ref(&c));
-    run.respond(Kind::Cluster, "1", "a", vec![good(&c, 1)]);
-    run.respond(Kind::Cluster, "2", "b", Vec::new());
+    run.respond(ResourceKind::Cluster, "1", "a", vec![good(&c, 1)]);
+    run.respond(ResourceKind::Cluster, "2", "b", Vec::new());
     assert_eq!((run.state(&c), run.waits()), ("does_not_exist", None));
     run.watch(&cluster("d"));
     run.wait();
-    assert_eq!(run.told(), ["d fails: NOT_FOUND"]);
+    assert_eq!(run.notices(), ["d fails: NOT_FOUND"]);
     run.fail(0);
     run.wait();
     run.connect(0);
@@ -295,8 +299,8 @@ fn x2_a88_a_deleted_cluster_times_out_on_the_next_stream() {
 fn x2_a57_what_came_too_late_is_used() {
     let mut run = Run::watching(&[x()]);
     run.pass(15_000);
-    run.respond(Kind::Endpoints, "1", "a", vec![good(&x(), 1)]);
-    assert_eq!((run.told(), run.state(&x())), (vec!["x is 1".to_owned()], "acked"));
+    run.respond(ResourceKind::Endpoints, "1", "a", vec![good(&x(), 1)]);
+    assert_eq!((run.notices(), run.state(&x())), (vec!["x is 1".to_owned()], "acked"));
 }
 
 #[test]
@@ -307,7 +311,7 @@ fn x2_a_flapping_user_does_not_connect_a_server_more_often() {
     run.fail(0);
     run.unwatch(&x());
     run.watch(&x());
-    assert_eq!((run.requests(), run.told()), (Vec::new(), Vec::new()));
+    assert_eq!((run.requests(), run.notices()), (Vec::new(), Vec::new()));
     assert_eq!(run.wait(), 1_000);
     assert_eq!(run.requests(), ["eds / x node"]);
 }

@@ -1,40 +1,40 @@
-//! Random histories of sources, their cache and what lies between them, where everything takes its time: what never
-//! happens, and what always happens in the end. Bugs that are planted between the sources and their world are found.
+//! Random histories of sources, their cache and the delayed messages between them: safety and liveness. The tests also
+//! detect bugs that are planted between the sources and their environment.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::*;
-use crate::resource_cache::News;
+use crate::resource_cache::ResourceChange;
 use pool_testing::planted::each_is_found;
 
-/// All sources that there may be: clusters and endpoints that share resources.
+/// All possible sources: clusters and endpoints that share resources.
 const NAMES: [&str; 5] = ["cluster:c0", "cluster:c1", "eds:e0", "eds:e1", "eds:e2"];
-/// How many clusters and how many resources there are.
+/// The numbers of clusters and of resources.
 const CLUSTERS: u8 = 2;
 const KEYS: u8 = 5;
-/// The most things that happen in a history.
+/// The maximum number of operations in a history.
 const LENGTH: usize = 80;
-/// How long it may take until everything that is on its way has arrived.
+/// The maximum number of rounds until all messages have arrived.
 const ROUNDS: usize = 200;
 
-fn key(n: u8) -> Key {
+fn key(n: u8) -> ResourceKey {
     if n < CLUSTERS { cluster(&format!("c{n}")) } else { endpoints(&format!("e{}", n - CLUSTERS)) }
 }
 
-fn value(key: &Key, n: u8) -> Value {
+fn value(key: &ResourceKey, n: u8) -> ResourceValue {
     match key.kind {
-        Kind::Cluster => {
+        ResourceKind::Cluster => {
             let named = n % (KEYS - CLUSTERS);
-            Value::Cluster(Cluster { eds_name: Arc::from(format!("e{named}")) })
+            ResourceValue::Cluster(Cluster { eds_name: Arc::from(format!("e{named}")) })
         }
-        Kind::Endpoints => Value::Endpoints(assignment(n)),
+        ResourceKind::Endpoints => ResourceValue::Endpoints(assignment(n)),
     }
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// These sources are configured: a bit for each.
+    /// Configures these sources, with a bit for each.
     Want(u8),
     Good(u8, u8),
     Invalid(u8),
@@ -42,46 +42,46 @@ enum Op {
     Report(u8, Code),
     Lose,
     Connect,
-    /// Whatever is asked for has not come in time.
+    /// All requested resources are late.
     Late,
-    /// What the sources have said first reaches the cache, and the other way round.
+    /// The first message of the sources reaches the cache, or the other way round.
     Ask,
     Deliver,
     Settle,
 }
 
-/// A bug between the sources and their world.
+/// A bug between the sources and their environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plant {
     /// Ambient errors do not reach the sources.
     LosesAmbient,
-    /// Why there is no resource does not reach them.
+    /// The reasons for missing resources do not reach the sources.
     LosesFailures,
-    /// Every third thing that is told is lost.
+    /// Every third notice is lost.
     LosesNews,
-    /// News for an earlier watcher are given to the one of today.
+    /// Notices for an earlier watcher reach the current one.
     MixesWatchers,
-    /// What is released is watched on.
+    /// Unwatched resources stay watched.
     KeepsWatching,
-    /// Endpoints are not asked for.
+    /// Endpoints are not requested.
     AsksForClustersOnly,
-    /// What is released is so before anything else is watched.
+    /// Resources are unwatched before others are watched.
     LetsGoFirst,
     /// Former endpoints are given up as soon as others are named.
     LetsGoEarly,
-    /// What was dropped is said never to have come.
+    /// A dropped assignment is published as unknown.
     ForgetsDrops,
-    /// What never came is said to have been dropped.
+    /// An unknown assignment is published as dropped.
     DropsTheUnknown,
-    /// The node's id does not go with a fact.
+    /// The node id is missing in facts.
     LosesTheNode,
-    /// Ambient errors do not go with a fact.
+    /// Ambient errors are missing in facts.
     LosesTheNote,
-    /// Facts are said twice.
+    /// Facts are published twice.
     SaysItTwice,
-    /// An update counts as processed before anything has followed from it.
+    /// An update is acknowledged before its consequences.
     ProcessedEarly,
-    /// Updates are not known to be processed.
+    /// Updates are never acknowledged.
     NeverProcessed,
 }
 
@@ -127,46 +127,46 @@ fn histories() -> impl Strategy<Value = (Policy, Vec<Op>)> {
     (policy, prop::collection::vec(op(), 1..=LENGTH))
 }
 
-/// What one watcher holds.
+/// The state of one watcher.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct View {
-    value: Option<Value>,
+    value: Option<ResourceValue>,
     error: Option<Error>,
 }
 
 impl View {
-    fn hear(&mut self, news: News<Value>) {
+    fn hear(&mut self, news: ResourceChange<ResourceValue>) {
         match news {
-            News::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
-            News::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
-            News::Ambient(error) => self.error = error,
+            ResourceChange::Changed(Ok(cached)) => *self = View { value: Some(cached.value), error: None },
+            ResourceChange::Changed(Err(error)) => *self = View { value: None, error: Some(error) },
+            ResourceChange::Ambient(error) => self.error = error,
         }
     }
 }
 
-/// What must be known of a source.
+/// The reference state of a source.
 #[derive(Clone, Debug, Default)]
 struct Account {
-    /// The endpoints that were in use last.
+    /// The endpoints that were last in use.
     used: Option<Arc<str>>,
-    /// Whether they are now, and whether any ever were.
+    /// Whether they are in use now, and whether any ever were.
     in_use: bool,
     ever: bool,
 }
 
 struct World {
     sources: Sources,
-    cache: ResourceCache<Key, Value, Watcher>,
+    cache: ResourceCache<ResourceKey, ResourceValue, WatcherId>,
     plant: Option<Plant>,
     policy: Policy,
     now: Now,
-    /// On the way to the cache, and back.
+    /// The messages in flight to the cache, and back.
     asked: VecDeque<Out>,
-    told: VecDeque<(UpdateId, Vec<Told>)>,
+    told: VecDeque<(UpdateId, Vec<WatcherNotice>)>,
     updates: u64,
     news: u64,
     accounts: BTreeMap<Name, Account>,
-    views: BTreeMap<Key, (Watcher, View)>,
+    views: BTreeMap<ResourceKey, (WatcherId, View)>,
     facts: BTreeMap<Name, SourceFact>,
 }
 
@@ -212,7 +212,7 @@ impl World {
             Op::Lose => self.cache.connectivity(lost(), &mut news),
             Op::Connect => self.cache.connected(&mut news),
             Op::Late => {
-                let keys: Vec<Key> = self.cache.entries().map(|entry| entry.key.clone()).collect();
+                let keys: Vec<ResourceKey> = self.cache.entries().map(|entry| entry.key.clone()).collect();
                 self.cache.sent(self.now, &keys);
                 self.now = self.now.plus(PLAIN.patience());
                 self.cache.tick(self.now, &mut news);
@@ -223,14 +223,14 @@ impl World {
             Op::Deliver => {
                 self.deliver()?;
             }
-            Op::Settle => self.settle()?,
+            Op::Settle => self.deliver_all()?,
         }
-        self.tell(news);
+        self.queue_notices(news);
         Ok(())
     }
 
-    /// The cache has told its watchers something.
-    fn tell(&mut self, news: Vec<Told>) {
+    /// Queues notices of the cache.
+    fn queue_notices(&mut self, news: Vec<WatcherNotice>) {
         if !news.is_empty() {
             self.updates += 1;
             self.told.push_back((UpdateId(self.updates), news));
@@ -248,7 +248,7 @@ impl World {
         self.hear(out, None)
     }
 
-    /// The next thing that the sources have said reaches the cache; whether there was one.
+    /// Delivers the next message of the sources to the cache; returns true if there was one.
     fn ask(&mut self) -> bool {
         let mut news = Vec::new();
         match self.asked.pop_front() {
@@ -259,11 +259,11 @@ impl World {
             Some(Out::Processed(_) | Out::Fact(..) | Out::Gone(_)) => {}
             None => return false,
         }
-        self.tell(news);
+        self.queue_notices(news);
         true
     }
 
-    /// The next thing that the cache has told reaches the sources; whether there was one.
+    /// Delivers the next notice of the cache to the sources; returns true if there was one.
     fn deliver(&mut self) -> Result<bool, TestCaseError> {
         let Some((update, news)) = self.told.pop_front() else { return Ok(false) };
         let mut heard = Vec::new();
@@ -271,12 +271,12 @@ impl World {
             self.news += 1;
             let current = self.views.get_mut(&told.key).filter(|(watcher, _)| *watcher == told.watcher);
             if let Some((_, view)) = current {
-                view.hear(told.news.clone());
+                view.hear(told.change.clone());
             }
-            let is_lost = match &told.news {
-                News::Ambient(_) => self.has(Plant::LosesAmbient),
-                News::Changed(Err(_)) => self.has(Plant::LosesFailures),
-                News::Changed(Ok(_)) => false,
+            let is_lost = match &told.change {
+                ResourceChange::Ambient(_) => self.has(Plant::LosesAmbient),
+                ResourceChange::Changed(Err(_)) => self.has(Plant::LosesFailures),
+                ResourceChange::Changed(Ok(_)) => false,
             };
             if is_lost || (self.has(Plant::LosesNews) && self.news.is_multiple_of(3)) {
                 continue;
@@ -290,22 +290,22 @@ impl World {
             heard.extend(self.given_up());
         }
         let mut out = Vec::new();
-        self.sources.step(self.now, In::Told(update, heard), &mut out);
+        self.sources.step(self.now, In::Notices(update, heard), &mut out);
         self.hear(out, Some(update))?;
         Ok(true)
     }
 
-    /// What is said of former endpoints where they are given up early.
-    fn given_up(&self) -> Option<Told> {
+    /// Changes a fact as if former endpoints were given up early.
+    fn given_up(&self) -> Option<WatcherNotice> {
         let mut used = self.accounts.iter().filter(|(_, account)| account.in_use);
         let (_, account) =
             used.find(|(name, account)| self.named(name).is_some_and(|named| account.used != Some(named)))?;
-        let key = Key::new(Kind::Endpoints, account.used.clone()?);
+        let key = ResourceKey::new(ResourceKind::Endpoints, account.used.clone()?);
         let watcher = self.views.get(&key)?.0;
-        Some(Told { watcher, key, news: News::Changed(Err(deleted())) })
+        Some(WatcherNotice { watcher, key, change: ResourceChange::Changed(Err(deleted())) })
     }
 
-    /// What the sources have said is judged, and goes its way.
+    /// Checks the outputs of the sources, and queues them.
     fn hear(&mut self, mut out: Vec<Out>, update: Option<UpdateId>) -> TestCaseResult {
         if self.has(Plant::LetsGoFirst) {
             out.sort_by_key(|said| !matches!(said, Out::Unwatch(..)));
@@ -324,7 +324,7 @@ impl World {
             match said {
                 Out::Watch(key, watcher) => {
                     prop_assert!(!lets_go, "something is released before all is watched");
-                    let is_asked = key.kind == Kind::Cluster || !self.has(Plant::AsksForClustersOnly);
+                    let is_asked = key.kind == ResourceKind::Cluster || !self.has(Plant::AsksForClustersOnly);
                     let before = self.views.insert(key.clone(), (watcher, View::default()));
                     prop_assert_eq!(before, None, "{} is watched twice", key);
                     if is_asked {
@@ -344,7 +344,7 @@ impl World {
                 Out::Processed(_) => {}
             }
         }
-        self.judge()
+        self.check_state()
     }
 
     fn on_fact(&mut self, name: Name, mut fact: SourceFact) -> TestCaseResult {
@@ -370,27 +370,30 @@ impl World {
         Ok(())
     }
 
-    fn view(&self, key: &Key) -> View {
+    fn view(&self, key: &ResourceKey) -> View {
         self.views.get(key).map(|(_, view)| view.clone()).unwrap_or_default()
     }
 
-    /// The endpoints that a source names, by what has reached it.
+    /// The endpoints that a source names, by the notices delivered so far.
     fn named(&self, name: &Name) -> Option<Arc<str>> {
         match name {
             Name::Endpoints(endpoints) => Some(Arc::clone(endpoints)),
-            Name::Cluster(cluster) => match self.view(&Key::new(Kind::Cluster, Arc::clone(cluster))).value? {
-                Value::Cluster(cluster) => Some(cluster.eds_name),
-                Value::Endpoints(_) => None,
-            },
+            Name::Cluster(cluster) => {
+                match self.view(&ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster))).value? {
+                    ResourceValue::Cluster(cluster) => Some(cluster.eds_name),
+                    ResourceValue::Endpoints(_) => None,
+                }
+            }
         }
     }
 
-    /// Every fact is what follows from what has reached the sources, and what is watched is what that asks for.
-    fn judge(&mut self) -> TestCaseResult {
+    /// Checks that every fact follows from the delivered notices, and that the watched resources are those that the
+    /// facts need.
+    fn check_state(&mut self) -> TestCaseResult {
         let mut needed = BTreeSet::new();
         let mut accounts = self.accounts.clone();
         for (name, account) in &mut accounts {
-            needed.extend(self.judge_source(name, account)?);
+            needed.extend(self.check_source(name, account)?);
         }
         self.accounts = accounts;
         prop_assert!(self.facts.keys().eq(self.accounts.keys()), "facts of other sources");
@@ -399,13 +402,17 @@ impl World {
     }
 
     /// The resources that a source needs.
-    fn judge_source(&self, name: &Name, account: &mut Account) -> Result<BTreeSet<Key>, TestCaseError> {
-        let of = |name: &Arc<str>| Key::new(Kind::Endpoints, Arc::clone(name));
+    fn check_source(
+        &self,
+        name: &Name,
+        account: &mut Account,
+    ) -> Result<BTreeSet<ResourceKey>, TestCaseError> {
+        let of = |name: &Arc<str>| ResourceKey::new(ResourceKind::Endpoints, Arc::clone(name));
         let has = |name: &Arc<str>| self.view(&of(name)).value.is_some();
         let named = self.named(name);
-        let mut needed: BTreeSet<Key> = named.iter().map(of).collect();
+        let mut needed: BTreeSet<ResourceKey> = named.iter().map(of).collect();
         if let Name::Cluster(cluster) = name {
-            needed.insert(Key::new(Kind::Cluster, Arc::clone(cluster)));
+            needed.insert(ResourceKey::new(ResourceKind::Cluster, Arc::clone(cluster)));
         }
         let former = account.used.clone().filter(|used| account.in_use && named.is_some() && has(used));
         let used = named.clone().filter(has).or(former);
@@ -416,7 +423,7 @@ impl World {
         account.ever |= used.is_some();
         match (&fact.assigned, &used) {
             (Assigned::Usable(assignment), Some(used)) => {
-                let value = Value::Endpoints(LoadAssignment::clone(assignment));
+                let value = ResourceValue::Endpoints(LoadAssignment::clone(assignment));
                 prop_assert_eq!(self.view(&of(used)).value, Some(value), "{}", name);
                 account.used = Some(Arc::clone(used));
             }
@@ -431,13 +438,13 @@ impl World {
                 prop_assert!(false, "{} is {:?}, and {:?} should be used", name, fact, used);
             }
         }
-        self.judge_words(name, &fact, &needed)?;
+        self.check_errors(name, &fact, &needed)?;
         Ok(needed)
     }
 
-    /// All that is wrong with the resources of a source is said, and nothing else: what ends its use as the error, and
-    /// the rest beside it.
-    fn judge_words(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<Key>) -> TestCaseResult {
+    /// Checks that exactly the errors of a source's resources are published: the one that ends its use as the error,
+    /// and the rest beside it.
+    fn check_errors(&self, name: &Name, fact: &SourceFact, needed: &BTreeSet<ResourceKey>) -> TestCaseResult {
         let mut wrong: Vec<(Fault, bool)> = Vec::new();
         for key in needed {
             let View { value, error } = self.view(key);
@@ -473,11 +480,11 @@ impl World {
         Ok(())
     }
 
-    /// Everything arrives that is on its way: then the sources hold what the cache holds.
-    fn settle(&mut self) -> TestCaseResult {
+    /// Delivers all messages: then the sources agree with the cache.
+    fn deliver_all(&mut self) -> TestCaseResult {
         for _ in 0..ROUNDS {
             if !self.ask() && !self.deliver()? {
-                let watched: BTreeSet<&Key> = self.cache.entries().map(|entry| entry.key).collect();
+                let watched: BTreeSet<&ResourceKey> = self.cache.entries().map(|entry| entry.key).collect();
                 prop_assert!(self.views.keys().eq(watched), "something else is watched");
                 return self.compare();
             }
@@ -485,30 +492,30 @@ impl World {
         Err(TestCaseError::fail("it never comes to rest"))
     }
 
-    /// One who watches now is told what the sources know.
+    /// A new watcher gets the state that the sources know.
     fn compare(&mut self) -> TestCaseResult {
         for (key, (_, view)) in &self.views {
-            let (late, mut news) = (Watcher(u64::MAX), Vec::new());
+            let (late, mut news) = (WatcherId(u64::MAX), Vec::new());
             self.cache.watch(key.clone(), late, &mut news);
             self.cache.unwatch(key, &late);
             let mut known = View::default();
-            news.into_iter().for_each(|told| known.hear(told.news));
+            news.into_iter().for_each(|told| known.hear(told.change));
             prop_assert_eq!(view, &known, "{}", key);
         }
         Ok(())
     }
 
-    /// From now on everything is good: each source has what is assigned to it, and nothing to complain of.
+    /// From now on everything is valid: each source has its assignment, and no errors.
     fn calm(&mut self) -> TestCaseResult {
         self.want(NAMES.into_iter().map(name).collect())?;
         self.apply(Op::Connect)?;
         for round in [0_u8, 1] {
-            // Endpoints come only after their clusters have named them.
+            // Endpoints arrive only after their clusters have named them.
             for n in (0..KEYS).chain(CLUSTERS..KEYS) {
-                self.settle()?;
+                self.deliver_all()?;
                 self.apply(Op::Good(n, 10 * round + n))?;
             }
-            self.settle()?;
+            self.deliver_all()?;
             for (place, text) in NAMES.into_iter().enumerate() {
                 let place = u8::try_from(place).expect("few");
                 let endpoints = if place < CLUSTERS {

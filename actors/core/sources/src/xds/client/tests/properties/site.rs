@@ -1,75 +1,75 @@
-//! A control plane as go-control-plane's: it answers a request at once where the client has not accepted what there
-//! is, passes over requests with stale nonces, and believes a client what it says it has.
+//! A control plane like go-control-plane. It answers a request at once if the client has not accepted the current
+//! version, ignores requests with stale nonces, and trusts the versions that the client claims.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// What a control plane has of a resource.
+/// A control plane's version of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Data {
     Good(u8),
-    /// An invalid one.
+    /// An invalid resource.
     Bad,
-    /// One whose name cannot be read.
+    /// A resource without a readable name.
     Broken,
     Missing,
-    /// It says of it why it cannot send it, once on each stream.
+    /// A reported error, once on each stream.
     Error(Code),
 }
 
-/// How a control plane behaves.
+/// The behaviour of a control plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mood {
     Serves,
-    /// It takes requests and answers none.
+    /// It accepts requests and answers none.
     Silent,
     /// No stream to it can be opened.
     Refuses,
 }
 
-/// A response on its way.
+/// A response in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub response: Response,
-    /// Of the names that were asked for, those of which there is nothing.
+    /// The requested names without a resource.
     pub missing: BTreeSet<Arc<str>>,
-    /// Those that are invalid.
+    /// The names of invalid resources.
     pub bad: BTreeSet<Arc<str>>,
-    /// Whether a name in it cannot be read.
+    /// True if a name in it is unreadable.
     pub is_broken: bool,
 }
 
-/// What a control plane knows of one kind on one stream.
+/// A control plane's state of one kind on one stream.
 #[derive(Debug, Default)]
 struct Subscription {
     /// The nonce of the last response.
     nonce: String,
     names: Option<BTreeSet<Arc<str>>>,
-    /// The names that it has answered for.
+    /// The names that it has answered.
     known: BTreeSet<Arc<str>>,
     accepted: String,
-    /// Whether its last response was not answered yet.
+    /// True if its last response is unanswered.
     awaits: bool,
-    /// Of which resources it has said the error.
+    /// The resources whose error was reported.
     told: BTreeSet<Arc<str>>,
 }
 
-/// A stream, with all that is on its way on it.
+/// A stream with everything in flight on it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub stream: StreamId,
     pub is_connected: bool,
-    /// Whether a response was delivered.
+    /// True if a response was delivered.
     pub is_heard: bool,
-    /// Whether the client lets the next response be read.
+    /// True if the client permits the next read.
     pub may_read: bool,
-    /// What the transport has not pulled, and whether the stream was opened with it.
-    pub outbox: VecDeque<(Request, bool)>,
+    /// The requests that the transport has not taken, each with whether the stream was opened with it.
+    pub outbox: VecDeque<(XdsRequest, bool)>,
     pub inbox: VecDeque<Delivery>,
-    /// Since when the transport has pulled requests that name a resource.
-    pub asked: BTreeMap<Key, Now>,
+    /// The time since which the transport has taken requests for a resource.
+    pub asked: BTreeMap<ResourceKey, Now>,
     subscriptions: PerKind<Subscription>,
     nonces: u32,
 }
@@ -109,7 +109,7 @@ impl Site {
         format!("s{}v{}", self.place, self.version)
     }
 
-    /// What it has of a resource changes.
+    /// Changes a resource.
     pub fn set(&mut self, n: usize, data: Data) {
         self.data[n] = data;
         self.version += 1;
@@ -119,19 +119,19 @@ impl Site {
         }
     }
 
-    /// Sends what is new to the client.
+    /// Sends changes to the client.
     pub fn push(&mut self) {
-        Kind::ALL.into_iter().for_each(|kind| self.respond(kind));
+        ResourceKind::ALL.into_iter().for_each(|kind| self.respond(kind));
     }
 
-    /// A request arrives.
-    pub fn on_request(&mut self, now: Now, request: &Request) {
+    /// Handles a request.
+    pub fn on_request(&mut self, now: Now, request: &XdsRequest) {
         let version = self.version();
         let Some(session) = &mut self.session else { return };
         let names: BTreeSet<Arc<str>> = request.names.iter().cloned().collect();
         session.asked.retain(|key, _| key.kind != request.kind || names.contains(&key.name));
         for name in &names {
-            session.asked.entry(Key::new(request.kind, Arc::clone(name))).or_insert(now);
+            session.asked.entry(ResourceKey::new(request.kind, Arc::clone(name))).or_insert(now);
         }
         let subscription = session.subscriptions.get_mut(request.kind);
         if *request.nonce != *subscription.nonce {
@@ -148,8 +148,8 @@ impl Site {
         self.respond(request.kind);
     }
 
-    /// Sends all that was asked for of a kind, where the client has not accepted it, or asks for something else.
-    fn respond(&mut self, kind: Kind) {
+    /// Sends the requested resources of a kind, if the client has not accepted them or requests other names.
+    fn respond(&mut self, kind: ResourceKind) {
         let version = self.version();
         let (mood, data) = (self.mood, self.data);
         let Some(session) = &mut self.session else { return };

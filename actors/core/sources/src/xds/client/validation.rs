@@ -1,56 +1,55 @@
-//! What a response says of the resources that are watched: which are valid, which are not, and what its answer
-//! complains of (A46, A88, TP3).
+//! Validates a response: which watched resources are valid, which are not, and what its NACK complains about (A46,
+//! A88, TP3).
 
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use model::machine::Wall;
 use model::xds::cache::{Error, Reason, Rejected};
-use model::xds::facts::{Code, Kind, Raw, Response};
-use model::xds::{Invalid, Value, validate};
+use model::xds::facts::{Code, Raw, ResourceKind, Response};
+use model::xds::{Invalid, ResourceValue, validate};
 
-/// The most complaints in a NACK: a server may limit the size of requests.
+/// The maximum number of complaints in a NACK: a server may limit the size of requests.
 const COMPLAINTS: usize = 20;
 
 /// The largest rejected resource that is kept for CSDS, in bytes: CSDS clients limit the size of a message.
 const LARGEST_REJECTED: usize = 1 << 20;
 
-/// What a response says of one watched resource.
+/// The result for one watched resource.
 #[derive(Debug)]
 pub(super) enum Finding {
-    /// It is there and valid; what it says, and its bytes.
-    Valid(Value, Raw),
-    /// It is there and not valid.
+    /// It is valid; its content and its bytes.
+    Valid(ResourceValue, Raw),
+    /// It is invalid.
     Invalid(Error),
     /// The server cannot send it (TP3).
     Reported(Error),
-    /// The server speaks of it where it reports errors, and reports none.
+    /// The server lists it among the errors, but without an error.
     Unclear,
 }
 
-/// A response, judged.
+/// A validated response.
 #[derive(Debug)]
 pub(super) struct ResponseVerdict {
-    /// What it says of the resources that are watched: those that it holds, and then those of which it reports
-    /// errors, so that the error wins.
+    /// The results for watched resources: first those in the response, then those with a reported error, so that the
+    /// error wins.
     pub findings: Vec<(Arc<str>, Finding)>,
     /// The version of the response.
     pub version: Arc<str>,
-    /// What is wrong with it; with nothing it is accepted.
+    /// The complaints about it. Without complaints it is accepted.
     pub complaints: Complaints,
-    /// How many watched resources are valid, unchanged ones too (A78).
+    /// The number of valid watched resources, including unchanged ones (A78).
     pub valid: u64,
-    /// How many resources are not, or are reported as errors (A78).
+    /// The number of invalid resources and of reported errors (A78).
     pub invalid: u64,
-    /// Whether each resource and each error in it has a name that can be read. Where one has not, none is known to be
-    /// absent.
+    /// True if each resource and each error in it has a readable name. Otherwise no resource is known to be absent.
     pub is_legible: bool,
 }
 
-/// Judges a response about this kind that came at this time. What is not watched is passed over, be it valid or not:
-/// servers may send more than was asked for, and go on sending what is not any more.
-pub(super) fn judge(
-    kind: Kind,
+/// Validates a response for this kind that arrived at this time. Resources that are not watched are ignored, valid or
+/// not: servers may send more than was requested, and continue to send what is no longer requested.
+pub(super) fn validate_response(
+    kind: ResourceKind,
     response: &Response,
     at: Wall,
     watched: &BTreeSet<Arc<str>>,
@@ -68,19 +67,19 @@ pub(super) fn judge(
         verdict.invalid += 1;
         verdict.complaints.excess = Some(excess.clone());
     }
-    judge_resources(kind, response, at, watched, &mut verdict);
-    judge_errors(response, at, watched, &mut verdict);
+    validate_resources(kind, response, at, watched, &mut verdict);
+    validate_errors(response, at, watched, &mut verdict);
     verdict
 }
 
-/// What is wrong with a response: the first few complaints in the order of their texts, so that the order of the
-/// resources does not matter. No more than these are kept while they are collected.
+/// The complaints about a response: the first few in alphabetical order, so that the order of the resources does not
+/// matter. Only these are kept during collection.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
-    /// What was not read; it is always reported.
+    /// What was not read; it is always included.
     excess: Option<String>,
     listed: BinaryHeap<String>,
-    /// How many complaints are left out.
+    /// The number of omitted complaints.
     omitted: usize,
 }
 
@@ -93,7 +92,7 @@ impl Complaints {
         }
     }
 
-    /// All complaints in one text; `None`: there are none.
+    /// All complaints in one text; `None` if there are none.
     pub fn message(self) -> Option<Arc<str>> {
         let mut all: Vec<String> = self.excess.into_iter().chain(self.listed.into_sorted_vec()).collect();
         if self.omitted > 0 {
@@ -103,7 +102,7 @@ impl Complaints {
     }
 }
 
-/// Why a resource that was in use is taken to be deleted: this response names all that exist, and not that one.
+/// The error of a resource that counts as deleted: this response contains all existing resources, and not that one.
 pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
     let message = "does not exist: the server's last response names all that exist, and not this one";
     Error {
@@ -114,8 +113,8 @@ pub(super) fn deletion(version: &Arc<str>, at: Wall) -> Error {
     }
 }
 
-fn judge_resources(
-    kind: Kind,
+fn validate_resources(
+    kind: ResourceKind,
     response: &Response,
     at: Wall,
     watched: &BTreeSet<Arc<str>>,
@@ -123,15 +122,15 @@ fn judge_resources(
 ) {
     let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
     for (index, received) in response.resources.iter().enumerate() {
-        let judged = validate(kind, received);
-        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &judged
+        let result = validate(kind, received);
+        if let Ok((name, _)) | Err(Invalid { name: Some(name), .. }) = &result
             && watched.contains(name)
             && !seen.insert(Arc::clone(name))
         {
             verdict.complain(format!("{name}: duplicate resource name"));
             continue;
         }
-        match judged {
+        match result {
             Ok((name, value)) => {
                 if watched.contains(&name) {
                     verdict.valid += 1;
@@ -148,8 +147,8 @@ fn judge_resources(
                         message: Arc::from(format!("invalid resource: {message}")),
                         rejected: Some(rejected),
                     };
-                    // Without its place: a server need not keep the order from one response to the next, and the same complaint
-                    // again is to be known for that.
+                    // Without its index: a server need not keep the order between responses, and a repeated complaint
+                    // must be recognised.
                     verdict.complain(format!("{name}: {message}"));
                     verdict.findings.push((name, Finding::Invalid(error)));
                 }
@@ -162,7 +161,12 @@ fn judge_resources(
     }
 }
 
-fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, verdict: &mut ResponseVerdict) {
+fn validate_errors(
+    response: &Response,
+    at: Wall,
+    watched: &BTreeSet<Arc<str>>,
+    verdict: &mut ResponseVerdict,
+) {
     for (index, reported) in response.errors.iter().enumerate() {
         let Some(name) = reported.name.as_deref().filter(|name| !name.is_empty()) else {
             verdict.is_legible = false;
@@ -176,11 +180,11 @@ fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, ver
             verdict.findings.push((Arc::clone(name), Finding::Unclear));
             continue;
         }
-        let said = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
+        let message = if reported.message.is_empty() { code.as_str() } else { reported.message.as_str() };
         let error = Error {
             reason: Reason::Reported,
             code,
-            message: Arc::from(said),
+            message: Arc::from(message),
             rejected: Some(Rejected { version: Arc::clone(&verdict.version), at, raw: None }),
         };
         verdict.invalid += 1;
@@ -189,7 +193,7 @@ fn judge_errors(response: &Response, at: Wall, watched: &BTreeSet<Arc<str>>, ver
 }
 
 impl ResponseVerdict {
-    /// Something is wrong with the response.
+    /// Adds a complaint about the response.
     fn complain(&mut self, complaint: String) {
         self.invalid += 1;
         self.complaints.add(complaint);

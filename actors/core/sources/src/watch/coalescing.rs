@@ -1,4 +1,4 @@
-//! What was read or seen of one object, as a level: while it waits, the newest replaces the older one
+//! Merging of queued observations of one object: the newest replaces the older one
 //! (docs/design/model-and-mechanisms.md, A3).
 
 use super::{In, Line};
@@ -7,7 +7,7 @@ use model::object::{Object, ObjectKey, Owner};
 use model::watch::keep_trigger;
 
 impl In {
-    /// The object that a line is about, where a newer line about it replaces this one.
+    /// The object of a line that a newer line about the same object replaces.
     pub fn object(&self) -> Option<ObjectKey> {
         match self {
             In::Line { line, .. } => line.object(),
@@ -22,8 +22,8 @@ impl In {
         }
     }
 
-    /// Takes over what must not be lost of an older line about the same object: the oldest trigger, and the notice of an
-    /// Event that has been deleted since (N1).
+    /// Takes over what must survive of an older line about the same object: the oldest trigger, and the notice of an
+    /// Event that was deleted since (N1).
     pub fn absorb(&mut self, older: &In) {
         let In::Line { read: before, line: older, .. } = older else { return };
         let In::Line { read, line: newer, .. } = self else { return };
@@ -36,8 +36,8 @@ impl In {
 }
 
 impl Line {
-    /// The object that it is about, where all that it says of it is its newest state. The last good state of one that
-    /// cannot be decoded stays in force (D6), so that nothing moves across such a line.
+    /// The object of a line that only carries its newest state. An undecodable object returns `None`: its last good
+    /// state stays in force (D6), so no line may move across it.
     fn object(&self) -> Option<ObjectKey> {
         match self {
             Line::Object(object) => Some(object.key()),
@@ -46,7 +46,7 @@ impl Line {
         }
     }
 
-    /// The Service whose endpoints it changes, as far as it says that.
+    /// The Service whose endpoints the line changes, if the line names it.
     pub fn service(&self) -> Option<&ServiceKey> {
         match self {
             Line::Object(Object::Slice(slice)) => slice.service.as_ref(),

@@ -1,4 +1,4 @@
-//! How long is waited: between attempts to reach a server, and before a NACK that repeats the one before it.
+//! Delays between attempts to reach a server, and before a NACK that repeats the previous one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use mechanisms::bucket::Bucket;
 use model::machine::Now;
 
-/// How many NACKs that say something new go at once; over time one goes in each first wait.
+/// The number of new NACKs in a burst; over time, one per first delay is allowed.
 const AT_ONCE: u32 = 3;
-/// After so many steps every wait is as long as it gets.
+/// The number of steps after which every delay is the longest one.
 const STEPS: u32 = 64;
 
-/// Waits that grow from one to the next.
+/// A sequence of growing delays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Waits {
-    /// The first one.
+pub struct ExponentialBackoff {
+    /// The first delay.
     pub first: Duration,
-    /// By how much each is multiplied for the next, in percent.
+    /// The growth factor, in percent.
     pub factor_percent: u32,
-    /// How far a random number moves each up or down, in percent of it.
+    /// The maximum random change of each delay, up or down, in percent of it.
     pub jitter_percent: u32,
-    /// The longest one, before it is moved.
+    /// The longest delay, before the random change.
     pub max: Duration,
 }
 
-impl Waits {
-    /// Between the streams to a server: those of gRPC's clients (A57).
-    pub const STREAMS: Waits = Waits {
+impl ExponentialBackoff {
+    /// The delays between the streams to a server, as in gRPC's clients (A57).
+    pub const STREAMS: ExponentialBackoff = ExponentialBackoff {
         first: Duration::from_secs(1),
         factor_percent: 160,
         jitter_percent: 20,
         max: Duration::from_secs(120),
     };
-    /// Before NACKs that say again what the one before has said. The longest is short: a server that sends nothing more
-    /// of a type until it is answered, as go-control-plane does, is that late with the next change.
-    pub const NACKS: Waits = Waits {
+    /// The delays before NACKs that repeat the previous one. The longest is short: a server that sends nothing more of
+    /// a type until it is answered, such as go-control-plane, is late with the next change by that much.
+    pub const NACKS: ExponentialBackoff = ExponentialBackoff {
         first: Duration::from_secs(1),
         factor_percent: 200,
         jitter_percent: 0,
         max: Duration::from_secs(5),
     };
 
-    /// The wait that follows on so many before it; `jitter`, 0 to 1000, moves it from the shortest to the longest.
+    /// The delay after `steps` earlier ones; `jitter`, 0 to 1000, moves it from the shortest to the longest.
     #[must_use]
     pub fn after(&self, steps: u32, jitter: u16) -> Duration {
         let longest = self.max.as_micros();
@@ -56,14 +56,14 @@ impl Waits {
     }
 }
 
-/// When the next NACK of one kind may go to one server.
+/// Limits the NACKs of one kind to one server.
 ///
-/// Servers such as go-control-plane answer a NACK at once with the same response again. Therefore a NACK that repeats
-/// the one before it waits longer each time, and one that says something new takes from a small supply. It outlives
-/// streams, since a server that also ends its streams is answered no more often.
+/// Servers such as go-control-plane answer a NACK immediately with the same response. Therefore a NACK that repeats
+/// the previous one waits longer each time, and a new NACK takes a token from a small bucket. The limit outlives
+/// streams, so that a server cannot evade it by ending streams.
 #[derive(Debug)]
-pub(super) struct NackPace {
-    waits: Waits,
+pub(super) struct NackLimiter {
+    waits: ExponentialBackoff,
     /// The last NACK since the last ACK.
     last: Option<Last>,
     supply: Bucket,
@@ -74,17 +74,17 @@ struct Last {
     version: Arc<str>,
     message: Arc<str>,
     at: Now,
-    /// How often it has repeated the one before it.
+    /// How often it has repeated the previous one.
     repeats: u32,
 }
 
-impl NackPace {
-    /// The pace of a server that was sent no NACK yet.
-    pub fn new(waits: Waits) -> NackPace {
-        NackPace { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
+impl NackLimiter {
+    /// Creates the limit without NACKs.
+    pub fn new(waits: ExponentialBackoff) -> NackLimiter {
+        NackLimiter { waits, last: None, supply: Bucket::new(waits.first, AT_ONCE) }
     }
 
-    /// When a NACK of this version that says this may go.
+    /// When a NACK with this version and message may be sent.
     pub fn due(&self, version: &str, message: &str) -> Now {
         if self.waits.first.is_zero() {
             return Now::ZERO;
@@ -95,7 +95,7 @@ impl NackPace {
         }
     }
 
-    /// Such a NACK has gone, perhaps before it was due.
+    /// Records a sent NACK, which may be sent before it is due.
     pub fn on_nack(&mut self, now: Now, version: &Arc<str>, message: &Arc<str>) {
         let repeats = self.repeated(version, message).map(|last| last.repeats.saturating_add(1));
         if repeats.is_none() {
@@ -109,7 +109,7 @@ impl NackPace {
         });
     }
 
-    /// A good response came.
+    /// Resets the repetitions after a valid response.
     pub fn on_good(&mut self) {
         self.last = None;
     }
@@ -124,41 +124,48 @@ impl NackPace {
 mod tests {
     use super::*;
 
-    fn millis(waits: &Waits, jitter: u16) -> Vec<u128> {
+    fn millis(waits: &ExponentialBackoff, jitter: u16) -> Vec<u128> {
         (0..14).map(|steps| waits.after(steps, jitter).as_millis()).collect()
     }
 
     #[test]
     fn x2_a57_waits_between_streams_grow_from_1_s_by_1_6_to_120_s() {
-        let told = millis(&Waits::STREAMS, 500);
-        assert_eq!(told[..4], [1_000, 1_600, 2_560, 4_096]);
-        assert_eq!(told[10..], [109_951, 120_000, 120_000, 120_000]);
-        assert_eq!(Waits::STREAMS.after(u32::MAX, 500), Duration::from_secs(120));
+        let delays = millis(&ExponentialBackoff::STREAMS, 500);
+        assert_eq!(delays[..4], [1_000, 1_600, 2_560, 4_096]);
+        assert_eq!(delays[10..], [109_951, 120_000, 120_000, 120_000]);
+        assert_eq!(ExponentialBackoff::STREAMS.after(u32::MAX, 500), Duration::from_secs(120));
     }
 
     #[test]
     fn x2_a57_jitter_moves_a_wait_by_a_fifth_at_the_most() {
         for (jitter, wait) in [(0, 800), (250, 900), (500, 1_000), (1_000, 1_200), (60_000, 1_200)] {
-            assert_eq!(Waits::STREAMS.after(0, jitter), Duration::from_millis(wait), "{jitter}");
+            assert_eq!(ExponentialBackoff::STREAMS.after(0, jitter), Duration::from_millis(wait), "{jitter}");
         }
     }
 
     #[test]
     fn x2_repeated_nacks_wait_1_s_doubling_to_5_s() {
-        assert_eq!(millis(&Waits::NACKS, 0)[..7], [1_000, 2_000, 4_000, 5_000, 5_000, 5_000, 5_000]);
+        assert_eq!(
+            millis(&ExponentialBackoff::NACKS, 0)[..7],
+            [1_000, 2_000, 4_000, 5_000, 5_000, 5_000, 5_000]
+        );
     }
 
     #[test]
     fn waits_of_any_size_do_not_overflow() {
-        let huge =
-            Waits { first: Duration::MAX, factor_percent: u32::MAX, jitter_percent: 100, max: Duration::MAX };
+        let huge = ExponentialBackoff {
+            first: Duration::MAX,
+            factor_percent: u32::MAX,
+            jitter_percent: 100,
+            max: Duration::MAX,
+        };
         assert!(huge.after(u32::MAX, 1_000) >= huge.after(0, 0));
-        let shrinking = Waits { factor_percent: 50, ..Waits::NACKS };
+        let shrinking = ExponentialBackoff { factor_percent: 50, ..ExponentialBackoff::NACKS };
         assert_eq!(shrinking.after(u32::MAX, 0), Duration::ZERO);
     }
 
-    /// What is said of one version again and again, as soon as it may be: the times in milliseconds.
-    fn repeat(pace: &mut NackPace, times: usize) -> Vec<u64> {
+    /// The send times in milliseconds when the same NACK is repeated as soon as permitted.
+    fn repeat(pace: &mut NackLimiter, times: usize) -> Vec<u64> {
         let version: Arc<str> = Arc::from("1");
         let message: Arc<str> = Arc::from("bad");
         let mut now = Now::from_millis(1_000);
@@ -173,7 +180,7 @@ mod tests {
 
     #[test]
     fn x2_the_first_nack_goes_at_once_and_each_that_repeats_it_waits_longer() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let sent = repeat(&mut pace, 8);
         assert_eq!(sent, [1_000, 2_000, 4_000, 8_000, 13_000, 18_000, 23_000, 28_000]);
         pace.on_good();
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn x2_nacks_that_say_something_new_go_at_once_and_are_bounded_over_time() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let mut now = Now::from_millis(1_000);
         let message: Arc<str> = Arc::from("bad");
         let mut sent = Vec::new();
@@ -197,7 +204,7 @@ mod tests {
 
     #[test]
     fn x2_the_errors_belong_to_what_a_nack_says() {
-        let mut pace = NackPace::new(Waits::NACKS);
+        let mut pace = NackLimiter::new(ExponentialBackoff::NACKS);
         let now = Now::from_millis(1_000);
         pace.on_nack(now, &Arc::from("1"), &Arc::from("bad"));
         assert!(pace.due("1", "worse") <= now);
