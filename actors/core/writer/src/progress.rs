@@ -1,4 +1,4 @@
-//! The way of a write: what is due, the grant, the level, the GET, the PUT (docs/design/writer.md, W1, W2).
+//! The steps of a write: due parts, grant, level, GET and PUT (docs/design/writer.md, W1, W2).
 
 use std::sync::Arc;
 
@@ -35,14 +35,14 @@ impl Writer {
         }
     }
 
-    /// A pool whose attempt waits cannot withdraw: it answers the next Take with Nothing.
+    /// A pool with a waiting attempt cannot withdraw. It answers the next Take with `None`.
     pub(super) fn on_withdraw(&mut self, pool: &PoolId) {
         let Some(lane) = self.lanes.get_mut(&pool.lb) else { return };
         lane.edit(&pool.pool, Slot::withdraw);
         self.touch(&pool.lb);
     }
 
-    /// Grants the lanes that are ready, one after another, while there are turns and nothing else forbids it.
+    /// Grants ready lanes, one after another, while there are turns and nothing else prevents it.
     pub(super) fn grant_all(&mut self, now: Now, out: &mut Vec<Out>) {
         while self.may_start(now) && self.lock_may_start(now) {
             let Some((lb, pick)) = self.next_grant(now, Eligible::Any) else { return };
@@ -55,12 +55,12 @@ impl Writer {
         }
     }
 
-    /// Whether something would be granted if the shared Lease were ours.
+    /// Whether a grant would follow if we held the shared Lease.
     pub(super) fn could_grant(&self, now: Now) -> bool {
         self.may_start(now) && self.next_grant(now, Eligible::Any).is_some()
     }
 
-    /// Whether anything may be granted, as far as no single lane and no call is concerned.
+    /// Whether grants are possible, apart from the state of single lanes and calls.
     pub(super) fn may_start(&self, now: Now) -> bool {
         self.life == Life::Running
             && self.is_let()
@@ -69,7 +69,7 @@ impl Writer {
             && (!self.params.gates_delay_grants || self.gates.blocked(now).is_none())
     }
 
-    /// Begins the write of a slot that was granted.
+    /// Begins the write of a granted slot.
     pub(super) fn begin(&mut self, now: Now, pool: PoolId, slot: Slot, cover: Exclusion, out: &mut Vec<Out>) {
         let Some(epoch) = self.standing.term() else { return };
         let lb = pool.lb.clone();
@@ -78,7 +78,8 @@ impl Writer {
         self.grant_limited = false;
         let asks = slot.membership.is_some();
         let admin_granted = slot.resume.as_ref().and_then(|resume| resume.admin_granted);
-        // An id names one attempt of the pool: one that went on without membership is no name for a new attempt.
+        // An id names one attempt of the pool. A new attempt must not reuse the id of a write that went on without
+        // membership.
         let (resumed, course) = match slot.resume {
             Some(resume) if resume.taken == asks => (Some(resume.attempt), resume.course),
             Some(_) | None => (None, WriteHistory::default()),
@@ -140,8 +141,8 @@ impl Writer {
         self.touch(&pool.lb);
     }
 
-    /// A pool that does not answer its Take loses the grant. Should it take part after all, it learns by the same
-    /// way that its attempt was not granted, for what is sent to it stays in order.
+    /// Takes the grant back from a pool that does not answer its Take. Messages to the pool stay in order: if it
+    /// answers late, it learns next that its attempt was not granted.
     pub(super) fn on_take_unanswered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write_mut(lb) else { return };
         write.membership = Membership::Not;
@@ -158,8 +159,8 @@ impl Writer {
         }
     }
 
-    /// Begins a round with its GET; a closed gate ends the write, or costs one of its tries (W6). A write whose PUT
-    /// was throttled does not read again for as long as its PUT would be.
+    /// Begins a round with its GET. A closed gate ends the write, or costs one of its tries (W6). A write with a
+    /// throttled PUT does not read before the gate for writes is open.
     fn begin_read(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write(lb) else { return };
         let met = if write.course.put_throttled && self.gates.closed(now, GateClass::Writes).is_some() {
@@ -173,8 +174,7 @@ impl Writer {
         }
     }
 
-    /// Puts the GET of a write's next round among the waiting reads; without the shared Lease that of the load
-    /// balancer comes before it.
+    /// Queues the GET of the write's next round. Without the shared Lease, a read of the load balancer comes first.
     pub(super) fn queue_read(&mut self, lb: &LbName) {
         let Some(write) = self.open_write_mut(lb) else { return };
         write.phase = Phase::Reading;
@@ -186,8 +186,9 @@ impl Writer {
         self.calls.queue(read);
     }
 
-    /// Without the shared Lease another client may be at work on any pool of the load balancer: a Down goes only while
-    /// everything there has succeeded, and the tag, which all pools share, tells whether that is still so (W7).
+    /// Handles the read of the load balancer before a write without the shared Lease, during which another client may
+    /// be active. A Down goes only while everything there has succeeded. All pools share the entity tag, so that it
+    /// shows any later change (W7).
     pub(super) fn on_rest(
         &mut self,
         now: Now,
@@ -212,7 +213,7 @@ impl Writer {
         }
     }
 
-    /// What was to go without the shared Lease does not: it is due as before, and goes with the next hold.
+    /// Cancels a write without the shared Lease. It stays due, and goes under the next hold.
     fn keep_covered(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         if let Some(lane) = self.lanes.get_mut(lb) {
             lane.keep_covered(now);
@@ -220,7 +221,7 @@ impl Writer {
         self.end(now, lb, End::NotGranted, out);
     }
 
-    /// The write that a lane has begun.
+    /// The current write of a lane.
     pub(super) fn open_write(&self, lb: &LbName) -> Option<&Write> {
         self.lanes.get(lb)?.write.as_ref()
     }
@@ -252,7 +253,7 @@ impl Writer {
         }
     }
 
-    /// Judges what the GET saw: a foreign operation, the proof, the plan (W2, D2, W3).
+    /// Evaluates the GET: foreign operation, proof of ownership, plan (W2, D2, W3).
     pub(super) fn on_pre_write(
         &mut self,
         now: Now,
@@ -289,7 +290,7 @@ impl Writer {
             Plan::Unchanged => {
                 let members = read.facts.members();
                 let end = match write.course.found() {
-                    // The PUT whose answer was lost; the draining set that the members satisfy is the newest one.
+                    // The answer to this PUT was lost. The draining set that the members satisfy is the newest one.
                     Some(put) => {
                         let put = Arc::new(Put { draining, leaves_restores: false, ..put.clone() });
                         End::Written { put, members, etag: read.etag.clone() }
@@ -305,7 +306,7 @@ impl Writer {
                     self.end(now, &pool.lb, End::NotGranted, out);
                     return;
                 }
-                // Members that are right need no outcome of the PUT that only sets admin states.
+                // Members in sync do not depend on the outcome of a PUT that only sets admin states.
                 let is_right = change.keeps_members() && !rewrites;
                 if write.taken().is_some() && is_right {
                     let members = change.members.clone();
@@ -328,8 +329,8 @@ impl Writer {
         }
     }
 
-    /// Leaves out membership that is not to be written: without proof of ownership (D2), or paused by the operator
-    /// since it was granted (D1). Says whether anything is left of the write.
+    /// Drops membership without proof of ownership (D2), or paused by the operator since the grant (D1). Returns
+    /// whether any part of the write is left.
     fn leave_members_alone(
         &mut self,
         now: Now,
@@ -376,7 +377,7 @@ impl Writer {
         }
         let (pool, attempt) = (write.pool.clone(), write.attempt);
         let (edit, record) = (put.change.edit.clone(), Arc::clone(&put.record));
-        // A PUT that waits longer than this must not be sent at all: its watchdog comes first.
+        // The port must not send a PUT that waits longer than this: the timeout of the call comes first.
         let send_before = permit.min(now.plus(SEND_LIMIT));
         if let Some(lease) = &mut self.shared_lease {
             lease.note_put();
@@ -399,8 +400,7 @@ impl Writer {
         out.push(Out::Call(ArmCall { id, request }));
     }
 
-    /// Until when a PUT may be sent: as long as enough is left of leadership and, unless it goes without it, of the
-    /// hold of the shared Lease (W8).
+    /// Time until which a PUT may be sent: within leadership and, unless it bypasses the Lease, within the hold (W8).
     fn permit(&self, now: Now, bypass: bool) -> Result<Now, &'static str> {
         if !self.is_let() {
             return Err("nothing may be written: everything is paused, or the mode is observe");
@@ -461,7 +461,7 @@ impl Writer {
     }
 }
 
-/// Leaves out what does not go without the shared Lease: restores have time (W7). Says whether there was any.
+/// Drops restores from a write without the shared Lease: they can wait (W7). Returns whether there was any.
 fn leave_restores(write: &Write, change: &mut Change) -> bool {
     let planned = change.edit.set_admin.len();
     if write.bypasses() {
