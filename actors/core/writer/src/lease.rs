@@ -1,14 +1,18 @@
-//! The Lease that is shared with the cloud-controller-manager: when it is asked for, until when it is certainly
-//! ours, and when it is released (docs/design/writer.md, W7; W8).
+//! The Lease that is shared with the cloud-controller-manager: when to take it, how long it is certainly ours, and
+//! when to release it (docs/design/writer.md, W7, W8).
 //!
-//! This file holds the lock and what the answers to its requests mean; what it asks next, and when it looks again,
-//! stands in `lease/asking.rs`, what is known of the Lease in `lease/known.rs`, whether that may be relied on in
-//! `lease/trust.rs`, what a state that is seen means in `lease/seen.rs`, how long it is left to others in
-//! `lease/off.rs`, by what others show that they wait in `lease/signs.rs`, what the writer wants of it in
-//! `lease/wants.rs`, and what the operator sees of it in `lease/show.rs`.
+//! This file holds the machine and handles the answers to its requests. The submodules:
+//! - `requests`: the next request, and the delays between requests;
+//! - `observed`: the last observed state of the Lease, and its holder;
+//! - `freshness`: whether that state is reliable;
+//! - `seen`: applies an observed state, and its effect on our hold;
+//! - `cooldown`: how long the Lease is left to others;
+//! - `contention_signals`: signs that the cloud-controller-manager waits for the Lease;
+//! - `demand`: what the writer needs;
+//! - `status`: views and events for the operator.
 //!
-//! All times are local: a hold of ours counts from the moment at which the request for it was sent, and a hold of
-//! another client from the moment at which its state was seen.
+//! All times are local. Our hold counts from the time at which its request was sent, another client's hold from the
+//! time at which its state was observed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,97 +44,98 @@ pub use observed::FOREIGN_HOLD;
 use observed::{Heard, Holder, Maker, ObservedSharedLease};
 use requests::{Asked, OpenWatch, Patience, SharedLeaseRequest, Watch};
 
-/// How long a hold is certain after the sending of the last renewal that succeeded: what the Lease says (W7).
+/// Time for which a hold is certain after the last successful renewal was sent, and the duration in the Lease (W7).
 const HOLD: Duration = Duration::from_secs(60);
 
-/// How long after it was taken it is released, operations running or not (W7).
+/// Time after taking at which the Lease is released, whether operations run or not (W7).
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
-/// How long a process that ends tries to give it back.
+/// Time for which a process that shuts down tries to release the Lease.
 pub(super) const LET_GO_LIMIT: Duration = Duration::from_secs(3);
 
-/// The shared Lease, as one holder among others.
+/// The shared Lease, from the view of one of its holders.
 #[derive(Debug)]
 pub(super) struct SharedLease {
     params: LeaseParams,
     phase: Phase,
     known: ObservedSharedLease,
     trust: Freshness,
-    /// The last request that could make it ours and has got no answer.
+    /// The last unanswered request that could make the Lease ours.
     lost: Option<LostRequest>,
-    /// Whether this process may take it again: it leads, and goes on.
+    /// Whether this process may take it again: it leads, and is not shutting down.
     goes_on: bool,
-    /// The request that is under way, apart from the watch.
+    /// The request in flight, apart from the watch.
     asked: Option<Asked>,
     watch: Watch,
-    /// The number of the last request.
+    /// Number of the last request.
     last: u64,
     patience: Patience,
     off: Cooldown,
     signs: ContentionSignals,
-    /// Since when a write that could begin has waited for it.
+    /// Time since which a write that could begin has waited for the Lease.
     wanted_since: Option<Now>,
-    /// The same for the writes of each caller.
+    /// The same for each caller.
     callers_since: BTreeMap<Caller, Now>,
     last_error: Option<Arc<str>>,
     watch_failures: WatchFailures,
-    /// Since when that holder has had it who is not known and whom operators were told of.
+    /// Time since which the unknown holder has had it that was last reported.
     told_of: Option<Now>,
-    /// Whether they were, and not that it is over.
+    /// Whether that report is still active.
     told: bool,
-    /// When time alone changes something next.
+    /// Time of the next change without input.
     wake: Option<Now>,
     shown: Option<SharedLeaseView>,
 }
 
-/// Whether it is ours.
+/// Whether the Lease is ours.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// It is not.
+    /// Not ours.
     Apart,
-    /// It is.
+    /// Ours.
     Held(Hold),
-    /// It is being given back: nothing relies on it any more, and only the state that we made is replaced.
+    /// Being released. Nothing relies on the hold any more, and the release replaces only our own state of the Lease.
     DrainingAddresses(Hold),
 }
 
 /// A hold of this process.
 #[derive(Clone, Debug)]
 struct Hold {
-    /// When the request that took it was sent.
+    /// Time at which the request that took it was sent.
     taken: Now,
-    /// When the last request that renewed it was sent.
+    /// Time at which the last successful renewal was sent.
     renewed: Now,
-    /// The state of the Lease that the last of our requests has made.
+    /// The state of the Lease after our last request.
     facts: Arc<LeaseFacts>,
-    /// Whether its answer has said so; else only we can have made it as long as we lead, but a successor may.
+    /// Whether an answer confirms that state. Otherwise, while we lead, only we can have made it; later, a successor
+    /// may.
     made: bool,
-    /// Since which of our requests another client may have written the Lease, so that it may have been taken from
-    /// us: only what is answered to a later one ends that.
+    /// Our last request before another client may have written the Lease and taken it from us. Only the answer to a
+    /// later request settles that.
     doubt: Option<u64>,
-    /// Whether a PUT was sent in it.
+    /// Whether a PUT was sent under this hold.
     wrote: bool,
 }
 
 impl Hold {
-    /// Until when it is certain without another renewal.
+    /// Time until which the hold is certain without another renewal.
     fn certain_until(&self) -> Now {
         self.renewed.plus(HOLD)
     }
 
-    /// When it is released at the latest.
+    /// Latest time of its release.
     fn forced_end(&self) -> Now {
         self.taken.plus(LONGEST_HOLD)
     }
 
-    /// Until when a PUT may be sent in it; `None`: none may (W8).
+    /// Time until which a PUT may be sent under it. `None`: no PUT may (W8).
     fn send_before(&self) -> Option<Now> {
         self.doubt.is_none().then(|| self.certain_until().min(self.forced_end()).minus(PERMIT_MARGIN))
     }
 }
 
 impl SharedLease {
-    /// One that knows nothing yet.
+    /// Creates the state before the first observation.
     pub(super) fn new(params: LeaseParams) -> SharedLease {
         SharedLease {
             params,
@@ -156,7 +161,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether writes may start in the present hold (W7).
+    /// Whether writes may start in the current hold (W7).
     pub(super) fn may_start(&self, now: Now) -> bool {
         match &self.phase {
             Phase::Held(hold) => {
@@ -167,7 +172,7 @@ impl SharedLease {
         }
     }
 
-    /// Until when a PUT may be sent in the present hold; `None`: none may (W8).
+    /// Time until which a PUT may be sent in the current hold. `None`: no PUT may (W8).
     pub(super) fn send_before(&self) -> Option<Now> {
         match &self.phase {
             Phase::Held(hold) => hold.send_before(),
@@ -175,7 +180,7 @@ impl SharedLease {
         }
     }
 
-    /// When the present hold was taken.
+    /// Time at which the current hold was taken.
     pub(super) fn taken(&self) -> Option<Now> {
         match &self.phase {
             Phase::Held(hold) => Some(hold.taken),
@@ -183,7 +188,7 @@ impl SharedLease {
         }
     }
 
-    /// Notes that a PUT is sent: the next holder of the Lease must learn that we were there.
+    /// Records a PUT, because the release must then name us as the previous holder.
     pub(super) fn note_put(&mut self) {
         match &mut self.phase {
             Phase::Held(hold) => hold.wrote = true,
@@ -191,19 +196,19 @@ impl SharedLease {
         }
     }
 
-    /// Leadership was lost, or won again: the hold is not relied on any more. Who does not lead gives it back by
-    /// its version; who leads again begins by looking, for another replica may have taken it over meanwhile.
+    /// Stops relying on the hold, because leadership was lost or won again. A standby releases it by its version. A
+    /// new leader reads first, because another replica may have taken the Lease over.
     pub(super) fn forfeit(&mut self, now: Now, leads: bool, out: &mut Vec<Out>) {
         self.trust = Freshness::TermBegins;
         self.goes_on = false;
         self.patience.reset(now);
         match self.holder() {
-            // Since when it is another client's stays known; all else may have been done by another replica.
+            // The hold time of another client stays valid. Another replica may have made any other state.
             Some(Holder::Other) => {}
             Some(Holder::Nobody | Holder::Ours) | None => self.known = ObservedSharedLease::Nothing,
         }
         if leads {
-            // What the term before has asked for may be carried out in this one: it is no stranger's.
+            // A request of the previous term may still be carried out. Its result is not a stranger's.
             let asked = self.asked.take();
             asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
             self.end_hold(now, out);
@@ -213,17 +218,17 @@ impl SharedLease {
         self.signs.forget();
     }
 
-    /// The process ends: a failure before does not delay what is tried now.
+    /// Makes the next request at once, because the process is shutting down.
     pub(super) fn hurry(&mut self, now: Now) {
         self.patience.reset(now);
     }
 
-    /// Whether it is certain that it is not ours: no take that had no answer may have been carried out either.
+    /// Whether the Lease is certainly not ours, even if an unanswered request was carried out.
     pub(super) fn is_free(&self, now: Now) -> bool {
         self.is_let_go() && !self.may_yet_be_ours(now)
     }
 
-    /// Whether nothing of it is ours, and no request is under way that could make it so.
+    /// Whether the Lease is not ours, and no request in flight could make it ours.
     pub(super) fn is_let_go(&self) -> bool {
         let taking = self.asked.as_ref().is_some_and(|asked| match asked.what {
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => true,
@@ -232,12 +237,12 @@ impl SharedLease {
         matches!(self.phase, Phase::Apart) && !taking
     }
 
-    /// Which Service waits for the cloud-controller-manager, the last of them, which counts once, when a hold ends.
+    /// Records the last Service that waits for the cloud-controller-manager. It counts once, when a hold ends.
     pub(super) fn on_awaiting_ingress(&mut self, newest: Option<u64>) {
         self.signs.on_awaiting_ingress(newest);
     }
 
-    /// Takes in how many lock failures the cloud-controller-manager had during a hold of ours.
+    /// Applies the number of lock failures of the cloud-controller-manager during our holds.
     pub(super) fn on_lock_failures(
         &mut self,
         now: Now,
@@ -256,12 +261,12 @@ impl SharedLease {
                 self.off.other_seen(now);
                 self.off.others_wait(now, !matches!(self.phase, Phase::Apart));
             }
-            // Who cannot be heard may be there.
+            // Without an answer, assume that it waits.
             None => self.off.other_seen(now),
         }
     }
 
-    /// Takes in the answer to a request.
+    /// Applies the answer to a request.
     pub(super) fn on_answer(&mut self, now: Now, call: CallId, answer: LeaseAnswer, out: &mut Vec<Out>) {
         if let Some(asked) = self.asked.take_if(|asked| asked.id == call) {
             self.on_asked(now, asked, answer, out);
@@ -317,7 +322,7 @@ impl SharedLease {
         }
     }
 
-    /// The request that takes it has succeeded, unless a newer state says otherwise, or its own.
+    /// Handles the success of a take. Returns false if the answer, or a newer state, shows another holder.
     fn on_taken(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
         let ours = Holder::of(&facts, &self.params.holder) == Holder::Ours;
         if !self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out) || !ours {
@@ -327,7 +332,7 @@ impl SharedLease {
         for (caller, since) in std::mem::take(&mut self.callers_since) {
             out.push(Out::Metric(Metric::LeaseWait { caller, waited: now.since(since) }));
         }
-        // Whether a predecessor has sent PUTs in the hold that is taken over is not known.
+        // The predecessor may have sent PUTs in the hold that is taken over.
         self.phase = Phase::Held(Hold {
             taken: asked.sent,
             renewed: asked.sent,
@@ -339,7 +344,7 @@ impl SharedLease {
         true
     }
 
-    /// The request that renews it has succeeded, unless as above.
+    /// Handles the success of a renewal. Returns false if a newer state is known.
     fn on_renewed(&mut self, now: Now, asked: &Asked, facts: Arc<LeaseFacts>, out: &mut Vec<Out>) -> bool {
         let newest = self.see(now, Arc::clone(&facts), Heard::Made(asked.id), out);
         match &mut self.phase {
@@ -353,7 +358,7 @@ impl SharedLease {
         }
     }
 
-    /// Another client has written the Lease before a request of ours.
+    /// Handles a conflict: another client wrote the Lease before our request.
     fn on_conflict(&mut self, now: Now, asked: &Asked, out: &mut Vec<Out>) {
         self.distrust();
         match asked.what {
@@ -374,7 +379,7 @@ impl SharedLease {
         match asked.what {
             SharedLeaseRequest::Renew if by_stranger => self.end_hold(now, out),
             SharedLeaseRequest::Renew => self.doubt(),
-            // What we had was not there any more to be given back.
+            // Another client has replaced our state, so that there is nothing to release.
             SharedLeaseRequest::Release => self.end_hold(now, out),
             SharedLeaseRequest::Look | SharedLeaseRequest::Take => {}
         }
@@ -392,15 +397,15 @@ impl SharedLease {
                 if facts.version == open.from {
                     self.watch.brought_nothing(open);
                 } else if facts.version.is_older_than(&open.from) {
-                    // It lags behind, or storage was restored from a backup: a look tells.
+                    // The watch lags behind, or storage was restored from a backup. A read shows which.
                     self.distrust();
                     self.watch.put_off(now);
                 }
                 self.see(now, facts, Heard::Watched, out);
             }
             LeaseAnswer::Unchanged => self.watch.brought_nothing(open),
-            // A watch that lags behind tells of a deletion that another client has reversed since: a look shows it.
-            // Meanwhile no hold is relied on.
+            // Another client may have created the Lease again since the deletion that a late watch reports. A read
+            // shows whether it exists; until then, no hold is reliable.
             LeaseAnswer::Absent => {
                 self.distrust();
                 self.doubt();
@@ -413,7 +418,7 @@ impl SharedLease {
         }
     }
 
-    /// The Lease does not exist.
+    /// Handles the absence of the Lease.
     fn gone(&mut self, now: Now, out: &mut Vec<Out>) {
         self.known = ObservedSharedLease::Absent(now);
         self.end_hold(now, out);
@@ -426,8 +431,7 @@ impl SharedLease {
         self.patience.failed(now, asked.what);
     }
 
-    /// A hold is over. Where it was given back or taken away it is left to others for a while, and whether the
-    /// cloud-controller-manager has waited for it is asked.
+    /// Ends the hold and starts the cooldown. Also asks whether the cloud-controller-manager waited for the Lease.
     fn end_hold(&mut self, now: Now, out: &mut Vec<Out>) {
         let hold = match std::mem::replace(&mut self.phase, Phase::Apart) {
             Phase::Apart => return,
@@ -443,7 +447,7 @@ impl SharedLease {
         self.count_failures(now, out);
     }
 
-    /// Asks for the lock failures of the cloud-controller-manager, where some may be of interest.
+    /// Counts lock failures of the cloud-controller-manager if a count is due.
     fn count_failures(&mut self, now: Now, out: &mut Vec<Out>) {
         let Some(since) = self.signs.question(now).filter(|_| self.goes_on) else { return };
         self.last += 1;
@@ -452,7 +456,7 @@ impl SharedLease {
         out.push(Out::CountLockFailures { call, since });
     }
 
-    /// The invariant: what is held is known to be ours, and was not renewed before it was taken.
+    /// Checks that a held Lease is known to be ours and was not renewed before it was taken.
     pub(super) fn is_consistent(&self) -> bool {
         match &self.phase {
             Phase::Held(hold) => self.holder() == Some(Holder::Ours) && hold.taken <= hold.renewed,
@@ -461,7 +465,7 @@ impl SharedLease {
         }
     }
 
-    /// Whose it is, as far as is known.
+    /// The holder, as far as it is known.
     fn holder(&self) -> Option<Holder> {
         match &self.known {
             ObservedSharedLease::State(state) => Some(Holder::of(&state.facts, &self.params.holder)),

@@ -1,58 +1,59 @@
-//! How long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
+//! The cooldown: how long the shared Lease is left to others after a hold (docs/design/writer.md, W7).
 //!
-//! It is left to them for 60 s more when the cloud-controller-manager shows that it waits (W7). That is time for
-//! its next try, whose moment it alone knows; once it has had the Lease and has left it alone for a while, what it
-//! waited for is done, and so the addition ends then.
+//! A sign that the cloud-controller-manager waits adds 60 s. That is time for its next try, which we cannot predict.
+//! The addition ends early when the cloud-controller-manager has held the Lease, released it, and left it alone for a
+//! while: then its work is done.
 
 use std::time::Duration;
 
 use model::machine::Now;
 
-/// The longest time off for a hold.
+/// Longest cooldown after a hold.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// For how long another holder that was seen counts.
+/// Time for which the observation of another holder counts.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
-/// What a sign that the cloud-controller-manager waits adds.
+/// Addition for a sign that the cloud-controller-manager waits.
 const EXTRA: Duration = Duration::from_secs(60);
 
-/// How far apart two such additions are at least.
+/// Shortest interval between two additions.
 const EXTRA_APART: Duration = Duration::from_secs(5 * 60);
 
-/// When the Lease may be taken again, and what that follows from.
+/// Earliest time of the next take, and its reasons.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cooldown {
-    /// Until when it is left to others, because it was ours before.
+    /// End of the cooldown after our last hold.
     until: Now,
-    /// Until when it is left to them besides, because they wait.
+    /// Addition for clients that wait.
     added: Option<Added>,
-    /// When another holder was last seen.
+    /// Time at which another holder was last observed.
     other: Option<Now>,
-    /// When the last addition was made.
+    /// Time of the last addition.
     extra: Option<Now>,
-    /// Whether an addition is to be made at the end of the present hold.
+    /// Whether an addition follows at the end of the current hold.
     owed: bool,
 }
 
-/// Time that is left to others because they wait.
+/// An addition to the cooldown.
 #[derive(Clone, Copy, Debug)]
 struct Added {
-    /// When it ends at the latest.
+    /// Latest end.
     latest: Now,
-    /// When it ends, since another client has held the Lease in it and released it.
+    /// Early end, after another client has held the Lease and released it.
     done: Option<Now>,
 }
 
 impl Cooldown {
-    /// Until when it is left to others; `None`: it may be taken.
+    /// End of the cooldown. `None`: the Lease may be taken.
     pub(super) fn until(&self, now: Now) -> Option<Now> {
         let added = self.added.map(|added| added.done.map_or(added.latest, |done| done.min(added.latest)));
         let until = added.map_or(self.until, |added| added.max(self.until));
         (now < until).then_some(until)
     }
 
-    /// Notes that another client has released it: unless it takes it again within this time, it waits no longer.
+    /// Records a release by another client. If that client does not take the Lease again within this time, it waits
+    /// no longer.
     pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
         self.other_seen(now);
         if let Some(added) = &mut self.added {
@@ -60,12 +61,12 @@ impl Cooldown {
         }
     }
 
-    /// Notes that another client has it, or just had.
+    /// Records that another client holds the Lease, or just did.
     pub(super) fn other_seen(&mut self, now: Now) {
         self.other = Some(now);
     }
 
-    /// A hold has ended: it is left to others for as long as it was held, where there are others.
+    /// Starts the cooldown after a hold: as long as the hold, if there are other holders.
     pub(super) fn hold_ended(&mut self, now: Now, held: Duration, least: Duration) {
         if self.other.is_some_and(|seen| now < seen.plus(REMEMBERED)) {
             self.until = self.until.max(now.plus(held.max(least).min(LONGEST)));
@@ -75,8 +76,8 @@ impl Cooldown {
         }
     }
 
-    /// Another client waits for it: that counts once, for the present hold where there is one, and at most once
-    /// in five minutes. Says whether it did.
+    /// Applies a sign that another client waits. It counts once, for the current hold if there is one, and at most
+    /// once in five minutes. Returns whether it counted.
     pub(super) fn others_wait(&mut self, now: Now, held: bool) -> bool {
         if self.extra.is_some_and(|last| now < last.plus(EXTRA_APART)) {
             return false;

@@ -1,4 +1,4 @@
-//! What is known of the shared Lease, and whose it is by that (docs/design/writer.md, W7).
+//! The last observed state of the shared Lease, and its holder (docs/design/writer.md, W7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,58 +11,58 @@ use model::view::Whose;
 
 use super::HOLD;
 
-/// How long a hold of the shared Lease by another client lasts after its renewal, whatever the Lease itself says (W7).
+/// Time after its renewal for which another client's hold lasts, whatever the Lease itself says (W7).
 pub const FOREIGN_HOLD: Duration = Duration::from_secs(900);
 
-/// The name by which the cloud-controller-manager holds it, whichever of its processes does.
+/// Holder name of the cloud-controller-manager, the same for all of its processes.
 const FOREIGN_NAME: &str = "cloud-controller-manager";
 
-/// For how long a state must have been looked at before the time that is noted in it is believed: the clocks of
-/// two machines differ.
+/// Time for which a state must have been observed before the time noted in it counts, because the clocks of two
+/// machines differ.
 const LOOKED_AT: Duration = Duration::from_secs(30);
 
-/// What is known of the Lease.
+/// The last observation of the Lease.
 #[derive(Clone, Debug)]
 pub(super) enum ObservedSharedLease {
-    /// Nothing that could be relied on.
+    /// Nothing reliable.
     Nothing,
-    /// It did not exist at this moment.
+    /// The Lease did not exist at this time.
     Absent(Now),
-    /// Its newest state.
+    /// The newest state.
     State(State),
 }
 
 /// A state of the Lease.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    /// The Lease as it was seen last in this state.
+    /// The Lease, as last observed in this state.
     pub facts: Arc<LeaseFacts>,
-    /// Who has made this state, where it is in our name.
+    /// Author of this state, if it is in our name.
     pub maker: Maker,
-    /// When it was first seen in this state.
+    /// Time at which this state was first observed.
     pub since: Now,
-    /// When it was first seen in the hands of this holder; renewals do not count.
+    /// Time at which this holder was first observed, regardless of renewals.
     pub held_since: Now,
-    /// The number of the last request that was sent before.
+    /// Number of the last request sent before that.
     pub after: u64,
-    /// When it was seen last.
+    /// Time of the last observation.
     seen: Now,
 }
 
-/// How a state of the Lease came to be known.
+/// How a state of the Lease became known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     /// By the watch, which may lag behind.
     Watched,
-    /// By a look.
+    /// By a read.
     Looked(CallId),
     /// By the answer to the write that made it.
     Made(CallId),
 }
 
 impl Heard {
-    /// Whether it is the answer to a request that was sent once this state was known: then it is how the Lease
-    /// stands, also when its version is an older one. Storage that was restored from a backup counts again.
+    /// Whether this is the answer to a request that was sent when `state` was known already. Then it is current, even
+    /// with an older version: storage that was restored from a backup counts again.
     pub(super) fn is_of_later_than(self, state: &State) -> bool {
         match self {
             Heard::Watched => false,
@@ -71,30 +71,30 @@ impl Heard {
     }
 }
 
-/// Who has made a state that is in our name.
+/// The author of a state in our name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Maker {
     /// This process, or a predecessor.
     Us,
-    /// This process, if the request of this number, which is under way, is carried out.
+    /// This process, if the request of this number, still in flight, was carried out.
     Request(CallId),
     /// An unknown process that uses our name, or the operator.
     Stranger,
 }
 
-/// Whose the Lease is.
+/// The holder of the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
-    /// It has no holder.
+    /// No holder.
     Nobody,
-    /// Ours: of this process or of another replica, which share a name.
+    /// This process or another replica, under our shared name.
     Ours,
-    /// Another client's.
+    /// Another client.
     Other,
 }
 
 impl Holder {
-    /// Whose the Lease is in a state of it; names compare without regard to case, as upstream does it.
+    /// The holder in a state of the Lease. Names compare without case, as in the cloud-controller-manager.
     pub(super) fn of(facts: &LeaseFacts, ours: &str) -> Holder {
         match &facts.holder {
             None => Holder::Nobody,
@@ -105,7 +105,7 @@ impl Holder {
 }
 
 impl ObservedSharedLease {
-    /// The version of its newest state.
+    /// Version of the newest state.
     pub(super) fn version(&self) -> Option<&ResourceVersion> {
         match self {
             ObservedSharedLease::State(state) => Some(&state.facts.version),
@@ -115,12 +115,12 @@ impl ObservedSharedLease {
 }
 
 impl State {
-    /// A state that is seen for the first time, after the request of this number was sent.
+    /// Creates a state that is observed for the first time, after the request of this number was sent.
     pub(super) fn new(now: Now, facts: Arc<LeaseFacts>, maker: Maker, after: u64) -> State {
         State { facts, maker, since: now, held_since: now, after, seen: now }
     }
 
-    /// Who holds it in this state.
+    /// The holder of this state.
     pub(super) fn whose(&self, ours: &str) -> Whose {
         match (Holder::of(&self.facts, ours), self.maker) {
             (Holder::Nobody, _) => Whose::Nobody,
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Follows another state of the Lease: the same holder has had it since before.
+    /// Links the state to the previous one: the same holder keeps its start time.
     pub(super) fn follows(mut self, before: &ObservedSharedLease, ours: &str) -> State {
         if let ObservedSharedLease::State(before) = before
             && before.facts.holder == self.facts.holder
@@ -144,8 +144,8 @@ impl State {
         self
     }
 
-    /// From when on a hold in our name may be taken over, or given back: at once, but for one of a stranger, which
-    /// must have been seen unchanged for as long as ours last.
+    /// Time from which a hold in our name may be taken over or released. A stranger's hold must first be unchanged
+    /// for as long as our holds last; any other is free at once.
     pub(super) fn own_name_is_free(&self) -> Now {
         match self.maker {
             Maker::Us | Maker::Request(_) => self.since,
@@ -153,14 +153,14 @@ impl State {
         }
     }
 
-    /// The same state, seen once more.
+    /// Records another observation of the same state.
     pub(super) fn seen_again(&mut self, now: Now, facts: Arc<LeaseFacts>) {
         self.facts = facts;
         self.seen = now;
     }
 
-    /// When a hold of another client in this state has ended without being given back: it was seen unchanged for
-    /// as long as a hold lasts, or it is as old as that by its own account and was looked at for a while.
+    /// Time at which a foreign hold ends without a release. Either it was observed unchanged for the duration of a
+    /// hold, or its own time is as old as that and it was observed for a while.
     pub(super) fn foreign_hold_ends(&self) -> Now {
         let looked_at = self.since.plus(FOREIGN_HOLD);
         match self.facts.renewed_ago {

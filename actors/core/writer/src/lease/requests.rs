@@ -1,5 +1,5 @@
-//! What the lock asks about the shared Lease, one request at a time beside a watch that goes on, and how long it
-//! waits for the answers (docs/design/writer.md, W7; A3).
+//! The requests about the shared Lease, one at a time beside a watch, and the delays between them
+//! (docs/design/writer.md, W7; A3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use model::sample::Caller;
 use super::observed::{Holder, ObservedSharedLease};
 use super::{Demand, HOLD, Out, Phase, SharedLease};
 
-/// The time between two renewals (W7).
+/// Interval between renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 
-/// The duration that the Lease says when it has no holder: what all other clients expect there (W7).
+/// Duration in a Lease without a holder, which all other clients expect there (W7).
 const RESTORED: Duration = Duration::from_secs(900);
 
-/// How long a watch lasts.
+/// Duration of a watch.
 const WATCH_SPAN: Duration = Duration::from_secs(60);
 
-/// How long after a watch that failed the next one begins; the Lease is looked at meanwhile.
+/// Delay of the next watch after a failed one. Meanwhile, the Lease is read.
 const WATCH_AGAIN: Duration = Duration::from_secs(5);
 
-/// How far apart two watches begin at least, where the first has brought nothing.
+/// Shortest interval between the starts of two watches if the first brought nothing.
 const WATCHES_APART: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a Lease that did not exist exists by now.
+/// Interval between reads of a Lease that does not exist.
 const ABSENT_AGAIN: Duration = Duration::from_secs(30);
 
-/// How long the next request waits after failures in a row; the last one repeats (W7).
+/// Delays after consecutive failures. The last one repeats (W7).
 const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -41,43 +41,43 @@ const FAILURE_DELAYS: [Duration; 6] = [
     Duration::from_secs(30),
 ];
 
-/// How many times in a row another client may be faster before the next request waits.
+/// Most lost races in a row before the next request is delayed.
 const MOST_OUTRUN: u32 = 3;
 
-/// How long the next taking waits after more races in a row than that were lost to others; the last one repeats (W7).
-/// They are no failures: a client that takes and releases it all the time leaves gaps that must be tried for.
+/// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is no failure:
+/// between the holds of a client that takes and releases the Lease all the time there are gaps to use.
 const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     /// Its id.
     pub id: CallId,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub sent: Now,
-    /// What was asked.
+    /// Its kind.
     pub what: SharedLeaseRequest,
-    /// The version that was the newest known when it was sent; a write replaces this one. `None`: none was known.
+    /// Newest known version when it was sent, which a write replaces. `None`: no version was known.
     pub base: Option<ResourceVersion>,
-    /// Whether the Lease was in our name already, by a predecessor or by a request that was given up.
+    /// Whether the Lease was in our name already, by a predecessor or by an abandoned request.
     pub from_ours: bool,
 }
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SharedLeaseRequest {
-    /// How it stands.
+    /// Reads the Lease.
     Look,
-    /// To have it.
+    /// Takes the Lease.
     Take,
-    /// To have it for longer.
+    /// Renews the hold.
     Renew,
-    /// To give it back.
+    /// Releases the Lease.
     Release,
 }
 
 impl SharedLeaseRequest {
-    /// Whether what it does puts our name into the Lease.
+    /// Whether its success puts our name into the Lease.
     pub(super) fn makes_it_ours(self) -> bool {
         match self {
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew => true,
@@ -86,35 +86,35 @@ impl SharedLeaseRequest {
     }
 }
 
-/// The watch that keeps what is known current.
+/// The watch on the Lease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     open: Option<OpenWatch>,
-    /// Not before this moment.
+    /// Earliest start of the next watch.
     not_before: Now,
 }
 
-/// A watch that goes on.
+/// An open watch.
 #[derive(Clone, Debug)]
 pub(super) struct OpenWatch {
     id: CallId,
     sent: Now,
-    /// The version after which it tells of the next one.
+    /// The version after which it reports the next one.
     pub from: ResourceVersion,
 }
 
 impl Watch {
-    /// Ends it, when this answer is its own.
+    /// Closes the watch, if this is its answer.
     pub(super) fn close(&mut self, call: CallId) -> Option<OpenWatch> {
         self.open.take_if(|open| open.id == call)
     }
 
-    /// After a failure: later again.
+    /// Delays the next watch after a failure.
     pub(super) fn put_off(&mut self, now: Now) {
         self.not_before = now.plus(WATCH_AGAIN);
     }
 
-    /// After a watch that has brought nothing: not at once, where it has ended at once.
+    /// Delays the next watch after one that ended at once without a change.
     pub(super) fn brought_nothing(&mut self, open: &OpenWatch) {
         self.not_before = open.sent.plus(WATCHES_APART);
     }
@@ -124,32 +124,32 @@ impl Watch {
     }
 }
 
-/// How long the next request waits, after failures.
+/// Delays of the next request after failures and lost races.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patience {
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Those of writes among them, which a look that succeeds does not make good.
+    /// Failed writes among them. A successful read does not reset these.
     unwritten: u32,
-    /// How often another client was faster since a write has succeeded, or the server has refused one as if.
+    /// Consecutive lost races, and refusals by the server that look like one.
     outrun: u32,
-    /// Which version a taking was to replace that has met another one, as long as no look has told which: `Some(None)`
-    /// if none was known.
+    /// Version that a take tried to replace when it met another one, until a read shows which. `Some(None)`: no
+    /// version was known.
     met_another: Option<Option<ResourceVersion>>,
-    /// Not before this moment.
+    /// Earliest time of the next request.
     not_before: Now,
-    /// No taking before this moment.
+    /// Earliest time of the next take.
     take_not_before: Now,
 }
 
 impl Patience {
-    /// A write has succeeded, or what failed before does not matter any more.
+    /// Resets all delays, after a successful write or when earlier failures do not matter any more.
     pub(super) fn reset(&mut self, now: Now) {
         *self = Patience { not_before: now, ..Patience::default() };
     }
 
-    /// A look has succeeded, and has found this version; `None`: the Lease does not exist. It tells what a taking that
-    /// failed has met: another state, so that the race was lost, or the one that it knew, so that the server refuses.
+    /// Applies a successful read of this version; `None`: the Lease does not exist. The version shows why a take met
+    /// a conflict: another version means a lost race, the same version means that the server refuses writes.
     pub(super) fn has_looked(&mut self, now: Now, found: Option<&ResourceVersion>) {
         self.failures = self.unwritten;
         match self.met_another.take() {
@@ -159,7 +159,7 @@ impl Patience {
         }
     }
 
-    /// A taking has met another version than this one, as the server says.
+    /// Records that a take met another version than this one.
     pub(super) fn met_another(&mut self, known: Option<ResourceVersion>) {
         self.met_another = Some(known);
     }
@@ -171,12 +171,12 @@ impl Patience {
         }
     }
 
-    /// Another client has released it: now is the time for the next taking, however many were lost.
+    /// Allows the next take at once, because another client released the Lease.
     pub(super) fn somebody_let_go(&mut self, now: Now) {
         self.take_not_before = now;
     }
 
-    /// A request has failed: the next one waits, longer each time.
+    /// Delays the next request after a failure, longer each time.
     pub(super) fn failed(&mut self, now: Now, what: SharedLeaseRequest) {
         match what {
             SharedLeaseRequest::Look => {}
@@ -188,8 +188,8 @@ impl Patience {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// A write has met another state than was known, or has not made the one that it should: the next look is at
-    /// once, unless that goes on.
+    /// Records a write that met an unknown state, or did not make the intended one. The next read follows at once,
+    /// unless that happens repeatedly.
     pub(super) fn outrun(&mut self, now: Now, what: SharedLeaseRequest) {
         self.outrun = self.outrun.saturating_add(1);
         if self.outrun > MOST_OUTRUN {
@@ -197,19 +197,19 @@ impl Patience {
         }
     }
 
-    /// The next request does not wait.
+    /// Allows the next request at once.
     fn hurry(&mut self, now: Now) {
         self.not_before = now;
     }
 }
 
 impl SharedLease {
-    /// Gives up requests whose answers never came.
+    /// Abandons requests that were not answered in time.
     pub(crate) fn give_up_overdue(&mut self, now: Now) {
         if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(GIVE_UP_AFTER) <= now) {
             self.failed(now, &asked, "no answer in time");
         } else if self.forced_end_of_wait().is_some_and(|at| at <= now) {
-            // The hold ends whatever becomes of it: of two writes of one version, one fails.
+            // The hold ends in any case: of two writes that replace the same version, one fails.
             let asked = self.asked.take();
             asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
         }
@@ -224,7 +224,7 @@ impl SharedLease {
         }
     }
 
-    /// When a request that was sent during a hold is not waited for any longer, since the hold must end.
+    /// Time at which a request of a hold is abandoned, because the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
         let asked = self.asked.as_ref().filter(|asked| match asked.what {
             SharedLeaseRequest::Look | SharedLeaseRequest::Renew => true,
@@ -238,9 +238,9 @@ impl SharedLease {
         }
     }
 
-    /// Does what the present wishes and the time ask for.
+    /// Reconciles the Lease with the demand.
     pub(crate) fn advance(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
-        // Also at an input of that very moment: no deadline that has come may be passed over.
+        // An input may arrive at the very time of a deadline, which must not be missed.
         self.give_up_overdue(now);
         self.goes_on = wants.watches;
         if wants.grant && !self.may_start(now) {
@@ -265,12 +265,12 @@ impl SharedLease {
         self.publish(now, out);
     }
 
-    /// When time alone changes something next.
+    /// Time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
         self.wake
     }
 
-    /// Ends a hold that nothing uses, that has lasted for too long, or that is not certain any more.
+    /// Starts the release of a hold that is unused, too old, or no longer certain.
     fn let_go_where_due(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
         match &self.phase {
             Phase::Apart => return,
@@ -279,14 +279,14 @@ impl SharedLease {
                 self.end_hold(now, out);
                 return;
             }
-            // It may be the successor's by now.
+            // The Lease may be the successor's by now.
             Phase::Held(hold) | Phase::DrainingAddresses(hold) if !wants.leads && !hold.made => {
                 self.end_hold(now, out);
                 return;
             }
             Phase::DrainingAddresses(_) => return,
             Phase::Held(hold) => {
-                // Which version is to be given back is found out first, as long as there is time.
+                // The version to release is read first, as long as there is time.
                 let stays = wants.used || self.must_look();
                 if wants.leads && stays && now < hold.forced_end() {
                     return;
@@ -301,7 +301,7 @@ impl SharedLease {
         }
     }
 
-    /// What is to be asked now, if anything.
+    /// The next request, if any.
     fn next(&self, now: Now, wants: &Demand) -> Option<SharedLeaseRequest> {
         match &self.phase {
             Phase::DrainingAddresses(hold) => {
@@ -330,7 +330,7 @@ impl SharedLease {
             }
             ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
                 Holder::Ours if now < state.own_name_is_free() => None,
-                // A predecessor's, or ours by a request that was given up.
+                // A predecessor's hold, or ours by an abandoned request.
                 Holder::Ours if take => Some(SharedLeaseRequest::Take),
                 Holder::Ours => (!wants.putting).then_some(SharedLeaseRequest::Release),
                 Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
@@ -356,7 +356,7 @@ impl SharedLease {
         out.push(Out::Lease(id, ask));
     }
 
-    /// The state that our last request has made.
+    /// The state of the Lease after our last request.
     fn own_state(&self) -> Option<Arc<LeaseFacts>> {
         match &self.phase {
             Phase::Held(hold) | Phase::DrainingAddresses(hold) => Some(Arc::clone(&hold.facts)),
@@ -395,7 +395,8 @@ impl SharedLease {
         LeaseEdit { acquired: true, transition, ..self.held_edit() }
     }
 
-    /// Without a holder, with the duration that others expect; our name stays behind where we may have written (W7).
+    /// Clears the holder and restores the duration that others expect. Names us as the previous holder if we may have
+    /// written (W7).
     fn released_edit(&self) -> LeaseEdit {
         let wrote = match &self.phase {
             Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold.wrote,
@@ -454,10 +455,10 @@ impl SharedLease {
                 }
             }
         }
-        // For a Down that goes without it.
+        // A Down may go without the Lease then.
         moments.push(self.bypass_at());
         moments.push(self.tell_at());
-        // What lies in the past was done, or waits for something else.
+        // Anything in the past is done, or waits for another event.
         moments.into_iter().map(|at| at.filter(|at| *at > now)).fold(None, earliest)
     }
 }

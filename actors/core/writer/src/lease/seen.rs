@@ -1,5 +1,5 @@
-//! What a state of the shared Lease means that is seen: whether it is news, whose it is, and what that says of a hold
-//! of ours (docs/design/writer.md, W7; W8).
+//! Applies an observed state of the shared Lease: whether it is new, who holds it, and its effect on our hold
+//! (docs/design/writer.md, W7, W8).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::observed::{Heard, Holder, Maker, ObservedSharedLease, State};
 use super::{Freshness, Out, Phase, SharedLease};
 
 impl SharedLease {
-    /// Takes in a state of the Lease; says whether it is the newest that is known.
+    /// Applies a state of the Lease. Returns whether it is the newest known.
     pub(super) fn see(&mut self, now: Now, facts: Arc<LeaseFacts>, heard: Heard, out: &mut Vec<Out>) -> bool {
         let holder = Holder::of(&facts, &self.params.holder);
         let mut repeated = false;
@@ -44,7 +44,7 @@ impl SharedLease {
                     hold.made &= hold.facts.version == facts.version;
                     hold.facts = facts;
                     let ends = |since: u64| match heard {
-                        // What a watch repeats is no news.
+                        // A watch that repeats the known state brings nothing new.
                         Heard::Watched => !repeated,
                         Heard::Looked(call) | Heard::Made(call) => call.0 > since,
                     };
@@ -56,7 +56,7 @@ impl SharedLease {
         true
     }
 
-    /// Takes in a state that was not known.
+    /// Applies a new state.
     fn see_new(
         &mut self,
         now: Now,
@@ -77,7 +77,7 @@ impl SharedLease {
         let by_us = matches!(heard, Heard::Made(_));
         let released = match (holder, before) {
             (Holder::Nobody, Some(Holder::Other)) => true,
-            // It was taken and given back between two looks.
+            // The Lease was taken and released between two reads.
             (Holder::Nobody, Some(Holder::Nobody)) => !by_us && self.is_let_go(),
             (Holder::Nobody, Some(Holder::Ours) | None) | (Holder::Ours | Holder::Other, Some(_) | None) => {
                 false
@@ -93,8 +93,8 @@ impl SharedLease {
         }
     }
 
-    /// Who has made a state that was not known. What appears in our name once the Lease was looked at in this term,
-    /// and cannot come of a request of ours, is a stranger's.
+    /// The author of a new state. A state in our name that appears after the first read of this term, and is not the
+    /// result of our requests, is a stranger's.
     fn maker(&self, now: Now, holder: Holder, heard: Heard) -> Maker {
         let begins = self.trust == Freshness::TermBegins;
         let by_us = matches!(heard, Heard::Made(_)) || begins || self.may_yet_be_ours(now);

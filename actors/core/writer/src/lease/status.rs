@@ -1,4 +1,4 @@
-//! What operators see of the shared Lease (H3), and what they are told of one who is not known (W7).
+//! Views of the shared Lease (H3), and events about an unknown holder (W7).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::observed::{Holder, ObservedSharedLease};
 use super::requests::SharedLeaseRequest;
 use super::{Out, Phase, SharedLease};
 
-/// How long a write must have waited, without a break, for an unknown holder until operators are told of that.
+/// Time for which a write must wait without a break for an unknown holder before that is reported.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
-    /// Until when a hold in our name that an unknown client has made is waited for, unless it changes.
+    /// Latest time until which a stranger's hold in our name delays us, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
         match (&self.known, &self.phase, self.holder()) {
             (ObservedSharedLease::State(state), Phase::Apart, Some(Holder::Ours)) => {
@@ -29,7 +29,7 @@ impl SharedLease {
         }
     }
 
-    /// Shows what has changed.
+    /// Publishes a changed view.
     pub(super) fn publish(&mut self, now: Now, out: &mut Vec<Out>) {
         let (state, until) = self.state(now);
         let since = match &self.shown {
@@ -56,7 +56,7 @@ impl SharedLease {
         }
     }
 
-    /// Whose it is, as last seen.
+    /// The last known holder.
     fn whose(&self) -> Whose {
         match &self.known {
             ObservedSharedLease::Nothing => Whose::Unknown,
@@ -72,8 +72,8 @@ impl SharedLease {
         }
     }
 
-    /// When operators are to be told of an unknown holder for which a write waits; `None`: they have been told, or
-    /// there is none.
+    /// Time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or no such
+    /// holder.
     pub(super) fn tell_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
         match self.whose() {
@@ -89,7 +89,7 @@ impl SharedLease {
         }
     }
 
-    /// Tells operators of an unknown holder, once for as long as it has the Lease.
+    /// Reports an unknown holder, once for each of its holds.
     pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.told && self.told_holder_is_gone() {
             self.told = false;
@@ -107,7 +107,7 @@ impl SharedLease {
         }
     }
 
-    /// Whether the Lease has another holder than the unknown one that was reported, or none.
+    /// Whether the reported unknown holder does not hold the Lease any more.
     fn told_holder_is_gone(&self) -> bool {
         match self.whose() {
             Whose::Stranger => self.told_of != self.held_since(),
@@ -117,7 +117,7 @@ impl SharedLease {
         }
     }
 
-    /// The word for what we do, and when that ends at the latest.
+    /// Our state for the operator, and the latest time of its end.
     fn state(&self, now: Now) -> (&'static str, Option<Now>) {
         match &self.phase {
             Phase::Held(hold) => return ("held", Some(hold.forced_end())),
