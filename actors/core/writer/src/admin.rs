@@ -1,7 +1,7 @@
-//! The admin part of slots: made due, withdrawn, and answered (docs/design/nodes.md, N3); and what PUTs of older
-//! draining sets have missed (N2).
+//! The admin part of slots: due, withdrawn and answered (docs/design/nodes.md, N3). Also reports backends that PUTs
+//! of older draining sets missed (N2).
 //!
-//! Each withdrawal is answered once: at once, where nothing of the part has begun, else behind the end of what has.
+//! Each withdrawal gets one answer: at once if nothing of the part has begun, else after the end of what has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use model::load_balancers::OurPuts;
 use model::machine::Now;
 use model::sample::Metric;
 
-/// For how long it is kept in mind by which draining set a PUT was made that has ended: longer than any GET takes.
+/// Time for which the draining set of an ended PUT is kept: longer than any GET takes.
 const PUTS_KEPT: Duration = Duration::from_secs(600);
 
 impl Writer {
@@ -30,7 +30,8 @@ impl Writer {
         }
     }
 
-    /// What is under way, or waits to go on with membership, goes on to its end: it finds out what is there.
+    /// A write in flight, or one that waits with membership, still runs to its end, to find out the state of the
+    /// pool.
     pub(super) fn on_admin_withdraw(&mut self, pool: &PoolId, generation: u64, out: &mut Vec<Out>) {
         let mut has_begun = false;
         if let Some(lane) = self.lanes.get_mut(&pool.lb) {
@@ -49,7 +50,7 @@ impl Writer {
         }
     }
 
-    /// Ends the admin part of a write: it is answered, or is due as before.
+    /// Ends the admin part of a write: it is answered, or stays due.
     pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
         let Some(due) = write.admin else { return };
         if let Some(failed) = is_failure(end) {
@@ -59,7 +60,7 @@ impl Writer {
         }
         let pool = &write.pool;
         match end {
-            // Its restores are due as before; the set is carried out with them.
+            // Its restores stay due. They complete the set.
             End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
                 self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
             }
@@ -73,7 +74,7 @@ impl Writer {
             End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
                 self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
             }
-            // Nothing was tried, so it stays due.
+            // Nothing was tried, so that it stays due.
             End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
         }
     }
@@ -84,7 +85,7 @@ impl Writer {
         }
     }
 
-    /// What our own PUTs may have to do with what a GET of a load balancer shows that began at that moment.
+    /// How our own PUTs may have affected a GET of a load balancer that began at `began`.
     pub(super) fn our_puts(&self, lb: &LbName, began: Now) -> OurPuts {
         let sent = of_balancer(&self.sent, lb).map(|(id, at)| (id.pool.clone(), *at));
         let sent = Arc::new(sent.collect());
@@ -94,14 +95,14 @@ impl Writer {
         OurPuts { sent, oldest: [ended, open].into_iter().flatten().min() }
     }
 
-    /// Forgets PUTs of long ago to pools that a look at their load balancer does not show.
+    /// Drops old PUTs to pools that a read of their load balancer does not show.
     pub(super) fn forget_puts(&mut self, began: Now, facts: &LbFacts) {
         let there: BTreeSet<&PoolId> = facts.pools.iter().map(|pool| &pool.id).collect();
         let long_ago = began.minus(PUTS_KEPT);
         self.sent.retain(|id, at| id.lb != facts.lb || *at >= long_ago || there.contains(id));
     }
 
-    /// Keeps in mind by which sets the PUTs of a write were made that ends now, as long as a GET can take.
+    /// Records the draining sets of the PUTs of a write that ends now, for as long as a GET can take.
     pub(super) fn note_puts(&mut self, now: Now, write: &Write) {
         for generation in write.puts().map(|put| put.draining.generation) {
             self.ended.insert((write.pool.lb.clone(), generation), now);
@@ -110,8 +111,8 @@ impl Writer {
         self.ended.retain(|_, at| *at >= long_ago);
     }
 
-    /// Says which backends are Down already that are to be, before anything is written: where no PUT of ours was sent
-    /// since their nodes drain, another client has set them (N4).
+    /// Reports backends that are already Down, as required, before anything is written. If we have sent no PUT since
+    /// their nodes began to drain, another client has set them (N4).
     pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
         let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
         let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
@@ -122,11 +123,11 @@ impl Writer {
         }
     }
 
-    /// Says what PUTs of older draining sets than the newest have left in their pool that is to be Down by now, where
-    /// they may have been carried out. Perhaps nothing was asked for in this pool: these backends were not in it,
-    /// or were Down (N2).
+    /// Reports backends that PUTs of older draining sets may have left in their pool, although the newest set
+    /// requires them Down. The pool may have had no due admin part, because these backends were not in it, or were
+    /// Down (N2).
     ///
-    /// `told` is the generation for which that was said last.
+    /// `reported` is the generation of the last such report.
     pub(super) fn tell_missed(&self, pool: &PoolId, told: u64, puts: &[&Put], out: &mut Vec<Out>) {
         let newest = &self.draining;
         let older = puts.iter().filter(|put| put.draining.generation.max(told) < newest.generation);
@@ -144,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// The same for a write that is about to give its lane back, and has PUTs whose answers were lost.
+    /// The same for a write that gives its lane back and has PUTs whose answers were lost.
     pub(super) fn tell_what_waits_missed(&mut self, lb: &LbName, out: &mut Vec<Out>) {
         let newest = self.draining.generation;
         let Some(write) = self.open_write_mut(lb) else { return };
@@ -169,8 +170,8 @@ impl Writer {
     }
 }
 
-/// Whether the end of a write is a failure of its admin part; `None`: nothing was tried, or nothing was sent (C4). A
-/// pool that is not there has nothing to be cut out.
+/// Whether the end of a write is a failure of its admin part. `None`: nothing was tried or sent (C4). A pool that
+/// does not exist has no backend to set Down.
 fn is_failure(end: &End) -> Option<bool> {
     match end {
         End::Written { .. } | End::Unchanged(_) => Some(false),

@@ -1,45 +1,44 @@
-//! What follows from a failure, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
+//! Classifies failures, as a pure function (docs/design/writer.md, W5, W6; S0 "Error Handling").
 //!
-//! The facts of a failure are made by the arm port; what the machine then does with a class is in the writer.
+//! The ARM port provides the facts of a failure. The writer decides what to do with a class.
 
 use model::arm::{Failure, FailureKind};
 
-/// At which step of a write a call failed.
+/// The step of a write at which a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// The GET before the PUT.
     Read,
     /// The PUT.
     Put,
-    /// Asking how the operation stands, and the operation's own end.
+    /// A poll of the operation, or the end of the operation itself.
     Poll,
 }
 
-/// What follows from a failure.
+/// The class of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
-    /// The pool or its load balancer is not there; on a poll URL: it says nothing, read back.
+    /// The pool or its load balancer does not exist. On a poll URL: no information, so the load balancer is read.
     Stale,
-    /// Another client has written: another round from GET.
+    /// Another client has written: start another round from GET.
     EtagRound,
-    /// Throttled: nothing more of this scope for a while.
+    /// Throttled: nothing more in this scope for a while.
     Throttled(Scope),
-    /// Worth another attempt.
+    /// Another attempt may succeed.
     Retriable,
-    /// ARM or the way to it is in trouble: 408, 500, 502, 503, 504, no connection, no answer, and no token, because the
-    /// token service comes back as ARM does. The client tries it again within the attempt; after the last of its
-    /// retries it ends the attempt as a terminal failure does (W4).
+    /// ARM or the connection has a problem: 408, 500, 502, 503, 504, no connection, no answer, or no token. The
+    /// client retries within the attempt. After its last retry, the attempt ends as with a terminal failure (W4).
     ClientRetry,
-    /// Not worth another attempt.
+    /// Another attempt would not succeed.
     Terminal,
-    /// The permit had run out; nothing was sent.
+    /// The permit had expired. Nothing was sent.
     NotGranted,
-    /// The throttle gate was closed; nothing was sent.
+    /// The throttle gate was closed. Nothing was sent.
     GateClosed,
 }
 
 impl Class {
-    /// Whether it is S0's `ThrottleError`: a 429, or a closed gate.
+    /// Whether this is S0's `ThrottleError`: a 429, or a closed gate.
     #[must_use]
     pub fn is_throttled(self) -> bool {
         match self {
@@ -54,16 +53,16 @@ impl Class {
     }
 }
 
-/// What a 429 closes.
+/// The scope of a 429.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scope {
     /// The lane of one load balancer: another operation runs there.
     Lane,
-    /// The verb's gate for the whole subscription: a quota, or a 429 that we do not know.
+    /// The gate of the class for the whole subscription: a quota, or an unknown 429.
     Subscription,
 }
 
-/// Says what follows from a failure (W5).
+/// Classifies a failure (W5).
 #[must_use]
 pub fn classify(failure: &Failure, stage: Stage) -> Class {
     match failure.kind {
@@ -85,8 +84,8 @@ pub fn classify(failure: &Failure, stage: Stage) -> Class {
     }
 }
 
-/// Whether a PUT that failed like this may still be carried out, or be on its way: no server that holds the
-/// resource said what became of it (W4).
+/// Whether a PUT with this failure may still run or be carried out: no server that holds the resource has reported
+/// its result (W4).
 #[must_use]
 pub fn is_in_doubt(failure: &Failure) -> bool {
     match failure.kind {
@@ -101,9 +100,9 @@ pub fn is_in_doubt(failure: &Failure) -> bool {
     }
 }
 
-/// Whether a PUT that failed like this may have been carried out all the same, so that a later GET that shows its
-/// members may show its work (W4). Besides what is in doubt these are 500 and 503: the resource holder has spoken,
-/// so that nothing is on its way any more and the lane stays open, but ARM says so of PUTs that it has begun, too.
+/// Whether a PUT with this failure may have been carried out, so that a later GET may show its members (W4). This
+/// includes 500 and 503. They come from the resource provider, so that nothing is in flight and the lane stays open.
+/// But ARM also returns them for PUTs that it has begun.
 #[must_use]
 pub fn may_be_carried_out(failure: &Failure) -> bool {
     match failure.kind {
@@ -140,13 +139,13 @@ fn codes(failure: &Failure) -> impl Iterator<Item = &str> {
     failure.code.iter().chain(&failure.inner_codes).map(|code| &**code)
 }
 
-/// Whether the code of a 429 says that another operation runs: a lock and no quota (W6).
+/// Whether the code of a 429 means that another operation runs: a lock, not a quota (W6).
 fn is_lock(code: &str) -> bool {
     starts_with(code, "RetryableError") || code.eq_ignore_ascii_case("ReferencedResourceNotProvisioned")
 }
 
-/// Whether the code with which an operation ended says that it met another one, a moved entity tag or a limit:
-/// what would have been 409, 412 or 429 as a status.
+/// Whether the error code of an operation means a conflict, a changed entity tag or a limit: 409, 412 or 429 as a
+/// status.
 fn is_conflict(code: &str) -> bool {
     const WHOLE: [&str; 5] =
         ["Canceled", "AnotherOperationInProgress", "OperationNotAllowed", "Conflict", "TooManyRequests"];

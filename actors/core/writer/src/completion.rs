@@ -1,4 +1,4 @@
-//! The end of a write: who is answered what, and what becomes of the lane (docs/design/writer.md, W2, W5; Q6, N3).
+//! The end of a write: answers to its parts, and the effect on its lane (docs/design/writer.md, W2, W5; Q6, N3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,38 +20,38 @@ use super::verify::Written;
 use super::write::{Membership, Phase, Put, Write};
 use super::{Out, Writer};
 
-/// How a write ends.
+/// The end of a write.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The operation has ended well.
+    /// The operation has succeeded.
     Written { put: Arc<Put>, members: BTreeSet<IpAddr>, etag: Option<Etag> },
     /// Nothing had to change.
     Unchanged(BTreeSet<IpAddr>),
-    /// It would have been sent (C4).
+    /// A dry run did not send the PUT (C4).
     Withheld(Arc<Put>),
     /// A permit was refused before anything was sent.
     NotGranted,
-    /// The pool or its load balancer is not there.
+    /// The pool or its load balancer does not exist.
     Stale(Arc<Failure>),
-    /// Worth another try, not before `eligible_at`.
+    /// Another try may succeed, not before `eligible_at`.
     Retriable { failure: Arc<Failure>, eligible_at: Option<Now> },
-    /// Not worth another try.
+    /// Another try would not succeed.
     Terminal(Arc<Failure>),
-    /// Shutdown or lost leadership.
+    /// Shutdown, or lost leadership.
     Interrupted,
-    /// Its result is not needed any more.
+    /// The result is not needed any more.
     Left,
 }
 
 impl End {
-    /// ARM has said of a PUT that all of it is done.
+    /// The end for a PUT that ARM reports as carried out in full.
     pub(super) fn written(put: Arc<Put>, etag: Option<Etag>) -> End {
         End::Written { members: put.change.members.clone(), put, etag }
     }
 }
 
 impl Writer {
-    /// Decides what follows from a failure and does it (W5).
+    /// Handles a failure by its class (W5).
     pub(super) fn fail(
         &mut self,
         now: Now,
@@ -80,7 +80,7 @@ impl Writer {
             }
             Class::Throttled(Scope::Lane) => End::Retriable { failure, eligible_at: named },
             Class::Throttled(Scope::Subscription) => End::Retriable { failure, eligible_at: gate.max(named) },
-            // Where the gate is ours, it knows better than the arm port when it opens.
+            // The time of our own gate is more accurate than that of the ARM port.
             Class::GateClosed => {
                 let eligible_at = gate.max(named).or_else(|| named_until(now, &failure));
                 End::Retriable { failure, eligible_at }
@@ -93,8 +93,8 @@ impl Writer {
         self.end(now, lb, end, out);
     }
 
-    /// Keeps in mind until when ARM wants none of a write's calls. Gives the latest of these moments: a gate that is open
-    /// again for others before it is not open for the write that was told so (W6).
+    /// Records the time before which ARM wants no calls of this write, and returns the latest such time. It binds
+    /// this write even when the gate opens earlier for others (W6).
     fn note_throttle(&mut self, now: Now, lb: &LbName, class: Class, failure: &Failure) -> Option<Now> {
         let write = self.open_write_mut(lb)?;
         if let Class::Throttled(_) = class {
@@ -103,9 +103,10 @@ impl Writer {
         write.course.named
     }
 
-    /// Begins another round from GET after an entity tag has moved, if the attempt has one left (W2). A closed
-    /// gate ends it where it would end any read. The PUT of that round needs a token of the cloud configuration's rate as
-    /// the first one did (W9): without one, lane and turn go back, and the next grant continues the attempt.
+    /// Begins another round from GET after an entity tag has changed, if the attempt has one left (W2). A closed gate
+    /// ends the write, as it would end any read. The PUT of that round needs another token of the cloud
+    /// configuration's rate limit (W9): without one, the write gives back lane and turn, and the next grant continues
+    /// the attempt.
     fn begin_round(&mut self, now: Now, lb: &LbName) -> bool {
         let Some(write) = self.open_write(lb) else { return false };
         let moved = write.course.moved.saturating_add(1);
@@ -129,7 +130,7 @@ impl Writer {
         true
     }
 
-    /// Ends the write of a lane: answers its parts, frees lane and turn, begins verification.
+    /// Ends the write of a lane: answers its parts, frees lane and turn, and starts verification.
     pub(super) fn end(&mut self, now: Now, lb: &LbName, end: End, out: &mut Vec<Out>) {
         let Some(write) = self.take_write(now, lb) else { return };
         self.note_puts(now, &write);
@@ -169,12 +170,12 @@ impl Writer {
         }
     }
 
-    /// How far apart a pool's attempts are to be at least; `None`: as far as is configured (Q2).
+    /// Shortest interval between a pool's attempts. `None`: the configured interval (Q2).
     pub(super) fn pace(&self, now: Now) -> Option<Duration> {
         self.budget.stretched(now, self.params.min_interval)
     }
 
-    /// Takes the write out of its lane; a token for a PUT that it did not send goes back.
+    /// Takes the write out of its lane, and returns its token if no PUT was sent.
     pub(super) fn take_write(&mut self, now: Now, lb: &LbName) -> Option<Write> {
         let write = self.lanes.get_mut(lb)?.write.take()?;
         if write.token {
@@ -183,7 +184,7 @@ impl Writer {
         Some(write)
     }
 
-    /// Leadership is lost: every attempt is answered, only sent PUTs keep their lanes until their answers (W8).
+    /// Ends all writes after leadership is lost. Only PUTs in flight keep their lanes until they are answered (W8).
     pub(super) fn interrupt_all(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
@@ -211,7 +212,8 @@ impl Writer {
         }
     }
 
-    /// The process ends: attempts whose PUT was not sent are interrupted, polls are left to the next process.
+    /// Interrupts all attempts whose PUT was not sent, because the process is shutting down. Polls are left to the
+    /// next process.
     pub(super) fn abandon_lanes(&mut self, now: Now, out: &mut Vec<Out>) {
         let lbs: Vec<LbName> = self.lanes.keys().cloned().collect();
         for lb in lbs {
@@ -229,8 +231,8 @@ impl Writer {
     }
 }
 
-/// Tells a pool how its attempt ended, and before that how far apart its attempts are to be while the write budget
-/// is low (Q2).
+/// Reports the outcome of an attempt to its pool. While the write budget is low, first reports the interval between
+/// attempts (Q2).
 pub(super) fn tell_outcome(
     pace: Option<Duration>,
     pool: PoolId,
@@ -254,8 +256,7 @@ pub(super) fn tell_outcome(
     out.push(Out::Finished(pool, attempt, outcome));
 }
 
-/// The PUTs of a write that has ended like this whose work may be in the pool, as far as no later GET of it has shown
-/// that all is as it should be.
+/// PUTs of an ended write whose result may be in the pool, unless a later GET has shown the pool in sync.
 fn left_behind<'a>(write: &'a Write, end: &'a End) -> Vec<&'a Put> {
     let unsure = write.course.unsure.iter().map(|put| &**put);
     let sent = match (end, &write.phase) {
@@ -278,7 +279,7 @@ fn left_behind<'a>(write: &'a Write, end: &'a End) -> Vec<&'a Put> {
     unsure.chain(sent.map(|put| &**put)).collect()
 }
 
-/// What the pool is told; `None`: nothing, for it has no attempt open.
+/// The outcome for the pool. `None`: the pool has no open attempt.
 fn outcome_of(end: End) -> Option<Outcome> {
     Some(match end {
         End::Written { put, members, .. } => {
@@ -288,7 +289,8 @@ fn outcome_of(end: End) -> Option<Outcome> {
         End::Unchanged(members) => Outcome::Unchanged { members },
         End::Withheld(put) => {
             let Change { added, removed, .. } = put.change.clone();
-            // What it holds now: what it would hold, less what would have come, and what would have gone.
+            // A dry run leaves the members as they are: the planned members without the added ones, and with the
+            // removed ones.
             let members = put.change.members.difference(&added).chain(&removed).copied().collect();
             Outcome::Withheld { members, added, removed }
         }

@@ -1,4 +1,4 @@
-//! The sending of calls through gates and budget, and where their answers go (docs/design/writer.md, W6, W9; A3).
+//! Sends calls through gates and budget, and routes their answers (docs/design/writer.md, W6, W9; A3).
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{Life, Out, Writer, our_failure};
 impl Writer {
     pub(super) fn on_discovery_read(&mut self, now: Now, call: CallId, lb: LbName, out: &mut Vec<Out>) {
         if self.life == Life::Running {
-            // Discovery has at most one read per load balancer: it has given up an earlier one that was not sent.
+            // Discovery has at most one read per load balancer. It has abandoned an earlier one that was not sent.
             let same = |waiting: &Purpose| matches!(waiting, Purpose::Discovery(_, other) if *other == lb);
             for given_up in self.calls.take_out(same) {
                 answer_unsent(now, given_up, "a newer read took its place", out);
@@ -36,7 +36,7 @@ impl Writer {
         answer_unsent(now, purpose, "the process is shutting down", out);
     }
 
-    /// Sends the reads that wait, in their order, while the gate is open and there are tokens (W9).
+    /// Sends waiting reads in order while the gate is open and tokens are left (W9).
     pub(super) fn send_reads(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return;
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// When a token lets the first waiting read go; `None`: none waits, or it waits for the gate.
+    /// Time at which a token admits the first waiting read. `None`: no read waits, or it waits for the gate.
     pub(super) fn read_refill(&self, now: Now) -> Option<Now> {
         if self.gates.closed(now, GateClass::Reads).is_some() {
             return None;
@@ -189,8 +189,8 @@ impl Writer {
         self.touch(&lb);
     }
 
-    /// Closes what a 429 closes: a gate, or one lane (W6); a quota's lowers the budget, too (W9). Pools that wait for
-    /// their first read behind a closed gate have met it.
+    /// Closes a gate, or one lane, after a 429 (W6). A quota 429 also lowers the budget (W9). Writes that wait for
+    /// their first read behind a gate that closes have met it.
     fn heed_throttle(&mut self, now: Now, call: &Call, failure: &Failure, out: &mut Vec<Out>) {
         let Call { purpose, began } = call;
         let class = classify(failure, Stage::Read);
@@ -243,7 +243,8 @@ impl Writer {
         }
     }
 
-    /// A lane whose PUT got no answer opens when a GET shows that nothing runs, or that the pool is gone (W4).
+    /// Applies a probe of a lane in doubt. The lane opens when a GET shows that nothing runs, or that the pool does
+    /// not exist (W4).
     fn on_probe(
         &mut self,
         now: Now,
@@ -281,7 +282,7 @@ impl Writer {
     }
 }
 
-/// The pool that a GET was to bring.
+/// The pool in the answer to a GET.
 fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
     match answer {
         ArmAnswer::Pool(read) => Ok(read),
@@ -292,12 +293,12 @@ fn pool_read(answer: ArmAnswer) -> Result<PoolRead, Arc<Failure>> {
     }
 }
 
-/// The failure that stands for an answer to another question.
+/// The failure for an answer of the wrong kind.
 pub(super) fn unexpected() -> Arc<Failure> {
     our_failure(FailureKind::Undecodable(200), "the answer is of another kind than the request")
 }
 
-/// Answers a read that is not sent any more, if a caller would wait for it forever.
+/// Answers a read that will not be sent, if its caller would wait forever.
 fn answer_unsent(now: Now, purpose: Purpose, why: &str, out: &mut Vec<Out>) {
     match purpose {
         Purpose::Discovery(call, _) => {

@@ -1,11 +1,11 @@
-//! The first look: in each term a load balancer must have been seen at rest before anything is written there
-//! (docs/design/writer.md, W1, W2; W8).
+//! The initial read: in each term, a load balancer must be seen at rest before its first write
+//! (docs/design/writer.md, W1, W2, W8).
 //!
-//! What an older term has begun, of this process or of another one, may still run, and must not be superseded. A
-//! pool shows only the operations on itself; the load balancer shows *Updating* while one runs on any of its pools.
-//! So a lane in which something is due waits until a GET of the load balancer that began in this term has shown no
-//! operation: one of discovery's, which reads them all when a term begins, else one of the writer's own. What is
-//! closed for this reason is not ready, so that neither turn nor the shared Lease is taken for it.
+//! An operation of an earlier term, of this process or another one, may still run and must not be superseded. A pool
+//! shows only operations on itself. The load balancer shows *Updating* while an operation runs on any of its pools.
+//! Therefore a lane with due slots waits until a GET of the load balancer that began in this term shows no operation.
+//! Discovery reads all load balancers when a term begins; otherwise the writer reads them itself. A lane that waits
+//! for this is not ready, so that it takes neither a turn nor the shared Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,32 +20,32 @@ use super::lane::Lane;
 use super::write::FOREIGN_DELAYS;
 use super::{Life, Writer};
 
-/// How often a load balancer is looked at: with the waits between them, for about a quarter of an hour. One that
-/// cannot be read must not stay closed forever; the GET and `If-Match` of each write stay.
+/// Most reads of a load balancer, about a quarter of an hour with the delays between them. A load balancer that
+/// cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
 const MOST_LOOKS: u32 = 32;
 
-/// Whether a lane's load balancer has been seen at rest in the present term.
+/// Whether a lane's load balancer was seen at rest in the current term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InitialRead {
-    /// It has.
+    /// Seen at rest.
     AtRest,
-    /// It has not.
+    /// Not yet.
     Unseen {
-        /// How often it was looked at.
+        /// Number of reads so far.
         looks: u32,
-        /// What comes next.
+        /// The next step.
         step: Step,
     },
 }
 
-/// What comes next for a load balancer that is to be looked at.
+/// The next step of an initial read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A look, as soon as something could be granted.
+    /// A read, as soon as the lane could be granted.
     Due,
-    /// Nothing before this moment.
+    /// Nothing before this time.
     Until(Now),
-    /// The answer to a look.
+    /// The answer to a read.
     Asked,
 }
 
@@ -56,7 +56,7 @@ impl Default for InitialRead {
 }
 
 impl InitialRead {
-    /// Whether it is to be looked at as soon as something could be granted.
+    /// Whether a read is due as soon as the lane could be granted.
     pub(super) fn is_due(self) -> bool {
         match self {
             InitialRead::Unseen { step: Step::Due, .. } => true,
@@ -64,7 +64,7 @@ impl InitialRead {
         }
     }
 
-    /// Whether the answer to a look is waited for.
+    /// Whether a read is in flight.
     pub(super) fn is_asked(self) -> bool {
         match self {
             InitialRead::Unseen { step: Step::Asked, .. } => true,
@@ -72,7 +72,7 @@ impl InitialRead {
         }
     }
 
-    /// When it is looked at again.
+    /// Time of the next read.
     pub(super) fn deadline(self) -> Option<Now> {
         match self {
             InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
@@ -80,7 +80,7 @@ impl InitialRead {
         }
     }
 
-    /// Until when it keeps its lane closed, as far as can be said now; `None`: it does not, or nothing is due there.
+    /// Time until which it closes the lane, as far as that is known. `None`: it does not, or no slot is due.
     pub(super) fn closed_until(self, now: Now) -> Option<Now> {
         match self {
             InitialRead::AtRest | InitialRead::Unseen { step: Step::Due, .. } => None,
@@ -89,7 +89,7 @@ impl InitialRead {
         }
     }
 
-    /// Takes in the time.
+    /// Makes the read due when its time has come.
     pub(super) fn wake(&mut self, now: Now) {
         match self {
             InitialRead::Unseen { step, .. } => {
@@ -108,7 +108,8 @@ impl InitialRead {
         }
     }
 
-    /// After a look that did not show it at rest: later again, or, after the last of them, as if it had.
+    /// Schedules the next read after one that did not show the load balancer at rest. After the last one, opens the
+    /// lane.
     fn look_again(&mut self, now: Now) {
         match self {
             InitialRead::Unseen { looks, .. } if *looks + 1 >= MOST_LOOKS => *self = InitialRead::AtRest,
@@ -121,25 +122,25 @@ impl InitialRead {
     }
 }
 
-/// How long after a look the next one is: as for any foreign operation (W2).
+/// Delay of the next read, as for any foreign operation (W2).
 fn delay(looks: u32) -> Duration {
     step_of(&FOREIGN_DELAYS, looks)
 }
 
-/// What was seen of the load balancers in the present term.
+/// The load balancers seen in the current term.
 #[derive(Clone, Debug)]
 pub(super) struct Sights {
-    /// Calls up to this one began in an older term.
+    /// Last call that began in an earlier term.
     older: CallId,
-    /// The load balancers that were seen at rest.
+    /// Load balancers that were seen at rest.
     at_rest: BTreeSet<LbName>,
-    /// Those on which a PUT of an older term was answered in this one: what calls up to this one have seen says
-    /// nothing about what that PUT began.
+    /// Load balancers on which a PUT of an earlier term was answered in this one. Calls up to this one do not show
+    /// the operation of that PUT.
     disturbed: BTreeMap<LbName, CallId>,
 }
 
 impl Sights {
-    /// Nothing, in a term that begins after this call.
+    /// Creates the state of a term that begins after this call.
     pub(super) fn after(older: CallId) -> Sights {
         Sights { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
     }
@@ -149,14 +150,14 @@ impl Sights {
         self.at_rest.contains(lb)
     }
 
-    /// Whether what this call has seen counts in this term.
+    /// Whether the result of this call counts in this term.
     fn counts(&self, lb: &LbName, call: CallId) -> bool {
         call > *self.disturbed.get(lb).unwrap_or(&self.older)
     }
 }
 
 impl Writer {
-    /// The lane of a load balancer, made where there was none.
+    /// Returns the lane of a load balancer. Creates it if there is none.
     pub(super) fn lane(&mut self, lb: &LbName) -> &mut Lane {
         let sights = &self.sights;
         self.lanes.entry(lb.clone()).or_insert_with(|| {
@@ -165,7 +166,7 @@ impl Writer {
         })
     }
 
-    /// Forgets what older terms have seen; what follows from that for the lanes is the caller's.
+    /// Drops everything that earlier terms have seen. The caller updates the lanes.
     pub(super) fn close_eyes(&mut self) {
         self.sights = Sights::after(self.calls.last());
         self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(_)));
@@ -174,7 +175,7 @@ impl Writer {
         }
     }
 
-    /// A PUT of an older term was answered: what it has begun may run unseen by the reads under way.
+    /// Records the answer to a PUT of an earlier term. Reads in flight may not show its operation.
     pub(super) fn disturbed(&mut self, lb: &LbName) {
         self.sights.at_rest.remove(lb);
         self.sights.disturbed.insert(lb.clone(), self.calls.last());
@@ -183,7 +184,7 @@ impl Writer {
         }
     }
 
-    /// Asks for the looks that are due.
+    /// Queues the reads that are due.
     pub(super) fn look_around(&mut self) {
         if self.life != Life::Running || !self.standing.leads() {
             return;
@@ -191,7 +192,7 @@ impl Writer {
         for lb in std::mem::take(&mut self.unseen) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
                 lane.sight.ask();
-                // One of a lane that has gone meanwhile may still wait for a token.
+                // A read for a lane that was dropped meanwhile may still wait for a token.
                 self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(other) if *other == lb));
                 self.calls.queue(Purpose::Look(lb.clone()));
                 self.touch(&lb);
@@ -199,8 +200,8 @@ impl Writer {
         }
     }
 
-    /// Takes in what a GET of a load balancer has shown, one of discovery's or a look: at rest, or that it is not
-    /// there, opens its lane.
+    /// Applies a GET of a load balancer, by Discovery or an initial read. The lane opens if it is at rest or does not
+    /// exist.
     pub(super) fn note_sight(
         &mut self,
         now: Now,
@@ -214,7 +215,7 @@ impl Writer {
         }
         let at_rest = match answer {
             ArmAnswer::LoadBalancer(facts) => shows_rest(facts),
-            // The GETs of the pools say the rest.
+            // The GETs of the pools report the rest.
             ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == Class::Stale,
             ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => false,
         };
@@ -228,7 +229,7 @@ impl Writer {
         }
     }
 
-    /// A load balancer counts as seen at rest in this term.
+    /// Marks a load balancer as seen at rest in this term.
     pub(super) fn at_rest(&mut self, lb: &LbName) {
         self.sights.at_rest.insert(lb.clone());
         if let Some(lane) = self.lanes.get_mut(lb) {
@@ -236,7 +237,7 @@ impl Writer {
         }
     }
 
-    /// The invariant: a lane knows what was seen, and those that want a look are known.
+    /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
     pub(super) fn sights_are_consistent(&self) -> bool {
         let known =
             |(lb, lane): (&LbName, &Lane)| (lane.sight == InitialRead::AtRest) == self.sights.is_at_rest(lb);

@@ -255,10 +255,7 @@ pub enum Out {
     /// To the ARM port.
     Call(ArmCall),
     /// To the ARM port's gate policy and to the Leader: the times until which each class of calls is closed (W6, W8).
-    Gates {
-        reads_until: Option<Now>,
-        writes_until: Option<Now>,
-    },
+    Gates { reads_until: Option<Now>, writes_until: Option<Now> },
     /// To the Kubernetes port: a request about the shared Lease.
     Lease(CallId, LeaseAsk),
     /// To the Kubernetes port: count the events since this time in which the cloud-controller-manager reports that it

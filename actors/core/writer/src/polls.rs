@@ -1,15 +1,15 @@
-//! How the operation of an accepted PUT is followed to its end (docs/design/writer.md, W2).
+//! Follows the operation of an accepted PUT to its end (docs/design/writer.md, W2).
 //!
-//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice what half of
-//! the operations take. During all that time a finished write would keep the load balancer's lane, a turn, and the
-//! shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
+//! ARM says when to poll an operation again, and the writer complies. Azure's usual ten seconds are twice the
+//! duration of half of the operations. Meanwhile a finished write would keep the load balancer's lane, a turn, and
+//! the shared Lease from other writes and from the cloud-controller-manager. Therefore the writer also reads the pool
 //! itself between two polls: a glance. Once no operation runs on the pool and the pool is as required, the write is
-//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half of
-//! the read budget is left.
+//! done. A glance that shows anything else has no effect, and polls continue. No glance is made while less than half
+//! of the read budget is left.
 //!
-//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer after
-//! three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an operation runs
-//! there, the lane stays closed and polls continue.
+//! A URL may fail, hang, or report a running operation without end. Therefore the writer reads the load balancer
+//! after three failed polls in a row, and every 30 s: that shows the pool and all running operations. While an
+//! operation runs there, the lane stays closed and polls continue.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::write::{Follow, Phase, PollStep, Put, Write};
 use super::{Out, Writer, our_failure};
 
 impl Writer {
-    /// The time has come to ask for an operation, or to glance at its pool.
+    /// Polls an operation, or glances at its pool, when that is due.
     pub(super) fn ask_on(&mut self, now: Now, lb: &LbName) {
         let half = usize::try_from(self.params.reads_per_5_minutes / 2).unwrap_or(usize::MAX);
         let ample = self.budget.allows_after(now, Need::Verify, half);
@@ -56,8 +56,8 @@ impl Writer {
         self.calls.queue(read);
     }
 
-    /// Takes in what a glance has seen; nothing, where it failed: then the next poll is waited for. One that comes late,
-    /// while a poll is under way, counts all the same.
+    /// Applies a glance. A failed glance has no effect: the next poll follows. A late answer counts, even while a
+    /// poll is in flight.
     pub(super) fn on_glance(
         &mut self,
         now: Now,
@@ -105,7 +105,7 @@ impl Writer {
             return;
         }
         if last {
-            // Whatever the poll shows, it is not known what runs on the load balancer now.
+            // Whatever the poll shows, it is unknown now what runs on the load balancer.
             self.disturbed(&pool.lb);
         }
         let Some(write) = self.write_mut(pool, attempt) else { return };
@@ -206,9 +206,9 @@ impl Writer {
         polling.keep_polling(now);
     }
 
-    /// Judges a pool that was read back after its operation could not be followed to its end: right is written,
-    /// all else is worth another try (W2). Unlike the GET before a write it is judged by what the PUT set out to do, not
-    /// by what is wished meanwhile, and asks for no proof: nothing follows from it that would be written.
+    /// Evaluates a pool that was read because its operation could not be followed to its end. In sync means written;
+    /// anything else is retriable (W2). Unlike the GET before a write, it is compared with the goal of the PUT, not
+    /// with the newest level. No proof of ownership is needed, because no PUT follows from it.
     fn judge(write: &Write, put: Arc<Put>, etag: Option<Etag>, facts: &PoolFacts) -> End {
         let level = write.taken().map(|taken| &taken.level);
         match plan(facts, level, &put.draining, None) {

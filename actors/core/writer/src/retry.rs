@@ -1,6 +1,6 @@
-//! Writes that wait: lane and turn go back, and what the attempt has behind it stays in its pool's slot until the next
-//! grant (docs/design/writer.md, W2, W4, W9). Why it waits is a foreign operation, one of the client's retries, or the
-//! rate of the cloud configuration.
+//! Writes that wait without lane and turn. The state of the attempt stays in its pool's slot until the next grant
+//! (docs/design/writer.md, W2, W4, W9). They wait for a foreign operation, a client retry, or a rate limit of the
+//! cloud configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use super::slot::{Resume, Wait, Why};
 use super::write::{Exclusion, Membership, Phase, Write};
 use super::{Out, Writer, our_failure};
 
-/// The delays before the client's tries, before jitter; the last one repeats (W4).
+/// Delays before client retries, without jitter. The last one repeats (W4).
 const RETRY_DELAYS: [Duration; 3] =
     [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(35)];
 
-/// How far jitter moves a delay up or down, in thousandths of it.
+/// Largest jitter of a delay, up or down, in thousandths.
 const JITTER: u64 = 200;
 
-/// How long the client waits before its next try: as long as ARM says, up to a minute, else longer each time.
+/// Delay before the next client retry: as long as ARM says, up to a minute, else longer each time.
 ///
-/// Writes that failed together are not tried again together: the number of the attempt moves the delay by up to a
-/// fifth, the same way each time it is asked.
+/// Writes that failed together must not retry together. The attempt's number changes the delay by up to a fifth,
+/// always in the same way.
 fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     if let Some(named) = header.before_next_try() {
         return named;
@@ -37,7 +37,7 @@ fn retry_delay(attempt: AttemptId, tried: u32, header: RetryAfter) -> Duration {
     Duration::from_micros(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX) / 1_000 * share)
 }
 
-/// A number whose neighbours lie far apart (the finaliser of SplitMix64).
+/// Spreads numbers, so that neighbours lie far apart (the finaliser of SplitMix64).
 fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,7 +46,7 @@ fn scattered(number: u64) -> u64 {
 }
 
 impl Writer {
-    /// Gives lane and turn back while a foreign operation runs; the write goes on later under its id (W2).
+    /// Gives lane and turn back while a foreign operation runs. The write continues later under its id (W2).
     pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write_mut(lb) else { return };
         let (wait, next) = Wait::again(write.course.wait, now);
@@ -61,9 +61,10 @@ impl Writer {
         }
     }
 
-    /// Tries a write again later that met trouble in ARM or on the way to it, its GET and its PUT counted apart; after
-    /// the last retry of one of them it is terminal (W4, S0). A process that ends does not try again. One that has an
-    /// admin part alone ends: when that is tried again is for the queue of nodes to say, which cannot wait as long (N3).
+    /// Retries a write later after a problem of ARM or the connection. The GET and the PUT are counted apart, and
+    /// after the last retry of one of them the failure is terminal (W4, S0). During shutdown there are no retries. A
+    /// write with only an admin part ends: the queue of nodes, which cannot wait as long, decides when to try it
+    /// again (N3).
     pub(super) fn try_again_later(
         &mut self,
         now: Now,
@@ -100,10 +101,10 @@ impl Writer {
         self.set_aside(now, lb, not_before, Why::ClientRetry);
     }
 
-    /// Tries a throttled write again later, as S0's client does: after as long as for any other trouble, whatever ARM
-    /// has asked for, and each try counts, though a closed gate lets none of them reach ARM (W6). Says whether it
-    /// does; after the last of its retries, where there are no retries, and where the lane is locked for longer than
-    /// that, so that the try would not be made then, the write ends.
+    /// Retries a throttled write later, as S0's client does: after the same delay as for any other problem,
+    /// regardless of ARM's time. Each try counts, even if a closed gate keeps it from ARM (W6). Returns whether it
+    /// does. The write ends instead after the last retry, without retries, and if the lane is locked for longer than
+    /// the delay.
     pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
         let Some(lane) = self.lanes.get_mut(lb) else { return false };
         let Some(write) = &mut lane.write else { return false };
@@ -128,7 +129,7 @@ impl Writer {
         true
     }
 
-    /// Puts a write back into its pool's slot: lane and turn are free, and the next grant carries its id.
+    /// Puts a write back into its pool's slot, and frees lane and turn. The next grant reuses its id.
     pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
         let Some(write) = self.take_write(now, lb) else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
@@ -146,8 +147,8 @@ impl Writer {
         lane.edit(&write.pool.pool, |slot| slot.put_back(due, write.admin, resume));
     }
 
-    /// While a lane is in doubt, nothing is granted there, and the looks at its pool stand for the tries of that
-    /// pool's own write once its wait is over: so it has an end, however long the doubt lasts (W4).
+    /// Counts a probe of a lane in doubt as a try of the pool's own write, once the wait of that write is over. The
+    /// lane grants nothing meanwhile, so that the write has an end however long the doubt lasts (W4).
     pub(super) fn look_was_a_try(
         &mut self,
         now: Now,
@@ -182,7 +183,7 @@ impl Writer {
             if !slot.resume.as_ref().is_some_and(ready) {
                 return;
             }
-            // Membership that is no part of the write stays where it is.
+            // Membership that is no part of the write stays in the slot.
             let apart = slot.membership.filter(|_| slot.resume.as_ref().is_some_and(|resume| !resume.taken));
             let granted = slot.take_granted();
             let Some(resume) = granted.resume else { return };
@@ -205,7 +206,7 @@ impl Writer {
         lane.write.is_some()
     }
 
-    /// Ends the waits of a lane: attempts are answered, admin parts stay due (W8).
+    /// Ends the waits of a lane: attempts are answered, and admin parts stay due (W8).
     pub(super) fn interrupt_resumes(&mut self, lb: &LbName, out: &mut Vec<Out>) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         for pool in lane.paused() {
