@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::Lane;
 use super::write::{Put, Write};
 use super::{AdminDue, AdminUrgency, Draining, Life, Out, Writer};
@@ -51,7 +51,7 @@ impl Writer {
     }
 
     /// Ends the admin part of a write: it is answered, or stays due.
-    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+    pub(super) fn end_admin(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
         let Some(due) = write.admin else { return };
         if let Some(failed) = is_failure(end) {
             let took = now.since(write.admin_granted.unwrap_or(write.granted));
@@ -61,21 +61,23 @@ impl Writer {
         let pool = &write.pool;
         match end {
             // Its restores stay due. They complete the set.
-            End::Written { put, .. } | End::Withheld(put) if put.leaves_restores => {
+            WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) if put.leaves_restores => {
                 self.return_admin(pool, AdminDue { urgency: AdminUrgency::Restore, ..due });
             }
-            End::Written { put, .. } | End::Withheld(put) => {
+            WriteEnd::Written { put, .. } | WriteEnd::Withheld(put) => {
                 self.admin_finished(pool, put.draining.generation, Ok(Arc::clone(&put.draining)), out);
             }
-            End::Unchanged(_) => {
+            WriteEnd::Unchanged(_) => {
                 let set = Arc::clone(&self.draining);
                 self.admin_finished(pool, set.generation, Ok(set), out);
             }
-            End::Stale(failure) | End::Retriable { failure, .. } | End::Terminal(failure) => {
+            WriteEnd::Stale(failure) | WriteEnd::Retriable { failure, .. } | WriteEnd::Terminal(failure) => {
                 self.admin_finished(pool, due.generation, Err(Arc::clone(failure)), out);
             }
             // Nothing was tried, so that it stays due.
-            End::NotGranted | End::Interrupted | End::Left => self.return_admin(pool, due),
+            WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => {
+                self.return_admin(pool, due)
+            }
         }
     }
 
@@ -103,7 +105,7 @@ impl Writer {
     }
 
     /// Records the draining sets of the PUTs of a write that ends now, for as long as a GET can take.
-    pub(super) fn note_puts(&mut self, now: Now, write: &Write) {
+    pub(super) fn record_puts(&mut self, now: Now, write: &Write) {
         for generation in write.puts().map(|put| put.draining.generation) {
             self.ended.insert((write.pool.lb.clone(), generation), now);
         }
@@ -113,7 +115,7 @@ impl Writer {
 
     /// Reports backends that are already Down, as required, before anything is written. If we have sent no PUT since
     /// their nodes began to drain, another client has set them (N4).
-    pub(super) fn tell_found(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
+    pub(super) fn report_found_down(&self, pool: &PoolId, facts: &PoolFacts, out: &mut Vec<Out>) {
         let is_down = |entry: &&Entry| entry.admin_state == AdminState::Down;
         let downs = facts.entries.iter().filter(is_down).filter_map(Entry::backend);
         let found: BTreeSet<Backend> =
@@ -128,9 +130,16 @@ impl Writer {
     /// Down (N2).
     ///
     /// `reported` is the generation of the last such report.
-    pub(super) fn tell_missed(&self, pool: &PoolId, told: u64, puts: &[&Put], out: &mut Vec<Out>) {
+    pub(super) fn report_missed(
+        &self,
+        pool: &PoolId,
+        missed_reported: u64,
+        puts: &[&Put],
+        out: &mut Vec<Out>,
+    ) {
         let newest = &self.draining;
-        let older = puts.iter().filter(|put| put.draining.generation.max(told) < newest.generation);
+        let older =
+            puts.iter().filter(|put| put.draining.generation.max(missed_reported) < newest.generation);
         let left = older.flat_map(|put| {
             let added = put.change.edit.add.iter();
             let born = added.map(|new| (Backend::from(new.ip), new.admin_state.unwrap_or(AdminState::None)));
@@ -146,13 +155,13 @@ impl Writer {
     }
 
     /// The same for a write that gives its lane back and has PUTs whose answers were lost.
-    pub(super) fn tell_what_waits_missed(&mut self, lb: &LbName, out: &mut Vec<Out>) {
+    pub(super) fn report_missed_while_waiting(&mut self, lb: &LbName, out: &mut Vec<Out>) {
         let newest = self.draining.generation;
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (pool, unsure) = (write.pool.clone(), write.course.unsure.clone());
-        let told = std::mem::replace(&mut write.course.told, newest);
-        let puts: Vec<&Put> = unsure.iter().map(|put| &**put).collect();
-        self.tell_missed(&pool, told, &puts, out);
+        let (pool, unconfirmed_puts) = (write.pool.clone(), write.history.unconfirmed_puts.clone());
+        let missed_reported = std::mem::replace(&mut write.history.missed_reported, newest);
+        let puts: Vec<&Put> = unconfirmed_puts.iter().map(|put| &**put).collect();
+        self.report_missed(&pool, missed_reported, &puts, out);
     }
 
     /// Answers the admin part of a write that has ended.
@@ -172,11 +181,11 @@ impl Writer {
 
 /// Whether the end of a write is a failure of its admin part. `None`: nothing was tried or sent (C4). A pool that
 /// does not exist has no backend to set Down.
-fn is_failure(end: &End) -> Option<bool> {
+fn is_failure(end: &WriteEnd) -> Option<bool> {
     match end {
-        End::Written { .. } | End::Unchanged(_) => Some(false),
-        End::Stale(failure) => Some(!failure.says_absent()),
-        End::Retriable { .. } | End::Terminal(_) => Some(true),
-        End::Withheld(_) | End::NotGranted | End::Interrupted | End::Left => None,
+        WriteEnd::Written { .. } | WriteEnd::Unchanged(_) => Some(false),
+        WriteEnd::Stale(failure) => Some(!failure.says_absent()),
+        WriteEnd::Retriable { .. } | WriteEnd::Terminal(_) => Some(true),
+        WriteEnd::Withheld(_) | WriteEnd::NotGranted | WriteEnd::Interrupted | WriteEnd::Abandoned => None,
     }
 }

@@ -28,7 +28,7 @@ use model::machine::Now;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
 use model::sample::{Caller, Metric};
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::Eligible;
 use super::write::Write;
 use super::{AdminDue, AdminUrgency, Out, Writer};
@@ -44,24 +44,24 @@ const PROBE_EVERY: Duration = Duration::from_secs(30);
 
 /// A class of failures.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Fault {
+struct FailureCause {
     kind: FailureKind,
     code: Option<Arc<str>>,
 }
 
 /// The last terminal failure of a pool.
 #[derive(Clone, Debug)]
-struct Failed {
+struct PoolFailure {
     at: Now,
     /// Position in the order of all failures and successes.
     order: u64,
-    fault: Fault,
+    fault: FailureCause,
 }
 
 /// A fault that stops all load balancers, or one.
 #[derive(Clone, Debug)]
 struct Block {
-    fault: Fault,
+    fault: FailureCause,
     words: Arc<str>,
     /// Time of the next probe.
     probe: Now,
@@ -69,7 +69,7 @@ struct Block {
 
 /// The kind of a write, as the breaker distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum WriteKind {
     /// Membership, with or without an admin part.
     Members,
     /// An admin part alone that sets a node Down.
@@ -78,28 +78,28 @@ pub(super) enum Part {
     Restore,
 }
 
-impl Part {
+impl WriteKind {
     /// The kind of a write with these parts.
-    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> Part {
+    pub(super) fn of(membership: Option<Due>, admin: Option<AdminDue>) -> WriteKind {
         match (membership, admin.map(|due| due.urgency)) {
-            (Some(_), _) => Part::Members,
-            (None, Some(AdminUrgency::Restore)) => Part::Restore,
+            (Some(_), _) => WriteKind::Members,
+            (None, Some(AdminUrgency::Restore)) => WriteKind::Restore,
             // The membership was in sync, and left a PUT that only sets admin states.
-            (None, Some(AdminUrgency::Down) | None) => Part::Down,
+            (None, Some(AdminUrgency::Down) | None) => WriteKind::Down,
         }
     }
 
     fn caller(self) -> Caller {
         match self {
-            Part::Members => Caller::Membership,
-            Part::Down | Part::Restore => Caller::AdminState,
+            WriteKind::Members => Caller::Membership,
+            WriteKind::Down | WriteKind::Restore => Caller::AdminState,
         }
     }
 }
 
 /// A stop that begins now.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedBreaker {
     /// The caller that is stopped.
     pub caller: Caller,
     /// The load balancer. `None`: all of them.
@@ -112,7 +112,7 @@ pub(super) struct Opened {
 #[derive(Clone, Debug, Default)]
 struct Circuit {
     /// Failures without a later success on their load balancer.
-    recent: BTreeMap<PoolId, Failed>,
+    recent: BTreeMap<PoolId, PoolFailure>,
     all: Option<Block>,
     /// Empty while all are stopped.
     lbs: BTreeMap<LbName, Block>,
@@ -120,7 +120,7 @@ struct Circuit {
 
 /// The breaker of W10, for all load balancers together and for each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaker {
+pub(super) struct WriteBreaker {
     /// Number of failures and successes so far.
     order: u64,
     /// Position of the last success anywhere.
@@ -136,7 +136,7 @@ impl Circuit {
     fn failed(
         &mut self,
         pool: &PoolId,
-        failed: Failed,
+        failed: PoolFailure,
         words: &Arc<str>,
         succeeded: u64,
     ) -> Option<Option<LbName>> {
@@ -203,19 +203,19 @@ impl Circuit {
     }
 }
 
-impl Breaker {
+impl WriteBreaker {
     /// Records a terminal failure of a pool. Returns the stop that it causes, if any.
     pub(super) fn failed(
         &mut self,
         now: Now,
         pool: &PoolId,
         failure: &Failure,
-        part: Part,
-    ) -> Option<Opened> {
+        part: WriteKind,
+    ) -> Option<OpenedBreaker> {
         self.order += 1;
-        let fault = Fault { kind: failure.kind, code: failure.code.clone() };
+        let fault = FailureCause { kind: failure.kind, code: failure.code.clone() };
         let words: Arc<str> = Failure { correlation_id: None, ..failure.clone() }.to_string().into();
-        let failed = Failed { at: now, order: self.order, fault };
+        let failed = PoolFailure { at: now, order: self.order, fault };
         let caller = part.caller();
         let circuit = match caller {
             Caller::Membership => &mut self.members,
@@ -223,7 +223,7 @@ impl Breaker {
         };
         let opened = circuit.failed(pool, failed, &words, self.succeeded);
         self.stop_admin_with_members(now, &pool.lb);
-        opened.map(|lb| Opened { caller, lb, words })
+        opened.map(|lb| OpenedBreaker { caller, lb, words })
     }
 
     /// Stops admin parts where membership is stopped, once a write of an admin part alone has met the same fault.
@@ -233,11 +233,11 @@ impl Breaker {
             (None, Some(block)) if self.admin.block(lb).is_none() => (Some(lb), block),
             (Some(_), _) | (None, Some(_) | None) => return,
         };
-        let is_there = |pool: &PoolId, failed: &Failed| match lb {
+        let is_there = |pool: &PoolId, failed: &PoolFailure| match lb {
             Some(lb) => pool.lb == *lb,
             None => failed.order > self.succeeded,
         };
-        let has_met = |(pool, failed): (&PoolId, &Failed)| {
+        let has_met = |(pool, failed): (&PoolId, &PoolFailure)| {
             failed.fault == block.fault && now.since(failed.at) <= WINDOW && is_there(pool, failed)
         };
         if self.admin.recent.iter().any(has_met) {
@@ -265,11 +265,11 @@ impl Breaker {
 
     /// Records a grant. After a probe, the next one of its kind must wait. A restore counts as membership while only
     /// the stop of membership delays it.
-    pub(super) fn granted(&mut self, now: Now, lb: &LbName, part: Part) {
+    pub(super) fn granted(&mut self, now: Now, lb: &LbName, part: WriteKind) {
         let circuit = match part {
-            Part::Members => &mut self.members,
-            Part::Restore if self.admin.block(lb).is_none() => &mut self.members,
-            Part::Down | Part::Restore => &mut self.admin,
+            WriteKind::Members => &mut self.members,
+            WriteKind::Restore if self.admin.block(lb).is_none() => &mut self.members,
+            WriteKind::Down | WriteKind::Restore => &mut self.admin,
         };
         if let Some(block) = circuit.block_mut(lb).filter(|block| block.probe <= now) {
             block.probe = now.plus(PROBE_EVERY);
@@ -327,27 +327,31 @@ impl Breaker {
 
 impl Writer {
     /// Records the end of a write in the breaker, and reports the consequences.
-    pub(super) fn note_end(&mut self, now: Now, write: &Write, end: &End, out: &mut Vec<Out>) {
+    pub(super) fn record_end(&mut self, now: Now, write: &Write, end: &WriteEnd, out: &mut Vec<Out>) {
         if !self.params.breaker || !self.is_current(write.attempt) {
             return;
         }
         match end {
             // A dry run sends no PUT, but its reads succeeded.
-            End::Written { .. } | End::Unchanged(_) | End::Withheld(_) => {
+            WriteEnd::Written { .. } | WriteEnd::Unchanged(_) | WriteEnd::Withheld(_) => {
                 if self.breaker.succeeded(&write.pool.lb) {
                     self.show_blocks(out);
                 }
             }
-            End::Terminal(failure) => {
-                let part = Part::of(write.due(), write.admin);
+            WriteEnd::Terminal(failure) => {
+                let part = WriteKind::of(write.due(), write.admin);
                 let Some(opened) = self.breaker.failed(now, &write.pool, failure, part) else { return };
-                let Opened { caller, lb, words } = opened;
+                let OpenedBreaker { caller, lb, words } = opened;
                 self.breaker.reported.insert((caller, lb.clone()));
                 let what = EventKind::Blocked { caller, fault: words, lb };
                 out.push(Out::Report(Report { subjects: vec![Subject::Controller], what, note: None }));
                 self.show_blocks(out);
             }
-            End::NotGranted | End::Stale(_) | End::Retriable { .. } | End::Interrupted | End::Left => {}
+            WriteEnd::NotGranted
+            | WriteEnd::Stale(_)
+            | WriteEnd::Retriable { .. }
+            | WriteEnd::Interrupted
+            | WriteEnd::Abandoned => {}
         }
         out.extend(self.breaker.take_ended().into_iter().map(|over| Out::Ended(Ended::of(over))));
     }

@@ -75,7 +75,7 @@ struct Bucket {
 
 /// Whether a call may use the reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Claim {
+enum ReserveUse {
     /// The call may use the reserve.
     Urgent,
     /// The call leaves the reserve.
@@ -134,10 +134,10 @@ impl Bucket {
     }
 
     /// Content that a call requires.
-    fn needed(&self, claim: Claim) -> i128 {
+    fn needed(&self, claim: ReserveUse) -> i128 {
         match claim {
-            Claim::Urgent => TOKEN,
-            Claim::Ordinary => TOKEN + self.reserve(),
+            ReserveUse::Urgent => TOKEN,
+            ReserveUse::Ordinary => TOKEN + self.reserve(),
         }
     }
 
@@ -162,7 +162,7 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    fn has_one(&self, now: Now, claim: Claim) -> bool {
+    fn has_one(&self, now: Now, claim: ReserveUse) -> bool {
         let bucket = self.brought_to(now);
         bucket.parts >= bucket.needed(claim)
     }
@@ -173,7 +173,7 @@ impl Bucket {
     }
 
     /// Time at which the bucket allows a call. `None`: never.
-    fn ready_at(&self, now: Now, claim: Claim) -> Option<Now> {
+    fn ready_at(&self, now: Now, claim: ReserveUse) -> Option<Now> {
         let mut bucket = self.brought_to(now);
         loop {
             let missing = bucket.needed(claim) - bucket.parts;
@@ -245,7 +245,7 @@ impl Need {
 
 /// The buckets of one class of calls.
 #[derive(Clone, Debug)]
-struct Purse {
+struct ClassBudget {
     budget: Bucket,
     /// Rate limit of the cloud configuration.
     rate: Option<Bucket>,
@@ -254,8 +254,8 @@ struct Purse {
 /// The budgets of both classes, and discovery's share of the reads.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
-    reads: Purse,
-    writes: Purse,
+    reads: ClassBudget,
+    writes: ClassBudget,
     discovery: Bucket,
 }
 
@@ -269,20 +269,20 @@ impl Budget {
             |limit: RateLimit| Bucket::of_rate(limit.reads_per_second.max(LEAST_READS), limit.reads_at_once);
         let of_writes = |limit: RateLimit| Bucket::of_rate(limit.writes_per_second, limit.writes_at_once);
         Budget {
-            reads: Purse { budget: Bucket::of(reads), rate: rates.map(of_reads) },
-            writes: Purse { budget: Bucket::of(writes), rate: rates.map(of_writes) },
+            reads: ClassBudget { budget: Bucket::of(reads), rate: rates.map(of_reads) },
+            writes: ClassBudget { budget: Bucket::of(writes), rate: rates.map(of_writes) },
             discovery: Bucket::of(discovery),
         }
     }
 
-    fn purse(&self, class: GateClass) -> &Purse {
+    fn purse(&self, class: GateClass) -> &ClassBudget {
         match class {
             GateClass::Reads => &self.reads,
             GateClass::Writes => &self.writes,
         }
     }
 
-    fn purse_mut(&mut self, class: GateClass) -> &mut Purse {
+    fn purse_mut(&mut self, class: GateClass) -> &mut ClassBudget {
         match class {
             GateClass::Reads => &mut self.reads,
             GateClass::Writes => &mut self.writes,
@@ -290,16 +290,16 @@ impl Budget {
     }
 
     /// The buckets that must allow the calls.
-    fn buckets(&self, need: Need) -> impl Iterator<Item = (&Bucket, Claim)> + Clone {
+    fn buckets(&self, need: Need) -> impl Iterator<Item = (&Bucket, ReserveUse)> + Clone {
         let (claim, discovery) = match need {
-            Need::Membership | Need::Verify => (Claim::Ordinary, false),
-            Need::Admin | Need::Begun => (Claim::Urgent, false),
-            Need::Discovery => (Claim::Ordinary, true),
+            Need::Membership | Need::Verify => (ReserveUse::Ordinary, false),
+            Need::Admin | Need::Begun => (ReserveUse::Urgent, false),
+            Need::Discovery => (ReserveUse::Ordinary, true),
         };
         let purses = GateClass::ALL.map(|class| need.spends(class).then(|| self.purse(class)));
-        let own = discovery.then_some((&self.discovery, Claim::Urgent));
+        let own = discovery.then_some((&self.discovery, ReserveUse::Urgent));
         let budgets = purses.map(|purse| purse.map(|purse| (&purse.budget, claim)));
-        let rates = purses.map(|purse| Some((purse?.rate.as_ref()?, Claim::Urgent)));
+        let rates = purses.map(|purse| Some((purse?.rate.as_ref()?, ReserveUse::Urgent)));
         budgets.into_iter().chain(rates).flatten().chain(own)
     }
 
@@ -323,7 +323,7 @@ impl Budget {
 
     /// Whether a rate limit of the cloud configuration delays a call of the class.
     pub(super) fn lacks_rate(&self, now: Now, class: GateClass) -> bool {
-        self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, Claim::Urgent))
+        self.purse(class).rate.as_ref().is_some_and(|rate| !rate.has_one(now, ReserveUse::Urgent))
     }
 
     /// Time at which the calls are allowed, without further calls. `None`: never.
@@ -343,9 +343,9 @@ impl Budget {
 
     /// Time at which the class allows a write of membership. `None`: now, or never.
     pub(super) fn short_until(&self, now: Now, class: GateClass) -> Option<Now> {
-        let Purse { budget, rate } = self.purse(class);
-        let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, Claim::Urgent));
-        let at = budget.ready_at(now, Claim::Ordinary)?.max(of_rate?);
+        let ClassBudget { budget, rate } = self.purse(class);
+        let of_rate = rate.as_ref().map_or(Some(now), |rate| rate.ready_at(now, ReserveUse::Urgent));
+        let at = budget.ready_at(now, ReserveUse::Ordinary)?.max(of_rate?);
         (at > now).then_some(at)
     }
 

@@ -17,13 +17,13 @@ pub enum Stage {
 
 /// The class of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Class {
+pub enum FailureClass {
     /// The pool or its load balancer does not exist. On a poll URL: no information, so the load balancer is read.
     Stale,
     /// Another client has written: start another round from GET.
     EtagRound,
     /// Throttled: nothing more in this scope for a while.
-    Throttled(Scope),
+    Throttled(ThrottleScope),
     /// Another attempt may succeed.
     Retriable,
     /// ARM or the connection has a problem: 408, 500, 502, 503, 504, no connection, no answer, or no token. The
@@ -37,25 +37,25 @@ pub enum Class {
     GateClosed,
 }
 
-impl Class {
+impl FailureClass {
     /// Whether this is S0's `ThrottleError`: a 429, or a closed gate.
     #[must_use]
     pub fn is_throttled(self) -> bool {
         match self {
-            Class::Throttled(_) | Class::GateClosed => true,
-            Class::Stale
-            | Class::EtagRound
-            | Class::Retriable
-            | Class::ClientRetry
-            | Class::Terminal
-            | Class::NotGranted => false,
+            FailureClass::Throttled(_) | FailureClass::GateClosed => true,
+            FailureClass::Stale
+            | FailureClass::EtagRound
+            | FailureClass::Retriable
+            | FailureClass::ClientRetry
+            | FailureClass::Terminal
+            | FailureClass::NotGranted => false,
         }
     }
 }
 
 /// The scope of a 429.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Scope {
+pub enum ThrottleScope {
     /// The lane of one load balancer: another operation runs there.
     Lane,
     /// The gate of the class for the whole subscription: a quota, or an unknown 429.
@@ -64,23 +64,23 @@ pub enum Scope {
 
 /// Classifies a failure (W5).
 #[must_use]
-pub fn classify(failure: &Failure, stage: Stage) -> Class {
+pub fn classify(failure: &Failure, stage: Stage) -> FailureClass {
     match failure.kind {
         FailureKind::Status(status) => of_status(status, failure, stage),
         FailureKind::Operation => {
             if codes(failure).any(is_conflict) {
-                Class::Retriable
+                FailureClass::Retriable
             } else {
-                Class::Terminal
+                FailureClass::Terminal
             }
         }
         FailureKind::NotConnected
         | FailureKind::Connection
         | FailureKind::Timeout
-        | FailureKind::Credential => Class::ClientRetry,
-        FailureKind::Undecodable(_) | FailureKind::Refused => Class::Terminal,
-        FailureKind::PermitExpired => Class::NotGranted,
-        FailureKind::GateClosed => Class::GateClosed,
+        | FailureKind::Credential => FailureClass::ClientRetry,
+        FailureKind::Undecodable(_) | FailureKind::Refused => FailureClass::Terminal,
+        FailureKind::PermitExpired => FailureClass::NotGranted,
+        FailureKind::GateClosed => FailureClass::GateClosed,
     }
 }
 
@@ -120,18 +120,18 @@ pub fn may_be_carried_out(failure: &Failure) -> bool {
     }
 }
 
-fn of_status(status: u16, failure: &Failure, stage: Stage) -> Class {
+fn of_status(status: u16, failure: &Failure, stage: Stage) -> FailureClass {
     match status {
-        404 => Class::Stale,
-        409 => Class::Retriable,
+        404 => FailureClass::Stale,
+        409 => FailureClass::Retriable,
         412 => match stage {
-            Stage::Read | Stage::Put => Class::EtagRound,
-            Stage::Poll => Class::Retriable,
+            Stage::Read | Stage::Put => FailureClass::EtagRound,
+            Stage::Poll => FailureClass::Retriable,
         },
-        429 if codes(failure).any(is_lock) => Class::Throttled(Scope::Lane),
-        429 => Class::Throttled(Scope::Subscription),
-        408 | 500 | 502 | 503 | 504 => Class::ClientRetry,
-        _ => Class::Terminal,
+        429 if codes(failure).any(is_lock) => FailureClass::Throttled(ThrottleScope::Lane),
+        429 => FailureClass::Throttled(ThrottleScope::Subscription),
+        408 | 500 | 502 | 503 | 504 => FailureClass::ClientRetry,
+        _ => FailureClass::Terminal,
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: Class) {
+    fn expect(kind: FailureKind, code: &str, inner: &[&str], stage: Stage, class: FailureClass) {
         assert_eq!(
             classify(&failure(kind, code, inner), stage),
             class,
@@ -188,13 +188,16 @@ mod tests {
     #[test]
     fn w5_every_code_that_azure_is_known_to_send_has_its_class() {
         let status = FailureKind::Status;
-        let (lane, quota) = (Class::Throttled(Scope::Lane), Class::Throttled(Scope::Subscription));
-        let table: &[(u16, &str, &[&str], Class)] = &[
-            (409, "AnotherOperationInProgress", &[], Class::Retriable),
-            (409, "OperationNotAllowed", &[], Class::Retriable),
-            (409, "LoadBalancerInUseByVirtualMachineScaleSet", &[], Class::Retriable),
-            (412, "PreconditionFailed", &["PreconditionFailedEtagMismatch"], Class::EtagRound),
-            (412, "PreconditionFailed", &[], Class::EtagRound),
+        let (lane, quota) = (
+            FailureClass::Throttled(ThrottleScope::Lane),
+            FailureClass::Throttled(ThrottleScope::Subscription),
+        );
+        let table: &[(u16, &str, &[&str], FailureClass)] = &[
+            (409, "AnotherOperationInProgress", &[], FailureClass::Retriable),
+            (409, "OperationNotAllowed", &[], FailureClass::Retriable),
+            (409, "LoadBalancerInUseByVirtualMachineScaleSet", &[], FailureClass::Retriable),
+            (412, "PreconditionFailed", &["PreconditionFailedEtagMismatch"], FailureClass::EtagRound),
+            (412, "PreconditionFailed", &[], FailureClass::EtagRound),
             (429, "RetryableError", &["RetryableErrorDueToAnotherOperation"], lane),
             (429, "RetryableErrorDueToAnotherOperation", &[], lane),
             (429, "RetryableError", &["ReferencedResourceNotProvisioned"], lane),
@@ -206,44 +209,44 @@ mod tests {
             (429, "OperationNotAllowed", &["TooManyRequests"], quota),
             (429, "", &["GatewayError"], quota),
             (429, "", &[], quota),
-            (400, "InvalidRequestFormat", &["DuplicateResourceName"], Class::Terminal),
-            (400, "InvalidResourceName", &[], Class::Terminal),
-            (400, "ModificationOfNICIpConfigBackendPoolNotSupported", &[], Class::Terminal),
+            (400, "InvalidRequestFormat", &["DuplicateResourceName"], FailureClass::Terminal),
+            (400, "InvalidResourceName", &[], FailureClass::Terminal),
+            (400, "ModificationOfNICIpConfigBackendPoolNotSupported", &[], FailureClass::Terminal),
             (
                 400,
                 "ModificationOfBackendAddressesInPoolIsNotSupportedWhenSyncModeIsAutomatic",
                 &[],
-                Class::Terminal,
+                FailureClass::Terminal,
             ),
-            (400, "InvalidResourceReference", &[], Class::Terminal),
+            (400, "InvalidResourceReference", &[], FailureClass::Terminal),
             (
                 400,
                 "InvalidRequestFormat",
                 &["DuplicateIpConfigurationReferenceOnBackendAddressPool"],
-                Class::Terminal,
+                FailureClass::Terminal,
             ),
-            (401, "InvalidAuthenticationToken", &[], Class::Terminal),
-            (403, "AuthorizationFailed", &[], Class::Terminal),
-            (403, "LinkedAuthorizationFailed", &[], Class::Terminal),
-            (403, "ReadOnlyDisabledSubscription", &[], Class::Terminal),
-            (403, "RequestDisallowedByPolicy", &[], Class::Terminal),
-            (404, "NotFound", &[], Class::Stale),
-            (404, "ResourceNotFound", &[], Class::Stale),
-            (404, "ResourceGroupNotFound", &[], Class::Stale),
-            (404, "", &[], Class::Stale),
-            (408, "", &[], Class::ClientRetry),
-            (500, "InternalServerError", &[], Class::ClientRetry),
-            (502, "", &[], Class::ClientRetry),
-            (503, "ServiceUnavailable", &[], Class::ClientRetry),
-            (504, "GatewayTimeout", &[], Class::ClientRetry),
-            (501, "", &[], Class::Terminal),
-            (418, "", &[], Class::Terminal),
+            (401, "InvalidAuthenticationToken", &[], FailureClass::Terminal),
+            (403, "AuthorizationFailed", &[], FailureClass::Terminal),
+            (403, "LinkedAuthorizationFailed", &[], FailureClass::Terminal),
+            (403, "ReadOnlyDisabledSubscription", &[], FailureClass::Terminal),
+            (403, "RequestDisallowedByPolicy", &[], FailureClass::Terminal),
+            (404, "NotFound", &[], FailureClass::Stale),
+            (404, "ResourceNotFound", &[], FailureClass::Stale),
+            (404, "ResourceGroupNotFound", &[], FailureClass::Stale),
+            (404, "", &[], FailureClass::Stale),
+            (408, "", &[], FailureClass::ClientRetry),
+            (500, "InternalServerError", &[], FailureClass::ClientRetry),
+            (502, "", &[], FailureClass::ClientRetry),
+            (503, "ServiceUnavailable", &[], FailureClass::ClientRetry),
+            (504, "GatewayTimeout", &[], FailureClass::ClientRetry),
+            (501, "", &[], FailureClass::Terminal),
+            (418, "", &[], FailureClass::Terminal),
         ];
         for (code, outer, inner, class) in table {
             expect(status(*code), outer, inner, Stage::Put, *class);
             expect(status(*code), outer, inner, Stage::Read, *class);
         }
-        expect(status(412), "PreconditionFailed", &[], Stage::Poll, Class::Retriable);
+        expect(status(412), "PreconditionFailed", &[], Stage::Poll, FailureClass::Retriable);
     }
 
     #[test]
@@ -260,24 +263,24 @@ mod tests {
             "InvalidTemplateDeployment",
             "ResourceDeploymentFailure",
         ] {
-            expect(FailureKind::Status(400), code, &[], Stage::Put, Class::Terminal);
-            expect(FailureKind::Operation, code, &[], Stage::Poll, Class::Terminal);
+            expect(FailureKind::Status(400), code, &[], Stage::Put, FailureClass::Terminal);
+            expect(FailureKind::Operation, code, &[], Stage::Poll, FailureClass::Terminal);
         }
     }
 
     #[test]
     fn w5_an_ended_operation_is_classed_by_its_codes() {
         let superseded: &[&str] = &["CanceledAndSupersededDueToAnotherOperation"];
-        let table: &[(&str, &[&str], Class)] = &[
-            ("Canceled", superseded, Class::Retriable),
-            ("AnotherOperationInProgress", &[], Class::Retriable),
-            ("PreconditionFailed", &["PreconditionFailedEtagMismatch"], Class::Retriable),
-            ("RetryableError", &["RetryableErrorDueToAnotherOperation"], Class::Retriable),
-            ("NotLatestOperation", &[], Class::Retriable),
-            ("SubscriptionRequestsThrottled", &[], Class::Retriable),
-            ("InternalServerError", &[], Class::Terminal),
-            ("InvalidResourceReference", &[], Class::Terminal),
-            ("", &[], Class::Terminal),
+        let table: &[(&str, &[&str], FailureClass)] = &[
+            ("Canceled", superseded, FailureClass::Retriable),
+            ("AnotherOperationInProgress", &[], FailureClass::Retriable),
+            ("PreconditionFailed", &["PreconditionFailedEtagMismatch"], FailureClass::Retriable),
+            ("RetryableError", &["RetryableErrorDueToAnotherOperation"], FailureClass::Retriable),
+            ("NotLatestOperation", &[], FailureClass::Retriable),
+            ("SubscriptionRequestsThrottled", &[], FailureClass::Retriable),
+            ("InternalServerError", &[], FailureClass::Terminal),
+            ("InvalidResourceReference", &[], FailureClass::Terminal),
+            ("", &[], FailureClass::Terminal),
         ];
         for (outer, inner, class) in table {
             expect(FailureKind::Operation, outer, inner, Stage::Poll, *class);
@@ -287,14 +290,14 @@ mod tests {
     #[test]
     fn w5_what_was_not_answered_or_not_sent_has_its_class() {
         for stage in [Stage::Read, Stage::Put, Stage::Poll] {
-            expect(FailureKind::Connection, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::NotConnected, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Timeout, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Undecodable(200), "", &[], stage, Class::Terminal);
-            expect(FailureKind::Credential, "", &[], stage, Class::ClientRetry);
-            expect(FailureKind::Refused, "", &[], stage, Class::Terminal);
-            expect(FailureKind::PermitExpired, "", &[], stage, Class::NotGranted);
-            expect(FailureKind::GateClosed, "", &[], stage, Class::GateClosed);
+            expect(FailureKind::Connection, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::NotConnected, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Timeout, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Undecodable(200), "", &[], stage, FailureClass::Terminal);
+            expect(FailureKind::Credential, "", &[], stage, FailureClass::ClientRetry);
+            expect(FailureKind::Refused, "", &[], stage, FailureClass::Terminal);
+            expect(FailureKind::PermitExpired, "", &[], stage, FailureClass::NotGranted);
+            expect(FailureKind::GateClosed, "", &[], stage, FailureClass::GateClosed);
         }
     }
 

@@ -9,7 +9,7 @@ use model::lease::GateTimes;
 use model::machine::Now;
 use model::sample::GateClass;
 
-use super::classify::{Class, Scope};
+use super::classify::{FailureClass, ThrottleScope};
 use super::our_failure;
 
 /// Time for which a lock without a time closes its lane (W6).
@@ -42,9 +42,11 @@ impl Throttling {
     }
 
     /// Adapts the class of a failure to this setting.
-    pub(super) fn class(self, class: Class) -> Class {
+    pub(super) fn class(self, class: FailureClass) -> FailureClass {
         match (self, class) {
-            (Throttling::Upstream, Class::Throttled(Scope::Lane)) => Class::Throttled(Scope::Subscription),
+            (Throttling::Upstream, FailureClass::Throttled(ThrottleScope::Lane)) => {
+                FailureClass::Throttled(ThrottleScope::Subscription)
+            }
             (Throttling::Bounded | Throttling::Upstream, class) => class,
         }
     }
@@ -85,9 +87,10 @@ impl Gates {
 
     /// Applies the gate times of a predecessor: the later time wins (W8). They come from another wall clock, so that
     /// they are bounded too.
-    pub(super) fn remember(&mut self, now: Now, noted: GateTimes) {
+    pub(super) fn remember(&mut self, now: Now, recorded: GateTimes) {
         let longest = now.plus(self.throttling.longest_gate());
-        for (class, until) in [(GateClass::Reads, noted.reads_until), (GateClass::Writes, noted.writes_until)]
+        for (class, until) in
+            [(GateClass::Reads, recorded.reads_until), (GateClass::Writes, recorded.writes_until)]
         {
             let timer = self.timer(class);
             *timer = (*timer).max(until.map(|until| until.min(longest)));
@@ -212,11 +215,11 @@ mod tests {
         let day = Duration::from_secs(86_400);
         let mut gates = Gates::new(Throttling::Upstream);
         assert_eq!(gates.throttled(NOW, GateClass::Writes, RetryAfter::In(day)), Some(NOW.plus(day)));
-        let noted = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
-        gates.remember(NOW, noted);
+        let recorded = GateTimes { reads_until: Some(NOW.plus(2 * day)), writes_until: None };
+        gates.remember(NOW, recorded);
         assert_eq!(gates.blocked(NOW), Some(NOW.plus(2 * day)));
-        let lock = Class::Throttled(Scope::Lane);
-        assert_eq!(Throttling::Upstream.class(lock), Class::Throttled(Scope::Subscription));
+        let lock = FailureClass::Throttled(ThrottleScope::Lane);
+        assert_eq!(Throttling::Upstream.class(lock), FailureClass::Throttled(ThrottleScope::Subscription));
         assert_eq!(Throttling::Bounded.class(lock), lock);
     }
 

@@ -24,7 +24,7 @@ pub(super) const SEND_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     /// Reads the load balancer before the pool, for a PUT without the shared Lease (W7).
-    Rest(PoolId, AttemptId),
+    RestCheck(PoolId, AttemptId),
     /// Reads the pool before a PUT.
     PreWrite(PoolId, AttemptId),
     /// The PUT.
@@ -38,7 +38,7 @@ pub(super) enum Purpose {
     /// Checks whether an operation runs on a pool whose PUT was not answered.
     Probe(PoolId),
     /// Initial read: checks whether an operation runs on a load balancer without a write in this term.
-    Look(LbName),
+    InitialRead(LbName),
     /// Verifies that a write persisted.
     Verify(PoolId, AttemptId),
     /// Checks whether a write that seems lost was made to the present load balancer.
@@ -64,7 +64,7 @@ impl Purpose {
     /// The load balancer of the call.
     pub(super) fn lb(&self) -> &LbName {
         match self {
-            Purpose::Rest(pool, _)
+            Purpose::RestCheck(pool, _)
             | Purpose::PreWrite(pool, _)
             | Purpose::Put(pool, _)
             | Purpose::Poll(pool, _, _)
@@ -73,7 +73,7 @@ impl Purpose {
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _)
             | Purpose::Confirm(pool, _) => &pool.lb,
-            Purpose::Look(lb) | Purpose::Discovery(_, lb) => lb,
+            Purpose::InitialRead(lb) | Purpose::Discovery(_, lb) => lb,
         }
     }
 
@@ -81,13 +81,13 @@ impl Purpose {
     pub(super) fn class(&self) -> GateClass {
         match self {
             Purpose::Put(..) => GateClass::Writes,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => GateClass::Reads,
@@ -103,9 +103,9 @@ impl Purpose {
             | Purpose::Glance(..)
             | Purpose::Probe(_)
             | Purpose::Verify(..) => ArmVerb::GetPool,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::ReadBack(..)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => ArmVerb::GetLoadBalancer,
         }
@@ -114,10 +114,10 @@ impl Purpose {
     fn rank(&self) -> ReadRank {
         match self {
             Purpose::Poll(..) | Purpose::ReadBack(..) => ReadRank::Poll,
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Put(..) => ReadRank::PreWrite,
             // No write waits for these.
             Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => ReadRank::Verify,
@@ -128,13 +128,13 @@ impl Purpose {
     /// Budget of a read. A PUT was paid for with its grant.
     pub(super) fn need(&self) -> Need {
         match self {
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Put(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_) => Need::Begun,
+            | Purpose::InitialRead(_) => Need::Begun,
             Purpose::Glance(..) | Purpose::Verify(..) | Purpose::Confirm(..) => Need::Verify,
             Purpose::Discovery(..) => Need::Discovery,
         }
@@ -150,10 +150,10 @@ impl Purpose {
             | Purpose::Glance(pool, _)
             | Purpose::Probe(pool)
             | Purpose::Verify(pool, _) => Some(ArmRequest::GetPool(pool.clone())),
-            Purpose::Rest(PoolId { lb, .. }, _)
+            Purpose::RestCheck(PoolId { lb, .. }, _)
             | Purpose::ReadBack(PoolId { lb, .. }, _)
             | Purpose::Confirm(PoolId { lb, .. }, _)
-            | Purpose::Look(lb)
+            | Purpose::InitialRead(lb)
             | Purpose::Discovery(_, lb) => Some(ArmRequest::GetLoadBalancer(lb.clone())),
         }
     }
@@ -161,14 +161,14 @@ impl Purpose {
 
 /// A call in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct InFlightCall {
     /// Purpose of the call.
     pub purpose: Purpose,
     /// Time at which it was sent.
     pub began: Now,
 }
 
-impl Call {
+impl InFlightCall {
     pub(super) fn verb(&self) -> ArmVerb {
         self.purpose.verb()
     }
@@ -178,15 +178,15 @@ impl Call {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     last: u64,
-    open: BTreeMap<CallId, Call>,
+    open: BTreeMap<CallId, InFlightCall>,
     puts: usize,
-    waiting: BTreeMap<(ReadRank, u64), Waiting>,
+    waiting: BTreeMap<(ReadRank, u64), WaitingRead>,
     queued: u64,
 }
 
 /// A waiting read.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct WaitingRead {
     purpose: Purpose,
     /// Whether its delay by a rate limit of the cloud configuration was counted.
     limited: bool,
@@ -198,7 +198,7 @@ impl Calls {
         self.last += 1;
         let id = CallId(self.last);
         self.puts += usize::from(purpose.class() == GateClass::Writes);
-        self.open.insert(id, Call { purpose, began: now });
+        self.open.insert(id, InFlightCall { purpose, began: now });
         id
     }
 
@@ -208,7 +208,7 @@ impl Calls {
     }
 
     /// Removes and returns the call with this id.
-    pub(super) fn close(&mut self, id: CallId) -> Option<Call> {
+    pub(super) fn close(&mut self, id: CallId) -> Option<InFlightCall> {
         let call = self.open.remove(&id)?;
         self.puts -= usize::from(call.purpose.class() == GateClass::Writes);
         Some(call)
@@ -233,7 +233,7 @@ impl Calls {
     /// Queues a read behind the others of its rank.
     pub(super) fn queue(&mut self, purpose: Purpose) {
         self.queued += 1;
-        self.waiting.insert((purpose.rank(), self.queued), Waiting { purpose, limited: false });
+        self.waiting.insert((purpose.rank(), self.queued), WaitingRead { purpose, limited: false });
     }
 
     /// The first waiting read.
@@ -270,11 +270,11 @@ impl Calls {
             Purpose::PreWrite(read, _) | Purpose::Poll(read, _, _) | Purpose::ReadBack(read, _) => {
                 read == pool
             }
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::Put(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => false,
@@ -285,13 +285,13 @@ impl Calls {
     pub(super) fn open_puts(&self) -> impl Iterator<Item = &PoolId> {
         self.open.values().filter_map(|call| match &call.purpose {
             Purpose::Put(pool, _) => Some(pool),
-            Purpose::Rest(..)
+            Purpose::RestCheck(..)
             | Purpose::PreWrite(..)
             | Purpose::Poll(..)
             | Purpose::ReadBack(..)
             | Purpose::Glance(..)
             | Purpose::Probe(_)
-            | Purpose::Look(_)
+            | Purpose::InitialRead(_)
             | Purpose::Verify(..)
             | Purpose::Confirm(..)
             | Purpose::Discovery(..) => None,

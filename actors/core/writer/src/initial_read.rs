@@ -14,7 +14,7 @@ use model::arm::{ArmAnswer, LbFacts, Provisioning};
 use model::ids::{CallId, LbName};
 use model::machine::{Now, step_of};
 
-use super::classify::{Class, Stage, classify};
+use super::classify::{FailureClass, Stage, classify};
 use super::in_flight::Purpose;
 use super::lane::Lane;
 use super::write::FOREIGN_DELAYS;
@@ -22,7 +22,7 @@ use super::{Life, Writer};
 
 /// Most reads of a load balancer, about a quarter of an hour with the delays between them. A load balancer that
 /// cannot be read must not stay closed forever; the GET and `If-Match` of each write still protect it.
-const MOST_LOOKS: u32 = 32;
+const MAX_READS: u32 = 32;
 
 /// Whether a lane's load balancer was seen at rest in the current term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,28 +30,28 @@ pub(super) enum InitialRead {
     /// Seen at rest.
     AtRest,
     /// Not yet.
-    Unseen {
+    Pending {
         /// Number of reads so far.
-        looks: u32,
+        reads: u32,
         /// The next step.
-        step: Step,
+        step: ReadStep,
     },
 }
 
 /// The next step of an initial read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// A read, as soon as the lane could be granted.
     Due,
     /// Nothing before this time.
     Until(Now),
     /// The answer to a read.
-    Asked,
+    Reading,
 }
 
 impl Default for InitialRead {
     fn default() -> InitialRead {
-        InitialRead::Unseen { looks: 0, step: Step::Due }
+        InitialRead::Pending { reads: 0, step: ReadStep::Due }
     }
 }
 
@@ -59,42 +59,47 @@ impl InitialRead {
     /// Whether a read is due as soon as the lane could be granted.
     pub(super) fn is_due(self) -> bool {
         match self {
-            InitialRead::Unseen { step: Step::Due, .. } => true,
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Until(_) | Step::Asked, .. } => false,
+            InitialRead::Pending { step: ReadStep::Due, .. } => true,
+            InitialRead::AtRest
+            | InitialRead::Pending { step: ReadStep::Until(_) | ReadStep::Reading, .. } => false,
         }
     }
 
     /// Whether a read is in flight.
     pub(super) fn is_asked(self) -> bool {
         match self {
-            InitialRead::Unseen { step: Step::Asked, .. } => true,
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Until(_), .. } => false,
+            InitialRead::Pending { step: ReadStep::Reading, .. } => true,
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Until(_), .. } => {
+                false
+            }
         }
     }
 
     /// Time of the next read.
     pub(super) fn deadline(self) -> Option<Now> {
         match self {
-            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due | Step::Asked, .. } => None,
+            InitialRead::Pending { step: ReadStep::Until(until), .. } => Some(until),
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due | ReadStep::Reading, .. } => {
+                None
+            }
         }
     }
 
     /// Time until which it closes the lane, as far as that is known. `None`: it does not, or no slot is due.
     pub(super) fn closed_until(self, now: Now) -> Option<Now> {
         match self {
-            InitialRead::AtRest | InitialRead::Unseen { step: Step::Due, .. } => None,
-            InitialRead::Unseen { step: Step::Until(until), .. } => Some(until),
-            InitialRead::Unseen { step: Step::Asked, .. } => Some(now),
+            InitialRead::AtRest | InitialRead::Pending { step: ReadStep::Due, .. } => None,
+            InitialRead::Pending { step: ReadStep::Until(until), .. } => Some(until),
+            InitialRead::Pending { step: ReadStep::Reading, .. } => Some(now),
         }
     }
 
     /// Makes the read due when its time has come.
     pub(super) fn wake(&mut self, now: Now) {
         match self {
-            InitialRead::Unseen { step, .. } => {
-                if matches!(step, Step::Until(until) if *until <= now) {
-                    *step = Step::Due;
+            InitialRead::Pending { step, .. } => {
+                if matches!(step, ReadStep::Until(until) if *until <= now) {
+                    *step = ReadStep::Due;
                 }
             }
             InitialRead::AtRest => {}
@@ -103,19 +108,19 @@ impl InitialRead {
 
     fn ask(&mut self) {
         match self {
-            InitialRead::Unseen { step, .. } => *step = Step::Asked,
+            InitialRead::Pending { step, .. } => *step = ReadStep::Reading,
             InitialRead::AtRest => {}
         }
     }
 
     /// Schedules the next read after one that did not show the load balancer at rest. After the last one, opens the
     /// lane.
-    fn look_again(&mut self, now: Now) {
+    fn schedule_retry(&mut self, now: Now) {
         match self {
-            InitialRead::Unseen { looks, .. } if *looks + 1 >= MOST_LOOKS => *self = InitialRead::AtRest,
-            InitialRead::Unseen { looks, step } => {
-                *step = Step::Until(now.plus(delay(*looks)));
-                *looks += 1;
+            InitialRead::Pending { reads, .. } if *reads + 1 >= MAX_READS => *self = InitialRead::AtRest,
+            InitialRead::Pending { reads, step } => {
+                *step = ReadStep::Until(now.plus(delay(*reads)));
+                *reads += 1;
             }
             InitialRead::AtRest => {}
         }
@@ -123,13 +128,13 @@ impl InitialRead {
 }
 
 /// Delay of the next read, as for any foreign operation (W2).
-fn delay(looks: u32) -> Duration {
-    step_of(&FOREIGN_DELAYS, looks)
+fn delay(reads: u32) -> Duration {
+    step_of(&FOREIGN_DELAYS, reads)
 }
 
 /// The load balancers seen in the current term.
 #[derive(Clone, Debug)]
-pub(super) struct Sights {
+pub(super) struct InitialReads {
     /// Last call that began in an earlier term.
     older: CallId,
     /// Load balancers that were seen at rest.
@@ -139,10 +144,10 @@ pub(super) struct Sights {
     disturbed: BTreeMap<LbName, CallId>,
 }
 
-impl Sights {
+impl InitialReads {
     /// Creates the state of a term that begins after this call.
-    pub(super) fn after(older: CallId) -> Sights {
-        Sights { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
+    pub(super) fn after(older: CallId) -> InitialReads {
+        InitialReads { older, at_rest: BTreeSet::new(), disturbed: BTreeMap::new() }
     }
 
     /// Whether a load balancer was seen at rest.
@@ -159,42 +164,43 @@ impl Sights {
 impl Writer {
     /// Returns the lane of a load balancer. Creates it if there is none.
     pub(super) fn lane(&mut self, lb: &LbName) -> &mut Lane {
-        let sights = &self.sights;
+        let initial_reads = &self.initial_reads;
         self.lanes.entry(lb.clone()).or_insert_with(|| {
-            let sight = if sights.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
-            Lane::new(sight)
+            let initial_read =
+                if initial_reads.is_at_rest(lb) { InitialRead::AtRest } else { InitialRead::default() };
+            Lane::new(initial_read)
         })
     }
 
     /// Drops everything that earlier terms have seen. The caller updates the lanes.
-    pub(super) fn close_eyes(&mut self) {
-        self.sights = Sights::after(self.calls.last());
-        self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(_)));
+    pub(super) fn reset_initial_reads(&mut self) {
+        self.initial_reads = InitialReads::after(self.calls.last());
+        self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(_)));
         for lane in self.lanes.values_mut() {
-            lane.sight = InitialRead::default();
+            lane.initial_read = InitialRead::default();
         }
     }
 
     /// Records the answer to a PUT of an earlier term. Reads in flight may not show its operation.
     pub(super) fn disturbed(&mut self, lb: &LbName) {
-        self.sights.at_rest.remove(lb);
-        self.sights.disturbed.insert(lb.clone(), self.calls.last());
+        self.initial_reads.at_rest.remove(lb);
+        self.initial_reads.disturbed.insert(lb.clone(), self.calls.last());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = InitialRead::default();
+            lane.initial_read = InitialRead::default();
         }
     }
 
     /// Queues the reads that are due.
-    pub(super) fn look_around(&mut self) {
+    pub(super) fn queue_initial_reads(&mut self) {
         if self.life != Life::Running || !self.standing.leads() {
             return;
         }
         for lb in std::mem::take(&mut self.unseen) {
             if let Some(lane) = self.lanes.get_mut(&lb) {
-                lane.sight.ask();
+                lane.initial_read.ask();
                 // A read for a lane that was dropped meanwhile may still wait for a token.
-                self.calls.take_out(|purpose| matches!(purpose, Purpose::Look(other) if *other == lb));
-                self.calls.queue(Purpose::Look(lb.clone()));
+                self.calls.take_out(|purpose| matches!(purpose, Purpose::InitialRead(other) if *other == lb));
+                self.calls.queue(Purpose::InitialRead(lb.clone()));
                 self.touch(&lb);
             }
         }
@@ -202,28 +208,30 @@ impl Writer {
 
     /// Applies a GET of a load balancer, by Discovery or an initial read. The lane opens if it is at rest or does not
     /// exist.
-    pub(super) fn note_sight(
+    pub(super) fn apply_initial_read(
         &mut self,
         now: Now,
         call: CallId,
         lb: &LbName,
-        is_look: bool,
+        is_initial_read: bool,
         answer: &ArmAnswer,
     ) {
-        if !self.standing.leads() || !self.sights.counts(lb, call) {
+        if !self.standing.leads() || !self.initial_reads.counts(lb, call) {
             return;
         }
         let at_rest = match answer {
             ArmAnswer::LoadBalancer(facts) => shows_rest(facts),
             // The GETs of the pools report the rest.
-            ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == Class::Stale,
+            ArmAnswer::Failed(failure) => classify(failure, Stage::Read) == FailureClass::Stale,
             ArmAnswer::Pool(_) | ArmAnswer::Put(_) | ArmAnswer::Operation(_) | ArmAnswer::Withheld => false,
         };
         if at_rest {
             self.at_rest(lb);
-        } else if is_look && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.sight.is_asked()) {
-            lane.sight.look_again(now);
-            if lane.sight == InitialRead::AtRest {
+        } else if is_initial_read
+            && let Some(lane) = self.lanes.get_mut(lb).filter(|lane| lane.initial_read.is_asked())
+        {
+            lane.initial_read.schedule_retry(now);
+            if lane.initial_read == InitialRead::AtRest {
                 self.at_rest(lb);
             }
         }
@@ -231,17 +239,18 @@ impl Writer {
 
     /// Marks a load balancer as seen at rest in this term.
     pub(super) fn at_rest(&mut self, lb: &LbName) {
-        self.sights.at_rest.insert(lb.clone());
+        self.initial_reads.at_rest.insert(lb.clone());
         if let Some(lane) = self.lanes.get_mut(lb) {
-            lane.sight = InitialRead::AtRest;
+            lane.initial_read = InitialRead::AtRest;
         }
     }
 
     /// Checks that each lane knows what was seen, and that the lanes that need a read are known.
-    pub(super) fn sights_are_consistent(&self) -> bool {
-        let known =
-            |(lb, lane): (&LbName, &Lane)| (lane.sight == InitialRead::AtRest) == self.sights.is_at_rest(lb);
-        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_look()).map(|(lb, _)| lb);
+    pub(super) fn initial_reads_are_consistent(&self) -> bool {
+        let known = |(lb, lane): (&LbName, &Lane)| {
+            (lane.initial_read == InitialRead::AtRest) == self.initial_reads.is_at_rest(lb)
+        };
+        let wanting = self.lanes.iter().filter(|(_, lane)| lane.wants_initial_read()).map(|(lb, _)| lb);
         self.lanes.iter().all(known) && wanting.eq(&self.unseen)
     }
 }

@@ -22,7 +22,7 @@ pub(super) const PROBE_DELAY: Duration = Duration::from_secs(5);
 /// Longest delay between two probes.
 const PROBE_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Most probes of a lane in doubt: about 15 minutes, with the delays between them.
-const MOST_LOOKS: u32 = 32;
+const MAX_PROBES: u32 = 32;
 
 /// The lane of one load balancer.
 #[derive(Debug, Default)]
@@ -44,14 +44,14 @@ pub(super) struct Lane {
     /// Whether it may grant.
     pub closed: Closed,
     /// Progress of the initial read of this term.
-    pub sight: InitialRead,
+    pub initial_read: InitialRead,
     /// Time until which writes need the shared Lease, because another client was active when a write last went
     /// without it (W7).
-    covered_until: Option<Now>,
+    lease_required_until: Option<Now>,
     /// How often that happened since the last grant under the shared Lease.
-    covered: u32,
+    lease_required_count: u32,
     /// What the writer's totals and timers contain for this lane.
-    pub noted: Noted,
+    pub totals: LaneTotals,
 }
 
 /// Selects the slots of a lane that may be granted.
@@ -86,7 +86,7 @@ impl Eligible {
 
 /// A lane's share in the writer's totals and timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Noted {
+pub(super) struct LaneTotals {
     /// Whether the lane counts as busy.
     pub busy: bool,
     /// Number of its slots that count as waiting.
@@ -108,7 +108,7 @@ pub(super) enum Closed {
         /// The pool of the PUT.
         pool: PoolId,
         /// Number of probes so far.
-        looks: u32,
+        probes: u32,
         /// Time of the next probe. `None`: a probe is in flight.
         next: Option<Now>,
     },
@@ -117,15 +117,15 @@ pub(super) enum Closed {
 impl Closed {
     /// Closes the lane after the answer to a PUT to this pool was lost.
     pub(super) fn in_doubt(now: Now, pool: PoolId) -> Closed {
-        Closed::InDoubt { pool, looks: 0, next: Some(now.plus(PROBE_DELAY)) }
+        Closed::InDoubt { pool, probes: 0, next: Some(now.plus(PROBE_DELAY)) }
     }
 
     /// Schedules the next probe after an inconclusive one.
-    pub(super) fn look_again(&mut self, now: Now) {
+    pub(super) fn schedule_probe(&mut self, now: Now) {
         match self {
-            Closed::InDoubt { looks, next, .. } => {
-                *looks += 1;
-                *next = Some(now.plus((PROBE_DELAY * *looks).min(PROBE_DELAY_MAX)));
+            Closed::InDoubt { probes, next, .. } => {
+                *probes += 1;
+                *next = Some(now.plus((PROBE_DELAY * *probes).min(PROBE_DELAY_MAX)));
             }
             Closed::Open | Closed::Until(_) => {}
         }
@@ -133,9 +133,9 @@ impl Closed {
 
     /// Whether the probes are used up, after about a quarter of an hour. A pool that cannot be read must not close
     /// its load balancer forever. The GET and `If-Match` of each write still protect it.
-    pub(super) fn is_past_looking(&self) -> bool {
+    pub(super) fn probes_are_used_up(&self) -> bool {
         match self {
-            Closed::InDoubt { looks, .. } => *looks >= MOST_LOOKS,
+            Closed::InDoubt { probes, .. } => *probes >= MAX_PROBES,
             Closed::Open | Closed::Until(_) => false,
         }
     }
@@ -158,8 +158,8 @@ impl Closed {
 
 impl Lane {
     /// Creates an empty lane with this state of the initial read.
-    pub(super) fn new(sight: InitialRead) -> Lane {
-        Lane { sight, ..Lane::default() }
+    pub(super) fn new(initial_read: InitialRead) -> Lane {
+        Lane { initial_read, ..Lane::default() }
     }
 
     /// Changes a pool's slot and updates its place in the orders. Drops a slot that becomes empty.
@@ -202,7 +202,7 @@ impl Lane {
     /// Takes out the next slot among those that may be granted (W1).
     pub(super) fn grant(&mut self, pick: Eligible) -> Option<(PoolName, Slot)> {
         self.grants += 1;
-        (self.covered_until, self.covered) = (None, 0);
+        (self.lease_required_until, self.lease_required_count) = (None, 0);
         let fair = self.grants.is_multiple_of(FAIR_GRANT);
         let takes = |pool: &PoolName| self.slots.get(pool).is_some_and(|slot| slot.membership.is_some());
         let pool = match pick {
@@ -235,14 +235,14 @@ impl Lane {
 
     /// Requires the shared Lease for a while, longer each time, because another client is active or the last
     /// operation failed.
-    pub(super) fn keep_covered(&mut self, now: Now) {
-        self.covered_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.covered)));
-        self.covered = self.covered.saturating_add(1);
+    pub(super) fn require_shared_lease(&mut self, now: Now) {
+        self.lease_required_until = Some(now.plus(step_of(&FOREIGN_DELAYS, self.lease_required_count)));
+        self.lease_required_count = self.lease_required_count.saturating_add(1);
     }
 
     /// The pool that [`Lane::grant_down`] would grant.
     pub(super) fn bypassing(&self, due_by: Now) -> Option<&PoolName> {
-        if self.covered_until.is_some() {
+        if self.lease_required_until.is_some() {
             return None;
         }
         let open = |pool: &PoolName| {
@@ -305,25 +305,27 @@ impl Lane {
         }
         let open = self.write.iter().flat_map(Write::puts);
         let waiting = self.slots.values().filter_map(|slot| slot.resume.as_ref());
-        let waiting = waiting.flat_map(|resume| &resume.course.unsure);
+        let waiting = waiting.flat_map(|resume| &resume.history.unconfirmed_puts);
         open.chain(waiting).map(|put| put.draining.generation).min()
     }
 
     /// Applies a read of the whole load balancer that was sent at `began`. For each pool at rest, compares the
     /// members with the PUTs whose answers were lost, if those PUTs must have arrived by then (W4).
-    pub(super) fn looked_at(&mut self, began: Now, facts: &LbFacts) {
+    pub(super) fn apply_read(&mut self, began: Now, facts: &LbFacts) {
         if facts.provisioning == Provisioning::Updating {
             return;
         }
         for (name, slot) in &mut self.slots {
-            let Some(resume) = slot.resume.as_mut().filter(|resume| !resume.course.unsure.is_empty()) else {
+            let Some(resume) =
+                slot.resume.as_mut().filter(|resume| !resume.history.unconfirmed_puts.is_empty())
+            else {
                 continue;
             };
             let seen = facts.pools.iter().find(|pool| pool.id.pool == *name);
             if let Some(pool) = seen.filter(|pool| pool.provisioning != Provisioning::Updating)
                 && began >= resume.since.plus(PROBE_DELAY)
             {
-                resume.course.seen(&pool.members());
+                resume.history.seen(&pool.members());
             }
         }
     }
@@ -356,12 +358,12 @@ impl Lane {
 
     /// Whether the lane can be granted now.
     pub(super) fn is_ready(&self) -> bool {
-        self.could_grant() && self.sight == InitialRead::AtRest
+        self.could_grant() && self.initial_read == InitialRead::AtRest
     }
 
     /// Whether the lane could be granted after an initial read, and that read is due.
-    pub(super) fn wants_look(&self) -> bool {
-        self.could_grant() && self.sight.is_due()
+    pub(super) fn wants_initial_read(&self) -> bool {
+        self.could_grant() && self.initial_read.is_due()
     }
 
     fn could_grant(&self) -> bool {
@@ -383,8 +385,8 @@ impl Lane {
         {
             self.closed = Closed::Open;
         }
-        self.covered_until.take_if(|until| *until <= now);
-        self.sight.wake(now);
+        self.lease_required_until.take_if(|until| *until <= now);
+        self.initial_read.wake(now);
     }
 
     /// Time of the next change without input.
@@ -392,9 +394,9 @@ impl Lane {
         let write = self.write.as_ref().and_then(Write::deadline);
         let deferred = self.deferred.first().map(|(at, _)| *at);
         // A lane without slots needs no read, and nothing must keep it alive.
-        let looked_at = self.sight.deadline().filter(|_| !self.slots.is_empty());
-        let covered = self.covered_until.filter(|_| !self.slots.is_empty());
-        let closed = earliest(earliest(self.closed.deadline(), looked_at), covered);
+        let apply_read = self.initial_read.deadline().filter(|_| !self.slots.is_empty());
+        let lease_required_count = self.lease_required_until.filter(|_| !self.slots.is_empty());
+        let closed = earliest(earliest(self.closed.deadline(), apply_read), lease_required_count);
         earliest(earliest(write, deferred), closed)
     }
 
@@ -403,7 +405,7 @@ impl Lane {
         let later = self.deferred.iter().map(|(_, pool)| pool);
         let waiting = self.order.iter().map(|(_, _, pool)| pool).chain(later).filter_map(|pool| {
             let slot = self.slots.get(pool)?;
-            Some((PoolId::new(lb.clone(), pool.clone()), slot.word(), slot.since()?))
+            Some((PoolId::new(lb.clone(), pool.clone()), slot.label(), slot.since()?))
         });
         let closed = match &self.closed {
             Closed::Open => None,
@@ -412,9 +414,12 @@ impl Lane {
         };
         LaneView {
             lb: lb.clone(),
-            writing: self.write.as_ref().map(|write| (write.pool.clone(), write.phase.word(), write.granted)),
+            writing: self
+                .write
+                .as_ref()
+                .map(|write| (write.pool.clone(), write.phase.label(), write.granted)),
             waiting: waiting.collect(),
-            closed_until: closed.max(self.sight.closed_until(now)),
+            closed_until: closed.max(self.initial_read.closed_until(now)),
             blocked_by: None,
         }
     }

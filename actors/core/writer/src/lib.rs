@@ -70,18 +70,18 @@ mod unread;
 mod verify;
 mod write;
 
-use breaker::Breaker;
+use breaker::WriteBreaker;
 use budget::Budget;
 use gate::Gates;
 use in_flight::{Calls, Purpose};
-use initial_read::Sights;
-use lane::{Closed, Lane, Noted};
+use initial_read::InitialReads;
+use lane::{Closed, Lane, LaneTotals};
 use lease::SharedLease;
 use operator::WriterPolicy;
 use status::WriterStatus;
 use unread::UnreadChanges;
 use verify::Verifications;
-use write::Phase;
+use write::WritePhase;
 
 pub use gate::Throttling;
 pub use lease::FOREIGN_HOLD;
@@ -226,6 +226,7 @@ pub enum Out {
     Observed(PoolId, Observation),
     /// To the admin state: the admin part of a pool's slot ended (N3).
     AdminFinished {
+        /// The pool.
         pool: PoolId,
         /// Generation that was to be applied.
         generation: u64,
@@ -244,6 +245,7 @@ pub enum Out {
     Sent(CallId),
     /// To Discovery: the answer to its read.
     Read {
+        /// Id of the request.
         call: CallId,
         /// Time at which the GET began.
         began: Now,
@@ -255,7 +257,12 @@ pub enum Out {
     /// To the ARM port.
     Call(ArmCall),
     /// To the ARM port's gate policy and to the Leader: the times until which each class of calls is closed (W6, W8).
-    Gates { reads_until: Option<Now>, writes_until: Option<Now> },
+    Gates {
+        /// Reads.
+        reads_until: Option<Now>,
+        /// Writes.
+        writes_until: Option<Now>,
+    },
     /// To the Kubernetes port: a request about the shared Lease.
     Lease(CallId, LeaseAsk),
     /// To the Kubernetes port: count the events since this time in which the cloud-controller-manager reports that it
@@ -309,7 +316,7 @@ pub struct Writer {
     ready: BTreeSet<LbName>,
     /// Lanes that could be granted if an initial read in this term had shown their load balancer at rest.
     unseen: BTreeSet<LbName>,
-    sights: Sights,
+    initial_reads: InitialReads,
     granted_last: Option<LbName>,
     /// Deadlines of the lanes.
     timers: BTreeSet<(Now, LbName)>,
@@ -322,12 +329,12 @@ pub struct Writer {
     calls: Calls,
     gates: Gates,
     budget: Budget,
-    breaker: Breaker,
+    breaker: WriteBreaker,
     verifications: Verifications,
     /// The shared Lease. `None`: not used.
     shared_lease: Option<SharedLease>,
     /// Time until which a process that shuts down tries to release it.
-    let_go_by: Option<Now>,
+    release_by: Option<Now>,
     /// Whether a rate limit of the cloud configuration delayed the next grant.
     grant_limited: bool,
     /// Time at which a token, or the breaker, admits the next grant or read.
@@ -353,7 +360,7 @@ impl Writer {
         let gates = Gates::new(params.throttling);
         Writer {
             shared_lease: params.lease.clone().map(SharedLease::new),
-            let_go_by: None,
+            release_by: None,
             params,
             standing: Standing::Standby,
             policy: WriterPolicy::default(),
@@ -366,7 +373,7 @@ impl Writer {
             lanes: BTreeMap::new(),
             ready: BTreeSet::new(),
             unseen: BTreeSet::new(),
-            sights: Sights::after(CallId(0)),
+            initial_reads: InitialReads::after(CallId(0)),
             granted_last: None,
             timers: BTreeSet::new(),
             busy: 0,
@@ -375,7 +382,7 @@ impl Writer {
             calls: Calls::default(),
             gates,
             budget,
-            breaker: Breaker::default(),
+            breaker: WriteBreaker::default(),
             verifications: Verifications::default(),
             grant_limited: false,
             refill: None,
@@ -386,7 +393,7 @@ impl Writer {
     fn on_standing(&mut self, now: Now, standing: Standing, out: &mut Vec<Out>) {
         let before = std::mem::replace(&mut self.standing, standing);
         if before.term() != standing.term() {
-            self.close_eyes();
+            self.reset_initial_reads();
             self.interrupt_all(now, out);
             if let Some(lease) = &mut self.shared_lease {
                 lease.forfeit(now, standing.leads(), out);
@@ -420,20 +427,21 @@ impl Writer {
     fn touch(&mut self, lb: &LbName) {
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         debug_assert!(lane.is_consistent(), "a lane lost a slot");
-        let noted = Noted { busy: lane.write.is_some(), waiting: lane.waiting(), deadline: lane.deadline() };
-        let before = std::mem::replace(&mut lane.noted, noted);
-        self.busy = self.busy + usize::from(noted.busy) - usize::from(before.busy);
-        self.waiting = self.waiting + noted.waiting - before.waiting;
-        if before.deadline != noted.deadline {
+        let totals =
+            LaneTotals { busy: lane.write.is_some(), waiting: lane.waiting(), deadline: lane.deadline() };
+        let before = std::mem::replace(&mut lane.totals, totals);
+        self.busy = self.busy + usize::from(totals.busy) - usize::from(before.busy);
+        self.waiting = self.waiting + totals.waiting - before.waiting;
+        if before.deadline != totals.deadline {
             if let Some(at) = before.deadline {
                 self.timers.remove(&(at, lb.clone()));
             }
-            if let Some(at) = noted.deadline {
+            if let Some(at) = totals.deadline {
                 self.timers.insert((at, lb.clone()));
             }
         }
-        let (ready, wants_look) = (lane.is_ready(), lane.wants_look());
-        for (belongs, set) in [(ready, &mut self.ready), (wants_look, &mut self.unseen)] {
+        let (ready, wants_initial_read) = (lane.is_ready(), lane.wants_initial_read());
+        for (belongs, set) in [(ready, &mut self.ready), (wants_initial_read, &mut self.unseen)] {
             if belongs {
                 set.insert(lb.clone());
             } else {
@@ -460,34 +468,34 @@ impl Writer {
         if let Some(write) = lane.write.as_ref().filter(|write| write.deadline().is_some_and(|at| at <= now))
         {
             match &write.phase {
-                Phase::Taking => take_over = true,
-                Phase::Polling(_) => poll = true,
-                Phase::Reading | Phase::Putting(_) => {}
+                WritePhase::Taking => take_over = true,
+                WritePhase::Polling(_) => poll = true,
+                WritePhase::Reading | WritePhase::Putting(_) => {}
             }
         }
         if take_over {
             self.on_take_unanswered(now, lb, out);
         }
         if poll {
-            self.ask_on(now, lb);
+            self.poll_or_glance(now, lb);
         }
         self.touch(lb);
     }
 
     /// Starts everything that may start now, and publishes what has changed.
-    fn settle(&mut self, now: Now, out: &mut Vec<Out>) {
-        self.hold_all(now, out);
-        self.look_around();
+    fn reconcile(&mut self, now: Now, out: &mut Vec<Out>) {
+        self.cancel_while_disallowed(now, out);
+        self.queue_initial_reads();
         self.send_reads(now, out);
         self.grant_all(now, out);
         self.grant_bypasses(now, out);
-        self.note_rate_limited_grant(now, out);
+        self.count_rate_limited_grant(now, out);
         self.send_reads(now, out);
-        self.advance_shared_lease(now, out);
+        self.reconcile_shared_lease(now, out);
         // A grant that could be paid now waits for the shared Lease, which has its own deadline.
         let grants = self.grant_refill(now).filter(|at| *at > now);
         self.refill = earliest(grants, self.read_refill(now));
-        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_let_go(now) {
+        if self.life == Life::Ending && self.calls.puts() == 0 && self.has_released(now) {
             self.life = Life::Quiet;
             let shared_is_free = self.shared_lease.as_ref().is_none_or(|lease| lease.is_free(now));
             out.push(Out::Quiet { shared_is_free });
@@ -518,7 +526,10 @@ impl Writer {
         rule(timers == self.timers.len(), "a lane's deadline is not armed")?;
         let ready = self.lanes.iter().filter(|(_, lane)| lane.is_ready()).map(|(lb, _)| lb);
         rule(ready.eq(&self.ready), "the set of ready lanes is wrong")?;
-        rule(self.sights_are_consistent(), "what was seen of a load balancer is not known in its lane")?;
+        rule(
+            self.initial_reads_are_consistent(),
+            "what was seen of a load balancer is not known in its lane",
+        )?;
         rule(self.verifications.is_consistent(), "verifications lost their order")?;
         let lease = self.shared_lease.as_ref().is_none_or(SharedLease::is_consistent);
         rule(lease, "the shared Lease is held that is known to be another client's")?;
@@ -539,7 +550,7 @@ impl Machine for Writer {
             In::OperatorPolicy { term, policy } => self.on_policy(term, policy),
             In::Attempt(id, pool) => self.on_attempt(now, id, pool, out),
             In::OpenGates(id, class) => self.on_open_gates(now, id, class, out),
-            In::PassOn(id, answer) => self.pass_on(now, id, answer, out),
+            In::PassOn(id, answer) => self.forward_answer(now, id, answer, out),
             In::Due(pool, due) => self.on_due(now, &pool, due),
             In::Withdraw(pool) => self.on_withdraw(&pool),
             In::Taken(pool, attempt, taken) => self.on_taken(now, &pool, attempt, taken, out),
@@ -552,7 +563,7 @@ impl Machine for Writer {
             In::Headroom(class, remaining) => self.budget.headroom(now, class, remaining),
             In::Unread(pool, read) => self.on_unread(now, pool, read),
             In::ReadUpTo(read) => self.on_read_up_to(read),
-            In::Remembered(noted) => self.gates.remember(now, noted),
+            In::Remembered(totals) => self.gates.remember(now, totals),
             In::Lease(call, answer) => self.on_lease(now, call, answer, out),
             In::LockFailures(call, count) => self.on_lock_failures(now, call, count, out),
             In::AwaitingIngress(newest) => {
@@ -561,7 +572,7 @@ impl Machine for Writer {
                 }
             }
         }
-        self.settle(now, out);
+        self.reconcile(now, out);
     }
 
     fn deadline(&self) -> Option<Now> {
@@ -569,7 +580,7 @@ impl Machine for Writer {
         let calls = earliest(self.calls.deadline(), self.verifications.deadline());
         let lease =
             self.shared_lease.as_ref().filter(|_| self.life != Life::Quiet).and_then(SharedLease::deadline);
-        let ending = self.let_go_by.filter(|_| self.life == Life::Ending);
+        let ending = self.release_by.filter(|_| self.life == Life::Ending);
         let others = earliest(earliest(lease, ending), self.shown.deadline());
         earliest(earliest(lanes, calls), earliest(self.refill, others))
     }
@@ -588,7 +599,7 @@ impl Machine for Writer {
         for (pool, attempt) in self.verifications.due(now) {
             self.calls.queue(Purpose::Verify(pool, attempt));
         }
-        self.settle(now, out);
+        self.reconcile(now, out);
     }
 }
 

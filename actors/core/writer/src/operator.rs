@@ -15,9 +15,9 @@ use model::operator_request::{Answer, Done, Effect, Refusal, RequestId};
 use model::policy::{Mode, OperatorPolicy};
 use model::sample::GateClass;
 
-use super::completion::End;
+use super::completion::WriteEnd;
 use super::lane::{Closed, PROBE_DELAY};
-use super::write::Phase;
+use super::write::WritePhase;
 use super::{Life, Out, Writer};
 
 /// The operator's policy, as far as it is known.
@@ -57,7 +57,7 @@ impl Writer {
 
     /// Passes on an answer about a pause. The writer has already applied the pause, so that it is effective now if no
     /// other client may write.
-    pub(super) fn pass_on(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
+    pub(super) fn forward_answer(&self, now: Now, id: RequestId, answer: Answer, out: &mut Vec<Out>) {
         let effect = if self.standing.leads_for_certain(now) { Effect::Now } else { Effect::WhenRead };
         let answer = match answer {
             Answer::Done(Done::Paused(_)) => Answer::Done(Done::Paused(effect)),
@@ -71,22 +71,22 @@ impl Writer {
     }
 
     /// Whether writes may begin: the policy of this term is known and allows them.
-    pub(super) fn is_let(&self) -> bool {
+    pub(super) fn is_write_allowed(&self) -> bool {
         let term = self.standing.term();
         term.is_some() && self.policy.term >= term && !self.policy.policy.only_observes()
     }
 
     /// Cancels everything that could lead to a PUT while no write is allowed, including grants and waiting retries. A
     /// PUT in flight is followed to its end.
-    pub(super) fn hold_all(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.is_let() || !self.standing.leads() || self.life != Life::Running {
+    pub(super) fn cancel_while_disallowed(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.is_write_allowed() || !self.standing.leads() || self.life != Life::Running {
             return;
         }
         let begun = |lb: &LbName, writer: &Writer| {
             let Some(lane) = writer.lanes.get(lb) else { return (false, false) };
             let unsent = lane.write.as_ref().is_some_and(|write| match write.phase {
-                Phase::Taking | Phase::Reading => true,
-                Phase::Putting(_) | Phase::Polling(_) => false,
+                WritePhase::Taking | WritePhase::Reading => true,
+                WritePhase::Putting(_) | WritePhase::Polling(_) => false,
             });
             (unsent, !lane.paused().is_empty())
         };
@@ -97,7 +97,7 @@ impl Writer {
                 self.interrupt_resumes(&lb, out);
             }
             if unsent {
-                self.end(now, &lb, End::NotGranted, out);
+                self.end(now, &lb, WriteEnd::NotGranted, out);
             }
             if waits || unsent {
                 self.touch(&lb);
@@ -145,7 +145,7 @@ impl Writer {
             return Some(Refusal::Paused(by));
         }
         // The policy of this term is not known yet.
-        if !self.is_let() {
+        if !self.is_write_allowed() {
             return Some(Refusal::NotLeading);
         }
         let gate = GateClass::ALL.into_iter().filter_map(|class| self.gates.closed(now, class)).max();

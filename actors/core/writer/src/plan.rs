@@ -22,12 +22,12 @@ pub enum Plan {
     /// Members and admin states are in sync: no PUT.
     Unchanged,
     /// A PUT with this change.
-    Edit(Box<Change>),
+    Edit(Box<PoolChange>),
 }
 
 /// A change of one pool, and its result.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct PoolChange {
     /// The edit of the document from the GET.
     pub edit: Edit,
     /// Members after the PUT.
@@ -48,13 +48,15 @@ impl Plan {
     #[must_use]
     pub fn or_as_it_is(self, facts: &PoolFacts) -> Plan {
         match self {
-            Plan::Unchanged => Plan::Edit(Box::new(Change { members: facts.members(), ..Change::default() })),
+            Plan::Unchanged => {
+                Plan::Edit(Box::new(PoolChange { members: facts.members(), ..PoolChange::default() }))
+            }
             Plan::Edit(_) => self,
         }
     }
 }
 
-impl Change {
+impl PoolChange {
     /// Whether it keeps the members, and the admin states that the pool's source sets.
     #[must_use]
     pub fn keeps_members(&self) -> bool {
@@ -74,7 +76,7 @@ pub fn plan(
     draining: &Draining,
     network: Option<&NetworkId>,
 ) -> Plan {
-    let mut change = Change { members: facts.members(), ..Change::default() };
+    let mut change = PoolChange { members: facts.members(), ..PoolChange::default() };
     if let Some(level) = level {
         edit_members(facts, level, draining, network, &mut change);
     }
@@ -114,7 +116,7 @@ fn edit_members(
     level: &Level,
     draining: &Draining,
     network: Option<&NetworkId>,
-    change: &mut Change,
+    change: &mut PoolChange,
 ) {
     let observed = facts.members();
     if level.is_right(&observed) {

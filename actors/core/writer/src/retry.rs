@@ -10,11 +10,11 @@ use model::attempt::Outcome;
 use model::ids::{AttemptId, LbName, PoolId};
 use model::machine::{Now, step_of};
 
-use super::classify::{Class, Stage, classify, may_be_carried_out};
-use super::completion::End;
+use super::classify::{FailureClass, Stage, classify, may_be_carried_out};
+use super::completion::WriteEnd;
 use super::lane::Closed;
-use super::slot::{Resume, Wait, Why};
-use super::write::{Exclusion, Membership, Phase, Write};
+use super::slot::{Resume, Wait, WaitReason};
+use super::write::{Exclusion, MembershipPart, Write, WritePhase};
 use super::{Out, Writer, our_failure};
 
 /// Delays before client retries, without jitter. The last one repeats (W4).
@@ -49,14 +49,14 @@ impl Writer {
     /// Gives lane and turn back while a foreign operation runs. The write continues later under its id (W2).
     pub(super) fn wait_for_foreign(&mut self, now: Now, lb: &LbName, out: &mut Vec<Out>) {
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (wait, next) = Wait::again(write.course.wait, now);
-        write.course.wait = Some(wait);
+        let (wait, next) = Wait::again(write.history.wait, now);
+        write.history.wait = Some(wait);
         match next {
-            Some(not_before) => self.set_aside(now, lb, not_before, Why::ForeignOperation),
+            Some(not_before) => self.set_aside(now, lb, not_before, WaitReason::ForeignOperation),
             None => {
                 let message = "another operation on the load balancer did not end within two minutes";
                 let failure = our_failure(FailureKind::Operation, message);
-                self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+                self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
             }
         }
     }
@@ -65,7 +65,7 @@ impl Writer {
     /// after the last retry of one of them the failure is terminal (W4, S0). During shutdown there are no retries. A
     /// write with only an admin part ends: the queue of nodes, which cannot wait as long, decides when to try it
     /// again (N3).
-    pub(super) fn try_again_later(
+    pub(super) fn retry_later(
         &mut self,
         now: Now,
         lb: &LbName,
@@ -75,30 +75,30 @@ impl Writer {
     ) {
         let most = self.params.client_retries;
         let Some(write) = self.open_write_mut(lb) else { return };
-        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
-        if write.is_admin_alone() {
-            self.end(now, lb, End::Retriable { failure, eligible_at: None }, out);
+        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
+        if write.is_admin_only() {
+            self.end(now, lb, WriteEnd::Retriable { failure, eligible_at: None }, out);
             return;
         }
-        if tried >= most || !write.is_wanted() {
-            self.end(now, lb, End::Terminal(failure), out);
+        if tried >= most || !write.has_parts() {
+            self.end(now, lb, WriteEnd::Terminal(failure), out);
             return;
         }
         if !self.is_current(attempt) {
-            self.end(now, lb, End::Interrupted, out);
+            self.end(now, lb, WriteEnd::Interrupted, out);
             return;
         }
         let Some(write) = self.open_write_mut(lb) else { return };
-        *write.course.retries(stage) += 1;
+        *write.history.retries(stage) += 1;
         match &write.phase {
-            Phase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
-                write.course.unsure.push(Arc::clone(put));
-                self.tell_what_waits_missed(lb, out);
+            WritePhase::Putting(put) if stage == Stage::Put && may_be_carried_out(&failure) => {
+                write.history.unconfirmed_puts.push(Arc::clone(put));
+                self.report_missed_while_waiting(lb, out);
             }
-            Phase::Taking | Phase::Reading | Phase::Putting(_) | Phase::Polling(_) => {}
+            WritePhase::Taking | WritePhase::Reading | WritePhase::Putting(_) | WritePhase::Polling(_) => {}
         }
         let not_before = now.plus(retry_delay(attempt, tried, failure.retry_after));
-        self.set_aside(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
     }
 
     /// Retries a throttled write later, as S0's client does: after the same delay as for any other problem,
@@ -108,29 +108,29 @@ impl Writer {
     pub(super) fn wait_for_throttle(&mut self, now: Now, lb: &LbName, stage: Stage) -> bool {
         let Some(lane) = self.lanes.get_mut(lb) else { return false };
         let Some(write) = &mut lane.write else { return false };
-        let (attempt, tried) = (write.attempt, *write.course.retries(stage));
+        let (attempt, tried) = (write.attempt, *write.history.retries(stage));
         let not_before = now.plus(retry_delay(attempt, tried, RetryAfter::Absent));
         let locked = matches!(lane.closed, Closed::Until(until) if until > not_before);
-        if write.is_admin_alone()
+        if write.is_admin_only()
             || locked
             || tried >= self.params.client_retries
-            || !write.is_wanted()
+            || !write.has_parts()
             || !self.is_current(attempt)
         {
             return false;
         }
         let Some(write) = self.open_write_mut(lb) else { return false };
-        *write.course.retries(stage) += 1;
-        write.course.put_throttled = match stage {
+        *write.history.retries(stage) += 1;
+        write.history.put_throttled = match stage {
             Stage::Put => true,
             Stage::Read | Stage::Poll => false,
         };
-        self.set_aside(now, lb, not_before, Why::ClientRetry);
+        self.set_aside(now, lb, not_before, WaitReason::ClientRetry);
         true
     }
 
     /// Puts a write back into its pool's slot, and frees lane and turn. The next grant reuses its id.
-    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: Why) {
+    pub(super) fn set_aside(&mut self, now: Now, lb: &LbName, not_before: Now, why: WaitReason) {
         let Some(write) = self.take_write(now, lb) else { return };
         let Some(lane) = self.lanes.get_mut(lb) else { return };
         let due = write.due();
@@ -140,7 +140,7 @@ impl Writer {
             posted: false,
             admin_granted: write.admin_granted,
             since: now,
-            course: write.course,
+            history: write.history,
             why,
             not_before: Some(not_before),
         };
@@ -149,7 +149,7 @@ impl Writer {
 
     /// Counts a probe of a lane in doubt as a try of the pool's own write, once the wait of that write is over. The
     /// lane grants nothing meanwhile, so that the write has an end however long the doubt lasts (W4).
-    pub(super) fn look_was_a_try(
+    pub(super) fn count_probe_as_try(
         &mut self,
         now: Now,
         pool: &PoolId,
@@ -159,8 +159,14 @@ impl Writer {
         let ends = match &read {
             Ok(_) => true,
             Err(failure) => match classify(failure, Stage::Read) {
-                Class::ClientRetry | Class::Terminal | Class::Stale | Class::Retriable => true,
-                Class::EtagRound | Class::Throttled(_) | Class::NotGranted | Class::GateClosed => false,
+                FailureClass::ClientRetry
+                | FailureClass::Terminal
+                | FailureClass::Stale
+                | FailureClass::Retriable => true,
+                FailureClass::EtagRound
+                | FailureClass::Throttled(_)
+                | FailureClass::NotGranted
+                | FailureClass::GateClosed => false,
             },
         };
         if !ends || !self.wake_in_doubt(now, pool) {
@@ -193,13 +199,13 @@ impl Writer {
                 attempt: resume.attempt,
                 pool: pool.clone(),
                 granted: now,
-                membership: due.map_or(Membership::Not, Membership::Asked),
+                membership: due.map_or(MembershipPart::Absent, MembershipPart::Requested),
                 admin: granted.admin,
                 admin_granted: resume.admin_granted,
-                course: resume.course,
+                history: resume.history,
                 token: false,
-                cover: Exclusion::SharedLease,
-                phase: Phase::Reading,
+                exclusion: Exclusion::SharedLease,
+                phase: WritePhase::Reading,
             });
         });
         lane.write = woken;

@@ -10,7 +10,7 @@ use model::sample::{ArmVerb, Caller, GateClass, Metric};
 
 use super::budget::Need;
 use super::lane::{Eligible, Lane};
-use super::write::Phase;
+use super::write::WritePhase;
 use super::{Out, Writer};
 
 impl Writer {
@@ -78,12 +78,12 @@ impl Writer {
             return 0;
         }
         let writes = self.lanes.values().filter_map(|lane| lane.write.as_ref());
-        self.calls.begun_waiting() + writes.filter(|write| matches!(write.phase, Phase::Taking)).count()
+        self.calls.begun_waiting() + writes.filter(|write| matches!(write.phase, WritePhase::Taking)).count()
     }
 
     /// Counts a grant that is delayed by a rate limit of the cloud configuration, for its PUT or else for its GET.
     /// Each grant counts once. Waits for our own budget do not count (E2).
-    pub(super) fn note_rate_limited_grant(&mut self, now: Now, out: &mut Vec<Out>) {
+    pub(super) fn count_rate_limited_grant(&mut self, now: Now, out: &mut Vec<Out>) {
         self.grant_limited &= !self.ready.is_empty();
         if self.grant_limited {
             return;

@@ -17,7 +17,7 @@ pub(super) enum Rank {
     /// A required member is missing.
     Add,
     /// Restores and removals.
-    Rest,
+    RestoreOrRemove,
 }
 
 /// The due parts of a pool.
@@ -30,15 +30,15 @@ pub(super) struct Slot {
     /// A write that gave its lane back and will continue.
     pub resume: Option<Resume>,
     /// The wait for Service changes that were read but not processed.
-    pub unread: Unread,
+    pub unread: UnreadWait,
 }
 
 /// Whether a slot waits for Service changes that were read before its grant and are not processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Unread {
+pub(super) enum UnreadWait {
     /// No such changes are known.
     #[default]
-    Nothing,
+    NotWaiting,
     /// Waits until this time at most.
     Until(Now),
     /// Has waited for the maximum time.
@@ -59,16 +59,16 @@ pub(super) struct Resume {
     /// Time at which it began to wait.
     pub since: Now,
     /// State that the write keeps.
-    pub course: WriteHistory,
+    pub history: WriteHistory,
     /// Reason of the wait.
-    pub why: Why,
+    pub why: WaitReason,
     /// Earliest time of the next grant. `None`: that time has come.
     pub not_before: Option<Now>,
 }
 
 /// Reason for which a write waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Why {
+pub(super) enum WaitReason {
     /// A foreign operation runs on the load balancer (W2).
     ForeignOperation,
     /// ARM or the connection has a problem (W4).
@@ -105,14 +105,14 @@ impl Slot {
     }
 
     /// The name of its rank, or of the reason of its wait, for operators.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn label(&self) -> &'static str {
         if self.is_retried() {
             return "waiting to retry";
         }
         let membership = self.membership.map(|due| (of_class(due.class), due.class.as_str()));
         let admin = self.admin.map(|due| match due.urgency {
             AdminUrgency::Down => (Rank::Down, "down"),
-            AdminUrgency::Restore => (Rank::Rest, "restore"),
+            AdminUrgency::Restore => (Rank::RestoreOrRemove, "restore"),
         });
         [membership, admin]
             .into_iter()
@@ -125,8 +125,8 @@ impl Slot {
     pub(super) fn deferred(&self) -> Option<Now> {
         let resumes = self.resume.as_ref().and_then(|resume| resume.not_before);
         let read = match self.unread {
-            Unread::Until(until) if self.admin.is_none() => Some(until),
-            Unread::Until(_) | Unread::Nothing | Unread::Waited => None,
+            UnreadWait::Until(until) if self.admin.is_none() => Some(until),
+            UnreadWait::Until(_) | UnreadWait::NotWaiting | UnreadWait::Waited => None,
         };
         resumes.max(read)
     }
@@ -134,16 +134,16 @@ impl Slot {
     /// Waits for an unprocessed Service change, until this time at most.
     pub(super) fn wait_for_unread(&mut self, until: Now) {
         match self.unread {
-            Unread::Nothing if self.membership.is_some() => self.unread = Unread::Until(until),
-            Unread::Nothing | Unread::Until(_) | Unread::Waited => {}
+            UnreadWait::NotWaiting if self.membership.is_some() => self.unread = UnreadWait::Until(until),
+            UnreadWait::NotWaiting | UnreadWait::Until(_) | UnreadWait::Waited => {}
         }
     }
 
     /// Ends the wait for unprocessed changes.
-    pub(super) fn all_is_read(&mut self) {
+    pub(super) fn end_unread_wait(&mut self) {
         match self.unread {
-            Unread::Until(_) => self.unread = Unread::Nothing,
-            Unread::Nothing | Unread::Waited => {}
+            UnreadWait::Until(_) => self.unread = UnreadWait::NotWaiting,
+            UnreadWait::NotWaiting | UnreadWait::Waited => {}
         }
     }
 
@@ -153,23 +153,23 @@ impl Slot {
             resume.not_before.take_if(|at| *at <= now);
         }
         match self.unread {
-            Unread::Until(until) if until <= now => self.unread = Unread::Waited,
-            Unread::Until(_) | Unread::Nothing | Unread::Waited => {}
+            UnreadWait::Until(until) if until <= now => self.unread = UnreadWait::Waited,
+            UnreadWait::Until(_) | UnreadWait::NotWaiting | UnreadWait::Waited => {}
         }
     }
 
     /// Whether it waits for a client retry.
     fn is_retried(&self) -> bool {
         self.resume.as_ref().is_some_and(|resume| match resume.why {
-            Why::ForeignOperation | Why::Rate => false,
-            Why::ClientRetry => true,
+            WaitReason::ForeignOperation | WaitReason::Rate => false,
+            WaitReason::ClientRetry => true,
         })
     }
 
     /// Makes membership due, or changes its class. It does not wait for the retry of an admin part.
     pub(super) fn membership_due(&mut self, due: Due) {
         if self.membership.is_none() {
-            self.hasten();
+            self.retry_at_next_grant();
         }
         if let Some(resume) = &mut self.resume {
             resume.posted = true;
@@ -207,7 +207,7 @@ impl Slot {
             self.resume = Some(Resume { posted, ..resume });
         }
         if newer {
-            self.hasten();
+            self.retry_at_next_grant();
         }
     }
 
@@ -232,7 +232,7 @@ impl Slot {
     /// Makes an admin part due. A Down does not wait for the retry of a membership write (N3).
     pub(super) fn admin_due(&mut self, due: AdminDue) {
         match due.urgency {
-            AdminUrgency::Down if self.admin.is_none() => self.hasten(),
+            AdminUrgency::Down if self.admin.is_none() => self.retry_at_next_grant(),
             AdminUrgency::Down | AdminUrgency::Restore => {}
         }
         self.admin = Some(due);
@@ -244,11 +244,11 @@ impl Slot {
             return self.take_granted();
         }
         let (admin, resume) = (self.admin.take(), self.resume.take());
-        Slot { membership: None, admin, resume, unread: Unread::Nothing }
+        Slot { membership: None, admin, resume, unread: UnreadWait::NotWaiting }
     }
 
     /// Moves the client's next try to the next grant, together with the newly due part.
-    fn hasten(&mut self) {
+    fn retry_at_next_grant(&mut self) {
         if self.is_retried()
             && let Some(resume) = &mut self.resume
         {
@@ -269,13 +269,13 @@ fn of_class(class: Class) -> Rank {
     match class {
         Class::Revive => Rank::Revive,
         Class::Add => Rank::Add,
-        Class::Remove => Rank::Rest,
+        Class::Remove => Rank::RestoreOrRemove,
     }
 }
 
 fn of_urgency(urgency: AdminUrgency) -> Rank {
     match urgency {
         AdminUrgency::Down => Rank::Down,
-        AdminUrgency::Restore => Rank::Rest,
+        AdminUrgency::Restore => Rank::RestoreOrRemove,
     }
 }

@@ -89,7 +89,7 @@ impl Writer {
     }
 
     fn publish_gates(&mut self, now: Now, out: &mut Vec<Out>) {
-        let mut moved = false;
+        let mut etag_changes = false;
         for class in GateClass::ALL {
             let closed_until = self.gates.closed(now, class);
             let (tokens, capacity) = self.budget.shown(now, class);
@@ -112,9 +112,9 @@ impl Writer {
                 (shown.capacity, shown.short_until) = (capacity, short_until);
                 out.push(Out::Gate(class, GateView { closed_until, tokens, capacity, short_until }));
             }
-            moved |= gate_moved;
+            etag_changes |= gate_moved;
         }
-        if moved {
+        if etag_changes {
             let reads_until = self.shown.reads.closed_until;
             let writes_until = self.shown.writes.closed_until;
             out.push(Out::Gates { reads_until, writes_until });

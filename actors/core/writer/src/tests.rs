@@ -1167,7 +1167,7 @@ fn w2_a_write_on_a_load_balancer_that_was_created_again_is_not_lost() {
     for (guid, lost) in [("first", true), ("second", false)] {
         let mut bench = Bench::leading(params());
         let web = pool("lb", "web");
-        bench.writer.verifications.seen_guid(at(0), &web.lb, Some(&"first".into()));
+        bench.writer.verifications.observe_guid(at(0), &web.lb, Some(&"first".into()));
         bench.now = 500;
         let (attempt, call) = bench.begin_put(&web, &[1]);
         bench.answer(call, accepted(Provisioning::Succeeded, RetryAfter::Absent));

@@ -27,7 +27,7 @@ pub(super) struct UnreadChanges {
     /// Time at which the newest change of each Service was read, by the name of its IPv4 pool.
     newest: BTreeMap<PoolName, Now>,
     /// Time up to which all changes are processed.
-    taken_in: Now,
+    processed_until: Now,
     /// Waiting pools.
     waiting: BTreeSet<PoolId>,
 }
@@ -54,7 +54,7 @@ fn ipv4(pool: &PoolName) -> Option<PoolName> {
 impl Writer {
     /// Records that a change of the Service with this IPv4 pool was read.
     pub(super) fn on_unread(&mut self, now: Now, pool: PoolName, read: Now) {
-        if read <= self.unread.taken_in {
+        if read <= self.unread.processed_until {
             return;
         }
         if !self.lanes.is_empty() {
@@ -70,14 +70,14 @@ impl Writer {
 
     /// Records that all changes up to this time are processed and their results are with the pools.
     pub(super) fn on_read_up_to(&mut self, read: Now) {
-        self.unread.taken_in = self.unread.taken_in.max(read);
+        self.unread.processed_until = self.unread.processed_until.max(read);
         self.unread.newest.retain(|_, newest| *newest > read);
         let (unread, waiting) = (&self.unread, &self.unread.waiting);
-        let go_on: Vec<PoolId> = waiting.iter().filter(|pool| !unread.has(&pool.pool)).cloned().collect();
-        for pool in go_on {
+        let ready: Vec<PoolId> = waiting.iter().filter(|pool| !unread.has(&pool.pool)).cloned().collect();
+        for pool in ready {
             self.unread.waiting.remove(&pool);
             if let Some(lane) = self.lanes.get_mut(&pool.lb) {
-                lane.edit(&pool.pool, Slot::all_is_read);
+                lane.edit(&pool.pool, Slot::end_unread_wait);
             }
             self.touch(&pool.lb);
         }

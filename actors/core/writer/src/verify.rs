@@ -30,14 +30,14 @@ use model::machine::Now;
 const READS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// Most writes that are verified at a time. Beyond that, the oldest are left to the next discovery (D3).
-const MOST: usize = 256;
+const MAX_VERIFICATIONS: usize = 256;
 
 /// Most tags kept for one load balancer before obsolete ones are dropped.
-const TAGS: usize = 64;
+const MAX_TAGS: usize = 64;
 
 /// A write that ended and must be verified.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenPool {
     /// The attempt.
     pub attempt: AttemptId,
     /// Members that must be there.
@@ -71,20 +71,20 @@ struct Identity {
 
 #[derive(Clone, Debug)]
 struct Verification {
-    written: Written,
+    written: WrittenPool,
     /// Time at which the write ended.
     ended: Now,
     /// Index of the next read.
     next: usize,
-    step: Step,
+    step: VerifyStep,
     /// Result of the last successful read, and the time at which it was sent.
     last: Option<(Arc<PoolFacts>, Now)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum VerifyStep {
     Until(Now),
-    Asked,
+    Reading,
 }
 
 /// Entity tags of one load balancer while a write on it is verified.
@@ -110,7 +110,7 @@ pub(super) struct Verifications {
 
 impl Verifications {
     /// Starts to verify a write that ended now. It replaces an older verification of the pool.
-    pub(super) fn start(&mut self, now: Now, pool: PoolId, written: Written) {
+    pub(super) fn start(&mut self, now: Now, pool: PoolId, written: WrittenPool) {
         self.cancel(&pool);
         let tags = self.tags.entry(pool.lb.clone()).or_default();
         if let Some(etag) = &written.etag {
@@ -120,9 +120,9 @@ impl Verifications {
         self.ages.insert((now, pool.clone()));
         self.timers.insert((until, pool.clone()));
         let verification =
-            Verification { written, ended: now, next: 0, step: Step::Until(until), last: None };
+            Verification { written, ended: now, next: 0, step: VerifyStep::Until(until), last: None };
         self.pending.insert(pool, verification);
-        while self.pending.len() > MOST {
+        while self.pending.len() > MAX_VERIFICATIONS {
             let Some((_, oldest)) = self.ages.first().cloned() else { break };
             self.cancel(&oldest);
         }
@@ -133,7 +133,7 @@ impl Verifications {
     pub(super) fn cancel(&mut self, pool: &PoolId) -> bool {
         let Some(verification) = self.pending.remove(pool) else { return false };
         self.ages.remove(&(verification.ended, pool.clone()));
-        if let Step::Until(until) = verification.step {
+        if let VerifyStep::Until(until) = verification.step {
             self.timers.remove(&(until, pool.clone()));
         }
         let oldest = self.of_lb(&pool.lb).map(|other| other.ended).min();
@@ -142,9 +142,9 @@ impl Verifications {
                 self.tags.remove(&pool.lb);
             }
             Some(oldest) => {
-                if let Some(tags) = self.tags.get_mut(&pool.lb).filter(|tags| tags.seen.len() > TAGS) {
+                if let Some(tags) = self.tags.get_mut(&pool.lb).filter(|tags| tags.seen.len() > MAX_TAGS) {
                     tags.seen.retain(|_, began| *began >= oldest);
-                    tags.ours.retain(|_, noted| *noted >= oldest);
+                    tags.ours.retain(|_, recorded| *recorded >= oldest);
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Verifications {
     }
 
     /// Records the entity tag of an answer to one of our PUTs.
-    pub(super) fn own_tag(&mut self, now: Now, lb: &LbName, etag: Option<&Etag>) {
+    pub(super) fn add_own_tag(&mut self, now: Now, lb: &LbName, etag: Option<&Etag>) {
         if let Some(tags) = self.tags.get_mut(lb) {
             tags.unseen = None;
             if let Some(etag) = etag {
@@ -178,7 +178,7 @@ impl Verifications {
     }
 
     /// Records the tag in the answer to a read that was sent at `began`.
-    pub(super) fn seen_tag(&mut self, began: Now, lb: &LbName, etag: Option<&Etag>) {
+    pub(super) fn observe_tag(&mut self, began: Now, lb: &LbName, etag: Option<&Etag>) {
         if let Some(tags) = self.tags.get_mut(lb) {
             if let (Some(ended), Some(etag)) = (tags.unseen, etag)
                 && began >= ended
@@ -192,7 +192,7 @@ impl Verifications {
     }
 
     /// Records the `resourceGuid` in the answer to a read that was sent at `began`.
-    pub(super) fn seen_guid(&mut self, began: Now, lb: &LbName, guid: Option<&Arc<str>>) {
+    pub(super) fn observe_guid(&mut self, began: Now, lb: &LbName, guid: Option<&Arc<str>>) {
         let Some(guid) = guid else { return };
         let known = self.identities.get(lb);
         if known.is_none_or(|known| known.guid != *guid) {
@@ -207,7 +207,7 @@ impl Verifications {
         while let Some((_, pool)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.timers.pop_first();
             if let Some(verification) = self.pending.get_mut(&pool) {
-                verification.step = Step::Asked;
+                verification.step = VerifyStep::Reading;
                 due.push((pool, verification.written.attempt));
             }
         }
@@ -220,7 +220,7 @@ impl Verifications {
     }
 
     /// Whether the answer to this read is still needed.
-    pub(super) fn wants(&self, pool: &PoolId, attempt: AttemptId) -> bool {
+    pub(super) fn needs(&self, pool: &PoolId, attempt: AttemptId) -> bool {
         self.pending.get(pool).is_some_and(|verification| verification.written.attempt == attempt)
     }
 
@@ -243,7 +243,7 @@ impl Verifications {
         verification.next += 1;
         if let Some(offset) = READS.get(verification.next) {
             let until = verification.ended.plus(*offset).max(now);
-            verification.step = Step::Until(until);
+            verification.step = VerifyStep::Until(until);
             self.timers.insert((until, pool.clone()));
             return None;
         }
@@ -307,14 +307,14 @@ impl Verifications {
     /// Checks that every verification is in the orders, and that tags are kept only for verifications.
     pub(super) fn is_consistent(&self) -> bool {
         self.pending.len() == self.ages.len()
-            && self.pending.len() <= MOST
+            && self.pending.len() <= MAX_VERIFICATIONS
             && self.timers.len() <= self.pending.len()
             && self.tags.keys().all(|lb| self.of_lb(lb).next().is_some())
             && self.pending.keys().all(|pool| self.tags.contains_key(&pool.lb))
     }
 }
 
-impl Written {
+impl WrittenPool {
     fn is_in(&self, members: &BTreeSet<IpAddr>) -> bool {
         self.required.is_subset(members) && self.removed.is_disjoint(members)
     }
@@ -347,8 +347,8 @@ mod tests {
         Arc::new(PoolFacts::at_rest(pool("lb", "a"), members.iter().map(entry).collect()))
     }
 
-    fn written() -> Written {
-        Written {
+    fn written() -> WrittenPool {
+        WrittenPool {
             attempt: ATTEMPT,
             required: BTreeSet::from([ip(1)]),
             removed: BTreeSet::from([ip(2)]),
@@ -361,7 +361,7 @@ mod tests {
     /// Returns the fate of one write whose three reads see these members and tags, on the same load balancer.
     fn verdict(reads: [Option<(&[u8], &str)>; 3]) -> (Vec<u64>, Option<WriteFate>) {
         let mut all = Verifications::default();
-        all.seen_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
+        all.observe_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
         verdict_of(&mut all, reads, "first")
     }
 
@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(all.due(now), [(id.clone(), ATTEMPT)]);
             if let Some((_, etag)) = read {
                 let etag = Etag::new(etag);
-                all.seen_tag(now, &id.lb, Some(&etag));
+                all.observe_tag(now, &id.lb, Some(&etag));
             }
             let seen = read.map(|(members, _)| (facts(members), now));
             let verdict = all.answered(now, &id, ATTEMPT, seen.clone());
@@ -387,7 +387,7 @@ mod tests {
             match verdict {
                 Some(Verdict::Fate(fate)) => return (at, Some(fate)),
                 Some(Verdict::SeemsLost) => {
-                    all.seen_guid(now, &id.lb, Some(&guid.into()));
+                    all.observe_guid(now, &id.lb, Some(&guid.into()));
                     let pools = reads.iter().rev().flatten().next().map(|(members, _)| facts(members));
                     let lb = LbFacts {
                         lb: id.lb.clone(),
@@ -402,7 +402,7 @@ mod tests {
                 None => {}
             }
         }
-        assert!(all.deadline().is_none() && !all.wants(&id, ATTEMPT));
+        assert!(all.deadline().is_none() && !all.needs(&id, ATTEMPT));
         (at, None)
     }
 
@@ -410,7 +410,7 @@ mod tests {
     fn a_load_balancer_that_was_created_again_has_lost_no_write() {
         let gone: Option<(&[u8], &str)> = Some((&[], "W/1"));
         let mut all = Verifications::default();
-        all.seen_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
+        all.observe_guid(Now::ZERO, &LbName::new("lb"), Some(&"first".into()));
         let (_, verdict) = verdict_of(&mut all, [gone; 3], "second");
         assert!(matches!(verdict, Some(WriteFate::Overwritten { .. })), "{verdict:?}");
         let (_, verdict) = verdict_of(&mut all, [gone; 3], "second");
@@ -428,12 +428,12 @@ mod tests {
         for _ in 0..3 {
             let now = all.deadline().expect("a read is due");
             all.due(now);
-            all.seen_tag(now, &id.lb, Some(&Etag::new("W/1")));
+            all.observe_tag(now, &id.lb, Some(&Etag::new("W/1")));
             all.answered(now, &id, ATTEMPT, Some((facts(&[]), now)));
         }
-        assert!(all.wants(&id, ATTEMPT));
+        assert!(all.needs(&id, ATTEMPT));
         assert!(all.confirmed(&id, ATTEMPT, None).is_none());
-        assert!(!all.wants(&id, ATTEMPT) && all.is_consistent());
+        assert!(!all.needs(&id, ATTEMPT) && all.is_consistent());
     }
 
     #[test]
@@ -481,9 +481,9 @@ mod tests {
             let id = pool("lb", "a");
             all.start(Now::from_millis(1_000), id.clone(), written());
             all.operation_ended(Now::from_millis(1_000), &id.lb);
-            all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/1")));
-            all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/2")));
-            all.seen_tag(Now::from_millis(3_000), &id.lb, Some(&Etag::new(later)));
+            all.observe_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/1")));
+            all.observe_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/2")));
+            all.observe_tag(Now::from_millis(3_000), &id.lb, Some(&Etag::new(later)));
             assert_eq!(all.only_ours_since(&id.lb, Now::from_millis(1_000)), lost);
         }
     }
@@ -494,8 +494,8 @@ mod tests {
         let id = pool("lb", "a");
         all.start(Now::from_millis(1_000), id.clone(), written());
         all.operation_ended(Now::from_millis(1_000), &id.lb);
-        all.own_tag(Now::from_millis(1_500), &id.lb, Some(&Etag::new("W/2")));
-        all.seen_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/9")));
+        all.add_own_tag(Now::from_millis(1_500), &id.lb, Some(&Etag::new("W/2")));
+        all.observe_tag(Now::from_millis(2_000), &id.lb, Some(&Etag::new("W/9")));
         assert!(!all.only_ours_since(&id.lb, Now::from_millis(1_000)));
     }
 
@@ -506,12 +506,12 @@ mod tests {
         all.start(
             Now::from_millis(0),
             pool("LB", "other"),
-            Written { required: BTreeSet::new(), ..written() },
+            WrittenPool { required: BTreeSet::new(), ..written() },
         );
-        all.seen_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/old")));
+        all.observe_tag(Now::from_millis(900), &id.lb, Some(&Etag::new("W/old")));
         all.start(Now::from_millis(1_000), id.clone(), written());
         assert!(all.only_ours_since(&id.lb, Now::from_millis(1_000)));
-        all.seen_tag(Now::from_millis(1_000), &id.lb, None);
+        all.observe_tag(Now::from_millis(1_000), &id.lb, None);
         assert!(!all.only_ours_since(&id.lb, Now::from_millis(1_000)), "a read without a tag is in doubt");
     }
 
@@ -522,8 +522,8 @@ mod tests {
             all.start(Now::from_millis(n), pool("lb", &format!("p{n}")), written());
             assert!(all.is_consistent());
         }
-        assert!(!all.wants(&pool("lb", "p43"), ATTEMPT));
-        assert!(all.wants(&pool("lb", "p44"), ATTEMPT));
+        assert!(!all.needs(&pool("lb", "p43"), ATTEMPT));
+        assert!(all.needs(&pool("lb", "p44"), ATTEMPT));
     }
 
     #[test]
@@ -535,11 +535,11 @@ mod tests {
             all.start(
                 now,
                 pool("lb", &format!("p{}", n % 3)),
-                Written { etag: Some(tag.clone()), ..written() },
+                WrittenPool { etag: Some(tag.clone()), ..written() },
             );
-            all.seen_tag(now, &LbName::new("lb"), Some(&tag));
+            all.observe_tag(now, &LbName::new("lb"), Some(&tag));
         }
         let tags = &all.tags[&LbName::new("lb")];
-        assert!(tags.seen.len() <= TAGS + 1 && tags.ours.len() <= TAGS + 3);
+        assert!(tags.seen.len() <= MAX_TAGS + 1 && tags.ours.len() <= MAX_TAGS + 3);
     }
 }

@@ -14,7 +14,7 @@ use model::machine::{Now, step_of};
 use model::write_record::WriteRecord;
 
 use super::classify::Stage;
-use super::plan::Change;
+use super::plan::PoolChange;
 use super::slot::Wait;
 use super::{AdminDue, Draining};
 
@@ -62,18 +62,18 @@ pub(super) struct Write {
     /// Time of the grant.
     pub granted: Now,
     /// The membership part.
-    pub membership: Membership,
+    pub membership: MembershipPart,
     /// The admin part.
     pub admin: Option<AdminDue>,
     /// Time of the first grant of the admin part. `None`: there is no admin part, or it came without a grant.
     pub admin_granted: Option<Now>,
     /// State that the write keeps while it waits.
-    pub course: WriteHistory,
+    pub history: WriteHistory,
     /// Whether the write still holds its token for a PUT.
     pub token: bool,
     /// What excludes other writers (W7).
-    pub cover: Exclusion,
-    pub phase: Phase,
+    pub exclusion: Exclusion,
+    pub phase: WritePhase,
 }
 
 /// What prevents others from writing the load balancer at the same time (W7).
@@ -101,7 +101,7 @@ impl Exclusion {
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteHistory {
     /// How often the entity tag changed between GET and PUT (W2).
-    pub moved: u32,
+    pub etag_changes: u32,
     /// The wait for a foreign operation.
     pub wait: Option<Wait>,
     /// Number of client retries of its GET (W4).
@@ -114,9 +114,9 @@ pub(super) struct WriteHistory {
     pub put_throttled: bool,
     /// Its PUTs whose answers were lost and that no read has disproved. A GET may show that one of them was carried
     /// out (W4).
-    pub unsure: Vec<Arc<Put>>,
+    pub unconfirmed_puts: Vec<Arc<Put>>,
     /// Generation of the draining set up to which the admin state knows what these PUTs may have missed.
-    pub told: u64,
+    pub missed_reported: u64,
 }
 
 impl WriteHistory {
@@ -133,29 +133,29 @@ impl WriteHistory {
     /// Drops the unsure PUTs that would have left other members than a pool at rest holds. They were not carried out,
     /// or did not persist.
     pub(super) fn seen(&mut self, members: &BTreeSet<IpAddr>) {
-        self.unsure.retain(|put| put.change.members == *members);
+        self.unconfirmed_puts.retain(|put| put.change.members == *members);
     }
 
     /// The PUT with a lost answer that the last read found carried out.
     pub(super) fn found(&self) -> Option<&Put> {
-        self.unsure.last().map(|put| &**put)
+        self.unconfirmed_puts.last().map(|put| &**put)
     }
 }
 
 /// The membership part of a write.
 #[derive(Debug)]
-pub(super) enum Membership {
+pub(super) enum MembershipPart {
     /// There is none, or none any more.
-    Not,
+    Absent,
     /// The pool was asked for its level.
-    Asked(Due),
+    Requested(Due),
     /// The pool has an attempt open.
     Taken(Due, Arc<Taken>),
 }
 
 /// The phase of a write.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum WritePhase {
     /// Waits for the pool's level.
     Taking,
     /// Waits for a token for its GET, or for the answer.
@@ -166,14 +166,14 @@ pub(super) enum Phase {
     Polling(Polling),
 }
 
-impl Phase {
+impl WritePhase {
     /// The name of the phase for operators.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn label(&self) -> &'static str {
         match self {
-            Phase::Taking => "taking",
-            Phase::Reading => "reading",
-            Phase::Putting(_) => "putting",
-            Phase::Polling(_) => "polling",
+            WritePhase::Taking => "taking",
+            WritePhase::Reading => "reading",
+            WritePhase::Putting(_) => "putting",
+            WritePhase::Polling(_) => "polling",
         }
     }
 }
@@ -182,7 +182,7 @@ impl Phase {
 #[derive(Clone, Debug)]
 pub(super) struct Put {
     /// The change.
-    pub change: Change,
+    pub change: PoolChange,
     /// The draining set of its plan.
     pub draining: Arc<Draining>,
     /// Whether it omits restores, because they need the shared Lease (W7).
@@ -205,7 +205,7 @@ pub(super) struct Polling {
     /// The PUT.
     pub put: Arc<Put>,
     /// The way to follow the operation.
-    pub follow: Follow,
+    pub follow: PollTarget,
     /// Entity tag of the answer to the PUT.
     pub etag: Option<Etag>,
     /// Time of acceptance.
@@ -229,7 +229,7 @@ pub(super) struct Polling {
 
 /// The way to follow an operation.
 #[derive(Clone, Debug)]
-pub(super) enum Follow {
+pub(super) enum PollTarget {
     /// By polls of its URL.
     Url(Operation),
     /// By reads of the pool, because the answer to the PUT has no URL.
@@ -246,11 +246,11 @@ pub(super) enum PollStep {
     /// The answer to a glance, or the time of the next step.
     Glancing,
     /// The answer to a poll, or the time to read the load balancer.
-    Asked,
+    Polling,
     /// The answer to a read of the load balancer.
     ReadingBack,
     /// The answer to the last read, after the time for polling has run out.
-    LastLook,
+    LastRead,
 }
 
 impl Polling {
@@ -268,7 +268,7 @@ impl Polling {
         let glance_every = GLANCE_EVERY.max(GLANCES_APART.saturating_mul(busy));
         let mut polling = Polling {
             put,
-            follow: operation.map_or(Follow::Pool, Follow::Url),
+            follow: operation.map_or(PollTarget::Pool, PollTarget::Url),
             etag,
             began: now,
             asked: 0,
@@ -294,7 +294,7 @@ impl Polling {
     /// Starts to wait for the answer to a poll.
     pub(super) fn ask(&mut self) {
         self.says_running = false;
-        self.step = PollStep::Asked;
+        self.step = PollStep::Polling;
     }
 
     /// Schedules the next poll after a failed one. After several failures, the load balancer is read at once. A
@@ -312,11 +312,11 @@ impl Polling {
         self.failed = 0;
         self.read_back = now;
         match self.follow {
-            Follow::Url(_) | Follow::Pool => {
+            PollTarget::Url(_) | PollTarget::Pool => {
                 self.poll_at = self.poll_at.max(now);
                 self.wait_for_glance(now);
             }
-            Follow::LoadBalancer => self.wait(now, RetryAfter::Absent),
+            PollTarget::LoadBalancer => self.wait(now, RetryAfter::Absent),
         }
     }
 
@@ -334,8 +334,8 @@ impl Polling {
     /// Whether a read of the load balancer is due.
     pub(super) fn is_read_back_due(&self, now: Now) -> bool {
         let instead_of_poll = match self.follow {
-            Follow::Url(_) | Follow::Pool => false,
-            Follow::LoadBalancer => self.is_to_be_asked(now),
+            PollTarget::Url(_) | PollTarget::Pool => false,
+            PollTarget::LoadBalancer => self.is_poll_due(now),
         };
         instead_of_poll || self.failed >= MOST_FAILED_POLLS || now >= self.read_back_at()
     }
@@ -358,7 +358,7 @@ impl Polling {
     /// read the pool, a glance would show nothing new.
     pub(super) fn wait_for_glance(&mut self, now: Now) {
         let glance_at = now.plus(self.glance_every);
-        let follows_url = matches!(self.follow, Follow::Url(_));
+        let follows_url = matches!(self.follow, PollTarget::Url(_));
         let glances = self.delayed && follows_url && glance_at < self.poll_at;
         self.step =
             PollStep::Until(if glances { glance_at.min(self.read_back_at()) } else { self.next_at() });
@@ -375,13 +375,13 @@ impl Polling {
     }
 
     /// Whether a poll is due, and not only a glance.
-    pub(super) fn is_to_be_asked(&self, now: Now) -> bool {
+    pub(super) fn is_poll_due(&self, now: Now) -> bool {
         now >= self.poll_at
     }
 
     /// Switches from polling to reads of the load balancer: the operation's URL is useless (W5).
     pub(super) fn give_up_url(&mut self, now: Now) {
-        self.follow = Follow::LoadBalancer;
+        self.follow = PollTarget::LoadBalancer;
         self.poll_at = now;
         self.wait_for_poll();
     }
@@ -407,13 +407,13 @@ impl Write {
     /// Time of the next change without input. [`super::in_flight`] watches the answers to its calls.
     pub(super) fn deadline(&self) -> Option<Now> {
         match &self.phase {
-            Phase::Taking => Some(self.granted.plus(TAKE_LIMIT)),
-            Phase::Reading | Phase::Putting(_) => None,
-            Phase::Polling(polling) => match polling.step {
+            WritePhase::Taking => Some(self.granted.plus(TAKE_LIMIT)),
+            WritePhase::Reading | WritePhase::Putting(_) => None,
+            WritePhase::Polling(polling) => match polling.step {
                 PollStep::Until(until) => Some(until),
                 PollStep::Glancing => Some(polling.next_at()),
-                PollStep::Asked => Some(polling.read_back_at()),
-                PollStep::ReadingBack | PollStep::LastLook => None,
+                PollStep::Polling => Some(polling.read_back_at()),
+                PollStep::ReadingBack | PollStep::LastRead => None,
             },
         }
     }
@@ -421,55 +421,55 @@ impl Write {
     /// The level from the pool.
     pub(super) fn taken(&self) -> Option<&Arc<Taken>> {
         match &self.membership {
-            Membership::Not | Membership::Asked(_) => None,
-            Membership::Taken(_, taken) => Some(taken),
+            MembershipPart::Absent | MembershipPart::Requested(_) => None,
+            MembershipPart::Taken(_, taken) => Some(taken),
         }
     }
 
     /// Whether it must write a pool that is in sync, and none of its PUTs may have been carried out.
     pub(super) fn rewrites(&self) -> bool {
-        self.taken().is_some_and(|taken| taken.rewrites) && self.course.unsure.is_empty()
+        self.taken().is_some_and(|taken| taken.rewrites) && self.history.unconfirmed_puts.is_empty()
     }
 
     /// Time since which its membership is due.
     pub(super) fn due(&self) -> Option<Due> {
         match &self.membership {
-            Membership::Not => None,
-            Membership::Asked(due) | Membership::Taken(due, _) => Some(*due),
+            MembershipPart::Absent => None,
+            MembershipPart::Requested(due) | MembershipPart::Taken(due, _) => Some(*due),
         }
     }
 
     /// Its PUTs that may run, or may have been carried out.
     pub(super) fn puts(&self) -> impl Iterator<Item = &Arc<Put>> {
         let open = match &self.phase {
-            Phase::Taking | Phase::Reading => None,
-            Phase::Putting(put) => Some(put),
-            Phase::Polling(polling) => Some(&polling.put),
+            WritePhase::Taking | WritePhase::Reading => None,
+            WritePhase::Putting(put) => Some(put),
+            WritePhase::Polling(polling) => Some(&polling.put),
         };
-        self.course.unsure.iter().chain(open)
+        self.history.unconfirmed_puts.iter().chain(open)
     }
 
     /// Whether it goes without the shared Lease.
     pub(super) fn bypasses(&self) -> bool {
-        match self.cover {
+        match self.exclusion {
             Exclusion::SharedLease => false,
             Exclusion::AtRest(_) => true,
         }
     }
 
     /// Whether only an admin part is left.
-    pub(super) fn is_admin_alone(&self) -> bool {
+    pub(super) fn is_admin_only(&self) -> bool {
         match &self.membership {
-            Membership::Not => self.admin.is_some(),
-            Membership::Asked(_) | Membership::Taken(..) => false,
+            MembershipPart::Absent => self.admin.is_some(),
+            MembershipPart::Requested(_) | MembershipPart::Taken(..) => false,
         }
     }
 
     /// Whether any part is left.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn has_parts(&self) -> bool {
         match &self.membership {
-            Membership::Not => self.admin.is_some(),
-            Membership::Asked(_) | Membership::Taken(..) => true,
+            MembershipPart::Absent => self.admin.is_some(),
+            MembershipPart::Requested(_) | MembershipPart::Taken(..) => true,
         }
     }
 }

@@ -62,11 +62,11 @@ impl ContentionSignals {
     }
 
     /// Start of the period for a count that is due now. `None`: no count is due.
-    pub(super) fn question(&self, now: Now) -> Option<Now> {
+    pub(super) fn count_due_since(&self, now: Now) -> Option<Now> {
         let taken = self.uncounted.filter(|_| self.counting.is_none() && self.may_count(now))?;
         // Events from the last moments of a hold arrive after the count at its end.
-        let told_late = self.counted.filter(|last| taken < last.plus(COUNTS_APART));
-        Some(told_late.map_or(taken, |last| last.min(taken)))
+        let reported_late = self.counted.filter(|last| taken < last.plus(COUNTS_APART));
+        Some(reported_late.map_or(taken, |last| last.min(taken)))
     }
 
     fn may_count(&self, now: Now) -> bool {
@@ -74,7 +74,7 @@ impl ContentionSignals {
     }
 
     /// Records the request for a count.
-    pub(super) fn asks(&mut self, now: Now, call: CallId) {
+    pub(super) fn on_count_requested(&mut self, now: Now, call: CallId) {
         self.counting = Some((call, now));
         self.counted = Some(now);
         self.uncounted = None;
@@ -88,18 +88,18 @@ impl ContentionSignals {
 
     /// Abandons an overdue count. Returns whether there was one.
     pub(super) fn give_up_overdue(&mut self, now: Now) -> bool {
-        self.counting.take_if(|(_, asked)| asked.plus(COUNT_LIMIT) <= now).is_some()
+        self.counting.take_if(|(_, open_request)| open_request.plus(COUNT_LIMIT) <= now).is_some()
     }
 
     /// Drops everything that was not counted.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.uncounted = None;
         self.held = Duration::ZERO;
     }
 
     /// Time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
-        let overdue = self.counting.map(|(_, asked)| asked.plus(COUNT_LIMIT));
+        let overdue = self.counting.map(|(_, open_request)| open_request.plus(COUNT_LIMIT));
         let next = self.uncounted.and(self.counted).map(|last| last.plus(COUNTS_APART));
         earliest(overdue, next)
     }

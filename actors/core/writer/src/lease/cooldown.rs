@@ -54,15 +54,15 @@ impl Cooldown {
 
     /// Records a release by another client. If that client does not take the Lease again within this time, it waits
     /// no longer.
-    pub(super) fn other_let_go(&mut self, now: Now, within: Duration) {
-        self.other_seen(now);
+    pub(super) fn on_foreign_release(&mut self, now: Now, within: Duration) {
+        self.on_foreign_holder(now);
         if let Some(added) = &mut self.added {
             added.done = Some(now.plus(within));
         }
     }
 
     /// Records that another client holds the Lease, or just did.
-    pub(super) fn other_seen(&mut self, now: Now) {
+    pub(super) fn on_foreign_holder(&mut self, now: Now) {
         self.other = Some(now);
     }
 
@@ -78,7 +78,7 @@ impl Cooldown {
 
     /// Applies a sign that another client waits. It counts once, for the current hold if there is one, and at most
     /// once in five minutes. Returns whether it counted.
-    pub(super) fn others_wait(&mut self, now: Now, held: bool) -> bool {
+    pub(super) fn on_contention(&mut self, now: Now, held: bool) -> bool {
         if self.extra.is_some_and(|last| now < last.plus(EXTRA_APART)) {
             return false;
         }
@@ -107,18 +107,18 @@ mod tests {
     }
 
     fn off_after(held: u64, other: Option<u64>) -> Option<u64> {
-        let mut off = Cooldown::default();
+        let mut cooldown = Cooldown::default();
         if let Some(other) = other {
-            off.other_seen(at(other));
+            cooldown.on_foreign_holder(at(other));
         }
-        off.hold_ended(at(10_000), Duration::from_secs(held), LEAST);
-        off.until(at(10_000)).map(|until| until.since(at(10_000)).as_secs())
+        cooldown.hold_ended(at(10_000), Duration::from_secs(held), LEAST);
+        cooldown.until(at(10_000)).map(|until| until.since(at(10_000)).as_secs())
     }
 
     #[test]
     fn w7_it_is_off_as_long_as_it_was_held_at_least_5_at_most_60_seconds() {
-        for (held, off) in [(0, 5), (4, 5), (5, 5), (17, 17), (60, 60), (75, 60)] {
-            assert_eq!(off_after(held, Some(9_000)), Some(off), "held for {held} s");
+        for (held, cooldown) in [(0, 5), (4, 5), (5, 5), (17, 17), (60, 60), (75, 60)] {
+            assert_eq!(off_after(held, Some(9_000)), Some(cooldown), "held for {held} s");
         }
     }
 
@@ -131,50 +131,54 @@ mod tests {
 
     #[test]
     fn w7_a_sign_of_a_waiting_ccm_adds_60_s_once_in_5_minutes() {
-        let mut off = Cooldown::default();
-        off.hold_ended(at(1_000), LEAST, LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert!(!off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_060)));
-        assert!(!off.others_wait(at(1_299), false));
-        assert_eq!(off.until(at(1_299)), None);
-        assert!(off.others_wait(at(1_300), false));
-        assert_eq!(off.until(at(1_300)), Some(at(1_360)));
+        let mut cooldown = Cooldown::default();
+        cooldown.hold_ended(at(1_000), LEAST, LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert!(!cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_060)));
+        assert!(!cooldown.on_contention(at(1_299), false));
+        assert_eq!(cooldown.until(at(1_299)), None);
+        assert!(cooldown.on_contention(at(1_300), false));
+        assert_eq!(cooldown.until(at(1_300)), Some(at(1_360)));
     }
 
     #[test]
     fn w7_the_addition_ends_when_another_holder_has_had_the_lease() {
-        let mut off = Cooldown::default();
-        off.other_seen(at(900));
-        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
-        off.other_let_go(at(1_003), LEAST);
-        assert_eq!(off.until(at(1_003)), Some(at(1_020)), "it is off as long as it was held all the same");
-        off.other_let_go(at(1_018), LEAST);
-        assert_eq!(off.until(at(1_018)), Some(at(1_023)), "it has come again");
-        off.other_let_go(at(1_078), LEAST);
-        assert_eq!(off.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
-        assert_eq!(off.until(at(1_080)), None);
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_holder(at(900));
+        cooldown.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_080)));
+        cooldown.on_foreign_release(at(1_003), LEAST);
+        assert_eq!(
+            cooldown.until(at(1_003)),
+            Some(at(1_020)),
+            "it is off as long as it was held all the same"
+        );
+        cooldown.on_foreign_release(at(1_018), LEAST);
+        assert_eq!(cooldown.until(at(1_018)), Some(at(1_023)), "it has come again");
+        cooldown.on_foreign_release(at(1_078), LEAST);
+        assert_eq!(cooldown.until(at(1_078)), Some(at(1_080)), "in any case it is no more than 60 s");
+        assert_eq!(cooldown.until(at(1_080)), None);
     }
 
     #[test]
     fn w7_the_addition_is_whole_where_the_other_holder_let_go_before_the_sign() {
-        let mut off = Cooldown::default();
-        off.other_let_go(at(900), LEAST);
-        assert_eq!(off.until(at(900)), None);
-        off.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
-        assert!(off.others_wait(at(1_000), false));
-        assert_eq!(off.until(at(1_000)), Some(at(1_080)));
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_release(at(900), LEAST);
+        assert_eq!(cooldown.until(at(900)), None);
+        cooldown.hold_ended(at(1_000), Duration::from_secs(20), LEAST);
+        assert!(cooldown.on_contention(at(1_000), false));
+        assert_eq!(cooldown.until(at(1_000)), Some(at(1_080)));
     }
 
     #[test]
     fn w7_a_sign_that_comes_during_a_hold_counts_at_its_end() {
-        let mut off = Cooldown::default();
-        off.other_seen(at(990));
-        assert!(off.others_wait(at(1_000), true));
-        assert_eq!(off.until(at(1_000)), None);
-        off.hold_ended(at(1_010), Duration::from_secs(10), LEAST);
-        assert_eq!(off.until(at(1_010)), Some(at(1_080)));
+        let mut cooldown = Cooldown::default();
+        cooldown.on_foreign_holder(at(990));
+        assert!(cooldown.on_contention(at(1_000), true));
+        assert_eq!(cooldown.until(at(1_000)), None);
+        cooldown.hold_ended(at(1_010), Duration::from_secs(10), LEAST);
+        assert_eq!(cooldown.until(at(1_010)), Some(at(1_080)));
     }
 }

@@ -10,9 +10,9 @@ use model::sample::{Caller, GateClass, Metric};
 
 use super::super::budget::Need;
 use super::super::lane::{Eligible, Lane};
-use super::super::write::{Exclusion, Phase as Step, PollStep};
+use super::super::write::{Exclusion, PollStep, WritePhase as Step};
 use super::super::{Life, Out, Writer};
-use super::{LET_GO_LIMIT, SharedLease};
+use super::{RELEASE_LIMIT, SharedLease};
 
 /// Time after which a Down may go without the Lease, if that is allowed (W7).
 const BYPASS_AFTER: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     /// Passes the current demand to the Lease and reconciles it.
-    pub(crate) fn advance_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
+    pub(crate) fn reconcile_shared_lease(&mut self, now: Now, out: &mut Vec<Out>) {
         if self.life == Life::Quiet {
             return;
         }
@@ -90,19 +90,19 @@ impl Writer {
         let leads = self.standing.leads_for_certain(now);
         let grant = self.could_grant(now);
         let waits = grant && !lease.may_start(now);
-        let wants = Demand {
+        let demand = Demand {
             leads,
             watches: leads && self.life == Life::Running,
             grant,
             callers: if waits { self.callers(now) } else { BTreeSet::new() },
             // A process that may not write does not hold the Lease. It still waits for the PUTs in flight.
-            used: self.is_let()
+            used: self.is_write_allowed()
                 && lease
                     .taken()
                     .is_some_and(|taken| self.lanes.values().any(|lane| self.relies_on(now, taken, lane))),
             putting: self.calls.puts() > 0 && self.lanes.values().any(is_putting_under_lease),
         };
-        lease.advance(now, &wants, out);
+        lease.reconcile(now, &demand, out);
         self.shared_lease = Some(lease);
     }
 
@@ -119,13 +119,13 @@ impl Writer {
             Step::Taking => reads_go(),
             Step::Reading => self.calls.is_reading(&write.pool) || reads_go(),
             Step::Polling(polling) => {
-                let asked = match polling.step {
+                let open_request = match polling.step {
                     PollStep::Until(_) | PollStep::Glancing => false,
-                    PollStep::Asked | PollStep::ReadingBack | PollStep::LastLook => {
+                    PollStep::Polling | PollStep::ReadingBack | PollStep::LastRead => {
                         self.calls.is_reading(&write.pool)
                     }
                 };
-                taken <= write.granted && (asked || reads_go())
+                taken <= write.granted && (open_request || reads_go())
             }
         }
     }
@@ -150,10 +150,10 @@ impl Writer {
     }
 
     /// Whether the Lease is released, or the time for the release is over.
-    pub(crate) fn has_let_go(&mut self, now: Now) -> bool {
+    pub(crate) fn has_released(&mut self, now: Now) -> bool {
         let Some(lease) = &self.shared_lease else { return true };
-        let by = *self.let_go_by.get_or_insert(now.plus(LET_GO_LIMIT));
-        lease.is_let_go() || now >= by
+        let by = *self.release_by.get_or_insert(now.plus(RELEASE_LIMIT));
+        lease.is_released() || now >= by
     }
 }
 

@@ -7,8 +7,8 @@ use model::ids::CallId;
 use model::machine::Now;
 use model::object::ResourceVersion;
 
-use super::requests::Asked;
-use super::{Phase, SharedLease};
+use super::requests::OpenRequest;
+use super::{HoldPhase, SharedLease};
 
 /// Time for which an unanswered request may still be carried out.
 const LATE: Duration = Duration::from_secs(60);
@@ -28,56 +28,58 @@ pub(super) enum Freshness {
     /// A term begins. The Lease must be read first, and a hold in our name is a predecessor's.
     TermBegins,
     /// The Lease must be read by a later request than this one.
-    Doubted {
+    Stale {
         /// Number of the last request sent before the doubt arose.
         after: u64,
     },
     /// Reliable.
-    Sure,
+    Fresh,
 }
 
 impl SharedLease {
     /// Records that the API server answered this request with the state of the Lease.
     pub(super) fn has_read(&mut self, call: CallId) {
-        self.trust = match self.trust {
-            Freshness::Doubted { after } if call.0 <= after => Freshness::Doubted { after },
-            Freshness::TermBegins | Freshness::Doubted { .. } | Freshness::Sure => Freshness::Sure,
+        self.freshness = match self.freshness {
+            Freshness::Stale { after } if call.0 <= after => Freshness::Stale { after },
+            Freshness::TermBegins | Freshness::Stale { .. } | Freshness::Fresh => Freshness::Fresh,
         };
     }
 
     /// Requires a new read before the observed state is reliable again.
-    pub(super) fn distrust(&mut self) {
-        self.trust = match self.trust {
+    pub(super) fn require_read(&mut self) {
+        self.freshness = match self.freshness {
             Freshness::TermBegins => Freshness::TermBegins,
-            Freshness::Doubted { .. } | Freshness::Sure => Freshness::Doubted { after: self.last },
+            Freshness::Stale { .. } | Freshness::Fresh => Freshness::Stale { after: self.last },
         };
     }
 
     /// Whether a read is required first.
-    pub(super) fn must_look(&self) -> bool {
-        match self.trust {
-            Freshness::TermBegins | Freshness::Doubted { .. } => true,
-            Freshness::Sure => false,
+    pub(super) fn must_read(&self) -> bool {
+        match self.freshness {
+            Freshness::TermBegins | Freshness::Stale { .. } => true,
+            Freshness::Fresh => false,
         }
     }
 
     /// Stops relying on the hold until the answer to a later request confirms it.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn doubted(&mut self) {
         match &mut self.phase {
-            Phase::Held(hold) => hold.doubt = Some(self.last),
-            Phase::Apart | Phase::DrainingAddresses(_) => {}
+            HoldPhase::Held(hold) => hold.doubted = Some(self.last),
+            HoldPhase::NotHeld | HoldPhase::Releasing(_) => {}
         }
     }
 
     /// Records an abandoned request. It may still be carried out, unless another write comes first.
-    pub(super) fn note_lost(&mut self, now: Now, asked: &Asked) {
-        if asked.what.makes_it_ours() {
-            self.lost = Some(LostRequest { base: asked.base.clone(), until: now.plus(LATE) });
+    pub(super) fn record_lost_request(&mut self, now: Now, open_request: &OpenRequest) {
+        if open_request.kind.claims_lease() {
+            self.lost_request = Some(LostRequest { base: open_request.base.clone(), until: now.plus(LATE) });
         }
     }
 
     /// Whether such a request may make the next state ours.
     pub(super) fn may_yet_be_ours(&self, now: Now) -> bool {
-        self.lost.as_ref().is_some_and(|lost| now < lost.until && lost.base.as_ref() == self.known.version())
+        self.lost_request.as_ref().is_some_and(|lost_request| {
+            now < lost_request.until && lost_request.base.as_ref() == self.observed.version()
+        })
     }
 }

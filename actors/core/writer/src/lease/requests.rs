@@ -11,7 +11,7 @@ use model::object::{GIVE_UP_AFTER, ResourceVersion};
 use model::sample::Caller;
 
 use super::observed::{Holder, ObservedSharedLease};
-use super::{Demand, HOLD, Out, Phase, SharedLease};
+use super::{Demand, HOLD, HoldPhase, Out, SharedLease};
 
 /// Interval between renewals (W7).
 const RENEW_EVERY: Duration = Duration::from_secs(15);
@@ -42,7 +42,7 @@ const FAILURE_DELAYS: [Duration; 6] = [
 ];
 
 /// Most lost races in a row before the next request is delayed.
-const MOST_OUTRUN: u32 = 3;
+const MAX_LOST_RACES: u32 = 3;
 
 /// Delays of the next take after more lost races than that. The last one repeats (W7). A lost race is no failure:
 /// between the holds of a client that takes and releases the Lease all the time there are gaps to use.
@@ -50,13 +50,13 @@ const LOST_RACE_DELAYS: [Duration; 2] = [Duration::from_secs(1), Duration::from_
 
 /// A request in flight.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct OpenRequest {
     /// Its id.
     pub id: CallId,
     /// Time at which it was sent.
     pub sent: Now,
     /// Its kind.
-    pub what: SharedLeaseRequest,
+    pub kind: SharedLeaseRequest,
     /// Newest known version when it was sent, which a write replaces. `None`: no version was known.
     pub base: Option<ResourceVersion>,
     /// Whether the Lease was in our name already, by a predecessor or by an abandoned request.
@@ -67,7 +67,7 @@ pub(super) struct Asked {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SharedLeaseRequest {
     /// Reads the Lease.
-    Look,
+    Read,
     /// Takes the Lease.
     Take,
     /// Renews the hold.
@@ -78,10 +78,10 @@ pub(super) enum SharedLeaseRequest {
 
 impl SharedLeaseRequest {
     /// Whether its success puts our name into the Lease.
-    pub(super) fn makes_it_ours(self) -> bool {
+    pub(super) fn claims_lease(self) -> bool {
         match self {
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew => true,
-            SharedLeaseRequest::Look | SharedLeaseRequest::Release => false,
+            SharedLeaseRequest::Read | SharedLeaseRequest::Release => false,
         }
     }
 }
@@ -126,13 +126,13 @@ impl Watch {
 
 /// Delays of the next request after failures and lost races.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct RequestDelays {
     /// Consecutive failures.
     failures: u32,
     /// Failed writes among them. A successful read does not reset these.
     unwritten: u32,
     /// Consecutive lost races, and refusals by the server that look like one.
-    outrun: u32,
+    lost_races: u32,
     /// Version that a take tried to replace when it met another one, until a read shows which. `Some(None)`: no
     /// version was known.
     met_another: Option<Option<ResourceVersion>>,
@@ -142,44 +142,46 @@ pub(super) struct Patience {
     take_not_before: Now,
 }
 
-impl Patience {
+impl RequestDelays {
     /// Resets all delays, after a successful write or when earlier failures do not matter any more.
     pub(super) fn reset(&mut self, now: Now) {
-        *self = Patience { not_before: now, ..Patience::default() };
+        *self = RequestDelays { not_before: now, ..RequestDelays::default() };
     }
 
     /// Applies a successful read of this version; `None`: the Lease does not exist. The version shows why a take met
     /// a conflict: another version means a lost race, the same version means that the server refuses writes.
-    pub(super) fn has_looked(&mut self, now: Now, found: Option<&ResourceVersion>) {
+    pub(super) fn on_read(&mut self, now: Now, found: Option<&ResourceVersion>) {
         self.failures = self.unwritten;
         match self.met_another.take() {
-            Some(known) if known.as_ref() == found => self.outrun(now, SharedLeaseRequest::Take),
+            Some(observed) if observed.as_ref() == found => {
+                self.on_unexpected_state(now, SharedLeaseRequest::Take)
+            }
             Some(_) => self.lost_race(now),
             None => {}
         }
     }
 
     /// Records that a take met another version than this one.
-    pub(super) fn met_another(&mut self, known: Option<ResourceVersion>) {
-        self.met_another = Some(known);
+    pub(super) fn met_another(&mut self, observed: Option<ResourceVersion>) {
+        self.met_another = Some(observed);
     }
 
     fn lost_race(&mut self, now: Now) {
-        self.outrun = self.outrun.saturating_add(1);
-        if let Some(waits) = self.outrun.checked_sub(MOST_OUTRUN + 1) {
+        self.lost_races = self.lost_races.saturating_add(1);
+        if let Some(waits) = self.lost_races.checked_sub(MAX_LOST_RACES + 1) {
             self.take_not_before = now.plus(step_of(&LOST_RACE_DELAYS, waits));
         }
     }
 
     /// Allows the next take at once, because another client released the Lease.
-    pub(super) fn somebody_let_go(&mut self, now: Now) {
+    pub(super) fn on_foreign_release(&mut self, now: Now) {
         self.take_not_before = now;
     }
 
     /// Delays the next request after a failure, longer each time.
-    pub(super) fn failed(&mut self, now: Now, what: SharedLeaseRequest) {
-        match what {
-            SharedLeaseRequest::Look => {}
+    pub(super) fn failed(&mut self, now: Now, kind: SharedLeaseRequest) {
+        match kind {
+            SharedLeaseRequest::Read => {}
             SharedLeaseRequest::Take | SharedLeaseRequest::Renew | SharedLeaseRequest::Release => {
                 self.unwritten = self.unwritten.saturating_add(1)
             }
@@ -190,10 +192,10 @@ impl Patience {
 
     /// Records a write that met an unknown state, or did not make the intended one. The next read follows at once,
     /// unless that happens repeatedly.
-    pub(super) fn outrun(&mut self, now: Now, what: SharedLeaseRequest) {
-        self.outrun = self.outrun.saturating_add(1);
-        if self.outrun > MOST_OUTRUN {
-            self.failed(now, what);
+    pub(super) fn on_unexpected_state(&mut self, now: Now, kind: SharedLeaseRequest) {
+        self.lost_races = self.lost_races.saturating_add(1);
+        if self.lost_races > MAX_LOST_RACES {
+            self.failed(now, kind);
         }
     }
 
@@ -206,62 +208,64 @@ impl Patience {
 impl SharedLease {
     /// Abandons requests that were not answered in time.
     pub(crate) fn give_up_overdue(&mut self, now: Now) {
-        if let Some(asked) = self.asked.take_if(|asked| asked.sent.plus(GIVE_UP_AFTER) <= now) {
-            self.failed(now, &asked, "no answer in time");
+        if let Some(open_request) =
+            self.open_request.take_if(|open_request| open_request.sent.plus(GIVE_UP_AFTER) <= now)
+        {
+            self.failed(now, &open_request, "no answer in time");
         } else if self.forced_end_of_wait().is_some_and(|at| at <= now) {
             // The hold ends in any case: of two writes that replace the same version, one fails.
-            let asked = self.asked.take();
-            asked.into_iter().for_each(|asked| self.note_lost(now, &asked));
+            let open_request = self.open_request.take();
+            open_request.into_iter().for_each(|open_request| self.record_lost_request(now, &open_request));
         }
         if self.watch.deadline().is_some_and(|at| at <= now) {
             self.watch.open = None;
             self.watch.put_off(now);
             self.watch_failures.failed("no answer in time".into());
-            self.distrust();
+            self.require_read();
         }
-        if self.signs.give_up_overdue(now) {
-            self.off.other_seen(now);
+        if self.contention.give_up_overdue(now) {
+            self.cooldown.on_foreign_holder(now);
         }
     }
 
     /// Time at which a request of a hold is abandoned, because the hold must end.
     fn forced_end_of_wait(&self) -> Option<Now> {
-        let asked = self.asked.as_ref().filter(|asked| match asked.what {
-            SharedLeaseRequest::Look | SharedLeaseRequest::Renew => true,
+        let open_request = self.open_request.as_ref().filter(|open_request| match open_request.kind {
+            SharedLeaseRequest::Read | SharedLeaseRequest::Renew => true,
             SharedLeaseRequest::Take | SharedLeaseRequest::Release => false,
         })?;
         match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => {
-                Some(hold.forced_end()).filter(|end| asked.sent < *end)
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => {
+                Some(hold.forced_end()).filter(|end| open_request.sent < *end)
             }
-            Phase::Apart => None,
+            HoldPhase::NotHeld => None,
         }
     }
 
     /// Reconciles the Lease with the demand.
-    pub(crate) fn advance(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
+    pub(crate) fn reconcile(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
         // An input may arrive at the very time of a deadline, which must not be missed.
         self.give_up_overdue(now);
-        self.goes_on = wants.watches;
-        if wants.grant && !self.may_start(now) {
+        self.may_take_again = demand.watches;
+        if demand.grant && !self.may_start(now) {
             self.wanted_since = self.wanted_since.or(Some(now));
         } else {
             self.wanted_since = None;
         }
         let waits_since = |caller: &Caller| self.callers_since.get(caller).copied().unwrap_or(now);
-        self.callers_since = wants.callers.iter().map(|caller| (*caller, waits_since(caller))).collect();
-        if self.asked.is_none() {
-            self.let_go_where_due(now, wants, out);
-            if now >= self.patience.not_before
-                && let Some(what) = self.next(now, wants)
+        self.callers_since = demand.callers.iter().map(|caller| (*caller, waits_since(caller))).collect();
+        if self.open_request.is_none() {
+            self.release_if_due(now, demand, out);
+            if now >= self.delays.not_before
+                && let Some(kind) = self.next(now, demand)
             {
-                self.ask(now, what, out);
+                self.ask(now, kind, out);
             }
         }
-        self.keep_watching(now, wants, out);
+        self.keep_watching(now, demand, out);
         self.count_failures(now, out);
-        self.tell(now, out);
-        self.wake = self.next_wake(now, wants);
+        self.report_stranger(now, out);
+        self.wake = self.next_wake(now, demand);
         self.publish(now, out);
     }
 
@@ -271,68 +275,70 @@ impl SharedLease {
     }
 
     /// Starts the release of a hold that is unused, too old, or no longer certain.
-    fn let_go_where_due(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
+    fn release_if_due(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
         match &self.phase {
-            Phase::Apart => return,
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) if now >= hold.certain_until() => {
-                self.distrust();
+            HoldPhase::NotHeld => return,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) if now >= hold.certain_until() => {
+                self.require_read();
                 self.end_hold(now, out);
                 return;
             }
             // The Lease may be the successor's by now.
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) if !wants.leads && !hold.made => {
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) if !demand.leads && !hold.made => {
                 self.end_hold(now, out);
                 return;
             }
-            Phase::DrainingAddresses(_) => return,
-            Phase::Held(hold) => {
+            HoldPhase::Releasing(_) => return,
+            HoldPhase::Held(hold) => {
                 // The version to release is read first, as long as there is time.
-                let stays = wants.used || self.must_look();
-                if wants.leads && stays && now < hold.forced_end() {
+                let stays = demand.used || self.must_read();
+                if demand.leads && stays && now < hold.forced_end() {
                     return;
                 }
                 if now >= hold.forced_end() {
-                    self.patience.hurry(now);
+                    self.delays.hurry(now);
                 }
             }
         }
-        if let Phase::Held(hold) = std::mem::replace(&mut self.phase, Phase::Apart) {
-            self.phase = Phase::DrainingAddresses(hold);
+        if let HoldPhase::Held(hold) = std::mem::replace(&mut self.phase, HoldPhase::NotHeld) {
+            self.phase = HoldPhase::Releasing(hold);
         }
     }
 
     /// The next request, if any.
-    fn next(&self, now: Now, wants: &Demand) -> Option<SharedLeaseRequest> {
+    fn next(&self, now: Now, demand: &Demand) -> Option<SharedLeaseRequest> {
         match &self.phase {
-            Phase::DrainingAddresses(hold) => {
-                return (!wants.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
+            HoldPhase::Releasing(hold) => {
+                return (!demand.putting || now >= hold.forced_end()).then_some(SharedLeaseRequest::Release);
             }
-            Phase::Held(_) if self.must_look() => return wants.leads.then_some(SharedLeaseRequest::Look),
-            Phase::Held(hold) => {
-                let due = wants.leads && now >= hold.renewed.plus(RENEW_EVERY);
+            HoldPhase::Held(_) if self.must_read() => {
+                return demand.leads.then_some(SharedLeaseRequest::Read);
+            }
+            HoldPhase::Held(hold) => {
+                let due = demand.leads && now >= hold.renewed.plus(RENEW_EVERY);
                 return due.then_some(SharedLeaseRequest::Renew);
             }
-            Phase::Apart => {}
+            HoldPhase::NotHeld => {}
         }
-        if !wants.watches {
+        if !demand.watches {
             return None;
         }
-        if self.must_look() {
-            return Some(SharedLeaseRequest::Look);
+        if self.must_read() {
+            return Some(SharedLeaseRequest::Read);
         }
-        let take = wants.grant && self.off.until(now).is_none() && !self.signs.is_counting();
-        let races = take && now >= self.patience.take_not_before;
-        match &self.known {
-            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Look),
+        let take = demand.grant && self.cooldown.until(now).is_none() && !self.contention.is_counting();
+        let races = take && now >= self.delays.take_not_before;
+        match &self.observed {
+            ObservedSharedLease::Nothing => Some(SharedLeaseRequest::Read),
             ObservedSharedLease::Absent(_) if races => Some(SharedLeaseRequest::Take),
             ObservedSharedLease::Absent(at) => {
-                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Look)
+                (now >= at.plus(ABSENT_AGAIN)).then_some(SharedLeaseRequest::Read)
             }
             ObservedSharedLease::State(state) => match Holder::of(&state.facts, &self.params.holder) {
-                Holder::Ours if now < state.own_name_is_free() => None,
+                Holder::Ours if now < state.takeover_at() => None,
                 // A predecessor's hold, or ours by an abandoned request.
                 Holder::Ours if take => Some(SharedLeaseRequest::Take),
-                Holder::Ours => (!wants.putting).then_some(SharedLeaseRequest::Release),
+                Holder::Ours => (!demand.putting).then_some(SharedLeaseRequest::Release),
                 Holder::Nobody => races.then_some(SharedLeaseRequest::Take),
                 Holder::Other => {
                     (races && now >= state.foreign_hold_ends()).then_some(SharedLeaseRequest::Take)
@@ -341,9 +347,9 @@ impl SharedLease {
         }
     }
 
-    fn ask(&mut self, now: Now, what: SharedLeaseRequest, out: &mut Vec<Out>) {
-        let ask = match what {
-            SharedLeaseRequest::Look => LeaseAsk::Get,
+    fn ask(&mut self, now: Now, kind: SharedLeaseRequest, out: &mut Vec<Out>) {
+        let ask = match kind {
+            SharedLeaseRequest::Read => LeaseAsk::Get,
             SharedLeaseRequest::Take => self.replace(None, self.taken_edit()),
             SharedLeaseRequest::Renew => self.replace(self.own_state(), self.held_edit()),
             SharedLeaseRequest::Release => self.replace(self.own_state(), self.released_edit()),
@@ -351,21 +357,21 @@ impl SharedLease {
         self.last += 1;
         let id = CallId(self.last);
         let from_ours = matches!(self.holder(), Some(Holder::Ours));
-        let base = self.known.version().cloned();
-        self.asked = Some(Asked { id, sent: now, what, base, from_ours });
+        let base = self.observed.version().cloned();
+        self.open_request = Some(OpenRequest { id, sent: now, kind, base, from_ours });
         out.push(Out::Lease(id, ask));
     }
 
     /// The state of the Lease after our last request.
     fn own_state(&self) -> Option<Arc<LeaseFacts>> {
         match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => Some(Arc::clone(&hold.facts)),
-            Phase::Apart => None,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => Some(Arc::clone(&hold.facts)),
+            HoldPhase::NotHeld => None,
         }
     }
 
     fn replace(&self, own: Option<Arc<LeaseFacts>>, edit: LeaseEdit) -> LeaseAsk {
-        let newest = match &self.known {
+        let newest = match &self.observed {
             ObservedSharedLease::State(state) => Some(Arc::clone(&state.facts)),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
@@ -399,18 +405,18 @@ impl SharedLease {
     /// written (W7).
     fn released_edit(&self) -> LeaseEdit {
         let wrote = match &self.phase {
-            Phase::Held(hold) | Phase::DrainingAddresses(hold) => hold.wrote,
-            Phase::Apart => true,
+            HoldPhase::Held(hold) | HoldPhase::Releasing(hold) => hold.wrote,
+            HoldPhase::NotHeld => true,
         };
         let previous_holder = wrote.then(|| Arc::clone(&self.params.holder));
         LeaseEdit { holder: None, duration: RESTORED, previous_holder, ..self.held_edit() }
     }
 
-    fn keep_watching(&mut self, now: Now, wants: &Demand, out: &mut Vec<Out>) {
-        if !wants.watches || self.watch.open.is_some() || now < self.watch.not_before {
+    fn keep_watching(&mut self, now: Now, demand: &Demand, out: &mut Vec<Out>) {
+        if !demand.watches || self.watch.open.is_some() || now < self.watch.not_before {
             return;
         }
-        if let ObservedSharedLease::State(state) = &self.known {
+        if let ObservedSharedLease::State(state) = &self.observed {
             let from = state.facts.version.clone();
             self.last += 1;
             let id = CallId(self.last);
@@ -419,37 +425,37 @@ impl SharedLease {
         }
     }
 
-    fn next_wake(&self, now: Now, wants: &Demand) -> Option<Now> {
+    fn next_wake(&self, now: Now, demand: &Demand) -> Option<Now> {
         let mut moments = vec![
             self.watch.deadline(),
-            self.signs.deadline(),
-            self.off.until(now),
-            wants.watches.then_some(self.watch.not_before),
+            self.contention.deadline(),
+            self.cooldown.until(now),
+            demand.watches.then_some(self.watch.not_before),
         ];
-        match &self.asked {
-            Some(asked) => {
-                moments.extend([Some(asked.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
+        match &self.open_request {
+            Some(open_request) => {
+                moments.extend([Some(open_request.sent.plus(GIVE_UP_AFTER)), self.forced_end_of_wait()]);
             }
             None => {
-                moments.extend([Some(self.patience.not_before), Some(self.patience.take_not_before)]);
+                moments.extend([Some(self.delays.not_before), Some(self.delays.take_not_before)]);
                 match &self.phase {
-                    Phase::Held(hold) => moments.extend([
-                        wants.leads.then(|| hold.renewed.plus(RENEW_EVERY)),
+                    HoldPhase::Held(hold) => moments.extend([
+                        demand.leads.then(|| hold.renewed.plus(RENEW_EVERY)),
                         Some(hold.forced_end()),
                         Some(hold.certain_until()),
                     ]),
-                    Phase::DrainingAddresses(hold) => {
+                    HoldPhase::Releasing(hold) => {
                         moments.extend([Some(hold.forced_end()), Some(hold.certain_until())]);
                     }
-                    Phase::Apart => moments.push(match &self.known {
+                    HoldPhase::NotHeld => moments.push(match &self.observed {
                         ObservedSharedLease::State(state) => {
                             match Holder::of(&state.facts, &self.params.holder) {
-                                Holder::Ours => wants.watches.then(|| state.own_name_is_free()),
-                                Holder::Other => wants.grant.then(|| state.foreign_hold_ends()),
+                                Holder::Ours => demand.watches.then(|| state.takeover_at()),
+                                Holder::Other => demand.grant.then(|| state.foreign_hold_ends()),
                                 Holder::Nobody => None,
                             }
                         }
-                        ObservedSharedLease::Absent(at) => wants.watches.then(|| at.plus(ABSENT_AGAIN)),
+                        ObservedSharedLease::Absent(at) => demand.watches.then(|| at.plus(ABSENT_AGAIN)),
                         ObservedSharedLease::Nothing => None,
                     }),
                 }
@@ -457,7 +463,7 @@ impl SharedLease {
         }
         // A Down may go without the Lease then.
         moments.push(self.bypass_at());
-        moments.push(self.tell_at());
+        moments.push(self.report_stranger_at());
         // Anything in the past is done, or waits for another event.
         moments.into_iter().map(|at| at.filter(|at| *at > now)).fold(None, earliest)
     }

@@ -9,17 +9,17 @@ use model::view::{SharedLeaseView, Whose};
 
 use super::observed::{Holder, ObservedSharedLease};
 use super::requests::SharedLeaseRequest;
-use super::{Out, Phase, SharedLease};
+use super::{HoldPhase, Out, SharedLease};
 
 /// Time for which a write must wait without a break for an unknown holder before that is reported.
-const TOLD_AFTER: Duration = Duration::from_secs(60);
+const REPORT_AFTER: Duration = Duration::from_secs(60);
 
 impl SharedLease {
     /// Latest time until which a stranger's hold in our name delays us, unless it changes.
     fn stranger_until(&self, now: Now) -> Option<Now> {
-        match (&self.known, &self.phase, self.holder()) {
-            (ObservedSharedLease::State(state), Phase::Apart, Some(Holder::Ours)) => {
-                Some(state.own_name_is_free()).filter(|until| now < *until)
+        match (&self.observed, &self.phase, self.holder()) {
+            (ObservedSharedLease::State(state), HoldPhase::NotHeld, Some(Holder::Ours)) => {
+                Some(state.takeover_at()).filter(|until| now < *until)
             }
             (
                 ObservedSharedLease::State(_) | ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing,
@@ -36,8 +36,8 @@ impl SharedLease {
             Some(shown) if shown.state == state => shown.since,
             Some(_) | None => now,
         };
-        let holder = match &self.known {
-            ObservedSharedLease::State(known) => known.facts.holder.clone(),
+        let holder = match &self.observed {
+            ObservedSharedLease::State(observed) => observed.facts.holder.clone(),
             ObservedSharedLease::Absent(_) | ObservedSharedLease::Nothing => None,
         };
         let view = SharedLeaseView {
@@ -58,7 +58,7 @@ impl SharedLease {
 
     /// The last known holder.
     fn whose(&self) -> Whose {
-        match &self.known {
+        match &self.observed {
             ObservedSharedLease::Nothing => Whose::Unknown,
             ObservedSharedLease::Absent(_) => Whose::Nobody,
             ObservedSharedLease::State(state) => state.whose(&self.params.holder),
@@ -66,7 +66,7 @@ impl SharedLease {
     }
 
     fn held_since(&self) -> Option<Now> {
-        match &self.known {
+        match &self.observed {
             ObservedSharedLease::Nothing | ObservedSharedLease::Absent(_) => None,
             ObservedSharedLease::State(state) => Some(state.held_since),
         }
@@ -74,11 +74,11 @@ impl SharedLease {
 
     /// Time at which an unknown holder is reported, if a write waits for it. `None`: already reported, or no such
     /// holder.
-    pub(super) fn tell_at(&self) -> Option<Now> {
+    pub(super) fn report_stranger_at(&self) -> Option<Now> {
         let held_since = self.held_since()?;
         match self.whose() {
-            Whose::Stranger if self.told_of != Some(held_since) => {
-                Some(self.wanted_since?.max(held_since).plus(TOLD_AFTER))
+            Whose::Stranger if self.reported_since != Some(held_since) => {
+                Some(self.wanted_since?.max(held_since).plus(REPORT_AFTER))
             }
             Whose::Unknown
             | Whose::Nobody
@@ -90,16 +90,16 @@ impl SharedLease {
     }
 
     /// Reports an unknown holder, once for each of its holds.
-    pub(super) fn tell(&mut self, now: Now, out: &mut Vec<Out>) {
-        if self.told && self.told_holder_is_gone() {
-            self.told = false;
+    pub(super) fn report_stranger(&mut self, now: Now, out: &mut Vec<Out>) {
+        if self.is_reported && self.reported_holder_is_gone() {
+            self.is_reported = false;
             out.push(Out::Ended(Ended::of(Condition::LeaseHeld)));
         }
-        if self.tell_at().is_none_or(|at| now < at) {
+        if self.report_stranger_at().is_none_or(|at| now < at) {
             return;
         }
-        (self.told_of, self.told) = (self.held_since(), true);
-        if let ObservedSharedLease::State(state) = &self.known
+        (self.reported_since, self.is_reported) = (self.held_since(), true);
+        if let ObservedSharedLease::State(state) = &self.observed
             && let Some(holder) = &state.facts.holder
         {
             let what = Told::LeaseHeld { holder: Arc::clone(holder) };
@@ -108,9 +108,9 @@ impl SharedLease {
     }
 
     /// Whether the reported unknown holder does not hold the Lease any more.
-    fn told_holder_is_gone(&self) -> bool {
+    fn reported_holder_is_gone(&self) -> bool {
         match self.whose() {
-            Whose::Stranger => self.told_of != self.held_since(),
+            Whose::Stranger => self.reported_since != self.held_since(),
             Whose::Unknown | Whose::Nobody | Whose::Us | Whose::Namesake | Whose::CloudControllerManager => {
                 true
             }
@@ -120,16 +120,16 @@ impl SharedLease {
     /// Our state for the operator, and the latest time of its end.
     fn state(&self, now: Now) -> (&'static str, Option<Now>) {
         match &self.phase {
-            Phase::Held(hold) => return ("held", Some(hold.forced_end())),
-            Phase::DrainingAddresses(hold) => return ("releasing", Some(hold.certain_until())),
-            Phase::Apart => {}
+            HoldPhase::Held(hold) => return ("held", Some(hold.forced_end())),
+            HoldPhase::Releasing(hold) => return ("releasing", Some(hold.certain_until())),
+            HoldPhase::NotHeld => {}
         }
-        match self.asked.as_ref().map(|asked| asked.what) {
+        match self.open_request.as_ref().map(|open_request| open_request.kind) {
             Some(SharedLeaseRequest::Take) => return ("acquiring", None),
             Some(SharedLeaseRequest::Release) => return ("releasing", None),
-            Some(SharedLeaseRequest::Look | SharedLeaseRequest::Renew) | None => {}
+            Some(SharedLeaseRequest::Read | SharedLeaseRequest::Renew) | None => {}
         }
-        if let Some(until) = self.off.until(now) {
+        if let Some(until) = self.cooldown.until(now) {
             return ("off", Some(until));
         }
         if self.wanted_since.is_none() {
@@ -138,7 +138,7 @@ impl SharedLease {
         if let Some(until) = self.stranger_until(now) {
             return ("waiting", Some(until));
         }
-        match (&self.known, self.holder()) {
+        match (&self.observed, self.holder()) {
             (ObservedSharedLease::State(state), Some(Holder::Other)) => {
                 ("waiting", Some(state.foreign_hold_ends()))
             }

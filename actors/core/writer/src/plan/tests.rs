@@ -36,14 +36,14 @@ fn draining(addresses: &[u8], restorable: &[u8]) -> Draining {
     }
 }
 
-fn edit(facts: &PoolFacts, level: Option<&Level>, draining: &Draining) -> Change {
+fn edit(facts: &PoolFacts, level: Option<&Level>, draining: &Draining) -> PoolChange {
     match plan(facts, level, draining, None) {
-        Plan::Unchanged => Change::default(),
+        Plan::Unchanged => PoolChange::default(),
         Plan::Edit(change) => *change,
     }
 }
 
-fn names(change: &Change) -> Vec<&str> {
+fn names(change: &PoolChange) -> Vec<&str> {
     change.edit.add.iter().map(|new| new.name.as_str()).collect()
 }
 
@@ -379,7 +379,7 @@ proptest! {
         set.kept = wanted.states.down.iter().map(|ip| (facts.id.clone(), Backend::from(*ip))).collect();
         let network = network.then(|| NetworkId::new("configured"));
         let planned = plan(&facts, Some(&wanted), &set, network.as_ref());
-        let change = match planned { Plan::Unchanged => Change::default(), Plan::Edit(change) => *change };
+        let change = match planned { Plan::Unchanged => PoolChange::default(), Plan::Edit(change) => *change };
         let after = PoolFacts {
             entries: apply(&facts.entries, &change.edit),
             network: facts.network.clone().or(change.edit.pool_network.clone()),

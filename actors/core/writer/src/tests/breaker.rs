@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::breaker::{Breaker, Opened, Part};
+use super::super::breaker::{OpenedBreaker, WriteBreaker, WriteKind};
 use super::super::lane::Eligible;
 use super::*;
 use model::report::{EventKind, Report, Subject};
@@ -18,22 +18,22 @@ fn lb(name: &str) -> LbName {
 }
 
 /// One pool after another fails alike, each on the load balancer named; gives what the last failure opened.
-fn fails(breaker: &mut Breaker, millis: u64, lbs: &[&str]) -> Option<Opened> {
+fn fails(breaker: &mut WriteBreaker, millis: u64, lbs: &[&str]) -> Option<OpenedBreaker> {
     let mut opened = None;
     for (number, name) in lbs.iter().enumerate() {
         let failed = pool(name, &format!("p{millis}-{number}"));
-        opened = breaker.failed(at(millis), &failed, &denied(), Part::Members);
+        opened = breaker.failed(at(millis), &failed, &denied(), WriteKind::Members);
     }
     opened
 }
 
-fn stops(breaker: &Breaker, millis: u64, name: &str) -> bool {
+fn stops(breaker: &WriteBreaker, millis: u64, name: &str) -> bool {
     breaker.admits(at(millis), &lb(name)) != Some(Eligible::Any)
 }
 
 #[test]
 fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a", "a", "b", "b"]), None);
     let opened = fails(&mut breaker, 120_000, &["c"]).expect("the fifth opens it");
     assert_eq!((opened.lb, &*opened.words), (None, "HTTP 403 AuthorizationFailed"));
@@ -44,23 +44,31 @@ fn w10_five_pools_that_fail_alike_within_two_minutes_stop_everything_once() {
 
 #[test]
 fn w10_failures_of_over_2_min_another_class_or_the_same_pool_do_not_count() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a"]);
     assert_eq!(fails(&mut breaker, 120_001, &["a", "b", "c", "d"]), None, "too old");
     let other = failed(403, "LinkedAuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("e", "x"), &other, Part::Members), None, "another code");
+    assert_eq!(
+        breaker.failed(at(120_002), &pool("e", "x"), &other, WriteKind::Members),
+        None,
+        "another code"
+    );
     let other = failed(400, "AuthorizationFailed", RetryAfter::Absent);
-    assert_eq!(breaker.failed(at(120_002), &pool("f", "x"), &other, Part::Members), None, "another status");
+    assert_eq!(
+        breaker.failed(at(120_002), &pool("f", "x"), &other, WriteKind::Members),
+        None,
+        "another status"
+    );
     for _ in 0..9 {
         let same = pool("d", "p120001-3");
-        assert_eq!(breaker.failed(at(120_003), &same, &denied(), Part::Members), None, "the same pool");
+        assert_eq!(breaker.failed(at(120_003), &same, &denied(), WriteKind::Members), None, "the same pool");
     }
     assert!(fails(&mut breaker, 120_004, &["g"]).is_some());
 }
 
 #[test]
 fn w10_a_success_between_starts_the_count_again() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d"]);
     assert!(!breaker.succeeded(&lb("z")));
     assert_eq!(fails(&mut breaker, 1, &["a", "b", "c", "d"]), None);
@@ -69,7 +77,7 @@ fn w10_a_success_between_starts_the_count_again() {
 
 #[test]
 fn w10_failures_on_one_load_balancer_stop_only_that_one() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     for round in 0..4 {
         assert_eq!(fails(&mut breaker, round, &["a"]), None);
         breaker.succeeded(&lb("b"));
@@ -88,7 +96,7 @@ fn w10_failures_on_one_load_balancer_stop_only_that_one() {
 
 #[test]
 fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     assert_eq!(fails(&mut breaker, 0, &["a"; 5]).and_then(|opened| opened.lb), Some(lb("a")));
     assert_eq!(fails(&mut breaker, 1, &["b"]).map(|opened| opened.lb), Some(None));
     assert!(breaker.is_consistent() && breaker.scopes() == 1 && stops(&breaker, 1, "z"));
@@ -98,22 +106,23 @@ fn w10_a_later_failure_elsewhere_counts_for_the_wider_scope() {
 
 #[test]
 fn w10_downs_pass_until_one_has_met_the_fault_itself() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     fails(&mut breaker, 0, &["a", "b", "c", "d", "e"]);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down));
     let other = failed(400, "", RetryAfter::Absent);
-    breaker.failed(at(1), &pool("a", "x"), &other, Part::Down);
+    breaker.failed(at(1), &pool("a", "x"), &other, WriteKind::Down);
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Down), "that was another fault");
-    breaker.failed(at(2), &pool("a", "x"), &denied(), Part::Down);
+    breaker.failed(at(2), &pool("a", "x"), &denied(), WriteKind::Down);
     assert_eq!(breaker.admits(at(2), &lb("a")), None);
     assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Any), "and are tried as all are");
 }
 
 #[test]
 fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
-    let mut breaker = Breaker::default();
-    let refuse =
-        |breaker: &mut Breaker, name: &str| breaker.failed(at(0), &pool(name, "nics"), &denied(), Part::Down);
+    let mut breaker = WriteBreaker::default();
+    let refuse = |breaker: &mut WriteBreaker, name: &str| {
+        breaker.failed(at(0), &pool(name, "nics"), &denied(), WriteKind::Down)
+    };
     for name in ["a", "b", "c", "d"] {
         assert_eq!(refuse(&mut breaker, name), None);
     }
@@ -127,9 +136,9 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
     assert_eq!((opened.caller, breaker.admits(at(4), &lb("a"))), (Caller::Membership, None));
 
     assert_eq!(breaker.admits(at(30_000), &lb("a")), Some(Eligible::Down));
-    breaker.granted(at(30_000), &lb("a"), Part::Down);
+    breaker.granted(at(30_000), &lb("a"), WriteKind::Down);
     assert_eq!(breaker.admits(at(30_003), &lb("a")), Some(Eligible::Members), "its try is not spent");
-    breaker.granted(at(30_003), &lb("b"), Part::Members);
+    breaker.granted(at(30_003), &lb("b"), WriteKind::Members);
     assert_eq!(breaker.admits(at(30_003), &lb("a")), None);
     assert_eq!(
         breaker.admits(at(60_000), &lb("a")),
@@ -142,9 +151,9 @@ fn w10_what_admin_parts_meet_alone_stops_admin_parts_and_never_membership() {
 
 #[test]
 fn w10_refused_admin_parts_on_one_load_balancer_stop_only_there() {
-    let mut breaker = Breaker::default();
+    let mut breaker = WriteBreaker::default();
     for number in 0..5 {
-        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), Part::Restore);
+        breaker.failed(at(0), &pool("a", &format!("p{number}")), &denied(), WriteKind::Restore);
     }
     assert_eq!(breaker.admits(at(1), &lb("a")), Some(Eligible::Members));
     assert_eq!(breaker.admits(at(1), &lb("b")), Some(Eligible::Any));

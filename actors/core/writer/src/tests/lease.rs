@@ -233,7 +233,7 @@ fn w7_our_own_release_is_no_foreign_one_whichever_answer_is_first() {
         }
         said.extend(bench.lease(release, state(3, None)));
         assert!(!said.iter().any(|said| matches!(said, Out::ForeignRelease)), "{said:?}");
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
@@ -315,11 +315,11 @@ fn w7_starts_end_20_seconds_after_the_taking_and_what_runs_keeps_it() {
 
 #[test]
 fn w7_after_a_hold_it_is_off_as_long_as_it_was_held() {
-    for (other_seen, off) in [(true, 12_000), (false, 0)] {
-        let (mut bench, watch) = Bench::with_lease(leased(), 1, other_seen.then_some(CCM));
+    for (on_foreign_holder, off) in [(true, 12_000), (false, 0)] {
+        let (mut bench, watch) = Bench::with_lease(leased(), 1, on_foreign_holder.then_some(CCM));
         let web = pool("lb", "web");
         let said = bench.due(&web, due(0, Class::Add));
-        let said = if other_seen { bench.lease(watch, state(2, None)) } else { said };
+        let said = if on_foreign_holder { bench.lease(watch, state(2, None)) } else { said };
         let (call, ..) = replaces(&said);
         let attempt = take(&bench.lease(call, state(3, Some(OURS))));
         bench.until(9_000);

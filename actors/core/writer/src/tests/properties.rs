@@ -39,7 +39,7 @@ enum Happening {
     /// The draining set changes and every pool's admin state is due.
     Drain(u8, bool),
     /// The next calls meet this.
-    Faults(Fault, u8),
+    Faults(FailureCause, u8),
     /// Operations take so many seconds from now on, and end like this.
     Operations(u8, Option<Fate>, bool),
     /// A foreign rule comes to a pool, or goes.
@@ -57,7 +57,7 @@ enum Happening {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
+enum FailureCause {
     /// It is carried out, and the answer never comes.
     AnswerLost,
     /// It is not carried out, and the connection breaks.
@@ -101,8 +101,8 @@ struct World {
     arm: FakeArm,
     pools: Vec<FakePool>,
     /// Calls under way: when they reach ARM, and what they meet there.
-    calls: BTreeMap<CallId, (Now, ArmRequest, Option<Fault>)>,
-    faults: VecDeque<Fault>,
+    calls: BTreeMap<CallId, (Now, ArmRequest, Option<FailureCause>)>,
+    faults: VecDeque<FailureCause>,
     slow: Duration,
     epoch: u64,
     leads: bool,
@@ -326,31 +326,35 @@ impl World {
     }
 
     /// What a call that reaches ARM now is answered; `None`: nothing, ever.
-    fn arrive(&mut self, request: &ArmRequest, fault: Option<Fault>) -> Option<ArmAnswer> {
+    fn arrive(&mut self, request: &ArmRequest, fault: Option<FailureCause>) -> Option<ArmAnswer> {
         let header = RetryAfter::In(Duration::from_secs(7));
         let answer = match fault {
             None => self.carry_out(request),
-            Some(Fault::AnswerLost) => {
+            Some(FailureCause::AnswerLost) => {
                 self.carry_out(request);
                 return None;
             }
-            Some(Fault::GatewayTimeout) => {
+            Some(FailureCause::GatewayTimeout) => {
                 self.carry_out(request);
                 ArmAnswer::Failed(failed(504, "GatewayTimeout", RetryAfter::Absent))
             }
-            Some(Fault::NotSent) => {
+            Some(FailureCause::NotSent) => {
                 ArmAnswer::Failed(failure(FailureKind::Connection, "", RetryAfter::Absent))
             }
-            Some(Fault::Quota) => ArmAnswer::Failed(failed(429, "TooManyRequests", header)),
-            Some(Fault::Lock) => ArmAnswer::Failed(failed(429, "RetryableError", header)),
-            Some(Fault::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
-            Some(Fault::Moved) => ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent)),
-            Some(Fault::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
-            Some(Fault::Denied) => ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent)),
-            Some(Fault::NoToken) => {
+            Some(FailureCause::Quota) => ArmAnswer::Failed(failed(429, "TooManyRequests", header)),
+            Some(FailureCause::Lock) => ArmAnswer::Failed(failed(429, "RetryableError", header)),
+            Some(FailureCause::Conflict) => ArmAnswer::Failed(failed(409, "Conflict", RetryAfter::Absent)),
+            Some(FailureCause::Moved) => {
+                ArmAnswer::Failed(failed(412, "PreconditionFailed", RetryAfter::Absent))
+            }
+            Some(FailureCause::Broken) => ArmAnswer::Failed(failed(500, "", RetryAfter::Absent)),
+            Some(FailureCause::Denied) => {
+                ArmAnswer::Failed(failed(403, "AuthorizationFailed", RetryAfter::Absent))
+            }
+            Some(FailureCause::NoToken) => {
                 ArmAnswer::Failed(failure(FailureKind::Credential, "", RetryAfter::Absent))
             }
-            Some(Fault::GateClosed) => ArmAnswer::Failed(failure(
+            Some(FailureCause::GateClosed) => ArmAnswer::Failed(failure(
                 FailureKind::GateClosed,
                 "",
                 RetryAfter::In(Duration::from_secs(3)),
@@ -634,30 +638,30 @@ impl World {
     }
 }
 
-fn any_fault() -> impl Strategy<Value = Fault> {
+fn any_fault() -> impl Strategy<Value = FailureCause> {
     prop::sample::select(vec![
-        Fault::AnswerLost,
-        Fault::NotSent,
-        Fault::GatewayTimeout,
-        Fault::Quota,
-        Fault::Lock,
-        Fault::Conflict,
-        Fault::Moved,
-        Fault::Broken,
-        Fault::Denied,
-        Fault::NoToken,
-        Fault::GateClosed,
+        FailureCause::AnswerLost,
+        FailureCause::NotSent,
+        FailureCause::GatewayTimeout,
+        FailureCause::Quota,
+        FailureCause::Lock,
+        FailureCause::Conflict,
+        FailureCause::Moved,
+        FailureCause::Broken,
+        FailureCause::Denied,
+        FailureCause::NoToken,
+        FailureCause::GateClosed,
     ])
 }
 
 /// Levels, trouble on the way and slow operations, and no other client who writes.
 fn any_trouble() -> impl Strategy<Value = Happening> {
     let fault = prop::sample::select(vec![
-        Fault::AnswerLost,
-        Fault::NotSent,
-        Fault::GatewayTimeout,
-        Fault::Broken,
-        Fault::NoToken,
+        FailureCause::AnswerLost,
+        FailureCause::NotSent,
+        FailureCause::GatewayTimeout,
+        FailureCause::Broken,
+        FailureCause::NoToken,
     ]);
     prop_oneof![
         4 => (0..LBS * POOLS, any::<u8>(), any::<u8>()).prop_map(|(n, r, t)| Happening::Level(n, r, t)),

@@ -1,6 +1,6 @@
 //! The throttle gates (W6): S0's cases of its ThrottleError, its client's loop, and what a predecessor has noted.
 
-use super::super::classify::{Class as Fate, Scope, Stage, classify};
+use super::super::classify::{FailureClass as Fate, Stage, ThrottleScope, classify};
 use super::*;
 use model::operator_request::{Done, Refusal};
 
@@ -176,7 +176,7 @@ fn s0_throttle_5_a_gate_that_closes_before_the_call_gives_its_timer() {
 fn s0_throttle_6_only_a_429_and_a_closed_gate_are_throttling() {
     for stage in [Stage::Read, Stage::Put, Stage::Poll] {
         let of = |failure: Arc<Failure>| classify(&failure, stage);
-        assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(Scope::Subscription));
+        assert_eq!(of(failed(429, QUOTA, RetryAfter::Absent)), Fate::Throttled(ThrottleScope::Subscription));
         assert_eq!(of(failure(FailureKind::GateClosed, "", seconds(3))), Fate::GateClosed);
         assert!(of(failed(429, "RetryableError", RetryAfter::Absent)).is_throttled());
         assert!(of(failed(429, "", RetryAfter::Invalid)).is_throttled());
@@ -483,19 +483,19 @@ fn w8_gate_times_of_a_predecessor_close_the_gates() {
         said.iter().filter_map(of).collect()
     };
     let mut bench = Bench::leading(params());
-    let noted = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
-    assert_eq!(gates(&bench.hear(noted(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
+    let recorded = |reads, writes| In::Remembered(GateTimes { reads_until: reads, writes_until: writes });
+    assert_eq!(gates(&bench.hear(recorded(None, Some(at(20_000))))), [(None, Some(at(20_000)))]);
     assert!(bench.due(&pool("lb", "web"), due(0, Class::Add)).is_empty());
-    assert!(gates(&bench.hear(noted(None, Some(at(10_000))))).is_empty(), "the later time holds");
+    assert!(gates(&bench.hear(recorded(None, Some(at(10_000))))).is_empty(), "the later time holds");
     assert_eq!(
-        gates(&bench.hear(noted(Some(at(5_000)), Some(at(30_000))))),
+        gates(&bench.hear(recorded(Some(at(5_000)), Some(at(30_000))))),
         [(Some(at(5_000)), Some(at(30_000)))]
     );
     assert_eq!(gates(&bench.until(5_000)), [(None, Some(at(30_000)))]);
     assert!(takes(&bench.until(29_999)).is_empty());
     let said = bench.until(30_000);
     assert_eq!((gates(&said), takes(&said).len()), (vec![(None, None)], 1));
-    assert!(bench.hear(noted(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
-    let forever = bench.hear(noted(Some(Now::NEVER), None));
+    assert!(bench.hear(recorded(Some(at(29_000)), None)).is_empty(), "the past closes nothing");
+    let forever = bench.hear(recorded(Some(Now::NEVER), None));
     assert_eq!(gates(&forever), [(Some(at(3_630_000)), None)], "an hour at most");
 }

@@ -71,7 +71,7 @@ fn w7_a_hold_lost_by_a_restore_ends_with_the_read_after_its_renewal() {
     let said = bench.lease(replaces(&said).0, LeaseAnswer::Conflict);
     bench.lease(look(&said), state(900_000, None));
     assert_eq!(bench.writer.lock_send_before(), None);
-    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+    assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn w8_a_thawed_loser_leaves_the_hold_of_its_successor_alone() {
             assert!(none_replaced(&bench.lease(renewal, LeaseAnswer::Conflict)));
         }
         assert!(none_replaced(&bench.until(200_000)));
-        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_let_go());
+        assert!(bench.writer.shared_lease.as_ref().expect("it is used").is_released());
     }
 }
 
