@@ -1,4 +1,4 @@
-//! When the draining set is sent to the writer, and which pools a change of it affects (docs/design/nodes.md, N2).
+//! Sends the draining set to the writer, and selects the pools that a change affects (docs/design/nodes.md, N2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +33,7 @@ impl AdminState {
         self.changed = true;
     }
 
-    /// Marks the pools for which the set now requires something else than `before`, and those with a Down in
-    /// `restores`, for evaluation.
+    /// Marks the pools for which the set requires something else than `before`, and those with a Down in `restores`.
     fn mark_affected_pools(&mut self, before: &Draining, restores: &BTreeMap<Backend, NodeUid>) {
         let is_other = |backend: &&Backend| {
             before.addresses.get(*backend) != self.set.addresses.get(*backend)

@@ -1,24 +1,25 @@
-//! The admin state of address entries: nodes that leave service are taken out of traffic, and the admin state is
-//! restored when they return (docs/design/nodes.md, N1-N5).
+//! The admin state of address entries: draining nodes are taken out of traffic, and restored when they return
+//! (docs/design/nodes.md, N1-N5).
 //!
 //! The inputs are nodes, eviction notices, load balancers and finished writes. Before the first Down of a node, the
-//! machine records the node in our ConfigMap. It sends the draining set to the writer as a level, and reports each pool
-//! whose admin part is due. It stands between the Directory and the Leader: a term begins when the records are read and
-//! the writer has the set. Every phase follows from the records and the signals, not from the memory of this process. A
-//! node is done when no pool lacks anything for it and a later read of every load balancer agrees.
+//! machine records the node in our ConfigMap. It sends the draining set to the writer as a level, and reports each
+//! pool whose admin part is due. At the start of a term it stands between the Directory and the Leader: the term
+//! opens when the records are read and the writer has the set. Every phase follows from the records and the signals,
+//! not from the memory of this process. A node is done when no pool lacks anything for it and a later read of every
+//! load balancer agrees.
 //!
 //! The modules:
-//! - `nodes`: the nodes, their phases, and the set that follows from them (N1, N2, N4);
-//! - `pending_updates`: what is due in which pool, and what comes of it (N3);
-//! - `signals`: which taints and messages mean that a node leaves (N1);
-//! - `spot`: eviction notices, and the taint that makes them last (N1);
-//! - `admission`: how many Ready nodes may be Down at the same time (N5);
+//! - `nodes`: the nodes, their phases, and the resulting draining set (N1, N2, N4);
+//! - `pending_updates`: due admin parts by pool, and their results (N3);
+//! - `notices`: eviction notices, and the taint that makes them last (N1);
+//! - `admission`: limits the Ready nodes that are Down at the same time (N5);
 //! - `pools`: the known entries, and what pools lack (N2, N4);
 //! - `records`: the text that is recorded for a node before its first Down (N4);
-//! - `record_store`: which records our ConfigMap must have, and which it is confirmed to have (N4);
-//! - `draining`: when the draining set is sent to the writer, and which pools a change of it affects (N2);
+//! - `record_store`: the records that our ConfigMap must have, and those that it is confirmed to have (N4);
+//! - `draining`: sends the draining set to the writer, and selects the pools that a change affects (N2);
 //! - `sources`: the pools of xDS sources, whose endpoints have a health status of their own (X2);
-//! - `term`: when a term may begin, what counts then, and what is allowed in it (W8, N4);
+//! - `switch`: the key in our ConfigMap that switches the admin state off (N4);
+//! - `term`: when a term may begin, and what is allowed in it (W8, N4);
 //! - `operator`: nodes that the operator releases (N5);
 //! - `reporting`: events, views and metrics.
 
@@ -71,134 +72,135 @@ use reporting::{RecordsView, Reporting, Seen};
 pub use spot::IgnoredNotice;
 use spot::Spots;
 
-/// What the machine is told once, at start.
+/// Settings of the machine.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// What it does.
+    /// Role of this process.
     pub role: Role,
-    /// The load balancers that are read: the managed ones, and those that only `listed` pools name.
+    /// Load balancers that are read: the managed ones, and those that only `listed` pools name.
     pub load_balancers: Vec<LbName>,
-    /// Those that only `listed` pools name: all other pools there belong to other clients (N2).
+    /// Load balancers that only `listed` pools name. All other pools there belong to other clients (N2).
     pub only_listed: BTreeSet<LbName>,
-    /// `adminState.excludePools` (N2).
+    /// `adminState.excludePools`: pools without draining (N2).
     pub excluded: BTreeSet<PoolName>,
-    /// The pools that are filled from xDS sources, which have a word of their own on admin states (X2).
+    /// Pools that are filled from xDS sources, which set admin states of their own (X2).
     pub listed: BTreeSet<PoolId>,
-    /// `adminState.maxBackoff`: the most that a node waits because of its own failures (N3).
+    /// `adminState.maxBackoff`: longest delay of a node because of its own failures (N3).
     pub max_backoff: Duration,
-    /// Where records of nodes are kept.
+    /// Place of node records.
     pub keeping: Keeping,
 }
 
-/// Where records of nodes are kept (N4).
+/// The place of node records (N4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeping {
     /// In our ConfigMap.
     ConfigMap,
-    /// Nowhere: in a dry run nothing is read or written, and every node counts as recorded (C4).
+    /// Nowhere. A dry run reads and writes no records, and every node counts as recorded (C4).
     Nothing,
 }
 
-/// What the machine can be told.
+/// Input of the machine.
 #[derive(Clone, Debug)]
 pub enum In {
-    /// A node, or that none has this name any more.
+    /// A node. `None`: no node has this name any more.
     Node(NodeName, Option<Arc<NodeFact>>),
-    /// The nodes told before are those of lists that this term needs (W8).
+    /// All nodes of the lists that this term needs are delivered (W8).
     Confirmed(Epoch),
-    /// A load balancer as it is.
+    /// An observation of a load balancer.
     Lb(LbObservation),
-    /// The admin part of a pool's slot ended, for this generation.
+    /// The admin part of a pool's slot ended.
     Finished {
         /// The pool.
         pool: PoolId,
-        /// The generation that was carried out, or was to be.
+        /// Generation that was to be applied.
         generation: u64,
-        /// The set that was applied, or why none was.
+        /// The set that was applied, or the failure.
         result: Result<Arc<Draining>, Arc<Failure>>,
     },
-    /// Nothing of a pool's admin part is left or under way after it was withdrawn in this generation.
+    /// Nothing of a pool's admin part is left after it was withdrawn in this generation.
     Withdrawn(PoolId, u64),
     /// The Directory is ready for this term.
     Opened(Epoch),
-    /// Whether this process may write, and in which term.
+    /// Leadership of this process, and its term.
     Standing(Standing),
-    /// What operators wish.
+    /// The operator's policy.
     OperatorPolicy {
-        /// The newest term that had begun when it was read.
+        /// Newest term that had begun when the policy was read.
         term: Option<Epoch>,
-        /// All of it.
+        /// The policy.
         policy: Arc<OperatorPolicy>,
     },
     /// The answer to a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAnswer),
-    /// The watcher of evictions has seen this.
+    /// An observation of the watch on preemption events.
     Preemption(watch::Seen),
     /// The answer to a patch of a node's taints.
     Tainted(CallId, TaintAnswer),
-    /// A PUT that was made by an older set than the newest has added these, which drain now: they are in the pool and
-    /// not Down.
+    /// A PUT planned with an older set than the newest added these backends. They drain now, but are not Down in the
+    /// pool.
     Missed(PoolId, BTreeSet<Backend>),
-    /// Before a write these were Down in a pool already that are to be; when the last PUT of ours was sent to it.
+    /// Before a write, these backends were already Down in a pool, as required. The time is that of our last PUT to
+    /// it.
     Found(PoolId, Option<Now>, BTreeSet<Backend>),
-    /// What the source of a listed pool says of admin states; `None`: it is not known (X2).
+    /// The admin states that the source of a listed pool sets. `None`: not known (X2).
     SourceAdminStates(PoolId, Option<Arc<SourceAdminStates>>),
     /// The operator releases a node, or everything ([`Scope::Node`], [`Scope::Everything`]).
     Release(RequestId, Scope),
-    /// In which term events are posted; `None`: in none.
+    /// The term in which events are posted. `None`: no events are posted.
     Reporting(Option<Epoch>),
 }
 
-/// What the machine can say.
+/// Output of the machine.
 #[derive(Clone, Debug)]
 pub enum Out {
-    /// To the writer: the draining set from now on.
+    /// To the writer: the new draining set.
     Draining(Arc<Draining>),
-    /// To the Directory: which addresses leave service, and which are being restored (X2).
+    /// To the Directory: the addresses that drain, and those that are being restored (X2).
     DrainingAddresses(Arc<DrainingAddresses>),
     /// To the writer: a pool's admin part is due.
     Due(PoolId, AdminDue),
-    /// To the writer: it is no longer due, as of this generation.
+    /// To the writer: a pool's admin part is not due any more, as of this generation.
     Withdraw(PoolId, u64),
-    /// To the Leader: the Directory is ready for this term, and the writer was told the set.
+    /// To the Leader: the Directory is ready for this term, and the writer has the set.
     Opened(Epoch),
     /// To Discovery: read every load balancer soon.
     Look,
-    /// To the kubernetes port, about our ConfigMap.
+    /// To the Kubernetes port: a request about our ConfigMap.
     ConfigMap(CallId, ConfigMapAsk),
-    /// To the kubernetes port, about a node's taints.
+    /// To the Kubernetes port: a request about a node's taints.
     Taint(CallId, TaintAsk),
     /// To the event emitter.
     Report(Report),
-    /// To the event emitter: a condition that was reported holds no longer.
+    /// To the event emitter: a reported condition has ended.
     Ended(Ended),
-    /// To the board: a node; `None`: nothing is left of it under this name.
+    /// To the snapshot: a node. `None`: nothing is left under this name.
     Node(NodeName, Option<NodeView>),
-    /// To the board: the admin state as a whole.
+    /// To the snapshot: the admin state as a whole.
     View(AdminView),
     /// To the process: a notice about this node was ignored.
     NoticeIgnored(NodeName, IgnoredNotice),
-    /// To the process: the answer to the operator's request.
+    /// To the process: the answer to an operator request.
     Answer(RequestId, Answer),
-    /// To the Directory: the operator lets everything go on, which these nodes do; the Directory answers.
+    /// To the Directory: the operator releases everything, including these nodes. The Directory answers.
     Release(RequestId, Vec<NodeName>),
     /// To the metrics.
     Metric(Metric),
 }
 
-/// The draining nodes, and how far they are (N1-N5).
+/// The admin state of draining nodes (N1-N5).
 #[derive(Debug)]
 pub struct AdminState {
     params: Params,
-    /// The newest term for which the nodes are known.
+    /// Newest term for which all nodes are known.
     confirmed: Option<Epoch>,
-    /// A term for which the Directory is ready, and the nodes or the records are not known yet.
+    /// Term for which the Directory is ready, while nodes or records are missing.
     opening: Option<Epoch>,
-    /// The newest term that was passed on.
+    /// Newest term that was opened.
     open: Option<Epoch>,
-    /// The term in which this process may write.
+    /// Term in which this process may write.
     leads: Option<Epoch>,
-    /// The newest term for which wishes were heard, and the wishes.
+    /// Newest term with a known policy.
     policy_term: Option<Epoch>,
     policy: Option<Arc<OperatorPolicy>>,
     nodes: Nodes,
@@ -206,40 +208,41 @@ pub struct AdminState {
     spots: Spots,
     pools: Pools,
     posts: PendingUpdates,
-    /// The set that the writer was sent last.
+    /// The set that was last sent to the writer.
     set: Arc<Draining>,
-    /// What the Directory was told last.
+    /// The addresses that were last sent to the Directory.
     leaving: Arc<DrainingAddresses>,
-    /// The load balancers that have existed.
+    /// Load balancers that have existed.
     ever_existed: BTreeSet<LbName>,
-    /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so no
-    /// node waits for them. A deleted load balancer is not among them: it may be created again with what was Down.
+    /// Load balancers that have never existed. Nothing can be Down there, and Discovery rarely reads them (D3), so
+    /// that no node waits for them. A deleted load balancer is not among them: it may be created again with Down
+    /// entries.
     never_existed: BTreeSet<LbName>,
-    /// Pools to be judged again.
+    /// Pools to evaluate.
     dirty: BTreeSet<PoolId>,
-    /// Whether a load balancer was seen since nodes were last forgotten.
+    /// Whether a load balancer was observed since finished nodes were last dropped.
     looked: bool,
-    /// When every load balancer is to be read again: what was seen of one did not count for a node that waits for it.
+    /// Time at which every load balancer must be read again, because an observation did not count for a waiting node.
     look_again: Option<Now>,
-    /// Whether the set has grown since every load balancer was last to be read.
+    /// Whether the set has grown since the last request to read every load balancer.
     grown: bool,
-    /// Whether anything of nodes, pools or the set has changed since it was last told.
+    /// Whether nodes, pools or the set have changed since the last report.
     changed: bool,
     /// Whether an input has not been evaluated yet, or pools are left for the next tick.
     pending: bool,
-    /// Paces what is posted again after failures (S4).
+    /// Delays repeated updates after failures (S4).
     queue: WorkQueue<NodeUid>,
     told: Reporting,
 }
 
-/// How long after a look at a load balancer that did not count for a node the next one is asked for.
+/// Delay of the next read of a load balancer after an observation that did not count for a node.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
-/// How many pools one tick evaluates. The rest waits for the next tick, so that no turn is long.
+/// Most pools that one tick evaluates. The rest waits for the next tick, so that no turn is long.
 const POOLS_PER_TICK: usize = 128;
 
 impl AdminState {
-    /// One that knows nothing yet.
+    /// Creates the machine without any observation.
     #[must_use]
     pub fn new(params: Params) -> AdminState {
         let pace = work_queue::Params { max_backoff: params.max_backoff, ..work_queue::Params::S4 };
@@ -271,7 +274,7 @@ impl AdminState {
         }
     }
 
-    /// Why a node leaves service, as far as that is heeded.
+    /// The signals of a node that count.
     fn signals_of(&self, fact: &NodeFact) -> BTreeSet<Signal> {
         if !self.heeds_signals() {
             return BTreeSet::new();
@@ -306,20 +309,20 @@ impl AdminState {
         }
     }
 
-    /// A node leaves the queue before its work is done (N3), which is not a result (S4).
+    /// Takes a node out of the queue before its work is done (N3), which is not a result (S4).
     fn drop_work(&mut self, now: Now, uid: &NodeUid) {
         self.queue.done(now, uid);
         self.queue.retire(uid);
         self.posts.rest(uid);
     }
 
-    /// What is wanted for a node is another thing: work on it begins again, whatever failed before.
+    /// Restarts the work on a node whose target has changed, regardless of earlier failures.
     fn turn(&mut self, now: Now, uid: NodeUid) {
         self.drop_work(now, &uid);
         self.queue.add(now, uid);
     }
 
-    /// Takes in what has changed of notices: signals, and whose a taint is (N1).
+    /// Applies changes of notices: signals, and the ownership of taints (N1).
     fn heed_notices(&mut self, now: Now) {
         for uid in self.spots.changed() {
             self.records.note_taint(&uid, self.spots.is_ours(&uid));
@@ -327,7 +330,7 @@ impl AdminState {
         }
     }
 
-    /// Takes in the signals of a node again.
+    /// Evaluates the signals of a node again.
     fn heed_signals(&mut self, now: Now, uid: &NodeUid) {
         let Some(fact) = self.nodes.fact(uid) else { return };
         let signals = self.signals_of(fact);
@@ -366,7 +369,7 @@ impl AdminState {
         self.changed |= !news.is_empty();
         self.nodes.lb_seen(seen, &self.pools, &mut self.records);
         self.dirty.extend(news);
-        // While an operation runs, what was seen is about to be another thing.
+        // While an operation runs, the observation is about to be outdated.
         let rests = |provisioning| provisioning != Provisioning::Updating;
         let at_rest = seen.facts.as_ref().is_none_or(|facts| {
             rests(facts.provisioning) && facts.pools.iter().all(|pool| rests(pool.provisioning))
@@ -413,7 +416,7 @@ impl AdminState {
         self.dirty.insert(pool);
     }
 
-    /// Does what time and the last inputs allow, once for all inputs of a turn.
+    /// Acts on time and inputs, once for all inputs of a turn.
     fn advance(&mut self, now: Now, out: &mut Vec<Out>) {
         out.extend(self.spots.take_ignored(now).into_iter().map(|(node, why)| Out::NoticeIgnored(node, why)));
         self.heed_notices(now);
@@ -430,7 +433,7 @@ impl AdminState {
             }
         }
         if self.leads() {
-            // Also while nothing is begun: what is under way, or due since before, goes by the newest set.
+            // Even while no work may begin: updates in flight, or due since before, use the newest set.
             self.send_set(out);
         }
         if acts {
@@ -446,8 +449,8 @@ impl AdminState {
         debug_assert_eq!(self.check(), Ok(()));
     }
 
-    /// Evaluates nodes until nothing more follows, or until the limit of pools per tick is reached. Nodes are evaluated
-    /// only when no pool is left.
+    /// Evaluates pools and nodes until nothing more follows, or until the limit of pools per tick. Nodes are
+    /// evaluated only when no pool is left.
     fn work(&mut self, now: Now, out: &mut Vec<Out>) {
         loop {
             self.send_set(out);
@@ -477,7 +480,7 @@ impl AdminState {
         }
     }
 
-    /// Takes what is to be worked on: what has failed for it is posted again.
+    /// Takes the nodes and pools whose delay is over. Their failed updates become due again.
     fn take_work(&mut self, now: Now) {
         for pool in self.posts.wake(now) {
             self.changed = true;
@@ -492,7 +495,7 @@ impl AdminState {
         }
     }
 
-    /// Moves nodes on that are done, or are not done any more.
+    /// Evaluates which nodes are done, or not done any more.
     fn judge_nodes(&mut self, now: Now, out: &mut Vec<Out>) {
         let gives_back = !self.heeds_signals();
         let unknown = self.unknown();
@@ -521,7 +524,7 @@ impl AdminState {
         }
     }
 
-    /// Tells operators and metrics how everything stands.
+    /// Reports the state to operators and metrics.
     fn tell(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         let changed = std::mem::take(&mut self.changed);
         let owed = self.posts.take_news();
@@ -551,10 +554,9 @@ impl AdminState {
         self.told.advance(now, &seen, out);
     }
 
-    /// The invariants that hold between any two steps.
+    /// Checks the invariants that hold between any two steps.
     ///
-    /// # Errors
-    /// The one that does not hold.
+    /// # Errors The invariant that does not hold.
     pub fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let mut drains = self.set.addresses.iter();

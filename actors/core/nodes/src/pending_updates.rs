@@ -1,9 +1,9 @@
-//! What is due in which pool, and what comes of it (docs/design/nodes.md, N3).
+//! Due admin parts by pool, and their results (docs/design/nodes.md, N3).
 //!
-//! A pool that lacks something has its admin part due at the writer, or it has failed and waits for the retry of one of
-//! its nodes. What is asked for again, because it has failed or did not last, waits longer each time, however many nodes
-//! ask (S1: no hot loop): the pace of a pool is its own. What is withdrawn counts until the writer has said that nothing
-//! of it is left: a write that is under way may still carry it out.
+//! If a pool lacks something, its admin part is due at the writer, or has failed and waits for the retry of one of
+//! its nodes. An update that is repeated because it failed or did not persist waits longer each time, however many
+//! nodes need it (S1: no hot loop). Each pool has a back-off of its own. A withdrawn update counts until the writer
+//! reports that nothing of it is left: a write in flight may still carry it out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,45 +15,45 @@ use model::draining::AdminDue;
 use model::ids::{NodeUid, PoolId};
 use model::machine::{Now, earliest};
 
-/// All pools for which something is due, failed or being withdrawn.
+/// All pools with a due, failed or withdrawn update.
 #[derive(Debug, Default)]
 pub(super) struct PendingUpdates {
     posts: BTreeMap<PoolId, Post>,
-    /// The pools that each node waits for: the other side of [`Post::concerned`].
+    /// The pools that each node waits for: the inverse of [`PendingUpdate::waiting_nodes`].
     owed: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// The pools for which each node has begun to wait since the last [`PendingUpdates::take_news`].
+    /// The pools that each node has begun to wait for since the last [`PendingUpdates::take_added`].
     news: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// How pools go on that were asked for something.
+    /// The back-off of each pool with a request.
     paces: BTreeMap<PoolId, Pace>,
-    /// The pools in which something was requested for each node: the inverse of [`Pace::asked`].
+    /// The pools with a request for each node: the inverse of [`PoolBackoff::requested`].
     paced: BTreeMap<NodeUid, BTreeSet<PoolId>>,
-    /// The posts that wait for their pools' pace alone.
+    /// The updates that wait only for the back-off of their pool.
     timed: BTreeSet<(Now, PoolId)>,
 }
 
-/// How a pool goes on with what it was asked for last.
+/// The back-off of a pool's last request.
 #[derive(Debug, Default)]
 struct Pace {
-    /// What was asked for.
+    /// The last request.
     asked: Lacks,
-    /// How often that has failed in a row.
+    /// Consecutive failures of the request.
     failures: u32,
-    /// How often it was carried out since, and may not have lasted.
+    /// Number of times that it was carried out since, perhaps without persisting.
     done: u32,
-    /// The same is not asked for again before.
+    /// Earliest time of the same request.
     not_before: Now,
 }
 
-/// So often the same must have been carried out, and not have lasted, before operators are told.
+/// Number of times that the same update must have been carried out without persisting before it is reported.
 const TOLD_AFTER: u32 = 3;
 
 impl Pace {
-    /// Whether this, or more than this, was asked for before, and something has come of it.
+    /// Whether this, or more, was requested before with a result.
     fn is_repeated_by(&self, lacks: &Lacks) -> bool {
         (self.failures > 0 || self.done > 0) && covers(&self.asked, lacks)
     }
 
-    /// Its result is the same for the n-th time in a row (`times`).
+    /// Sets the delay after the same result, for the n-th time in a row (`times`).
     fn slow_down(&mut self, now: Now, times: u32, least: Duration, most: Duration) {
         let pace = work_queue::Params { max_backoff: most, ..work_queue::Params::S4 };
         let wait = pace.backoff(times.saturating_sub(1));
@@ -64,32 +64,32 @@ impl Pace {
 #[derive(Debug)]
 struct Post {
     phase: Phase,
-    /// The nodes that are not done before this has ended.
+    /// The nodes that are not done before this update has ended.
     concerned: BTreeSet<NodeUid>,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// The writer was told that this is due, for what the pool lacked then.
+    /// Due at the writer, for what the pool lacked then.
     Due(AdminDue, Lacks),
-    /// The writer was told that nothing is due any more, as of this generation.
+    /// Withdrawn at the writer, as of this generation.
     Withdrawing(u64),
-    /// The writer has failed to mend what the pool lacked, and no node has asked for another try yet.
+    /// Failed. No node has asked for another try yet.
     Failed(Lacks),
-    /// It is asked for again at that moment: it has failed before, or did not last.
+    /// Will be requested again at this time, because it failed or did not persist.
     Paced(Now, Lacks),
 }
 
-/// What a node waits for in a pool.
+/// The state of a node's update in a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum PostState {
-    /// The writer's work.
+    /// The writer works on it.
     Waiting,
-    /// Another try: the last one has failed.
+    /// The last try failed, and another one follows.
     Failed,
 }
 
-/// Whether all that a pool lacks was asked for.
+/// Whether everything that a pool lacks was requested.
 fn covers(asked: &Lacks, lacks: &Lacks) -> bool {
     lacks.iter().all(|(uid, urgency)| asked.get(uid) == Some(urgency))
 }
@@ -105,12 +105,12 @@ fn drop_from(index: &mut BTreeMap<NodeUid, BTreeSet<PoolId>>, uid: &NodeUid, poo
 }
 
 impl PendingUpdates {
-    /// Nothing is due, as far as is known: another term begins.
+    /// Drops everything at the start of a term.
     pub(super) fn clear(&mut self) {
         *self = PendingUpdates::default();
     }
 
-    /// The pools for which nodes have begun to wait since the last call. Some may be done already.
+    /// The pools that nodes have begun to wait for since the last call. Some may be done already.
     pub(super) fn take_news(&mut self) -> BTreeMap<NodeUid, BTreeSet<PoolId>> {
         std::mem::take(&mut self.news)
     }
@@ -132,7 +132,7 @@ impl PendingUpdates {
         })
     }
 
-    /// When the first of the pools that a node waits for is asked again, of those that wait for their pace alone.
+    /// Earliest time of a repeated request for a node, among its pools that wait only for their back-off.
     pub(super) fn again_at(&self, uid: &NodeUid) -> Option<Now> {
         let pools = self.owed.get(uid).into_iter().flatten();
         let at = |pool: &PoolId| match self.posts.get(pool)?.phase {
@@ -142,12 +142,12 @@ impl PendingUpdates {
         pools.map(at).fold(None, earliest)
     }
 
-    /// When the first pool is asked again.
+    /// Time of the next repeated request.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.timed.first().map(|(at, _)| *at)
     }
 
-    /// Gives the pools that may be asked again, which are to be judged again.
+    /// Takes the pools whose back-off is over, to evaluate them again.
     pub(super) fn wake(&mut self, now: Now) -> Vec<PoolId> {
         let mut woken = Vec::new();
         while let Some((_, pool)) = self.timed.first().filter(|(at, _)| *at <= now).cloned() {
@@ -157,7 +157,7 @@ impl PendingUpdates {
         woken
     }
 
-    /// A node is right everywhere, or nothing more is wanted for it: what comes next is new.
+    /// Resets the back-off for a node that is done or has a new target.
     pub(super) fn rest(&mut self, uid: &NodeUid) {
         for pool in self.paced.remove(uid).into_iter().flatten() {
             let Some(pace) = self.paces.get_mut(&pool) else { continue };
@@ -168,8 +168,9 @@ impl PendingUpdates {
         }
     }
 
-    /// Asks for what a pool lacks, or withdraws what it does not lack any more. `since` says since when that is wanted for
-    /// a node. Gives the nodes for which the same was carried out again and again, and does not last.
+    /// Requests what a pool lacks, or withdraws what it does not lack any more. `since` returns the time since which
+    /// a node's target is unchanged. Returns the nodes whose update was carried out again and again without
+    /// persisting.
     pub(super) fn settle(
         &mut self,
         now: Now,
@@ -225,7 +226,7 @@ impl PendingUpdates {
         let since =
             urgent.min().expect("the set has only nodes for which something is wanted since a moment");
         let due = AdminDue { since, generation, urgency, again };
-        // What was asked for before may be under way: its nodes wait for this one, which ends later.
+        // The previous request may be in flight. Its nodes wait for this one, which ends later.
         let mut concerned = self.remove(&pool);
         concerned.extend(lacks.keys().cloned());
         self.insert(pool.clone(), Phase::Due(due, lacks), concerned);
@@ -233,8 +234,8 @@ impl PendingUpdates {
         Vec::new()
     }
 
-    /// A write has carried out the set of this generation, or has found that the pool does not exist. The same is not
-    /// asked for again at once, and not more often than each `most` in the end.
+    /// Applies a write that carried out the set of this generation, or found the pool absent. The same request is
+    /// delayed, by up to `most`.
     pub(super) fn ended(&mut self, now: Now, pool: &PoolId, generation: u64, most: Duration) {
         let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
             Phase::Due(due, _) => due.generation <= generation,
@@ -251,8 +252,8 @@ impl PendingUpdates {
         }
     }
 
-    /// A write for this generation has failed; gives the nodes for which nothing more is under way in this pool. Another
-    /// try of the same waits for `least` at least, and longer each time, up to `most`.
+    /// Applies a failed write for this generation. Returns the nodes without an update in flight in this pool. The
+    /// same request is delayed by at least `least`, and longer each time, up to `most`.
     pub(super) fn failed(
         &mut self,
         now: Now,
@@ -276,7 +277,7 @@ impl PendingUpdates {
         uids
     }
 
-    /// Nothing is left of what was withdrawn in this generation.
+    /// Applies the writer's answer that nothing withdrawn in this generation is left.
     pub(super) fn withdrawn(&mut self, pool: &PoolId, generation: u64) {
         let over = self.posts.get(pool).is_some_and(|post| match &post.phase {
             Phase::Withdrawing(of) => *of <= generation,
@@ -287,7 +288,7 @@ impl PendingUpdates {
         }
     }
 
-    /// A node is to be tried again; gives its pools that have failed, which are to be judged again.
+    /// Retries a node. Returns its pools with failed updates, to evaluate them again.
     pub(super) fn retry(&mut self, uid: &NodeUid) -> Vec<PoolId> {
         let pools = self.owed.get(uid).into_iter().flatten();
         let has_failed = |pool: &&PoolId| {
@@ -332,7 +333,7 @@ impl PendingUpdates {
         concerned
     }
 
-    /// The invariants: both sides of the index agree, and whatever is due or failed concerns a node.
+    /// Checks that both sides of the indexes agree, and that each update has a node.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let rule = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
         let forward: usize = self.posts.values().map(|post| post.concerned.len()).sum();

@@ -1,4 +1,4 @@
-//! What the admin state reports: events, views for the board, and samples for the metrics (docs/design/reporting.md,
+//! Reports of the admin state: events, views for the snapshot, and samples for the metrics (docs/design/reporting.md,
 //! E1, E2; S1). Reports follow from the state of nodes, and no write follows from them.
 //!
 //! What concerns one node alone is reported in the turn in which it happens. What depends on the entries of pools is
@@ -7,10 +7,10 @@
 //!
 //! The modules:
 //! - `transitions`: nodes that leave traffic and return, and which of these events were emitted;
-//! - `failures`: which failures concern which node;
+//! - `failures`: the last failure of each node;
 //! - `node_pools`: the pools of each node, and the state there;
 //! - `foreign`: admin states that another component has set (N4);
-//! - `views`: the views for the board;
+//! - `views`: the views for the snapshot;
 //! - `gauges`: the samples for the metrics.
 
 mod failures;
@@ -43,82 +43,85 @@ use node_pools::NodePools;
 use transitions::Transitions;
 use views::Views;
 
-/// The minimum interval between two scans of the entries of pools.
+/// Shortest interval between two scans of the entries of pools.
 const SCAN_INTERVAL: Duration = Duration::from_millis(250);
-/// The minimum interval grows by 1 ms for this many entries in the last scan.
+/// Number of entries in the last scan that adds 1 ms to that interval.
 const ENTRIES_PER_MILLISECOND: usize = 20;
 
-/// What there is to tell of.
+/// The state to report.
 pub(super) struct Seen<'a> {
-    /// Every node of which something is, or is to be, another thing than usual.
+    /// All nodes that drain, or are being restored, or are about to.
     pub(super) stands: &'a [NodeStatus<'a>],
-    /// Every node that there is.
+    /// All existing nodes.
     pub(super) facts: &'a dyn Fn() -> Vec<&'a NodeFact>,
-    /// How many Ready nodes are Down, or about to be, and how many there are in all (N5).
+    /// Number of Ready nodes that are Down or about to be, and number of all Ready nodes (N5).
     pub(super) bound: &'a dyn Fn() -> (usize, usize),
     pub(super) pools: &'a Pools,
     pub(super) posts: &'a PendingUpdates,
-    /// The pools for which nodes have begun to wait since the last time.
+    /// The pools that nodes have begun to wait for since the last report.
     pub(super) owed: &'a BTreeMap<NodeUid, BTreeSet<PoolId>>,
     pub(super) queue: &'a WorkQueue<NodeUid>,
-    /// The set that the writer was told last.
+    /// The set that was last sent to the writer.
     pub(super) set: &'a Draining,
     pub(super) records: RecordsView<'a>,
     pub(super) params: &'a Params,
-    /// Whether a note has switched the admin state off.
+    /// Whether the key in our ConfigMap switches the admin state off.
     pub(super) switched_off: bool,
-    /// Whether this process leads, in a term for which the records were read: else it does not know how far nodes are.
+    /// Whether this process leads, in a term with known records. Otherwise it does not know the progress of nodes.
     pub(super) leads: bool,
-    /// Whether anything may be begun.
+    /// Whether new work may begin.
     pub(super) acts: bool,
-    /// Whether a node, how it stands, an entry of a pool, or what is due in one may be another than the last time.
+    /// Whether a node, an entry of a pool or a pending update may have changed since the last report.
     pub(super) changed: bool,
 }
 
-/// What is known of the records in our ConfigMap (N4).
+/// The known records of our ConfigMap (N4).
 pub(super) struct RecordsView<'a> {
-    /// How many it holds that can be read.
+    /// Number of readable records.
     pub(super) count: usize,
-    /// The keys of those that cannot be read, and why.
+    /// Keys of unreadable records, with the reason.
     pub(super) unreadable: &'a BTreeMap<Arc<str>, &'static str>,
-    /// The nodes whose records it cannot take, and why.
+    /// Nodes whose records cannot be stored, with the reason.
     pub(super) refused: &'a BTreeMap<NodeUid, &'static str>,
-    /// Whether it could be read, or written, when it was asked for last.
+    /// Whether the last request about the ConfigMap succeeded.
     pub(super) fresh: bool,
-    /// What the last failed request about it said, until one succeeds.
+    /// Error of the last failed request, until one succeeds.
     pub(super) last_error: Option<&'a Arc<str>>,
 }
 
-/// What was told, and is not to be told again.
+/// The reports of the admin state, and what was already reported.
 #[derive(Debug, Default)]
 pub(super) struct Reporting {
-    /// The term in which events are posted; `None`: they would be dropped.
+    /// Term in which events are posted. `None`: events would be dropped.
     term: Option<Epoch>,
-    /// Since when this process leads.
+    /// Time since which this process leads.
     led: Option<Now>,
-    /// Whether events could be told the last time.
+    /// Whether events could be posted at the last report.
     spoke: bool,
     moves: Transitions,
     failures: Failures,
-    /// The nodes that were said to wait in this term (N5), and whether the process was said to hold nodes back.
+    /// Nodes whose wait was reported in this term (N5).
     held: BTreeSet<NodeUid>,
+    /// Whether the wait of nodes was reported on the controller in this term.
     holding: bool,
-    /// Whom it was reported that nodes wait, or that another client has set admin states, and still is so.
+    /// Subjects of active reports that nodes wait.
     waiting: BTreeSet<Subject>,
+    /// Subjects of active reports about foreign admin states.
     overruled: BTreeSet<Subject>,
-    /// The nodes of which it was said in this term that another client has set their admin states (N4).
+    /// Nodes whose foreign admin states were reported in this term (N4).
     foreign: BTreeSet<NodeUid>,
     views: Views,
     gauges: NodeGauges,
-    /// Whether the entries of all pools are to be looked at, and when they were last.
+    /// Whether the entries of all pools must be scanned.
     stale: bool,
+    /// Time of the last scan.
     looked: Option<Now>,
-    /// The minimum interval from then to the next scan.
+    /// Shortest interval from the last scan to the next one.
     scan_interval: Duration,
 }
 
 impl Reporting {
-    /// Events are posted in this term from now on. What lasts is told once in each term.
+    /// Posts events in this term from now on. Lasting conditions are reported once in each term.
     pub(super) fn reporting(&mut self, term: Option<Epoch>) {
         if self.term == term {
             return;
@@ -132,7 +135,7 @@ impl Reporting {
         self.stale = true;
     }
 
-    /// Something has failed for these nodes, in a pool or apart from any.
+    /// Records a failure for these nodes, in a pool or outside any.
     pub(super) fn failed(&mut self, pool: Option<&PoolId>, uids: &[NodeUid], why: Arc<str>) {
         for uid in uids {
             self.failures.add(pool, uid, &why);
@@ -140,12 +143,12 @@ impl Reporting {
         self.stale |= !uids.is_empty();
     }
 
-    /// When there is something to look at that was put off.
+    /// Time of a delayed scan.
     pub(super) fn deadline(&self) -> Option<Now> {
         self.looked.filter(|_| self.stale).map(|at| at.plus(self.scan_interval))
     }
 
-    /// Tells what is new.
+    /// Reports what has changed.
     pub(super) fn advance(&mut self, now: Now, seen: &Seen<'_>, out: &mut Vec<Out>) {
         self.gauges.tell_results(seen.queue, out);
         let speaks = seen.acts && self.term.is_some();
@@ -170,7 +173,7 @@ impl Reporting {
         }
     }
 
-    /// What is remembered of a term ends with it.
+    /// Drops the state of a term when it ends.
     fn lead(&mut self, now: Now, leads: bool) {
         if leads {
             self.led.get_or_insert(now);
@@ -210,7 +213,7 @@ impl Reporting {
         }
     }
 
-    /// Looks at the entries of all pools.
+    /// Scans the entries of all pools.
     fn look(
         &mut self,
         now: Now,
@@ -236,7 +239,7 @@ impl Reporting {
         self.views.tell_the_whole(views::of_the_whole(seen, foreign), out);
     }
 
-    /// Nodes that are cut out everywhere, and are in a pool at all (S1).
+    /// Reports nodes that are Down in all their pools (S1).
     fn tell_down(&mut self, stands: &[NodeStatus<'_>], places: &NodePools, out: &mut Vec<Out>) {
         for (stand, places) in stands.iter().zip(places.all()) {
             let (pools, balancers) = node_pools::downs(places);
@@ -249,7 +252,7 @@ impl Reporting {
         }
     }
 
-    /// Nodes that wait because so many others are Down (N5).
+    /// Reports nodes that wait because too many others are Down (N5).
     fn tell_held(
         &mut self,
         stands: &[NodeStatus<'_>],
@@ -279,7 +282,7 @@ impl Reporting {
         out.push(Out::Report(Report { subjects, what: EventKind::AdminHeld { down, ready }, note: None }));
     }
 
-    /// Nodes that do not leave service and have an admin state that is not ours (N4).
+    /// Reports nodes that do not drain and have an admin state that is not ours (N4).
     fn tell_foreign(&mut self, foreign: &Foreign, facts: &[&NodeFact], out: &mut Vec<Out>) {
         let hold = foreign.nodes.iter().map(|(uid, of)| node(&of.name, uid)).collect();
         end(&mut self.overruled, &hold, &Condition::AdminForeign, out);
@@ -299,7 +302,7 @@ impl Reporting {
     }
 }
 
-/// Says for which of those who were told of a condition it does not hold any more.
+/// Ends the condition for subjects to which it does not apply any more.
 fn end(told: &mut BTreeSet<Subject>, hold: &BTreeSet<Subject>, condition: &Condition, out: &mut Vec<Out>) {
     let over = told.extract_if(.., |subject| !hold.contains(subject));
     out.extend(
@@ -311,7 +314,7 @@ fn node(name: &NodeName, uid: &NodeUid) -> Subject {
     Subject::Node { name: name.clone(), uid: uid.clone() }
 }
 
-/// Nodes that are gone do not come back.
+/// Drops deleted nodes, which never return under the same UID.
 fn keep_living(uids: &mut BTreeSet<NodeUid>, facts: &[&NodeFact]) {
     if uids.is_empty() {
         return;

@@ -1,4 +1,5 @@
-//! The pools that are filled from xDS sources: what these say of admin states, and what they are told of nodes (X2, N4).
+//! The pools that are filled from xDS sources: the admin states that these set, and the addresses that they must not
+//! set alone (X2, N4).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use model::level::{DrainingAddresses, SourceAdminStates};
 use model::load_balancers::LbObservation;
 
 impl AdminState {
-    /// The source of a pool says something else of admin states.
+    /// Applies the admin states that the source of a pool sets.
     pub(super) fn on_word(&mut self, pool: PoolId, word: Option<Arc<SourceAdminStates>>) {
         self.pools.say(&pool, word);
         self.nodes.word_changed(&pool, &self.pools, &mut self.records);
@@ -19,7 +20,7 @@ impl AdminState {
         self.changed = true;
     }
 
-    /// Tells the Directory of whose addresses no source decides alone, if any pool has a source (X2).
+    /// Sends the Directory the addresses whose admin state no source decides alone, if any pool has a source (X2).
     pub(super) fn tell_leaving(&mut self, out: &mut Vec<Out>) {
         if self.params.listed.is_empty() {
             return;
@@ -44,8 +45,8 @@ impl AdminState {
         }
     }
 
-    /// The nodes of which something is Down in a pool whose source may ask for that: it is not known, so it is not taken
-    /// back yet, and they wait (X3). For what is never taken back, nothing waits.
+    /// The nodes with a Down in a pool whose source may require it. The source is not known, so that the Down stays,
+    /// and the nodes wait (X3). No node waits for a Down that is never restored.
     pub(super) fn unknown(&self) -> BTreeSet<NodeUid> {
         let of = |(pool, backend): &(PoolId, Backend)| {
             let backends = BTreeSet::from([backend.clone()]);
@@ -58,7 +59,7 @@ impl AdminState {
         self.set.kept.iter().filter_map(of).collect()
     }
 
-    /// What of a load balancer is ours: on one that only listed pools name these alone.
+    /// Our part of a load balancer: of one that only listed pools name, these pools alone.
     pub(super) fn ours<'a>(&self, seen: &'a LbObservation) -> Cow<'a, LbObservation> {
         match &seen.facts {
             Some(facts) if self.params.only_listed.contains(&seen.lb) => {

@@ -1,5 +1,4 @@
-//! Terms: when one may begin, what counts at its beginning, and what may be done in it (docs/design/nodes.md, N4; W8,
-//! G6).
+//! Terms: when one may begin, what counts at its start, and what is allowed in it (docs/design/nodes.md, N4; W8, G6).
 
 use std::sync::Arc;
 
@@ -11,23 +10,23 @@ use model::machine::Now;
 use model::policy::OperatorPolicy;
 
 impl AdminState {
-    /// Whether this process leads in the term that was opened, and no newer one has begun.
+    /// Whether this process leads in the opened term, and no newer one has begun.
     pub(super) fn leads(&self) -> bool {
         self.open.is_some() && self.leads == self.open && self.confirmed <= self.open
     }
 
-    /// Whether anything may be begun: this process leads, and operators let it (G6).
+    /// Whether new work may begin: this process leads, and the policy allows it (G6).
     pub(super) fn acts(&self) -> bool {
         let lets = |policy: &Arc<OperatorPolicy>| !policy.only_observes();
         self.leads() && self.policy_term >= self.open && self.policy.as_ref().is_some_and(lets)
     }
 
-    /// Whether the note stands that switches the admin state off.
+    /// Whether the key that switches the admin state off exists.
     pub(super) fn is_switched_off(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.admin_state_off)
     }
 
-    /// Whether signals count for anything.
+    /// Whether signals count.
     pub(super) fn heeds_signals(&self) -> bool {
         match self.params.role {
             Role::On => !self.is_switched_off(),
@@ -35,7 +34,7 @@ impl AdminState {
         }
     }
 
-    /// The term that may begin: the Directory is ready for it, and the nodes and the records are known.
+    /// The term that may begin: the Directory is ready for it, and the nodes and records are known.
     pub(super) fn may_begin(&self) -> Option<Epoch> {
         let knows = |epoch: &Epoch| self.confirmed >= Some(*epoch) && self.records.read_for() >= Some(*epoch);
         self.opening.filter(knows)
@@ -61,22 +60,23 @@ impl AdminState {
         self.changed = true;
     }
 
-    /// A node may have changed since its record was written, by which this process has not seen it.
+    /// Adds the current fact to the record. The node may have changed since the record was written, before this
+    /// process saw it.
     fn note_fact(&mut self, uid: &NodeUid) {
         if let Some(fact) = self.nodes.fact(uid) {
             self.records.note(uid, fact);
         }
     }
 
-    /// A record says that the taint of its node is ours.
+    /// Applies a record that says that the taint of its node is ours.
     fn read(&mut self, record: &Record) {
         if record.taint_ours {
             self.spots.on_read(&record.uid);
         }
     }
 
-    /// A term may begin: what was posted in another one may be lost, and others may have noted what this process did not
-    /// see.
+    /// Starts a term. Updates of an earlier term may be lost, and other processes may have written records that this
+    /// one did not see.
     pub(super) fn begin(&mut self, now: Now, epoch: Epoch, out: &mut Vec<Out>) {
         self.opening = None;
         self.open = Some(epoch);

@@ -1,4 +1,4 @@
-//! The phase of one node, and what its signals make of it (docs/design/nodes.md, N1, N4, N5).
+//! The phase of one node, and its changes (docs/design/nodes.md, N1, N4, N5).
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,25 @@ pub(super) enum Phase {
     /// Nothing of it is Down by us.
     #[default]
     Still,
-    /// A signal stands since then; its turn has not come yet (N5).
+    /// Has a signal since this time, and waits for admission (N5).
     Held { since: Now },
-    /// Its turn has come; its record is not confirmed yet (N4).
+    /// Admitted. Its record is not confirmed yet (N4).
     Recording { since: Now },
-    /// It is in the set.
+    /// In the draining set.
     Draining(NodeHistory),
-    /// What is Down of it by us is taken back.
+    /// Our Downs of it are being restored.
     Restoring(NodeHistory),
-    /// Its object is gone. What is Down of it stays as long as the entries do, unless another node has its address.
+    /// Deleted. Its entries stay Down as long as they exist, unless another node has its address.
     Gone(NodeHistory),
 }
 
-/// How far a node is of which something is, or may be, Down by us: it has a record.
+/// The progress of a node with a record: something of it is, or may be, Down by us.
 #[derive(Clone, Debug)]
 pub(super) struct NodeHistory {
-    /// Since when what is wanted for it is wanted.
+    /// Time since which its target is unchanged.
     pub since: Now,
-    /// When it entered the set; `None`: in an earlier term, for its record was read at the beginning of this one.
+    /// Time at which it entered the set. `None`: in an earlier term, because its record was read at the start of this
+    /// one.
     pub entered: Option<Now>,
     pub done: Done,
 }
@@ -36,20 +37,20 @@ pub(super) struct NodeHistory {
 pub(super) enum Done {
     /// Pools lack something for it, or may.
     Waits,
-    /// None does. Load balancers are left of which no read that began since then was seen.
-    /// What a PUT has made of the load balancer that went by a set before this one does not count.
+    /// No pool lacks anything. Each load balancer in `left` still needs a read that began later. A read does not
+    /// count if a PUT of an older set than `generation` may have changed the load balancer since.
     Looks { since: Now, generation: u64, left: BTreeSet<LbName> },
-    /// Each was seen, and agrees.
+    /// Every load balancer was read, and agrees.
     Yes,
 }
 
-/// What follows from another phase.
+/// The effect of a change of phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Follows {
     Nothing,
-    /// Another thing is wanted for the node: work on it begins again.
+    /// The target of the node has changed, so that work on it begins again.
     Turned,
-    /// Its record is not needed: nothing was Down by it.
+    /// The record of the node is not needed: nothing was Down by us.
     Dropped,
 }
 
@@ -81,7 +82,7 @@ impl Phase {
         }
     }
 
-    /// Since when what is wanted for the node is wanted.
+    /// Time since which the target of the node is unchanged.
     pub(super) fn since(&self) -> Option<Now> {
         match self {
             Phase::Still => None,
@@ -121,7 +122,7 @@ impl Phase {
         }
     }
 
-    /// Whether it is there, and what is Down of it by us is taken back.
+    /// Whether it exists and is being restored.
     pub(super) fn restores(&self) -> bool {
         match self {
             Phase::Restoring(_) => true,
@@ -133,7 +134,7 @@ impl Phase {
         }
     }
 
-    /// Whether it is being restored, and is not yet wherever that is known to be needed.
+    /// Whether it is being restored, and a pool still lacks that.
     pub(super) fn is_down_yet(&self) -> bool {
         match self {
             Phase::Restoring(NodeHistory { done: Done::Waits, .. }) => true,
@@ -157,8 +158,8 @@ impl Phase {
         }
     }
 
-    /// Whether no PUT of ours can have set the node Down in a pool to which one was last sent at that moment: none was
-    /// since the node has entered the set, in this term (N4).
+    /// Whether a last PUT at `sent` cannot have set the node Down in its pool, because it precedes the node's entry
+    /// into the set in this term (N4).
     pub(super) fn precedes(&self, sent: Option<Now>) -> bool {
         match self {
             Phase::Recording { .. } => true,
@@ -169,7 +170,7 @@ impl Phase {
         }
     }
 
-    /// What it becomes where a signal stands for the node, which is there, or none does.
+    /// The next phase of an existing node with or without a signal.
     pub(super) fn signalled(self, now: Now, signalled: bool) -> (Phase, Follows) {
         match (self, signalled) {
             (Phase::Still | Phase::Held { .. }, false) => (Phase::Still, Follows::Nothing),
@@ -186,8 +187,8 @@ impl Phase {
         }
     }
 
-    /// What it becomes at the beginning of a term, of a node that is there: what was done in another term is to be seen
-    /// again, and what is noted of it counts, not what this process remembers (N4).
+    /// The phase of an existing node at the start of a term. Earlier work must be verified again, and the record
+    /// counts, not the memory of this process (N4).
     pub(super) fn begun(self, now: Now, signalled: bool, recorded: Option<Now>) -> Phase {
         match (signalled, recorded) {
             (false, None) => Phase::Still,

@@ -1,4 +1,4 @@
-//! How far nodes are: which are done, and of which nothing is left (docs/design/nodes.md, N3, N4).
+//! The progress of nodes: which are done, and which can be dropped (docs/design/nodes.md, N3, N4).
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,26 @@ use model::arm::Backend;
 use model::ids::{LbName, NodeUid, PoolId, PoolName};
 use model::machine::Now;
 
-/// What follows from how far nodes are.
+/// The result of an evaluation of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    /// Whether every load balancer is to be read.
+    /// Whether every load balancer must be read.
     pub(crate) look: bool,
     /// Nodes that were done and are not any more.
     pub(crate) lost: Vec<NodeUid>,
-    /// Nodes that are done.
+    /// Nodes that became done.
     pub(crate) done: Vec<NodeUid>,
 }
 
 impl Nodes {
-    /// Whether something is still to be done for a node.
+    /// Whether work on a node is left.
     pub(crate) fn works_on(&self, uid: &NodeUid) -> bool {
         let course = self.nodes.get(uid).and_then(|node| node.phase.course());
         course.is_some_and(|course| !course.is_done())
     }
 
-    /// A load balancer was seen at rest, by a read that began then; PUTs of the set of this generation, and of none
-    /// before, may have been carried out since or may be yet.
+    /// Applies a read at rest of a load balancer that began at `began`. `oldest` is the oldest set whose PUTs may
+    /// have been carried out since, or may still be.
     pub(crate) fn looked_at(&mut self, lb: &LbName, began: Now, oldest: Option<u64>) {
         for uid in &self.busy {
             let course = self.nodes.get_mut(uid).and_then(|node| node.phase.course_mut());
@@ -42,12 +42,12 @@ impl Nodes {
         }
     }
 
-    /// Whether a node that is there waits for this load balancer to be seen.
+    /// Whether an existing node waits for a read of this load balancer.
     pub(crate) fn waits_for(&self, lb: &LbName) -> bool {
         self.looked_for().any(|left| left.contains(lb))
     }
 
-    /// Whether a node that is there waits for any to be seen.
+    /// Whether an existing node waits for any read.
     pub(crate) fn waits_for_any(&self) -> bool {
         self.looked_for().any(|left| !left.is_empty())
     }
@@ -60,8 +60,8 @@ impl Nodes {
         })
     }
 
-    /// Judges how far nodes are, while the set of this generation is the newest; `waits` says whether one waits for a
-    /// pool. One that is restored needs its record no longer.
+    /// Evaluates the progress of all nodes. `generation` is that of the newest set, and `waits` returns whether a
+    /// node waits for a pool. A restored node does not need its record any more.
     pub(crate) fn judge<'a>(
         &mut self,
         (now, generation): (Now, u64),
@@ -81,7 +81,7 @@ impl Nodes {
                 (Done::Waits, false) => {
                     let left = balancers.clone().cloned().collect();
                     course.done = Done::Looks { since: now, generation, left };
-                    // A node that is gone costs no call: what is read in any case serves.
+                    // A deleted node justifies no extra calls: it waits for reads that happen anyway.
                     judged.look |= !gone || gives_back;
                 }
                 (Done::Looks { .. }, true) => course.done = Done::Waits,
@@ -110,7 +110,7 @@ impl Nodes {
         judged
     }
 
-    /// Forgets nodes that are gone and of which nothing of ours is Down any more; gives them.
+    /// Drops deleted nodes without any Down of ours, and returns them.
     pub(crate) fn forget(
         &mut self,
         pools: &Pools,

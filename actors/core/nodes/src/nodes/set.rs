@@ -1,4 +1,4 @@
-//! The draining set, and what is noted of a node before it enters it (docs/design/nodes.md, N2, N4).
+//! The draining set, and the record of a node before it enters the set (docs/design/nodes.md, N2, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use model::load_balancers::LbObservation;
 use model::machine::Now;
 use model::node::NodeFact;
 
-/// The record of a node that is about to be cut out.
+/// The record of a node that is about to be drained.
 pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &RecordStore) -> Record {
     let backends: BTreeSet<Backend> = fact.backends().collect();
     let mut foreign = Exceptions::default();
@@ -34,8 +34,8 @@ pub(super) fn record(fact: &NodeFact, since: Now, pools: &Pools, records: &Recor
     }
 }
 
-/// Whether a Down is ours by the record of another node, for one that is gone may have had the address; or by what the
-/// source of the pool says (X2).
+/// Whether a Down is ours by the record of another node, as a deleted one may have had the address, or by the pool's
+/// source (X2).
 fn is_explained(
     records: &RecordStore,
     pools: &Pools,
@@ -50,8 +50,8 @@ fn is_explained(
 }
 
 impl Nodes {
-    /// The set, if it is another one than the last. With `gives_back`, Downs that outlived their nodes are taken back,
-    /// too, and those in pools of which it is not known what their sources say.
+    /// The set, if it has changed. With `gives_back`, it also restores Downs of deleted nodes, and Downs in pools
+    /// whose sources are not known.
     pub(crate) fn set(
         &mut self,
         pools: &Pools,
@@ -71,7 +71,7 @@ impl Nodes {
             let Some(fact) = &node.fact else { continue };
             for backend in fact.backends().filter(|backend| concerned.contains(backend)) {
                 if node.phase.drains() {
-                    // An address that is not noted yet waits for that.
+                    // An address is added only once it is recorded.
                     let noted = records.kept(uid).is_some_and(|record| record.has(&backend));
                     if noted {
                         drains.insert(backend, uid.clone());
@@ -83,14 +83,14 @@ impl Nodes {
         }
         let outlived = kept().filter(|(_, node)| gives_back && node.phase.is_gone());
         stays.extend(outlived.flat_map(|(record, _)| record.backends()));
-        // Where a node that is about to vanish has its successor's address, the successor counts.
+        // If a node that is about to be deleted shares its address with its successor, the successor counts.
         drains.retain(|backend, _| !stays.contains(backend));
         let (mut restores, mut foreign) = (BTreeMap::new(), BTreeSet::new());
         for (record, _) in kept() {
             for backend in record.backends().filter(|backend| stays.contains(backend)) {
                 restores.entry(backend).or_insert_with(|| record.uid.clone());
             }
-            // What was found since it was confirmed counts at once; what is over, when that is confirmed.
+            // A new exception counts at once. The end of an exception counts when it is confirmed.
             let newest = records.wanted(&record.uid).unwrap_or(record);
             let has_any = !newest.foreign.is_empty() || !record.foreign.is_empty();
             let is_one = |pool: &&PoolId| newest.foreign.holds(pool) || record.foreign.holds(pool);
@@ -102,7 +102,7 @@ impl Nodes {
             foreign.extend(pools.flat_map(pairs));
         }
         let kept = pools.asked_for().filter(|(_, backend)| restores.contains_key(backend));
-        // A source that is not known may ask for a Down that is there (X3).
+        // A source that is not known may require an existing Down (X3).
         let unknown = listed.iter().filter(|pool| !gives_back && !pools.has_word(pool));
         let unknown = unknown.flat_map(|pool| restores.keys().map(move |backend| (pool, backend.clone())));
         let kept = kept.chain(unknown);
@@ -118,8 +118,8 @@ impl Nodes {
         (next != *last).then(|| Draining { generation: last.generation + 1, ..next })
     }
 
-    /// The backends of nodes that are gone, by the records that there are of them, in the pools of these in which a Down of
-    /// theirs is ours: not in excluded ones (N2), nor where what is recorded or is to be calls it another client's.
+    /// The backends of deleted nodes with a record, in those of these pools in which their Down is ours. Skips
+    /// excluded pools (N2) and exceptions that are recorded or about to be.
     pub(crate) fn outlived(
         &self,
         listed: &BTreeSet<PoolId>,
@@ -137,25 +137,25 @@ impl Nodes {
         gone.flat_map(of).collect()
     }
 
-    /// Whether the set may be another one.
+    /// Whether the set must be computed again.
     pub(crate) fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// The set may be another one.
+    /// Marks the set to be computed again.
     pub(crate) fn make_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Of which node each Down is that may be taken back.
+    /// The node of each Down that may be restored.
     pub(crate) fn restores(&self) -> &BTreeMap<Backend, NodeUid> {
         &self.restores
     }
 
-    /// A load balancer was seen: what it shows Down of a node before any PUT of ours can have set it is nothing of ours
-    /// (N4). An exception of a node that drains ends where nothing is Down: what is Down there later is another Down. One of
-    /// a node that is gone ends likewise if a node that drains has an address of it. Any ends where the source of the pool
-    /// accounts for all that is Down (X2).
+    /// Applies an observation of a load balancer to the exceptions. A Down that precedes any PUT of ours is foreign
+    /// (N4). The exception of a draining node ends when nothing is Down: a later Down is a new one. That of a deleted
+    /// node ends likewise if a draining node has one of its addresses. Any exception ends when the pool's source
+    /// accounts for all Downs (X2).
     pub(crate) fn lb_seen(&mut self, seen: &LbObservation, pools: &Pools, records: &mut RecordStore) {
         let (mut found, mut over) = (Vec::new(), Vec::new());
         let mut downs: BTreeMap<&Backend, BTreeSet<&PoolId>> = BTreeMap::new();
@@ -199,14 +199,14 @@ impl Nodes {
         self.stale |= records.all().any(|record| !record.foreign.is_empty());
     }
 
-    /// Whether a node that drains has one of these.
+    /// Whether a draining node has one of these backends.
     fn is_drained(&self, backends: &BTreeSet<Backend>) -> bool {
         let mut facts =
             self.busy().filter(|(_, node)| node.phase.drains()).filter_map(|(_, node)| node.fact.as_ref());
         facts.any(|fact| fact.backends().any(|backend| backends.contains(&backend)))
     }
 
-    /// The source of a pool has said something else of admin states: it may account for exceptions there (X2).
+    /// Applies a change of the admin states that a pool's source sets: it may account for exceptions there (X2).
     pub(crate) fn word_changed(&mut self, pool: &PoolId, pools: &Pools, records: &mut RecordStore) {
         let mut over = Vec::new();
         for (uid, _) in self.busy() {
@@ -223,7 +223,8 @@ impl Nodes {
         self.stale = true;
     }
 
-    /// Before a write, these were Down in a pool, to which a PUT of ours was last sent at that moment.
+    /// Applies a report that these backends were Down in a pool before a write. `sent` is the time of our last PUT to
+    /// it.
     pub(crate) fn downs_found(
         &mut self,
         pool: &PoolId,

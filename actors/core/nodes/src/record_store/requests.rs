@@ -1,9 +1,9 @@
-//! What is asked about our ConfigMap: it is read for each term, and what is wanted is written (docs/design/nodes.md,
-//! N4; A4). How that is asked, one request at a time, is [`ConfigMapClient`](mechanisms::config_map_client::Errand)'s business.
+//! Requests about our ConfigMap: it is read for each term, and desired changes are written (docs/design/nodes.md, N4;
+//! A4). [`ConfigMapClient`](mechanisms::config_map_client::ConfigMapClient) makes them, one at a time.
 //!
-//! The first write of several goes by the state that was seen last. It fails where another client has written since,
-//! and the ConfigMap is read again. A write without an answer may be carried out late, as long as no other write came
-//! first: what it removes does not count as kept until it was written again.
+//! The first of several writes replaces the last observed state. It fails if another client has written since, and
+//! the ConfigMap is read again. An unanswered write may be carried out late, unless another write comes first. A
+//! record that it removes does not count as confirmed until it is written again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use model::machine::{Now, earliest, step_of};
 use model::object::ResourceVersion;
 use model::sample::Metric;
 
-/// How long after a failed request the next is made; the last one repeats. A node that serves no traffic waits for it.
+/// Delays after failed requests. The last one repeats. A node without traffic waits meanwhile.
 const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -29,20 +29,20 @@ const RETRY_AFTER: [Duration; 7] = [
     Duration::from_millis(3_200),
     Duration::from_secs(5),
 ];
-/// The same after a request that was denied: rights do not change within seconds.
+/// Delay after a denied request: permissions do not change within seconds.
 const RETRY_DENIED: Duration = Duration::from_secs(15);
-/// How often it is looked at while there are records: the operator may have taken one away, or made room for one.
+/// Interval of checks while there are records: the operator may have removed one, or made room for one.
 const RECHECK_EVERY: Duration = Duration::from_secs(60);
-/// After how many failures in a row operators are told.
+/// Number of consecutive failures after which they are reported.
 const TOLD_AFTER: u32 = 3;
 
-/// How long a write may still be carried out of which nothing was heard.
+/// Time for which an unanswered write may still be carried out.
 const LOST_FOR: Duration = Duration::from_secs(120);
 
-/// A write of which nothing was heard.
+/// An unanswered write.
 #[derive(Debug)]
 pub(super) struct Lost {
-    /// The state that it replaces; `None`: there was no ConfigMap.
+    /// The state that it replaces. `None`: there was no ConfigMap.
     base: Option<ResourceVersion>,
     removes: BTreeSet<Arc<str>>,
     until: Now,
@@ -57,12 +57,12 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// What was written of this node does not count any more.
+    /// Drops what was written for this node.
     pub(super) fn forget(&mut self, uid: &NodeUid) {
         self.records.remove(uid);
     }
 
-    /// Whether a change repeats any of it.
+    /// Whether an edit repeats any part of this write.
     fn is_repeated_by(&self, edit: &ConfigMapEdit) -> bool {
         let sets = edit.set.iter().any(|(key, value)| self.edit.set.get(key) == Some(value));
         sets || edit.remove.iter().any(|key| self.edit.remove.contains(key))
@@ -70,7 +70,7 @@ impl Sent {
 }
 
 impl RecordStore {
-    /// A term begins: the ConfigMap is to be read after this moment.
+    /// Starts a term: the ConfigMap must be read after this time.
     pub(crate) fn confirm(&mut self, now: Now, epoch: Epoch) {
         if self.asked_for >= Some(epoch) {
             return;
@@ -82,22 +82,22 @@ impl RecordStore {
         }
     }
 
-    /// The newest term for which it was read.
+    /// Newest term for which the ConfigMap was read.
     pub(crate) fn read_for(&self) -> Option<Epoch> {
         self.read_for
     }
 
-    /// When something is to be done.
+    /// Time of the next change without input.
     pub(crate) fn deadline(&self) -> Option<Now> {
         earliest(self.errand.deadline(), self.recheck)
     }
 
-    /// What is to be told of requests that have failed several times in a row.
+    /// Takes the error of several consecutive failed requests.
     pub(crate) fn take_failure(&mut self) -> Option<Arc<str>> {
         self.failure.take()
     }
 
-    /// Asks for what time and the last input allow; nothing is written where no machine `acts`.
+    /// Makes the requests that are due. Writes nothing unless `acts`.
     pub(crate) fn advance(&mut self, now: Now, acts: bool, out: &mut Vec<Out>) {
         if !self.writes() {
             return;
@@ -125,7 +125,7 @@ impl RecordStore {
         }
     }
 
-    /// Writes what is not there as it is wanted, by the state that was seen last.
+    /// Writes the difference between the desired records and the last observed state.
     fn write(&mut self, now: Now, out: &mut Vec<Out>) {
         if !self.differs || !self.errand.is_idle() {
             return;
@@ -143,7 +143,7 @@ impl RecordStore {
             return;
         }
         if self.sent.is_repeated_by(&edit) {
-            // Another client undoes it, or the server does not do it: not again immediately.
+            // Another client reverts the edit, or the server drops it. Not again at once.
             self.sent = Sent::default();
             self.differs = true;
             self.state = None;
@@ -153,13 +153,12 @@ impl RecordStore {
         let (base, facts) = (state.version().cloned(), state.facts().cloned());
         let (call, ask) = self.errand.write(now, self.asked_for, facts, edit.clone());
         self.sent = Sent { base, edit, records };
-        // What becomes of it is not known until it is answered.
+        // The result is not known until the answer.
         self.state = None;
         out.push(Out::ConfigMap(call, ask));
     }
 
-    /// Takes in the answer to the request that is under way; gives records that turned up and that this process has not
-    /// made or misses.
+    /// Applies the answer to the request in flight. Returns records that this process has neither made nor lost.
     pub(crate) fn on_answer(
         &mut self,
         now: Now,
@@ -178,7 +177,7 @@ impl RecordStore {
 
     fn on_state(&mut self, now: Now, sight: ConfigMapRead<Option<Epoch>>) -> Vec<Record> {
         let mut state = State::of(now, sight.facts);
-        // It replaces a state that is no more.
+        // Its base has been replaced, so that it fails.
         self.lost.take_if(|lost| lost.base.as_ref() != state.version());
         if let Some(lost) = &self.lost {
             state.doubt(&lost.removes);
@@ -193,7 +192,7 @@ impl RecordStore {
                 }
                 continue;
             };
-            // What was written, or what is wanted now: nothing else was made for this run of the node.
+            // What was written, or is desired now: no other record was made for this run of the node.
             let mut made = self.sent.records.get(&there.uid).into_iter().chain([wanted]);
             if let Some(made) = made.rfind(|made| state.holds(made)) {
                 self.news |= self.kept.get(&there.uid).is_none_or(|known| !known.says_the_same(made));
@@ -235,7 +234,7 @@ impl RecordStore {
         }
     }
 
-    /// It is not known what became of the last write, or it was not made.
+    /// The last write was not made, or its result is unknown.
     fn unsend(&mut self) {
         self.state = None;
         self.differs = true;

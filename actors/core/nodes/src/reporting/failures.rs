@@ -1,4 +1,4 @@
-//! What has failed for which node, and which failures operators were told of (docs/design/nodes.md, N3; S1).
+//! The failures of nodes, and which of them were reported (docs/design/nodes.md, N3; S1).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::report::{Condition, Ended, EventKind, Report, Subject};
 
-/// The failures in a row of each node, of which the last is known.
+/// The last of each node's consecutive failures.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     failures: BTreeMap<NodeUid, Failing>,
@@ -19,18 +19,18 @@ pub(super) struct Failures {
 
 #[derive(Debug)]
 struct Failing {
-    /// The last failure.
+    /// Pool of the last failure.
     pool: Option<PoolId>,
     why: Arc<str>,
-    /// What it was about; `None`: that was not seen yet.
+    /// The work that failed. `None`: not evaluated yet.
     about: Option<About>,
-    /// When it is tried again, if that waits for a moment.
+    /// Time of the next try, if it waits for a time.
     next: Option<Now>,
-    /// The Node that was told of it.
+    /// Subject of the active report.
     told: Option<Subject>,
 }
 
-/// What the work on a node is about: failures in a row end with it.
+/// The work on a node. A change of it ends consecutive failures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum About {
     Record,
@@ -71,7 +71,7 @@ impl Failures {
         self.failures.insert(uid.clone(), new);
     }
 
-    /// Ends what goes on no longer, and tells of the first failure in each row.
+    /// Ends failures that are over, and reports the first of consecutive failures.
     pub(super) fn tell(
         &mut self,
         now: Now,
@@ -114,7 +114,7 @@ impl Failures {
         }
     }
 
-    /// A node whose record our ConfigMap cannot take is not cut out (N4).
+    /// Adds nodes whose records cannot be stored in our ConfigMap. They are not drained (N4).
     fn add_refused(&mut self, stands: &[NodeStatus<'_>], seen: &Seen<'_>) {
         for stand in stands.iter().filter(|stand| stand.state == NodeState::Recording) {
             let Some(why) = seen.records.refused.get(stand.uid) else { continue };
@@ -123,12 +123,12 @@ impl Failures {
         }
     }
 
-    /// When a node is worked on again that waits for that.
+    /// Time of the next try, if the node waits for a time.
     pub(super) fn next(&self, now: Now, uid: &NodeUid) -> Option<Now> {
         self.failures.get(uid)?.next.filter(|at| *at > now)
     }
 
-    /// What the last failure said.
+    /// Message of the last failure.
     pub(super) fn last(&self, uid: &NodeUid) -> Option<Arc<str>> {
         self.failures.get(uid).map(|failing| Arc::clone(&failing.why))
     }

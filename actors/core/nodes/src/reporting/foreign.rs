@@ -1,4 +1,4 @@
-//! The admin states that another client has set: they are shown and left as they are (docs/design/nodes.md, N4).
+//! Admin states that another client has set. They are shown and left unchanged (docs/design/nodes.md, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +12,19 @@ use model::node::NodeFact;
 use model::node::NodeState;
 use model::view::{AdminView, ForeignState};
 
-/// What another client has set of known nodes, and how many entries are Down by whom.
+/// The admin states of known nodes that another client has set, and the number of Down entries.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     /// The first ones, in order.
     pub(super) shown: Vec<ForeignState>,
-    /// The nodes that do not leave service.
+    /// Nodes that do not drain.
     pub(super) nodes: BTreeMap<NodeUid, OfNode>,
     pub(super) downs: u64,
-    /// The Downs that are ours.
+    /// Number of Downs that are ours.
     pub(super) ours: u64,
 }
 
-/// What another client has set of one node.
+/// The admin states of one node that another client has set.
 #[derive(Debug)]
 pub(super) struct OfNode {
     pub(super) name: NodeName,
@@ -36,8 +36,7 @@ pub(super) struct OfNode {
 impl Foreign {
     pub(super) fn find(stands: &[NodeStatus<'_>], facts: &[&NodeFact], seen: &Seen<'_>) -> Foreign {
         let mut found = Foreign::default();
-        // What is Down in a pool that is filled from an xDS source may be so by what that says: nothing is told before
-        // that is known (X2).
+        // In a pool of an xDS source, the source may require the Down. Nothing is reported before that is known (X2).
         let is_known = |pool: &PoolId| !seen.params.listed.contains(pool) || seen.pools.has_word(pool);
         let counts = |pool: &PoolId| !seen.set.excluded.contains(&pool.pool) && is_known(pool);
         let states = seen.pools.set_states().filter(|(pool, _, _)| counts(pool));
@@ -60,7 +59,7 @@ impl Foreign {
                 continue;
             }
             let Some(&owner) = owners.get(&backend) else {
-                // Addresses that a source assigns need not be those of nodes.
+                // Addresses that a source assigns need not belong to nodes.
                 found.downs += u64::from(is_down && seen.params.listed.contains(pool));
                 continue;
             };
@@ -68,7 +67,7 @@ impl Foreign {
             if !leaving.contains(&owner.uid) {
                 found.add(owner, pool, state);
             } else if !is_down {
-                // It is overridden.
+                // Draining overrides it.
                 continue;
             }
             theirs.push((pool, backend, state, owner));

@@ -1,4 +1,4 @@
-//! What the metrics show of the admin state; they are told of what has changed (docs/design/reporting.md, E2).
+//! The metrics of the admin state, emitted when they change (docs/design/reporting.md, E2).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use model::sample::Metric;
 use model::sample::WorkResult;
 use model::signals::Signal;
 
-/// What was said last; at first every series stands at zero.
+/// The last emitted values. At first, every series is zero.
 #[derive(Debug, Default)]
 pub(super) struct NodeGauges {
     states: BTreeMap<NodeState, u64>,
     signals: BTreeMap<Signal, u64>,
-    /// The Downs that are ours, and the others.
+    /// Downs that are ours, and others.
     downs: [u64; 2],
     /// In whole seconds.
     oldest: Option<u64>,
     queue: u64,
-    /// Records that are kept, unreadable and refused.
+    /// Stored, unreadable and refused records.
     records: [u64; 3],
     results: Results,
 }
 
 impl NodeGauges {
-    /// Says how work has ended since the last time (S4).
+    /// Emits the results of work since the last time (S4).
     pub(super) fn tell_results(&mut self, queue: &WorkQueue<NodeUid>, out: &mut Vec<Out>) {
         let now = queue.results();
         if now == self.results {
@@ -44,7 +44,7 @@ impl NodeGauges {
         }
     }
 
-    /// Says how many nodes stand how.
+    /// Emits the number of nodes in each state.
     pub(super) fn tell_nodes(
         &mut self,
         now: Now,
@@ -83,7 +83,7 @@ impl NodeGauges {
         }
     }
 
-    /// Says how many entries are Down.
+    /// Emits the number of Down entries.
     pub(super) fn tell_entries(&mut self, found: &Foreign, out: &mut Vec<Out>) {
         let downs = [found.ours, found.downs];
         for (foreign, at) in [(false, 0), (true, 1)] {
@@ -95,7 +95,7 @@ impl NodeGauges {
     }
 }
 
-/// Since when a node waits for work of ours; what is held back has a count of its own, and one that is gone waits for
+/// Time since which a node waits for our work. Held nodes have a count of their own, and deleted nodes wait for
 /// others.
 fn waits_since(stand: &NodeStatus<'_>) -> Option<Now> {
     match stand.state {

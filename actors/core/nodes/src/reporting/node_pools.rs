@@ -1,4 +1,4 @@
-//! In which pools nodes are that leave service or come back, and how they are there (docs/design/nodes.md, N2, N4).
+//! The pools of draining and restoring nodes, and their state there (docs/design/nodes.md, N2, N4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use model::arm::{AdminState, Backend};
 use model::ids::{LbName, PoolId};
 use model::view::{NodePool, NodePoolState};
 
-/// The pools of several nodes, each in its order.
+/// The pools of several nodes, in the order of the nodes.
 #[derive(Debug)]
 pub(super) struct NodePools(Vec<Vec<NodePool>>);
 
@@ -38,7 +38,7 @@ impl NodePools {
                 } else if seen.pools.has_word(pool)
                     && seen.set.kept.contains(&(pool.clone(), backend.clone()))
                 {
-                    // It is Down by another word, and nothing is to be done for the node.
+                    // It is Down for another reason, and needs no update for the node.
                     None
                 } else {
                     place(&stands[at], pool, (&backend, state), posts[at].get(pool))
@@ -60,14 +60,14 @@ impl NodePools {
     }
 }
 
-/// What entries send to the node, or have sent since it was recorded.
+/// The backends that are the node's, or have been since it was recorded.
 fn backends(stand: &NodeStatus<'_>) -> BTreeSet<Backend> {
     let now = stand.fact.into_iter().flat_map(|fact| fact.backends());
     let noted = stand.record.into_iter().flat_map(|record| record.backends());
     now.chain(noted).collect()
 }
 
-/// How a node is in a pool that is not left out, by the state of an entry there; `None`: there is nothing to say.
+/// The state of a node in a pool that is not excluded, by an entry there. `None`: nothing to report.
 fn place(
     stand: &NodeStatus<'_>,
     pool: &PoolId,
@@ -83,19 +83,19 @@ fn place(
         (Way::Out | Way::Gone, AdminState::Down) if ours => Some(NodePoolState::Down),
         (Way::Back, AdminState::Down) if ours => Some(due),
         (Way::Out | Way::Back | Way::Gone, AdminState::Down) => Some(NodePoolState::Foreign),
-        // What only had been its own is not cut out.
+        // A backend that the node only had before is not drained.
         (Way::Out, AdminState::None | AdminState::Up) => has(stand, backend).then_some(due),
         (Way::Out, AdminState::Unknown) => has(stand, backend).then_some(NodePoolState::Unknown),
         (Way::Back | Way::Gone, AdminState::None | AdminState::Up | AdminState::Unknown) => None,
     }
 }
 
-/// Whether entries that send to this send to the node.
+/// Whether this backend is the node's now.
 fn has(stand: &NodeStatus<'_>, backend: &Backend) -> bool {
     stand.fact.is_some_and(|fact| fact.backends().any(|of| of == *backend))
 }
 
-/// Of several entries of a node in one pool that one counts with which there is most to do.
+/// Weight of a state. Of several entries of a node in one pool, the one with the most work counts.
 fn weight(state: NodePoolState) -> u8 {
     match state {
         NodePoolState::Excluded => 0,
@@ -107,7 +107,7 @@ fn weight(state: NodePoolState) -> u8 {
     }
 }
 
-/// Whether something is still to be written there.
+/// Whether a write is still needed there.
 pub(super) fn is_due(state: NodePoolState) -> bool {
     match state {
         NodePoolState::Waiting | NodePoolState::Failed => true,
@@ -117,7 +117,7 @@ pub(super) fn is_due(state: NodePoolState) -> bool {
     }
 }
 
-/// In how many pools a node is Down, and on how many load balancers.
+/// Number of pools in which a node is Down, and of their load balancers.
 pub(super) fn downs(places: &[NodePool]) -> (usize, usize) {
     let is_down = |place: &&NodePool| match place.state {
         NodePoolState::Down | NodePoolState::Foreign => true,
@@ -130,7 +130,7 @@ pub(super) fn downs(places: &[NodePool]) -> (usize, usize) {
     (pools.len(), balancers.len())
 }
 
-/// In how many pools a node has an admin state that we do not know, and the first of them; `None`: in no pool.
+/// Number of pools in which a node has an unknown admin state, and the first of them. `None`: no such pool.
 pub(super) fn unknown(places: &[NodePool]) -> Option<(usize, PoolId)> {
     let mut pools = places.iter().filter(|place| place.state == NodePoolState::Unknown);
     let first = pools.next()?.pool.clone();

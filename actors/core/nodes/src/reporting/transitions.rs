@@ -1,5 +1,4 @@
-//! The ways of nodes out of traffic and back into it, and which ends of them operators were told of
-//! (docs/design/overview.md, S1).
+//! Nodes that leave traffic and return, and which of these events were emitted (docs/design/overview.md, S1).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +10,14 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::sample::Metric;
 
-/// Where a node is going.
+/// The direction of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// Out of traffic.
     Out,
-    /// Back into it.
+    /// Back into traffic.
     Back,
-    /// Its object is gone.
+    /// Deleted.
     Gone,
 }
 
@@ -32,7 +31,7 @@ impl Way {
     }
 }
 
-/// The ways of all nodes that are on one.
+/// All nodes in transition.
 #[derive(Debug, Default)]
 pub(super) struct Transitions {
     moves: BTreeMap<NodeUid, Move>,
@@ -44,23 +43,23 @@ struct Move {
     way: Way,
     state: NodeState,
     since: Option<Now>,
-    /// Whether it began while this process led: else what took how long is not known here.
+    /// Whether the transition began while this process led, so that its duration is known here.
     fresh: bool,
     work: Work,
-    /// Whether operators were told that it is cut out.
+    /// Whether its Down was reported.
     told: bool,
-    /// The pools in which it is, or was, to be taken back.
+    /// The pools in which it is being restored, or was.
     pools: BTreeSet<PoolId>,
 }
 
-/// How far the work in pools is.
+/// The progress of the work in pools.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// None was seen.
+    /// No work was seen.
     Unseen,
-    /// Some pool is waited for.
+    /// Some pool needs a write.
     UnderWay,
-    /// No pool was waited for any more since then.
+    /// No pool needs a write since this time.
     Ended(Now),
 }
 
@@ -69,12 +68,12 @@ enum Work {
 pub(super) struct Ended {
     pub(super) name: NodeName,
     pub(super) uid: NodeUid,
-    /// In how many pools it was taken back.
+    /// Number of pools in which it was restored.
     pub(super) pools: usize,
 }
 
 impl Transitions {
-    /// How many there are.
+    /// Number of nodes in transition.
     pub(super) fn len(&self) -> usize {
         self.moves.len()
     }
@@ -83,7 +82,7 @@ impl Transitions {
         self.moves.clear();
     }
 
-    /// Applies the state of a node, the pools for which it waits, and those for which it has begun to wait. Returns
+    /// Applies the status of a node, the pools for which it waits, and those for which it has begun to wait. Returns
     /// whether something has changed. This process has led since `led`.
     pub(super) fn hear<'a, P: Iterator<Item = &'a PoolId>, O: Iterator<Item = &'a PoolId>>(
         &mut self,
@@ -100,7 +99,7 @@ impl Transitions {
             news = true;
         }
         let Some(known) = self.moves.get_mut(stand.uid) else { return news };
-        // Between two scans of the pools the node may return to traffic.
+        // The node may return to traffic between two scans of the pools.
         match known.way {
             Way::Back if news => known.pools.extend(waits().cloned()),
             Way::Back => known.pools.extend(owed().cloned()),
@@ -115,7 +114,7 @@ impl Transitions {
             && known.fresh
             && let (Work::Ended(at), Some(since)) = (known.work, stand.since)
         {
-            // What is mended later is not the node's drain.
+            // A later repair is not part of the node's drain.
             known.fresh = false;
             out.push(Out::Metric(Metric::Drained(at.since(since))));
         }
@@ -124,7 +123,8 @@ impl Transitions {
         news
     }
 
-    /// Forgets nodes that stand as usual again; gives those that have come back, unless nothing can be reported now.
+    /// Drops nodes whose transition is over. Returns those that are back in traffic, but keeps them while nothing can
+    /// be reported.
     pub(super) fn end(&mut self, stands: &[NodeStatus<'_>], speaks: bool) -> Vec<Ended> {
         let standing: BTreeSet<&NodeUid> = stands.iter().map(|stand| stand.uid).collect();
         let is_over = |(uid, known): &(&NodeUid, &Move)| {
@@ -139,7 +139,7 @@ impl Transitions {
         ended.collect()
     }
 
-    /// Remembers where nodes are to be taken back.
+    /// Records the pools in which nodes must be restored.
     pub(super) fn note(&mut self, stands: &[NodeStatus<'_>], places: &NodePools) {
         for (stand, places) in stands.iter().zip(places.all()) {
             if let Some(known) = self.moves.get_mut(stand.uid).filter(|known| known.way == Way::Back) {
@@ -149,7 +149,7 @@ impl Transitions {
         }
     }
 
-    /// Whether operators are to be told that a node is cut out; then they were.
+    /// Returns whether the Down of a node must be reported now, and marks it as reported.
     pub(super) fn tell_down(&mut self, stand: &NodeStatus<'_>) -> bool {
         let known = self.moves.get_mut(stand.uid).filter(|_| stand.state == NodeState::Down);
         known.is_some_and(|known| !std::mem::replace(&mut known.told, true))

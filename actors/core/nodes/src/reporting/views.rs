@@ -1,4 +1,4 @@
-//! What the board shows of the admin state; it is told of what has changed.
+//! The views of the admin state, published when they change.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use model::machine::Now;
 use model::node::NodeState;
 use model::view::{AdminView, NodePool, NodeView};
 
-/// What is shown.
+/// The last published views.
 #[derive(Debug, Default)]
 pub(super) struct Views {
     nodes: BTreeMap<NodeName, NodeView>,
@@ -22,7 +22,7 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Whether what is shown of the whole is so, but for what another client has set.
+    /// Whether the published view of the whole is current, apart from foreign admin states.
     pub(super) fn show_the_whole(&self, seen: &Seen<'_>) -> bool {
         self.whole.as_ref().is_some_and(|view| {
             view.generation == seen.set.generation
@@ -51,7 +51,7 @@ impl Views {
     }
 }
 
-/// The views of these nodes. Of two of one name that one is shown that is there.
+/// The views of these nodes. Of two nodes with the same name, the existing one is shown.
 pub(super) fn of_nodes(
     now: Now,
     stands: &[NodeStatus<'_>],

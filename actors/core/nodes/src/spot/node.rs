@@ -1,5 +1,4 @@
-//! One node: the notice that stands for it, whether its taint is ours, and the patch that this asks for
-//! (docs/design/nodes.md, N1).
+//! One node: its notice, the ownership of its taint, and the resulting patch (docs/design/nodes.md, N1).
 
 use std::time::Duration;
 
@@ -14,91 +13,92 @@ use model::object::{
 };
 use model::signals::{EFFECT, says_evicted, says_preempt};
 
-/// A node that exists.
+/// An existing node.
 #[derive(Debug)]
 pub(super) struct Node {
     name: NodeName,
     uid: NodeUid,
     created: Option<Wall>,
-    /// Its newest state that was told.
+    /// Version of its newest state.
     version: ResourceVersion,
     taints: Taints,
-    /// Since when it is Ready without a break.
+    /// Time since which it is Ready without a break.
     ready_since: Option<Now>,
-    /// The last condition about an eviction that was not ignored.
+    /// The last eviction condition that was not ignored.
     heard: Option<Preempt>,
     /// The last condition that was ignored.
     ignored: Option<Preempt>,
     notice: Option<Notice>,
-    /// When the last notice came to its end: what was said before is used up.
+    /// Time at which the last notice ended. Older notices do not count any more.
     used_up: Option<Now>,
     ours: Ours,
-    /// From when on being Ready counts, where the taint is ours and no notice stands.
+    /// Time from which being Ready counts, if the taint is ours and there is no notice.
     quiet: Option<Now>,
     patch: Patch,
-    /// Tries in a row that were not carried out.
+    /// Consecutive failed patches.
     failures: u32,
-    /// Whether one of the tries to add the taint may have been carried out, although nothing said so.
+    /// Whether an unconfirmed patch may have added the taint.
     doubt: bool,
-    /// Our taint was taken off the state of this version: any other is newer.
+    /// Version from which our taint was removed. Any other version is newer.
     removed: Option<ResourceVersion>,
 }
 
-/// What a node's taints are to us.
+/// A node's taints, as far as they matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Taints {
-    /// It has none.
+    /// No taints.
     Bare,
-    /// It has others.
+    /// Only other taints.
     Others,
-    /// It is marked as evicted. `place`: of the mark that is as we make it.
+    /// Marked as evicted. `place`: the position of the taint that equals ours.
     Marked { place: Option<usize> },
 }
 
-/// A notice of eviction.
+/// An eviction notice.
 #[derive(Debug)]
 struct Notice {
-    /// When the eviction is due; without a date, when the notice was given.
+    /// Time of the eviction. Without a date, the time of the notice.
     due: Now,
-    /// When it has passed.
+    /// Time at which the notice has passed.
     passes: Now,
     /// Whether this process acts on it. A notice that became too old before that has no effect.
     taken_up: bool,
-    /// Whether the node was seen marked since.
+    /// Whether the node was seen with the taint since.
     marked: bool,
     /// Whether a patch was sent for it.
     tried: bool,
 }
 
-/// Whose the taint is.
+/// Ownership of the taint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ours {
-    /// Not ours, if it is there.
+    /// Not ours, if there is one.
     No,
-    /// It is to be ours; nothing was sent, or nothing of what was sent has been carried out.
+    /// Must become ours. No patch was sent, or none was carried out.
     Wanted,
-    /// A patch was sent that may have been carried out: what shows up is ours.
+    /// A patch was sent that may have been carried out. A taint that appears is ours.
     Sent,
-    /// It is there.
+    /// Our taint is on the node.
     There,
 }
 
 #[derive(Debug)]
 enum Patch {
     Idle,
-    /// One is under way.
+    /// A patch is in flight.
     Asked {
         call: CallId,
         give_up: Now,
         version: ResourceVersion,
         edit: TaintEdit,
     },
-    /// The next try. Of one that was overtaken, by which version: another one is reason to try at once.
+    /// Waits for the next try. After a conflict, with the version that caused it: another version allows a try at
+    /// once.
     Waits {
         until: Now,
         overtaken: Option<ResourceVersion>,
     },
-    /// Nothing more is asked for the notice, or for the removal.
+    /// No more patches for this notice, or for this removal.
     Stopped,
 }
 
@@ -121,7 +121,7 @@ impl Taints {
         }
     }
 
-    /// The place of the taint that is as ours.
+    /// Position of the taint that equals ours.
     fn place(self) -> Option<usize> {
         match self {
             Taints::Marked { place } => place,
@@ -183,7 +183,7 @@ impl Node {
         self.ours != Ours::No
     }
 
-    /// Whether the taint that it has, or may get by a request in flight, is ours.
+    /// Whether its taint, or one that a request in flight may add, is ours.
     pub(super) fn may_be_marked_by_us(&self) -> bool {
         match self.ours {
             Ours::Sent | Ours::There => true,
@@ -191,7 +191,7 @@ impl Node {
         }
     }
 
-    /// The patch under way.
+    /// The patch in flight.
     pub(super) fn asked(&self) -> Option<CallId> {
         match &self.patch {
             Patch::Asked { call, .. } => Some(*call),
@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Nothing is asked any more because of what was before; what is under way goes on.
+    /// Stops planned patches. A patch in flight continues.
     fn rest_patch(&mut self) {
         self.failures = 0;
         match self.patch {
@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Takes in its newest state, but for the condition.
+    /// Applies the newest state, without the condition.
     pub(super) fn on_fact(&mut self, now: Now, fact: &NodeFact) {
         self.created = fact.created;
         self.version = fact.version.clone();
@@ -247,7 +247,7 @@ impl Node {
         match &mut self.notice {
             Some(notice) if self.taints.are_marked() => notice.marked = true,
             Some(notice) if notice.marked && by_us => {
-                // It came while the taint of an older one was taken off: it needs one of its own.
+                // The notice came while the taint of an older one was being removed. It needs a taint of its own.
                 notice.marked = false;
                 self.want();
                 self.rest_patch();
@@ -263,7 +263,7 @@ impl Node {
         let at = now.minus(condition.age.unwrap_or_default());
         let is_news = match &self.heard {
             Some(before) if before.is_same_as(condition) => false,
-            // The time of a condition need not change with what it says.
+            // A condition may change without a change of its time.
             Some(before) if before.at.is_some() && before.at == condition.at => true,
             Some(_) | None => !self.is_used_up(at),
         };
@@ -304,7 +304,7 @@ impl Node {
         (!counts).then(|| ago.map_or(IgnoredNotice::Undated, IgnoredNotice::Old))
     }
 
-    /// Whether something of this time can be about this node, and not about one that had its name before.
+    /// Whether something of this time can be about this node, and not about an earlier one of the same name.
     fn outlived(&self, at: Option<Wall>) -> bool {
         match (self.created, at) {
             (Some(created), Some(at)) => created <= at,
@@ -316,7 +316,7 @@ impl Node {
         self.used_up.is_some_and(|used_up| at <= used_up)
     }
 
-    /// The first notice has an effect; those that follow while it stands only put off its end (S1).
+    /// Applies a notice. Only the first has an effect; later ones extend it (S1).
     fn hear(&mut self, due: Now, passes: Now) {
         if let Some(notice) = &mut self.notice {
             notice.due = notice.due.max(due);
@@ -346,7 +346,7 @@ impl Node {
         }
     }
 
-    /// Its record says that the taint is ours.
+    /// Applies a record which says that the taint is ours.
     pub(super) fn on_read(&mut self) {
         self.ours = match (self.taints.place(), &self.notice) {
             (Some(_), _) => Ours::There,
@@ -358,7 +358,7 @@ impl Node {
         };
     }
 
-    /// A term begins: of a patch under way nothing will be heard, and a notice counts only while it is young.
+    /// Starts a term: the patch in flight will not be answered, and a notice counts only while it is young.
     pub(super) fn begin(&mut self) {
         if let Patch::Asked { edit, .. } = &self.patch {
             self.doubt |= adds(*edit);
@@ -369,7 +369,7 @@ impl Node {
         }
     }
 
-    /// Does what time does; whether the patch under way was given up.
+    /// Applies the time. Returns whether the patch in flight was abandoned.
     pub(super) fn settle(&mut self, now: Now) -> bool {
         let gives_up = match &self.patch {
             Patch::Asked { give_up, .. } => *give_up <= now,
@@ -395,13 +395,13 @@ impl Node {
                 self.end_notice(now);
                 self.quiet = Some(passed);
             }
-            // What has not shown up by now will not.
+            // A taint that has not appeared by now will not appear.
             if self.ours == Ours::Sent && self.asked().is_none() {
                 self.ours = Ours::No;
             }
         }
         if self.is_ours() && self.notice.is_none() {
-            // The notice was another process's: when it passes is not known here.
+            // The notice was another process's, so that its end is not known here.
             self.quiet.get_or_insert(now.plus(PASSES_AFTER));
         } else {
             self.quiet = None;
@@ -409,20 +409,20 @@ impl Node {
         gives_up
     }
 
-    /// This process acts.
+    /// Marks the notice as acted on by this process.
     pub(super) fn take_up(&mut self) {
         if let Some(notice) = &mut self.notice {
             notice.taken_up = true;
         }
     }
 
-    /// When the notice has passed and the node was Ready for long enough, if nothing comes between.
+    /// Time at which the notice has passed and the node was Ready for long enough, without further changes.
     fn rests_at(&self) -> Option<Now> {
         let from = self.notice.as_ref().map(|notice| notice.passes).or(self.quiet)?;
         Some(self.ready_since?.max(from).plus(READY_FOR))
     }
 
-    /// What is to be patched, as far as nothing is under way.
+    /// The patch that is needed. `None`: none, or one is in flight.
     fn wants(&self, now: Now) -> Option<TaintEdit> {
         match &self.notice {
             Some(notice) => {
@@ -441,7 +441,7 @@ impl Node {
         }
     }
 
-    /// The patch that is due now, under this number. One that adds the taint is not sent before the record says so.
+    /// The patch that is due now, with this id. The taint is added only after the record says so.
     pub(super) fn ask(
         &mut self,
         now: Now,
@@ -462,7 +462,7 @@ impl Node {
         Some(TaintAsk { node: self.name.clone(), uid: self.uid.clone(), edit })
     }
 
-    /// What became of the patch under way.
+    /// Applies the answer to the patch in flight.
     pub(super) fn on_answer(&mut self, now: Now, answer: &TaintAnswer) {
         let Patch::Asked { version, edit, .. } = std::mem::replace(&mut self.patch, Patch::Idle) else {
             return;
@@ -495,7 +495,7 @@ impl Node {
         self.patch = Patch::Waits { until, overtaken };
     }
 
-    /// What an answer says of whose the taint is.
+    /// Updates the ownership of the taint after an answer to its addition.
     fn on_added(&mut self, answer: &TaintAnswer) {
         match answer {
             TaintAnswer::Done | TaintAnswer::Failed(RequestFailure::Other(_)) => self.doubt = true,
@@ -514,7 +514,7 @@ impl Node {
         self.ours = if goes_on && !self.taints.are_marked() { Ours::Wanted } else { Ours::No };
     }
 
-    /// When time alone changes something.
+    /// Time of the next change without input.
     pub(super) fn deadline(&self) -> Option<Now> {
         let tries = match &self.patch {
             Patch::Asked { give_up, .. } => return Some(*give_up),
